@@ -9,4 +9,8 @@ from pacprivacy.queries.query_mechanism import (
     query_arranged_keys as query_arranged_keys,
     query_column_names as query_column_names,
 )
-from pacprivacy.queries.tables import Tables as Tables, TablesWorld as TablesWorld
+from pacprivacy.queries.tables import (
+    Tables as Tables,
+    TablesWorld as TablesWorld,
+    engine_unquoted as engine_unquoted,
+)

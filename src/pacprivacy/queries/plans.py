@@ -15,6 +15,7 @@ from pacprivacy.queries.query import (
     query_body,
     read_query,
     read_query_sql,
+    refuse_query,
 )
 from pacprivacy.queries.tables import BLOCK, MEMBERS, UNIT, WHOLE, Tables, quote
 
@@ -99,7 +100,17 @@ def joined_rows_plan(
     It is in ``pac_u``; ``pac_two`` says whether a row has another one besides. The crossings are
     those of :class:`SumsPlan`. None where a row has no unit of its own, as that of a subquery.
     """
-    tree = read_query(f"SELECT {columns} FROM {source}", tables)
+    text = f"SELECT {columns} FROM {source}"
+    tree = read_query(text, tables)
+    read = {"expressions", "from", "from_", "joins", "laterals", "where", "kind"}
+    for name, node in tree.args.items():
+        if node and name not in read:
+            raise refuse_query(
+                text,
+                node if hasattr(node, "sql") else name,
+                "a table must be what stands after FROM: names, joins and WHERE",
+                "Put the rest in a subquery: (SELECT ...).",
+            )
     unit = _unit_of_rows(tree, tables)
     if isinstance(unit, str):
         return None

@@ -205,8 +205,8 @@ def _check_sources(text: str, tree: Node, tables: Tables) -> None:
     for name in sorted(own):
         if tables.understands(f"SELECT 1 FROM {quote(name)}"):  # one of ours, or of the engine's
             raise QueryError(f"WITH must not reuse the name of a table; got «{name}». Rename it.")
-    for node in tree.find_all(exp.Into, exp.Command, exp.DML, exp.DDL):
-        raise refuse_query(text, node, "the query must not write", "Only SELECT is answered.")
+    for node in tree.find_all(exp.Into, exp.Command, exp.DML, exp.DDL, exp.Summarize, exp.Describe):
+        raise refuse_query(text, node, "the query must only read", "Only SELECT is answered.")
     for node in tree.find_all(exp.Identifier):
         if node.name.lower().startswith(RESERVED):
             raise refuse_query(text, node, "names must not begin with pac_", "Rename it.")
@@ -219,15 +219,21 @@ def _check_sources(text: str, tree: Node, tables: Tables) -> None:
 
 @lru_cache(maxsize=1)
 def _unstable() -> frozenset[str]:
-    """Return the functions of the engine whose value changes from run to run."""
+    """Return the functions of the engine whose value changes from run to run, with macros."""
     import duckdb
 
-    rows = duckdb.connect(":memory:").execute(
-        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability IS NOT NULL "
-        "AND stability != 'CONSISTENT'"
+    rows = (
+        duckdb.connect(":memory:")
+        .execute(
+            "SELECT DISTINCT lower(function_name), lower(macro_definition), stability "
+            "FROM duckdb_functions() WHERE stability IS NULL OR stability != 'CONSISTENT'"
+        )
+        .fetchall()
     )
-    named = {str(row[0]).lower() for row in rows.fetchall()}
-    return frozenset(named | {"current_date", "current_time", "current_timestamp", "localtime"})
+    named = {"current_date", "current_time", "current_timestamp", "localtime"}
+    named |= {name for name, _, stability in rows if stability is not None}
+    macros = {name for name, body, _ in rows if named & set(re.findall(r"\w+", body or ""))}
+    return frozenset(named | macros)
 
 
 @lru_cache(maxsize=1)

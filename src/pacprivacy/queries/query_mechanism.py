@@ -9,6 +9,8 @@ other SQL, in threads. Which one was taken is said, and why; what comes after do
 from __future__ import annotations
 
 import itertools
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self
@@ -260,16 +262,17 @@ class QueryMechanism(Mechanism):
 
     def _check_numbers(self) -> None:
         types = self._types()
-        for name, kind in zip(self.query.key_names, types, strict=False):
-            if kind.split("(")[0] not in KEYS:
+        for name, kind in zip(self.query.key_names, map(_kind, types), strict=False):
+            if kind not in KEYS:
                 raise refuse_query(
                     self.query.text,
                     name,
                     f"group keys must be text, numbers, days or times, not {kind}",
                     "Group by a part of it.",
                 )
-        for column, kind in zip(self.query.columns, types[self.query.n_keys :], strict=True):
-            if kind.split("(")[0] not in NUMERIC:
+        kinds = map(_kind, types[self.query.n_keys :])
+        for column, kind in zip(self.query.columns, kinds, strict=True):
+            if kind not in NUMERIC:
                 raise refuse_query(
                     self.query.text,
                     column.name,
@@ -410,13 +413,18 @@ def _combined(query: Query, lists: list[list[Any]]) -> list[tuple[Any, ...]]:
     return cells
 
 
+def _kind(kind: str) -> str:
+    """Return the name of a type, without what it is made of: that of ENUM are its values."""
+    return re.sub(r"\(.*\)", "", kind, flags=re.DOTALL)
+
+
 def _cast(value: Any, kind: str, tables: Tables) -> Any:
     import duckdb
 
     try:
         found = tables.connect().execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()
     except duckdb.Error:
-        raise QueryError(f"keys must be of type {kind}; got {str(value)[:40]!r}.") from None
+        raise QueryError(f"keys must be of type {_kind(kind)}; got {str(value)[:40]!r}.") from None
     return found[0][0]
 
 
@@ -517,7 +525,7 @@ def query_arranged(
             for beside in BESIDE
             if f"{sql}_{beside}" in columns
         ]
-    return _over_cells(query, cells, columns, shown, frame_of_tables)
+    return _over_released(query, cells, columns, shown, frame_of_tables)
 
 
 def query_arranged_keys(
@@ -531,8 +539,29 @@ def query_arranged_keys(
         whole = [f"k{i}" for i in range(len(query.keys)) if query.is_subtotal(cells[place], i)]
         return found if found is not None else "all" if sql in whole else "NULL"
 
-    rows = _over_cells(query, cells, columns, [PLACE, *texts], lambda found: found.fetchall())
+    rows = _over_released(query, cells, columns, [PLACE, *texts], lambda found: found.fetchall())
     return [[place, *map(text, [place] * len(keys), keys, row)] for place, *row in rows]
+
+
+def _over_released(
+    query: Query,
+    cells: Sequence[tuple[Any, ...]],
+    columns: Mapping[str, Any],
+    shown: Sequence[str],
+    read: Callable[[Any], Any],
+) -> Any:
+    """Read released cells as they are arranged; all as they are where their numbers forbid it."""
+    import duckdb
+
+    try:
+        return read(_over_cells(query, cells, columns, shown, query.tail))
+    except duckdb.Error:  # a cast or a root, say: what is spent must be shown
+        warnings.warn(
+            "HAVING, ORDER BY and LIMIT cannot be taken of these released numbers (a cast out of "
+            "range, say): all cells are shown, in the order of the keys.",
+            stacklevel=2,
+        )
+        return read(_over_cells(query, cells, columns, shown, ""))
 
 
 def _over_cells(
@@ -540,30 +569,39 @@ def _over_cells(
     cells: Sequence[tuple[Any, ...]],
     columns: Mapping[str, Any],
     shown: Sequence[str],
-    read: Callable[[Any], Any],
+    tail: str,
 ) -> Any:
     import duckdb
 
     table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
     table |= {**columns, PLACE: np.arange(len(cells))}
-    with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
-        connection.register(CELLS, arrow_of_tables(table))
-        return read(connection.sql(f"SELECT {', '.join(shown)} FROM {CELLS}{query.tail}"))
+    connection = duckdb.connect(":memory:", config={"enable_external_access": False})
+    connection.register(CELLS, arrow_of_tables(table))
+    return connection.sql(f"SELECT {', '.join(shown)} FROM {CELLS}{tail}")
 
 
 def _check_arranged(query: Query, cells: Sequence[tuple[Any, ...]]) -> None:
     """Arrange made-up numbers: what fails must fail before anything is spent."""
     import duckdb
 
+    columns = {f"c{i}": np.ones(len(cells)) for i in range(len(query.columns))}
     try:
-        query_arranged(query, cells[:1], {f"c{i}": np.ones(1) for i in range(len(query.columns))})
+        _over_cells(query, cells, columns, [sql for sql, _ in query.shown], query.tail).fetchall()
     except duckdb.Error as error:
         raise _not_run(error) from None
 
 
 def _not_run(error: Exception) -> QueryError:
-    """Return the error of a query that the engine has read, without any row."""
-    line = str(error).splitlines()[0]
+    """Return the error of a query that the engine has read, without any row.
+
+    Its words may show a group key, and those about a column of the kind ENUM list its values.
+    """
+    import duckdb
+
+    line = re.sub(r"ENUM\(.*", "ENUM ...", str(error).splitlines()[0])
+    words = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
+    if not isinstance(error, words):
+        line = line.partition(":")[0]
     return QueryError(f"the query must be one that DuckDB can run: {line}")
 
 

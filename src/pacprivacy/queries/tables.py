@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -33,6 +33,7 @@ BLOCK: Final = "pac_block"  # some worlds, with their shares of the units
 MEMBERS: Final = "pac_members"  # the units of those worlds
 BASE: Final = "pac_base"  # schema of the tables as they were given
 WHOLE: Final = "pac_whole"  # schema of the private tables with the unit of each row
+UNKNOWN: Final = ""  # in the place of the name of a table: a view that cannot be read
 SUFFIXES: Final = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
 
 Path_ = tuple[str, tuple[str, str] | None]  # own column; column of another private table
@@ -54,10 +55,17 @@ def ask_tables(
     fetch: Literal["fetchall", "fetchnumpy"] = "fetchall",
 ) -> Any:
     """Run a query over private rows; its errors say what went wrong, and show no value."""
+    with engine_unquoted():
+        return getattr(connection.execute(query, values), fetch)()
+
+
+@contextmanager
+def engine_unquoted() -> Iterator[None]:
+    """Raise errors of the engine without its words, which may show values."""
     import duckdb
 
     try:
-        return getattr(connection.execute(query, values), fetch)()
+        yield
     except duckdb.Error as error:
         if isinstance(error, duckdb.InternalException | duckdb.FatalException):
             _BROKEN.add(connection)  # a defect of the engine, which answers nothing from here on
@@ -82,7 +90,8 @@ class Tables:
     via : mapping, optional
         How every other private table reaches the unit: ``{"orders": "customer_id"}`` by a column
         that holds the unit's key, ``{"lines": ("order_id", "orders.id")}`` through the rows of
-        another private table. A table that is not named is public.
+        another private table. A table that is not named is public; a view that is not named and
+        reads a private table is left out.
 
     Raises
     ------
@@ -119,6 +128,7 @@ class Tables:
         for name, path in dict(via or {}).items():
             own, other = (path, None) if isinstance(path, str) else path
             self._paths[name] = (own, None if other is None else _split_column(other, "via"))
+        self._source = self._source.public(set(self._paths))
         self.unit = unit
         self._check_names()
         (n,) = self.rows(f"SELECT count(*) FROM {UNITS}")[0]
@@ -381,7 +391,7 @@ class TablesWorld(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self.tables.names:
             raise KeyError(name)
-        with self as connection:
+        with self as connection, engine_unquoted():
             rows = connection.sql(f"SELECT * FROM {quote(name)}")
             return frame_of_tables(rows, self.tables.library(name))
 
@@ -457,10 +467,24 @@ class _Source:
     libraries: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     attached: str | None = None
+    views: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what each of them reads
 
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.relations, *self.frames)
+
+    def public(self, private: set[str]) -> _Source:
+        """Leave out views that read private rows and are not private: they would show them all."""
+        own = {name.lower() for name in private}
+        hidden: set[str] = set()
+        for _ in self.views:  # through views of views
+            known = own | hidden | {UNKNOWN}
+            hidden |= {n.lower() for n, reads in self.views.items() if reads & known} - own
+        relations, frames = (
+            {name: found for name, found in some.items() if name.lower() not in hidden}
+            for some in (self.relations, self.frames)
+        )
+        return replace(self, relations=relations, frames=frames)
 
     def open(self) -> Any:
         """Return a new connection with a view of every table in the base schema."""
@@ -479,10 +503,9 @@ class _Source:
             connection.execute(f"CREATE TABLE {BASE}.{quote(name)} AS SELECT * FROM pac_frame")
             connection.unregister("pac_frame")
         for name, relation in self.relations.items():
-            ask_tables(
-                connection,
-                f"CREATE VIEW {BASE}.{quote(name)} AS SELECT * FROM {relation}",
-            )
+            # A view is read once: names in it would mean the tables of a world.
+            kind = "TABLE" if name in self.views else "VIEW"
+            ask_tables(connection, f"CREATE {kind} {BASE}.{quote(name)} AS FROM {relation}")
         # From here on the engine reads these files and no others, whatever it is asked.
         files = ", ".join(_text(path) for path in self.files)
         connection.execute(f"SET allowed_paths = [{files}]; SET enable_external_access = false")
@@ -509,14 +532,14 @@ def _read_source(source: Any) -> _Source:
         made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
         return _Source(relations={}, frames=frames, libraries=made_by)
     if isinstance(source, duckdb.DuckDBPyConnection):
-        listed = source.execute("SELECT table_name FROM information_schema.tables").fetchall()
-        names = sorted(str(row[0]) for row in listed)
         found: dict[str, Any] = {}
-        for name in names:
-            table = source.sql(f"SELECT * FROM {quote(name)}").to_arrow_table()
+        relations, views = _listed(source)
+        for name, relation in relations.items():
+            with engine_unquoted():
+                table = source.sql(f"SELECT * FROM {relation}").to_arrow_table()
             assert isinstance(table, pyarrow.Table)
             found[name] = table
-        return _Source(relations={}, frames=found)
+        return _Source(relations={}, frames=found, views=views)
     if not isinstance(source, str | Path):
         raise DataError(
             f"tables must be a DuckDB file or connection, a folder, or frames by name; got "
@@ -543,15 +566,47 @@ def _read_path(path: Path) -> _Source:
 
     try:
         with duckdb.connect(str(path), read_only=True) as connection:
-            rows = connection.execute(
-                "SELECT table_schema, table_name FROM information_schema.tables"
-            ).fetchall()
+            relations, views = _listed(connection, "pac_source")
     except duckdb.Error as error:
         raise DataError(
             f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
         ) from error
-    relations = {str(t): f"pac_source.{quote(str(s))}.{quote(str(t))}" for s, t in rows}
-    return _Source(relations=relations, frames={}, attached=str(path))
+    return _Source(relations=relations, frames={}, attached=str(path), views=views)
+
+
+def _listed(
+    connection: Any, catalog: str | None = None
+) -> tuple[dict[str, str], dict[str, frozenset[str]]]:
+    """Return how a connection calls its tables, and what its views read; refuse two of a name."""
+    rows = connection.execute(
+        "SELECT table_name, table_catalog, table_schema FROM information_schema.tables ORDER BY ALL"
+    ).fetchall()
+    names = [str(row[0]).lower() for row in rows]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                f"tables must have different names; got {name!r} in several schemas. "
+                "Give the one that you mean as a frame, or a connection that sees it alone."
+            )
+    views = connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal")
+    return (
+        {str(t): ".".join(map(quote, (catalog or str(c), str(s), str(t)))) for t, c, s in rows},
+        {str(name): _read_by(str(name), str(sql)) for name, sql in views.fetchall()},
+    )
+
+
+def _read_by(view: str, sql: str) -> frozenset[str]:
+    """Return the tables that a view names, in lower case."""
+    import sqlglot
+    from sqlglot import errors, exp
+
+    try:
+        named = list(sqlglot.parse_one(sql, dialect="duckdb").find_all(exp.Table))
+    except errors.SqlglotError:
+        return frozenset({UNKNOWN})
+    plain = (isinstance(table.this, exp.Identifier) for table in named)
+    read = {t.name.lower() if p else UNKNOWN for t, p in zip(named, plain, strict=True)}
+    return frozenset(read - {view.lower()})
 
 
 def _as_arrow(frame: Any, name: str) -> Any:

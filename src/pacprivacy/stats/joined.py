@@ -13,7 +13,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import Batch, Data, MechanismWrapper, coerce_data, subset_sums
 from pacprivacy.pool import Pool
-from pacprivacy.queries import Tables, TablesWorld, joined_rows_plan
+from pacprivacy.queries import Tables, TablesWorld, engine_unquoted, joined_rows_plan
 from pacprivacy.stats.sums_and_quantiles import SummedStatistic
 
 _OURS = ("pac_u", "pac_two", "pac_unit")  # columns that are not the user's
@@ -93,7 +93,8 @@ class JoinedStatistic(MechanismWrapper):
 
 
 def _arrow(connection: Any, text: str) -> Any:
-    return connection.sql(text).to_arrow_table()
+    with engine_unquoted():
+        return connection.sql(text).to_arrow_table()
 
 
 def _without_ours(frame: Any) -> Any:

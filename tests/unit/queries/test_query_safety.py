@@ -13,7 +13,7 @@ import pyarrow
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.errors import InterruptedRun, PacPrivacyError, QueryError
+from pacprivacy.errors import DataError, InterruptedRun, PacPrivacyError, QueryError
 from pacprivacy.mechanism import (
     coerce_data,
     flatten,
@@ -111,9 +111,103 @@ def test_a_broken_file_is_an_error_without_values(tmp_path: Path) -> None:
         tables = pac.Tables(tmp_path, unit="people.id")
         return pac.sql("SELECT sum(cost::INT) AS s FROM people", tables, "mi<=1", n_subsets=8)
 
-    with pytest.raises(PacPrivacyError) as caught:
-        answer()
+    for fails in (
+        answer,
+        lambda: pac.Tables(tmp_path, unit="people.id").take(np.arange(9))["people"],
+    ):
+        with pytest.raises(PacPrivacyError) as caught:
+            fails()
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.claim("Q-3")
+def test_no_error_lists_the_values_of_a_type_or_of_a_key(shop: pac.Tables, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as engine:
+        engine.execute(
+            f"CREATE TABLE people AS SELECT i AS id, CAST(CASE i WHEN 3 THEN '{SECRET}' "
+            f"ELSE 'a' END AS ENUM('a', '{SECRET}')) AS kind FROM range(40) r(i)"
+        )
+    tables = pac.Tables(tmp_path / "a.duckdb", unit="people.id")
+    wrong: list[tuple[pac.Tables, str, Any]] = [
+        (tables, "SELECT sum(kind) FROM people", None),
+        (tables, "SELECT max(kind) FROM people", None),
+        (tables, "SELECT sum({'a': kind}) FROM people", None),
+        (tables, "SELECT kind, count(*) FROM people GROUP BY kind", {"kind": ["z"]}),
+        (tables, "SELECT [kind], count(*) FROM people GROUP BY 1", "universe"),
+        (
+            shop,
+            "SELECT text || '' AS t, count(*) FROM bills GROUP BY 1 ORDER BY t::INT",
+            "universe",
+        ),
+    ]
+    for data, text, keys in wrong:
+        with pytest.raises(QueryError) as caught:
+            pac.sql(text, data, "mi<=1", keys=keys, at_least=2, n_subsets=8)
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_connection_that_fails_shows_no_value() -> None:
+    with duckdb.connect(":memory:") as engine:
+        engine.execute(f"CREATE VIEW people AS SELECT 1 AS id, CAST('{SECRET}' AS INT) AS x")
+        with pytest.raises(PacPrivacyError) as caught:
+            pac.Tables(engine, unit="people.id")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Which of them is meant is not ours to say: one may be an old copy."""
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as engine:
+        engine.execute(
+            "CREATE TABLE people AS SELECT 1 AS id; CREATE SCHEMA old; "
+            "CREATE TABLE old.People AS SELECT 2 AS id"
+        )
+        with pytest.raises(DataError, match="'people' in several schemas"):
+            pac.Tables(engine, unit="people.id")
+    with pytest.raises(DataError, match="'people' in several schemas"):
+        pac.Tables(tmp_path / "a.duckdb", unit="people.id")
+
+
+@pytest.mark.claim("Q-1")
+def test_views_of_private_tables_are_private_or_not_there(tmp_path: Path) -> None:
+    """A view that is not named would show the rows of all units in every world."""
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as engine:
+        engine.execute(
+            "CREATE TABLE people AS SELECT i AS id, i AS x FROM range(40) r(i); "
+            "CREATE TABLE prices AS SELECT 3 AS price; "
+            "CREATE VIEW rich AS SELECT id AS person, x FROM People WHERE x > 9; "
+            "CREATE VIEW richest AS SELECT max(x) AS most FROM rich; "
+            "CREATE VIEW cheap AS FROM prices; CREATE VIEW odd AS FROM query('FROM people')"
+        )
+        sources = [
+            pac.Tables(engine, unit="people.id", via=via) for via in ({}, {"rich": "person"})
+        ]
+    sources.append(pac.Tables(tmp_path / "a.duckdb", unit="people.id", via={"rich": "person"}))
+    assert set(sources[0].names) == {"people", "prices", "cheap"}
+    for tables in sources[1:]:
+        assert set(tables.names) == {"people", "prices", "cheap", "rich"}
+        with tables.take(np.arange(5, 20)) as world:
+            counts = world.execute("SELECT count(*), min(x) FROM rich, cheap").fetchall()
+        assert counts == [(10, 10)]
+
+
+@pytest.mark.claim("Q-2")
+def test_what_was_spent_is_shown_also_where_it_cannot_be_arranged(shop: pac.Tables) -> None:
+    text = "SELECT kind, count(*) AS n FROM bills GROUP BY kind ORDER BY {} DESC"
+    asked: dict[str, Any] = {"keys": {"kind": ["a", "b"]}, "n_subsets": 8, "rng": 0}
+    wrong, late = (
+        text.format(by) for by in ("CASE WHEN kind = 'b' THEN kind::INT END", "(2 * n)::TINYINT")
+    )
+    with pytest.raises(QueryError, match=r"Conversion Error$"):  # before anything is spent
+        pac.sql(wrong, shop, "mi<=1", simulate=True, **asked)
+    with pytest.warns(UserWarning, match="all cells are shown"):
+        found = pac.sql(late, shop, "mi<=1", simulate=True, **asked)
+    assert [row[0] for row in found.answer.rows] == ["a", "b"]
+
+
+@pytest.mark.parametrize("call", ["ago(INTERVAL 1 DAY)", "pg_sleep(9)", "assert_true(cost > 0)"])
+def test_macros_of_what_changes_or_waits_or_fails_are_refused(call: str, shop: pac.Tables) -> None:
+    with pytest.raises(QueryError, match="same value in every run"):
+        make_query_mechanism(f"SELECT count(*) FROM bills WHERE {call} IS NULL", shop)
 
 
 # --- what a text may hold -----------------------------------------------------------------------

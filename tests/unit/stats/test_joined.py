@@ -1,5 +1,6 @@
 """Statistics of joined tables are those of the rows that each candidate's own tables give."""
 
+import traceback
 from typing import Any
 
 import duckdb
@@ -119,3 +120,23 @@ def test_wrong_use_is_told(clinic: pac.Tables, frames: dict[str, pd.DataFrame]) 
         pac.stats.mean("years", table="people").prepare(coerce_data(clinic))
     with pytest.raises(MechanismError, match="tables"):
         pac.stats.mean("age", tables="people")
+
+
+@pytest.mark.parametrize(
+    "clause", ["LIMIT 3", "GROUP BY ALL", "QUALIFY rank() OVER (ORDER BY age) < 3"]
+)
+def test_a_table_is_no_whole_query(clause: str, clinic: pac.Tables) -> None:
+    """What comes after WHERE would be left out where rows are joined once for all."""
+    with pytest.raises(QueryError, match="after FROM"):
+        pac.stats.count(table=f"people {clause}").prepare(coerce_data(clinic))
+
+
+@pytest.mark.claim("Q-3")
+@pytest.mark.parametrize(
+    "table", ["visits WHERE ward::INT > 0", "(SELECT ward::INT AS cost FROM visits)"]
+)
+def test_a_join_that_fails_shows_no_value(table: str, clinic: pac.Tables) -> None:
+    with pytest.raises(QueryError, match="'conversion'") as caught:
+        pac.stats.mean("cost", table=table).prepare(coerce_data(clinic))
+    shown = traceback.format_exception(caught.value)
+    assert not any("Could not convert" in line for line in shown)
