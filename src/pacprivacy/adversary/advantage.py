@@ -599,7 +599,8 @@ def _tail(reach: float) -> float:
 def _line_nodes(view: View, step: float) -> Vector:
     alive = view.points[np.isfinite(view.log_prior), 0]
     low, high = float(alive.min()) - REACH, float(alive.max()) + REACH
-    return low + step * np.arange(math.ceil((high - low) / step) + 1)
+    nodes: Vector = low + step * np.arange(math.ceil((high - low) / step) + 1, dtype=np.float64)
+    return nodes
 
 
 def line_advantage_posteriors(view: View, step: float) -> Iterator[tuple[Matrix, Vector]]:

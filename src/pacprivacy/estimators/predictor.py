@@ -345,9 +345,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._require_fit()
         return self._book.left_for(principal, fresh=fresh), self._book.limits_for(principal)
 
-    def answer_each(
-        self, X: Any, parts: Sequence[tuple[str, int]]
-    ) -> list[Reply | Exception]:
+    def answer_each(self, X: Any, parts: Sequence[tuple[str, int]]) -> list[Reply | Exception]:
         """Answer several principals in one pass of the models.
 
         Parameters

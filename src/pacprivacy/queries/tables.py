@@ -55,12 +55,12 @@ def ask_tables(
     fetch: Literal["fetchall", "fetchnumpy"] = "fetchall",
 ) -> Any:
     """Run a query over private rows; its errors say what went wrong, and show no value."""
-    with engine_unquoted():
+    with engine_unquoted(connection):
         return getattr(connection.execute(query, values), fetch)()
 
 
 @contextmanager
-def engine_unquoted() -> Iterator[None]:
+def engine_unquoted(connection: Any) -> Iterator[None]:
     """Raise errors of the engine without its words, which may show values."""
     import duckdb
 
@@ -391,7 +391,7 @@ class TablesWorld(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self.tables.names:
             raise KeyError(name)
-        with self as connection, engine_unquoted():
+        with self as connection, engine_unquoted(connection):
             rows = connection.sql(f"SELECT * FROM {quote(name)}")
             return frame_of_tables(rows, self.tables.library(name))
 
@@ -535,7 +535,7 @@ def _read_source(source: Any) -> _Source:
         found: dict[str, Any] = {}
         relations, views = _listed(source)
         for name, relation in relations.items():
-            with engine_unquoted():
+            with engine_unquoted(source):
                 table = source.sql(f"SELECT * FROM {relation}").to_arrow_table()
             assert isinstance(table, pyarrow.Table)
             found[name] = table

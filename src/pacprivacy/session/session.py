@@ -411,7 +411,7 @@ class Session(Keeper):
     def query_stop(self) -> Callable[[], None]:
         """Return what another thread calls to stop a query of this thread that reads its tables.
 
-        Nothing is drawn or spent then. Later it does nothing: released cells are arranged elsewhere.
+        Nothing is drawn or spent then. Later it does nothing: released cells are elsewhere.
         """
         stop: Callable[[], None] = self._rehearsal.data.parts[0].connect().interrupt
         return stop

@@ -93,7 +93,7 @@ class JoinedStatistic(MechanismWrapper):
 
 
 def _arrow(connection: Any, text: str) -> Any:
-    with engine_unquoted():
+    with engine_unquoted(connection):
         return connection.sql(text).to_arrow_table()
 
 

@@ -182,7 +182,9 @@ def test_logs_hold_no_token_question_or_answer(running, caplog):
     assert str(found["values"][0][0])[:8] not in caplog.text or found["unanimous"][0]
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, StopIteration, DataError, BudgetExceededError])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError, StopIteration, DataError, BudgetExceededError]
+)
 def test_an_error_of_a_model_is_told_by_nothing(running, monkeypatch, caplog, error):
     """Whatever its kind, also one whose words would be sent if it were ours."""
 
