@@ -71,7 +71,8 @@ def run_page(text: str, *, extra: dict[str, list[str]] | None = None) -> dict[st
     text : str
         The page.
     extra : dict, optional
-        Words to add to a verb of ``pac``, to make it quick.
+        Words such as ``--subsets=64`` to add to a verb of ``pac``, to make it quick, unless the
+        page gives that option itself.
     """
     names: dict[str, Any] = {"__name__": "__page__"}
     for block in read_blocks(text):
@@ -107,7 +108,10 @@ def run_command(command: Command, extra: dict[str, list[str]]) -> None:
     if ">" in words:
         at = words.index(">")
         target, words = Path(words[at + 1]), words[:at]
-    result = CliRunner().invoke(app, [*words[1:], *extra.get(words[1], [])])
+    more = [word for word in extra.get(words[1], []) if word.partition("=")[0] not in words]
+    if {"--promise", "--ledger"} & set(words):  # no candidates, or those of a session
+        more = [word for word in more if not word.startswith("--subsets")]
+    result = CliRunner().invoke(app, [*words[1:], *more])
     assert result.exit_code == 0, (command.words, result.output)
     if target is not None:
         target.write_text(result.stdout, encoding="utf-8")

@@ -15,8 +15,8 @@ from pacprivacy.budget import Spent
 from pacprivacy.ledger import Ledger
 
 N_PROCESSES = 8
-N_SPENDS = 60
-N_ALLOWED = 250
+N_SPENDS = 30
+N_ALLOWED = 125
 
 # One process imports, then forks the others, which all start when the pipe is closed.
 FORKS = """
@@ -71,7 +71,7 @@ from pacprivacy.errors import BudgetError
 def work(where, who):
     ledger = Ledger(where, timeout_s=300)
     try:
-        ledger.create_budget("people", limits=Spent(mi_nats=1))
+        ledger.create_budget("people", limits=Spent(mi_nats=0.5))
     except BudgetError:
         return [ledger.ledger_id, "found"]
     return [ledger.ledger_id, "made"]
@@ -104,7 +104,7 @@ def run_all(
 @pytest.mark.claim("K-2")
 def test_eight_processes_spend_exactly_the_budget(ledger_where: str, tmp_path: Path) -> None:
     ledger = Ledger(ledger_where)
-    ledger.create_budget("people", limits=Spent(mi_nats=1))
+    ledger.create_budget("people", limits=Spent(mi_nats=0.5))
     seen = []
 
     def look() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -212,9 +213,13 @@ def is_record(node: ast.AST | None) -> bool:
     )
 
 
-def violations(root: Path) -> list[str]:
-    """Every import under ``root`` that the table forbids, in words."""
-    tree = Tree(root)
+@cache
+def library() -> Tree:
+    return Tree(SOURCE)
+
+
+def violations(tree: Tree) -> list[str]:
+    """Every import of a tree that the table forbids, in words."""
     found = []
     for unit in sorted({unit_of(module) for module in tree.modules} - MAY_IMPORT.keys()):
         found.append(f"{unit} is not in the table; say in MAY_IMPORT what it may import")
@@ -245,12 +250,12 @@ def violations(root: Path) -> list[str]:
 
 
 def test_the_library_keeps_its_layers() -> None:
-    found = violations(SOURCE)
+    found = violations(library())
     assert not found, "imports against the table:\n  " + "\n  ".join(found)
 
 
 def test_the_audit_of_dp_shares_no_code_with_what_it_attacks() -> None:
-    used = {i.module for i in Tree(SOURCE).imports() if i.where == "pacprivacy.dp.audit"}
+    used = {i.module for i in library().imports() if i.where == "pacprivacy.dp.audit"}
     assert used <= {"pacprivacy.errors", "pacprivacy._checks"}
 
 
@@ -258,7 +263,7 @@ def test_the_door_to_pictures_is_shut_until_it_is_used() -> None:
     script = "import sys, pacprivacy, pacprivacy.audit, pacprivacy.ledger.ledger\n"
     script += "assert 'pacprivacy.reporting' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
-    tree = Tree(SOURCE)
+    tree = library()
     users = {unit_of(i.where) for i in tree.imports() if unit_of(i.module) == DOOR} - {DOOR}
     assert users == THROUGH_THE_DOOR
     named = [i for i in tree.imports() if unit_of(i.where) == DOOR]
@@ -266,9 +271,9 @@ def test_the_door_to_pictures_is_shut_until_it_is_used() -> None:
 
 
 def test_every_named_package_of_the_library_is_seen() -> None:
-    units = {unit_of(module) for module in Tree(SOURCE).modules}
+    units = {unit_of(module) for module in library().modules}
     assert {"theory", "pool", "errors", ""} <= units
-    assert sum(1 for _ in Tree(SOURCE).imports()) > 10
+    assert sum(1 for _ in library().imports()) > 10
 
 
 # --- the papers, on top of the library ------------------------------------------------------
@@ -367,7 +372,7 @@ def grow(root: Path, **extra: str) -> Path:
 
 
 def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
-    assert violations(grow(tmp_path)) == []
+    assert violations(Tree(grow(tmp_path))) == []
 
 
 @pytest.mark.parametrize(
@@ -415,6 +420,6 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
     ],
 )
 def test_checker_finds_a_violation(tmp_path: Path, where: str, text: str, complaint: str) -> None:
-    found = violations(grow(tmp_path, **{where: text + "\n"}))
+    found = violations(Tree(grow(tmp_path, **{where: text + "\n"})))
     assert len(found) == 1
     assert complaint in found[0]

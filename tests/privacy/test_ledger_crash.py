@@ -17,7 +17,7 @@ from pacprivacy.errors import SecretError
 from pacprivacy.ledger import Ledger
 from pacprivacy.session.state import StateFile
 
-N_KILLS = 15
+N_KILLS = 8
 TOTAL = 10.0
 SHARE = 0.02
 DATA = np.random.default_rng(0).normal(size=(8, 1))

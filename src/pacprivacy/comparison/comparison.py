@@ -239,11 +239,9 @@ def compare(
     Examples
     --------
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(200, 2))
-    >>> few = {"rules": ("waterfill",), "n_subsets": 16, "n_dp_releases": 2}
-    >>> settings = {"model": "logistic", "success": 0.7, "ranges": (-1, 1)}
-    >>> found = compare(X, X[:, 0] > 0, **settings, **few)
+    >>> found = compare(X, model="mean", success=0.7, ranges=(-1, 1), n_subsets=16)
     >>> found.rows[0].family, found.metric
-    ('PAC', 'accuracy')
+    ('PAC', 'rms error')
     """
     if model not in MODELS:
         raise DataError(f"model must be one of {', '.join(MODELS)}; got {model!r}. Use 'logistic'.")
