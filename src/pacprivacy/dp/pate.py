@@ -12,7 +12,7 @@ from scipy import special
 from pacprivacy._checks import Array, Integers, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.dp import aggregate, noise
-from pacprivacy.dp.accounting import noise_advantage
+from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import gaussian_event, publish_event
 from pacprivacy.dp.records import encode_record_labels, record_array
@@ -135,7 +135,7 @@ def label_by_votes(
         (epsilon, delta, neighbours),
         gaussian_event(parameter, counts.size),
         simulation=source.is_simulation,
-        advantage=noise_advantage(epsilon, delta, counts.size),
+        advantage=accounting_noise_advantage(epsilon, delta, counts.size),
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
         assumptions=ASSUMPTIONS,
         accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},
@@ -211,7 +211,7 @@ def label_by_confident_votes(
         (epsilon, delta, neighbours),
         gaussian_event(parameter, n_numbers),
         simulation=source.is_simulation,
-        advantage=noise_advantage(epsilon, delta, n_numbers),
+        advantage=accounting_noise_advantage(epsilon, delta, n_numbers),
         mechanism=(
             f"PATE: at most {n_answers} of {len(counts)} questions answered by noisy majorities, "
             f"those with a noisy count of at least {threshold:g}"
