@@ -27,7 +27,7 @@ ASSUMPTIONS: Final = (
 ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
 
 
-def count_votes(
+def count_pate_votes(
     estimator: Any,
     X: Any,
     y: Any,
@@ -231,7 +231,7 @@ def _read_votes(votes: Integers) -> Integers:
     if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
         raise DataError(
             f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
-            f"and dtype {counts.dtype}. Use count_votes."
+            f"and dtype {counts.dtype}. Use count_pate_votes."
         )
     return counts
 
@@ -256,7 +256,9 @@ class DataDependentLoss:
         )
 
 
-def data_dependent_loss(votes: Integers, *, noise_std: float, delta: float) -> DataDependentLoss:
+def pate_data_dependent_loss(
+    votes: Integers, *, noise_std: float, delta: float
+) -> DataDependentLoss:
     """Account for answers by how clear the majorities were (Papernot et al. 2018).
 
     Not a promise: the figure itself depends on the records.
