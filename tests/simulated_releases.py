@@ -691,9 +691,9 @@ def dp_adassp() -> Any:
 @case
 def dp_pate() -> Any:
     settings = {"classes": (0, 1), "n_teachers": 12, "neighbours": "replace"}
-    votes = dp.count_votes(TREE, DP_X, DP_LABELS, ASKED, **settings, source=SimulatedSource(3))
+    votes = dp.count_pate_votes(TREE, DP_X, DP_LABELS, ASKED, **settings, source=SimulatedSource(3))
     made = dp.label_by_votes(votes, epsilon=3.0, delta=1e-5, neighbours="replace", **seeded_dp())
-    loss = dp.data_dependent_loss(votes, noise_std=40.0, delta=1e-5)
+    loss = dp.pate_data_dependent_loss(votes, noise_std=40.0, delta=1e-5)
     return {
         "values": votes,
         "release": made,

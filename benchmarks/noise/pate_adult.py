@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.dp import count_votes, data_dependent_loss, label_by_votes
+from pacprivacy.dp import count_pate_votes, label_by_votes, pate_data_dependent_loss
 from pacprivacy.dp.noise import dp_noise_source
 from papers.datasets import load_adult
 
@@ -81,7 +81,7 @@ def measure(n_runs: int) -> dict[str, Any]:
         order = np.random.default_rng(run).permutation(len(others))
         public, held_out = np.array_split(order, 2)
         plain.append(model.fit(X, y).score(others[held_out], y_others[held_out]))
-        votes = count_votes(
+        votes = count_pate_votes(
             model, X, y, others[public[: max(N_QUESTIONS.values())]], classes=(0, 1),
             n_teachers=N_TEACHERS, neighbours="add_remove", source=dp_noise_source(run),
         )  # fmt: skip
@@ -98,7 +98,7 @@ def measure(n_runs: int) -> dict[str, Any]:
                     student.score(others[held_out], y_others[held_out]),
                     float(np.mean(release.value == np.argmax(asked, axis=1))),
                     std,
-                    data_dependent_loss(asked, noise_std=std, delta=DELTA).epsilon,
+                    pate_data_dependent_loss(asked, noise_std=std, delta=DELTA).epsilon,
                 )
             )
     students = []

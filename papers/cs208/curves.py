@@ -21,7 +21,7 @@ from pacprivacy.dp import (
     DPSGDClassifier,
     MeanAggregator,
     MedianAggregator,
-    count_votes,
+    count_pate_votes,
     label_by_votes,
     subsample_aggregate,
 )
@@ -203,7 +203,7 @@ def _fit_block(rows: Matrix, signs: Vector) -> Vector:
 def _pate(study: str, epsilon: float, seed: int) -> Learned:
     data = load_study(study)
     asked = scaled_rows(data, data.questions)[:N_ASKED]
-    votes = count_votes(
+    votes = count_pate_votes(
         LogisticRegression(C=10.0, tol=1e-2, max_iter=300),
         scaled_rows(data, data.X),
         data.y,

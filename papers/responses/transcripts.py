@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.session.answers import Answerer
+from pacprivacy.session.answerer import Answerer
 from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, as_percent, write_csv

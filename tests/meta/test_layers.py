@@ -64,7 +64,7 @@ SHARED_WITH_DP = {
             "lattice_bernoulli_exp",
             "sample_discrete_gaussian",
             "sample_discrete_laplace",
-            "uniform_integers",
+            "uniform_lattice_integers",
         }
     ),
     "mechanism": frozenset({"Structure", "declare_estimator_released", "flatten"}),

@@ -17,7 +17,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import membership_risk
 from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.audit import AuditPromise, Guess, Releases, Target, audit
-from pacprivacy.audit.run import _Game, _measure
+from pacprivacy.audit.results import _Game, _measure
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.pool import Balanced
 from pacprivacy.release import Release

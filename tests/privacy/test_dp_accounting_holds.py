@@ -141,7 +141,7 @@ def test_the_loss_of_some_votes_is_never_above_the_promise(
             votes, epsilon=epsilon, delta=delta, neighbours="replace", simulate=0
         )
         std = (release.certificate.noise or {})["std of votes"]
-        loss = dp.data_dependent_loss(votes, noise_std=std, delta=delta)
+        loss = dp.pate_data_dependent_loss(votes, noise_std=std, delta=delta)
         assert loss.epsilon <= loss.independent_epsilon <= release.certificate.epsilon
         assert loss.independent_epsilon > 0.99 * epsilon
 

@@ -26,7 +26,7 @@ from pacprivacy.dp.aggregate import (
     subsample_aggregate,
 )
 from pacprivacy.dp.noise import dp_noise_source
-from pacprivacy.dp.pate import count_votes
+from pacprivacy.dp.pate import count_pate_votes
 from pacprivacy.errors import MechanismError
 
 Array = npt.NDArray[Any]
@@ -72,7 +72,7 @@ def test_a_seeded_stream_does_not_carry_a_record_to_other_teachers() -> None:
             records[5, 0] = mark
             np.random.seed(SEED)  # noqa: NPY002
             counts.append(
-                count_votes(
+                count_pate_votes(
                     CoinTeacher(), records, np.arange(120) % 2, ASKED, classes=(0, 1),
                     n_teachers=7, neighbours="replace", source=dp_noise_source(source),
                 )
@@ -287,7 +287,7 @@ class Verbose(CoinTeacher):
 @pytest.mark.claim("DP-15")
 def test_a_teacher_has_one_vote_per_question_whatever_it_answers() -> None:
     for model in (Verbose(), CoinTeacher()):
-        votes = count_votes(
+        votes = count_pate_votes(
             model, X, Y, ASKED, classes=(0, 1), n_teachers=6, neighbours="add_remove",
             source=dp_noise_source(0),
         )  # fmt: skip

@@ -29,7 +29,7 @@ from pacprivacy.dp import (
     SubsampleAggregate,
     adassp,
     choose_hypothesis,
-    count_votes,
+    count_pate_votes,
     dp_search,
     dp_sgd,
     dp_sgd_jax,
@@ -89,7 +89,7 @@ def by_jax(X: Array, y: Array) -> Any:
 
 def vote(neighbours: Any) -> Release:
     def release(X: Array, y: Array) -> Any:
-        votes = count_votes(
+        votes = count_pate_votes(
             LogisticRegression(), X, y, np.eye(2), classes=(0, 1), n_teachers=6,
             neighbours=neighbours, source=dp_noise_source(0),
         )  # fmt: skip

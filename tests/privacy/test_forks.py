@@ -40,7 +40,7 @@ from pacprivacy.noise.answers import AnswerNoise
 from pacprivacy.pool import Balanced
 from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import Account
-from pacprivacy.session.answers import Answerer
+from pacprivacy.session.answerer import Answerer
 from pacprivacy.session.keeper import Keeper
 from pacprivacy.session.leases import Leases
 from tests.serving import Folder, people

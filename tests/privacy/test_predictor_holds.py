@@ -12,8 +12,8 @@ from pacprivacy.adversary import WIDEST_ANSWER, ViewTilts, VoteBalances, heat_po
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise.answers import UNITS, AnswerNoise, answer_vote_gap, plan_answer
 from pacprivacy.pool import Balanced
-from pacprivacy.session import answers as answering
-from pacprivacy.session.answers import Answerer, ScoreAnswers, VoteAnswers
+from pacprivacy.session import answerer as answering
+from pacprivacy.session.answerer import Answerer, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import posterior_success
 
 balances = importlib.import_module("pacprivacy.adversary.balances")

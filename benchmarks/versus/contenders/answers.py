@@ -27,11 +27,11 @@ from contenders.problem import (
     fight_dp,
 )
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.dp import count_votes, label_by_votes
+from pacprivacy.dp import count_pate_votes, label_by_votes
 from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.pool import Balanced
-from pacprivacy.session.answers import Answerer
+from pacprivacy.session.answerer import Answerer
 from pacprivacy.theory import gaussian_parameter, gaussian_success
 from papers.responses.models import make_booster, split_dataset
 
@@ -173,7 +173,7 @@ def _rivals(train: Any, tuning: Any, test: Any) -> Any:
             if key not in votes:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    votes[key] = count_votes(
+                    votes[key] = count_pate_votes(
                         LogisticRegression(max_iter=200), encoded, y, asked, classes=(0, 1),
                         n_teachers=n_teachers, neighbours="add_remove",
                         source=dp_noise_source(key[1]), n_jobs=1,

@@ -14,7 +14,7 @@ from pacprivacy.audit.attacks import (
     Precision as Precision,
     Reconstruction as Reconstruction,
 )
-from pacprivacy.audit.run import (
+from pacprivacy.audit.results import (
     ATTACKS as ATTACKS,
     DEFAULT_ATTACKS as DEFAULT_ATTACKS,
     AuditPromise as AuditPromise,

@@ -45,7 +45,7 @@ from pacprivacy.mechanism import (
 from pacprivacy.noise import (
     AxisFrame,
     NoisePlan,
-    axis_variances,
+    axis_spread_variances,
     calibrate,
     log_det_of_plan,
     make_plan,
@@ -174,7 +174,7 @@ def uniform_descent_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> No
     """
     weights = np.exp(log_p)
     center = weighted_spread_mean(values, weights)
-    variances = axis_variances(values, center, weights)
+    variances = axis_spread_variances(values, center, weights)
     axes = np.flatnonzero(variances > 0).astype(np.int64)
     budget = mi_nats * (1 - 1e-9)
     for _ in range(_MOST_TRIES):

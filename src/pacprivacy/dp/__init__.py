@@ -93,10 +93,10 @@ from pacprivacy.dp.mechanisms import (
 )
 from pacprivacy.dp.pate import (
     DataDependentLoss as DataDependentLoss,
-    count_votes as count_votes,
-    data_dependent_loss as data_dependent_loss,
+    count_pate_votes as count_pate_votes,
     label_by_confident_votes as label_by_confident_votes,
     label_by_votes as label_by_votes,
+    pate_data_dependent_loss as pate_data_dependent_loss,
 )
 from pacprivacy.dp.perturbation import (
     least_penalty as least_penalty,

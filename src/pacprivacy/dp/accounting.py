@@ -275,7 +275,9 @@ def _renyi(events: Sequence[Event], delta: float, neighbours: Neighbours) -> flo
 def _pld(
     events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
 ) -> float:
-    losses = compose_accounting_losses(join_gaussians(events), neighbours, discretization, delta)
+    losses = compose_accounting_losses(
+        join_accounted_gaussians(events), neighbours, discretization, delta
+    )
     return float(losses.get_epsilon_for_delta(delta))
 
 
@@ -339,7 +341,7 @@ def compose_accounting_losses(
     return combined
 
 
-def join_gaussians(events: Iterable[Event]) -> list[Event]:
+def join_accounted_gaussians(events: Iterable[Event]) -> list[Event]:
     """Return the events with all Gaussian runs on all records as one run."""
     listed = list(events)
     plain = [e for e in listed if isinstance(e, GaussianEvent) and e.sampling is None]
@@ -478,7 +480,7 @@ def advantage(
     return min(1.0, found * (1 + _ROUNDED) + 2 * event_grid_distance(listed))
 
 
-def noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
+def accounting_noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
     """Return the advantage on numbers with the noise that ``(ε, δ)`` asks for.
 
     The noise may be shared among several statistics: for both laws the whole is as private as one

@@ -24,7 +24,7 @@ from pacprivacy.dp.mechanisms import exponential_choice
 from pacprivacy.dp.noise import add_noise, check_dp_noise_promise, dp_noise_source
 from pacprivacy.dp.records import record_array
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.noise import uniform_integers
+from pacprivacy.noise import uniform_lattice_integers
 
 LEAST_RECORDS: Final = 2
 ALONE: Final = (
@@ -51,7 +51,7 @@ def draw_aggregate_blocks(
     check_neighbours(neighbours)
     _check_number(n_blocks)
     if neighbours == "add_remove":
-        chosen = uniform_integers(np.full(n_records, n_blocks, dtype=np.int64), source)
+        chosen = uniform_lattice_integers(np.full(n_records, n_blocks, dtype=np.int64), source)
     else:
         if n_records < n_blocks * least_records:
             raise DataError(

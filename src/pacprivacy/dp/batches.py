@@ -18,7 +18,7 @@ from pacprivacy.dp.noise import (
     check_count,
 )
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.noise import uniform_integers
+from pacprivacy.noise import uniform_lattice_integers
 
 _WORD: Final = 1 << 64
 
@@ -199,4 +199,4 @@ def _check_any(n_records: int) -> None:
 
 
 def _draw_places(n_records: int, size: int, source: BitSource) -> Integers:
-    return uniform_integers(np.full(size, n_records, dtype=np.int64), source)
+    return uniform_lattice_integers(np.full(size, n_records, dtype=np.int64), source)

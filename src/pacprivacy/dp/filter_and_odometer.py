@@ -281,7 +281,7 @@ def _pool_beside(
     if not tokens:
         return most
     losses = accounting.compose_accounting_losses(
-        accounting.join_gaussians(tokens), neighbours, accounting.COARSE, delta
+        accounting.join_accounted_gaussians(tokens), neighbours, accounting.COARSE, delta
     )
     if not losses.get_delta_for_epsilon(epsilon) <= delta:
         raise BudgetError(

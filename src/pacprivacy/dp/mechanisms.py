@@ -17,7 +17,7 @@ import numpy as np
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import noise
-from pacprivacy.dp.accounting import advantage, noise_advantage
+from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import (
@@ -76,7 +76,7 @@ def laplace(
         (epsilon, 0.0, neighbours),
         noise_event(epsilon, 0.0, noisy.values.size),
         simulation=source.is_simulation,
-        advantage=noise_advantage(epsilon, 0.0, noisy.values.size),
+        advantage=accounting_noise_advantage(epsilon, 0.0, noisy.values.size),
         mechanism="Laplace mechanism: discrete Laplace noise on a grid",
         assumptions=(
             f"Neighbours move the numbers by at most {float(sensitivity):g} in the sum of "

@@ -12,7 +12,7 @@ from scipy import special
 from pacprivacy._checks import Array, Integers, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.dp import aggregate, noise
-from pacprivacy.dp.accounting import noise_advantage
+from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import gaussian_event, publish_event
 from pacprivacy.dp.records import encode_record_labels, record_array
@@ -27,7 +27,7 @@ ASSUMPTIONS: Final = (
 ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
 
 
-def count_votes(
+def count_pate_votes(
     estimator: Any,
     X: Any,
     y: Any,
@@ -135,7 +135,7 @@ def label_by_votes(
         (epsilon, delta, neighbours),
         gaussian_event(parameter, counts.size),
         simulation=source.is_simulation,
-        advantage=noise_advantage(epsilon, delta, counts.size),
+        advantage=accounting_noise_advantage(epsilon, delta, counts.size),
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
         assumptions=ASSUMPTIONS,
         accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},
@@ -211,7 +211,7 @@ def label_by_confident_votes(
         (epsilon, delta, neighbours),
         gaussian_event(parameter, n_numbers),
         simulation=source.is_simulation,
-        advantage=noise_advantage(epsilon, delta, n_numbers),
+        advantage=accounting_noise_advantage(epsilon, delta, n_numbers),
         mechanism=(
             f"PATE: at most {n_answers} of {len(counts)} questions answered by noisy majorities, "
             f"those with a noisy count of at least {threshold:g}"
@@ -231,7 +231,7 @@ def _read_votes(votes: Integers) -> Integers:
     if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
         raise DataError(
             f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
-            f"and dtype {counts.dtype}. Use count_votes."
+            f"and dtype {counts.dtype}. Use count_pate_votes."
         )
     return counts
 
@@ -256,7 +256,9 @@ class DataDependentLoss:
         )
 
 
-def data_dependent_loss(votes: Integers, *, noise_std: float, delta: float) -> DataDependentLoss:
+def pate_data_dependent_loss(
+    votes: Integers, *, noise_std: float, delta: float
+) -> DataDependentLoss:
     """Account for answers by how clear the majorities were (Papernot et al. 2018).
 
     Not a promise: the figure itself depends on the records.

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import clipping, noise, records
-from pacprivacy.dp.accounting import advantage, noise_advantage
+from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish_event
 from pacprivacy.dp.losses import MarginLoss, read_margin_loss
@@ -462,7 +462,7 @@ def _release_point(
         promise,
         noise_event(epsilon, delta, point.size),
         simulation=source.is_simulation,
-        advantage=noise_advantage(epsilon, delta, point.size),
+        advantage=accounting_noise_advantage(epsilon, delta, point.size),
         accounting={"method": method, "Euclidean sensitivity": sensitivity},
         noise={"std": noisy.noise_std},
         notes=(note(noisy.noise_std),),

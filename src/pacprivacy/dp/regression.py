@@ -14,7 +14,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import noise
-from pacprivacy.dp.accounting import noise_advantage
+from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import clipping_norms
 from pacprivacy.dp.events import PureEvent, noise_event, publish_event
@@ -255,7 +255,7 @@ def _publish(
         value,
         promise,
         event or PureEvent(epsilon=epsilon / 2.0, count=2),
-        advantage=noise_advantage(epsilon, delta, n_numbers),
+        advantage=accounting_noise_advantage(epsilon, delta, n_numbers),
         assumptions=(
             f"Rows are clipped to norm {float(bounds[0]):g}, targets to {float(bounds[1]):g}; both "
             "bounds were fixed without looking at the data.",

@@ -15,7 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy.dp import noise
-from pacprivacy.dp.accounting import advantage, calibrate_to_advantage, noise_advantage
+from pacprivacy.dp.accounting import accounting_noise_advantage, advantage, calibrate_to_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import (
@@ -140,7 +140,7 @@ def release_dp_statistic(
     else:
         check_dp_noise_promise(1.0, delta, "add_remove")
         found = calibrate_to_advantage(
-            lambda trial: noise_advantage(trial, delta, vector.size),
+            lambda trial: accounting_noise_advantage(trial, delta, vector.size),
             2 * float(success or 0) - 1,
             delta=delta,
         )

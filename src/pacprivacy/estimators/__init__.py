@@ -1,7 +1,9 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
 from pacprivacy.estimators.costs import ScoreWithCost, SearchCost, search_cost
-from pacprivacy.estimators.models import (
+from pacprivacy.estimators.predictor import PrivatePredictor
+from pacprivacy.estimators.private_estimator import PrivateEstimator
+from pacprivacy.estimators.private_models import (
     PrivateForestClassifier,
     PrivateKMeans,
     PrivateLinearSVC,
@@ -9,8 +11,6 @@ from pacprivacy.estimators.models import (
     PrivatePCA,
     PrivateRidge,
 )
-from pacprivacy.estimators.predictor import PrivatePredictor
-from pacprivacy.estimators.private_estimator import PrivateEstimator
 
 __all__ = [
     "PrivateEstimator",

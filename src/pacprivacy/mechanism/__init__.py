@@ -69,9 +69,9 @@ from pacprivacy.mechanism.statistics import (
     Histogram as Histogram,
     Mean as Mean,
     Quantiles as Quantiles,
+    statistics_sums_made_by as statistics_sums_made_by,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
-    sums_made_by as sums_made_by,
 )
 from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM

@@ -137,7 +137,7 @@ def read_data_table(part: Any) -> Any:
 
 
 @runtime_checkable
-class Subsettable(Protocol):
+class _Subsettable(Protocol):
     """Data of another kind, whose rows are its units: tables with keys."""
 
     def __len__(self) -> int:
@@ -154,7 +154,7 @@ class Subsettable(Protocol):
 
 
 def _is_own(part: Any) -> bool:
-    return isinstance(part, Subsettable) and not (
+    return isinstance(part, _Subsettable) and not (
         isinstance(part, np.ndarray) or is_data_table(part)
     )
 

@@ -26,7 +26,7 @@ _ELSEWHERE: ContextVar[Sums | None] = ContextVar("elsewhere", default=None)
 
 
 @contextmanager
-def sums_made_by(sums: Sums | None) -> Iterator[None]:
+def statistics_sums_made_by(sums: Sums | None) -> Iterator[None]:
     """Have sums over subsets made by somebody else inside: by a cluster that holds the rows."""
     token = _ELSEWHERE.set(sums)
     try:

@@ -10,7 +10,6 @@ from pacprivacy.noise.answers import (
     usable_answer_nats as usable_answer_nats,
 )
 from pacprivacy.noise.formulas import (
-    axis_variances as axis_variances,
     log_det_of_plan as log_det_of_plan,
     log_det_of_points as log_det_of_points,
     waterfill as waterfill,
@@ -28,7 +27,7 @@ from pacprivacy.noise.lattice import (
     lattice_bernoulli_exp as lattice_bernoulli_exp,
     sample_discrete_gaussian as sample_discrete_gaussian,
     sample_discrete_laplace as sample_discrete_laplace,
-    uniform_integers as uniform_integers,
+    uniform_lattice_integers as uniform_lattice_integers,
 )
 from pacprivacy.noise.limit import Limit as Limit, noise_limit as noise_limit
 from pacprivacy.noise.plan import (
@@ -62,6 +61,7 @@ from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes
 from pacprivacy.noise.spread_frames import (
     AxisFrame as AxisFrame,
     Spread as Spread,
+    axis_spread_variances as axis_spread_variances,
     spread_of as spread_of,
     weighted_spread_mean as weighted_spread_mean,
 )

@@ -20,7 +20,6 @@ from pacprivacy.theory import entropy, information_slack_bound, log_det_bound
 
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
 ROUND_UP = 1 + 1e-12
-COLUMN_BLOCK = 4096
 
 Formula: TypeAlias = Callable[..., Vector]
 Planner: TypeAlias = Callable[[float], NoisePlan]
@@ -182,12 +181,3 @@ def plan_by_formula(plan_for: Planner, problem: PlanProblem) -> NoisePlan:
         f"lattice of {plan.n_directions} directions; got {mi_nats:.3g}. Use at least "
         f"Membership(0.51) or Information(1e-4); with less the noise drowns everything."
     )
-
-
-def axis_variances(values: Matrix, center: Vector, weights: Vector) -> Vector:
-    """Return the belief-weighted variance of each output coordinate; zero where it is constant."""
-    variances = np.empty(values.shape[1])
-    for start in range(0, values.shape[1], COLUMN_BLOCK):
-        cols = slice(start, start + COLUMN_BLOCK)
-        variances[cols] = weights @ np.square(values[:, cols] - center[cols])
-    return variances

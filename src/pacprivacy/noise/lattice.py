@@ -105,7 +105,7 @@ def _sample_block(scales: Integers, source: BitSource) -> Integers:
 
 def _propose_laplace(scales: Integers, source: BitSource) -> tuple[Integers, Integers]:
     """Attempt one discrete Laplace draw per scale; return who succeeded, and the draws."""
-    digits = uniform_integers(scales, source)
+    digits = uniform_lattice_integers(scales, source)
     accepted = lattice_bernoulli_exp(
         digits / scales, lambda i: Fraction(int(digits[i]), int(scales[i])), source
     )
@@ -129,7 +129,7 @@ def _keep_gaussian(values: Integers, scales: Integers, source: BitSource) -> Mas
     )
 
 
-def uniform_integers(bounds: Integers, source: BitSource) -> Integers:
+def uniform_lattice_integers(bounds: Integers, source: BitSource) -> Integers:
     """Draw one integer uniformly from ``0 .. bound-1`` per bound, by rejection."""
     limits = bounds.astype(np.uint64)
     surplus = (np.uint64(2**64 - 1) - limits + np.uint64(1)) % limits  # 2^64 mod bound

@@ -32,7 +32,6 @@ from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import (
     Formula,
-    axis_variances,
     isotropic,
     isotropic_max,
     plan_by_formula,
@@ -48,6 +47,7 @@ from pacprivacy.noise.spread_frames import (
     PublicFrame,
     Spread,
     SpreadFrame,
+    axis_spread_variances,
     weighted_spread_mean,
 )
 from pacprivacy.noise.weighting import Weighting, weigh
@@ -198,7 +198,7 @@ class AxisRule(CovarianceRule):
         center = weighted_spread_mean(problem.values, weights)
         return Measured(
             center=center,
-            variances=axis_variances(problem.values, center, weights),
+            variances=axis_spread_variances(problem.values, center, weights),
             frame=lambda noisy: AxisFrame(axes=np.flatnonzero(noisy), center=center),
         )
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, freeze
 
 CHUNK_ELEMENTS = 1 << 18  # two megabytes at a time stay in the cache
+COLUMN_BLOCK = 4096
 WIDE = 4  # dimension beyond this multiple of m goes through the Gram matrix
 
 
@@ -85,6 +86,15 @@ def weighted_spread_mean(values: Matrix, weights: Vector) -> Vector:
     for cols in _column_chunks(values):
         mean[cols] += weights @ (values[:, cols] - anchor[cols])
     return mean
+
+
+def axis_spread_variances(values: Matrix, center: Vector, weights: Vector) -> Vector:
+    """Return the belief-weighted variance of each output coordinate; zero where it is constant."""
+    variances = np.empty(values.shape[1])
+    for start in range(0, values.shape[1], COLUMN_BLOCK):
+        cols = slice(start, start + COLUMN_BLOCK)
+        variances[cols] = weights @ np.square(values[:, cols] - center[cols])
+    return variances
 
 
 def spread_of(values: Matrix, weights: Vector) -> Spread:

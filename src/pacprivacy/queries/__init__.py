@@ -5,9 +5,9 @@ from pacprivacy.queries.query_mechanism import (
     AT_LEAST as AT_LEAST,
     QueryMechanism as QueryMechanism,
     make_query_mechanism as make_query_mechanism,
-    query_arranged as query_arranged,
-    query_arranged_keys as query_arranged_keys,
-    query_column_names as query_column_names,
+    query_mechanism_arranged as query_mechanism_arranged,
+    query_mechanism_columns as query_mechanism_columns,
+    query_mechanism_keys as query_mechanism_keys,
 )
 from pacprivacy.queries.tables import (
     Tables as Tables,

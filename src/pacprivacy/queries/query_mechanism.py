@@ -226,12 +226,12 @@ class QueryMechanism(Mechanism):
     def _shaped(self, values: Matrix) -> dict[str, Any]:
         """Return one entry for each column: a number, or numbers by the name of their cell."""
         cells = fixed_mechanism(self.cells, self.name)
-        names = query_column_names(self.query)
+        names = query_mechanism_columns(self.query)
         if not self.query.keys:
             return {name: float(values[0, j]) for j, name in enumerate(names)}
         if len(cells) > NAMED_CELLS:
             return {name: values[:, j] for j, name in enumerate(names)}
-        labels = query_cell_names(self.query, cells)
+        labels = _query_cell_names(self.query, cells)
         return {
             name: {label: float(v) for label, v in zip(labels, values[:, j], strict=True)}
             for j, name in enumerate(names)
@@ -322,13 +322,13 @@ class QueryMechanism(Mechanism):
         dropped = len(rows) - len(kept)
         told = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
-            f"{self.at_least} units in the universe: {_listed(query_cell_names(self.query, kept))}"
+            f"{self.at_least} units in the universe: {_listed(_query_cell_names(self.query, kept))}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
         return kept, told
 
 
-def query_column_names(query: Query) -> list[str]:
+def query_mechanism_columns(query: Query) -> list[str]:
     """Return the names of the columns; those that two share are numbered."""
     names: list[str] = []
     for column in query.columns:
@@ -340,7 +340,7 @@ def query_column_names(query: Query) -> list[str]:
     return names
 
 
-def query_cell_names(query: Query, cells: Sequence[tuple[Any, ...]]) -> list[str]:
+def _query_cell_names(query: Query, cells: Sequence[tuple[Any, ...]]) -> list[str]:
     """Write the keys of cells for people; a key that a subtotal is over is ``all``."""
 
     def name(cell: tuple[Any, ...]) -> str:
@@ -509,7 +509,7 @@ BESIDE: Final = ("noise", "low", "high")
 PLACE: Final = "pac_place"
 
 
-def query_arranged(
+def query_mechanism_arranged(
     query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
 ) -> Any:
     """Return released cells as the query arranges them: filtered, ordered, cut, named.
@@ -528,7 +528,7 @@ def query_arranged(
     return _over_released(query, cells, columns, shown, frame_of_tables)
 
 
-def query_arranged_keys(
+def query_mechanism_keys(
     query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
 ) -> list[list[Any]]:
     """Return the place among the cells of every row, and its outputs that are no column as text."""

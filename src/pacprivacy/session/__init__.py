@@ -1,7 +1,7 @@
 """Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
 
 from pacprivacy.session.account import Left as Left
-from pacprivacy.session.answers import Answerer as Answerer, Reply as Reply
+from pacprivacy.session.answerer import Answerer as Answerer, Reply as Reply
 from pacprivacy.session.keeper import Reading as Reading
 from pacprivacy.session.leases import KINDS as KINDS, NOBODY as NOBODY, Leases as Leases
 from pacprivacy.session.query_release import (

@@ -23,7 +23,7 @@ from pacprivacy.release import Certificate, ReleaseSampler, ReleaseSecret, certi
 from pacprivacy.session.state import SessionState
 
 if TYPE_CHECKING:
-    from pacprivacy.session.answers import Standing
+    from pacprivacy.session.answerer import Standing
 
 Seen = TypeVar("Seen")
 

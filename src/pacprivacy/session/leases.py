@@ -30,7 +30,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
 from pacprivacy.release import Certificate, ReleaseSecret
 from pacprivacy.session.account import ROUNDING, Left, account_digest, account_left
-from pacprivacy.session.answers import Standing
+from pacprivacy.session.answerer import Standing
 from pacprivacy.session.keeper import KeeperBook
 from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _checksum
 

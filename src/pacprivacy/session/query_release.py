@@ -17,9 +17,9 @@ from pacprivacy.queries import (
     QueryMechanism,
     Tables,
     make_query_mechanism,
-    query_arranged,
-    query_arranged_keys,
-    query_column_names,
+    query_mechanism_arranged,
+    query_mechanism_columns,
+    query_mechanism_keys,
 )
 from pacprivacy.release import Release, Row, error_bar_plus_minus
 
@@ -167,7 +167,7 @@ class QueryRelease(Release):
             for name, found in (("noise", self.noise_std), ("low", low), ("high", high))
             for i, numbers in enumerate(self._columns(found))
         }
-        return query_arranged(self.mechanism.query, self._cells, self._shown() | beside)
+        return query_mechanism_arranged(self.mechanism.query, self._cells, self._shown() | beside)
 
     @property
     def _cells(self) -> tuple[tuple[Any, ...], ...]:
@@ -175,7 +175,7 @@ class QueryRelease(Release):
 
     def _columns(self, found: Any) -> list[Any]:
         """Return what is known of every cell, column by column."""
-        return [_numbers(found[name]) for name in query_column_names(self.mechanism.query)]
+        return [_numbers(found[name]) for name in query_mechanism_columns(self.mechanism.query)]
 
     def _shown(self) -> dict[str, Any]:
         """Return the released numbers, counts as whole ones."""
@@ -185,10 +185,10 @@ class QueryRelease(Release):
 
     def _table(self) -> dict[str, Any]:
         query, shown = self.mechanism.query, self._shown()
-        pairs = zip(query_column_names(query), query.columns, strict=True)
+        pairs = zip(query_mechanism_columns(query), query.columns, strict=True)
         columns = {f"c{i}": [name, column.counts] for i, (name, column) in enumerate(pairs)}
         named = [[name, *columns.get(sql, [None, False])] for sql, name in query.shown]
-        rows = query_arranged_keys(query, self._cells, shown)
+        rows = query_mechanism_keys(query, self._cells, shown)
         return {"query": query.text, "plan": self.plan, "columns": named, "rows": rows}
 
     def to_csv(self, path: str | Path) -> None:

@@ -109,7 +109,7 @@ def run_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
     if batch is not None and mechanisms.is_data_streamed(data):
         bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
         law: dict[str, Any] = {"scheme": "all", "prior": 1.0, "independent": False, "folds": 1}
-        with mechanisms.sums_made_by(_sums_of(data)):
+        with mechanisms.statistics_sums_made_by(_sums_of(data)):
             values: Matrix = batch(data, Pool(bits=bits, n_units=data.n_rows, **law))
         return np.asarray(values[0])
     everyone = data.take(np.arange(data.n_rows))
@@ -149,7 +149,7 @@ def run_at_once(
     The shape, the finiteness, and the value on the first subset are checked; of files, the value
     on half of a few thousand rows from all over them.
     """
-    with mechanisms.sums_made_by(_sums_of(job.data)):
+    with mechanisms.statistics_sums_made_by(_sums_of(job.data)):
         values = np.asarray(batch(job.data, pool), dtype=np.float64)
     first = values[0]
     if mechanisms.is_data_streamed(job.data):

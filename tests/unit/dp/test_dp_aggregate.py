@@ -25,10 +25,10 @@ from pacprivacy.dp.pate import (
     ORDERS,
     _chance_of_upset,
     _renyi_of_majority,
-    count_votes,
-    data_dependent_loss,
+    count_pate_votes,
     label_by_confident_votes,
     label_by_votes,
+    pate_data_dependent_loss,
 )
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_parameter
@@ -201,7 +201,7 @@ def test_a_record_changes_one_vote_per_question() -> None:
         changed = y.copy()
         changed[17] = label
         counts.append(
-            count_votes(
+            count_pate_votes(
                 DecisionTreeClassifier(random_state=0), X, changed, asked, classes=("no", "yes"),
                 n_teachers=20, neighbours="replace", source=dp_noise_source(1),
             )
@@ -315,13 +315,13 @@ def test_data_dependent_bound_covers_the_true_divergence(noise_std: float, gap: 
 
 @pytest.mark.claim("DP-16")
 def test_clear_majorities_cost_less_and_the_figure_is_flagged() -> None:
-    clear = data_dependent_loss(np.tile([240, 10], (100, 1)), noise_std=40.0, delta=1e-5)
-    close = data_dependent_loss(np.tile([126, 124], (100, 1)), noise_std=40.0, delta=1e-5)
+    clear = pate_data_dependent_loss(np.tile([240, 10], (100, 1)), noise_std=40.0, delta=1e-5)
+    close = pate_data_dependent_loss(np.tile([126, 124], (100, 1)), noise_std=40.0, delta=1e-5)
     assert clear.epsilon < 0.5 * clear.independent_epsilon
     assert close.epsilon == close.independent_epsilon == clear.independent_epsilon
     assert "not private itself" in str(clear)
     with pytest.raises(BudgetError, match="noise_std must be"):
-        data_dependent_loss(np.array([[1, 2]]), noise_std=0.0, delta=1e-5)
+        pate_data_dependent_loss(np.array([[1, 2]]), noise_std=0.0, delta=1e-5)
 
 
 def test_bad_votes_are_refused() -> None:
@@ -330,11 +330,11 @@ def test_bad_votes_are_refused() -> None:
         "classes": (0, 1), "n_teachers": 4, "neighbours": "replace", "source": dp_noise_source(0)
     }  # fmt: skip
     with pytest.raises(DataError, match="classes must be of the type"):
-        count_votes(LogisticRegression(), X, y.astype(str), X, **settings)
+        count_pate_votes(LogisticRegression(), X, y.astype(str), X, **settings)
     with pytest.raises(DataError, match="questions must have the features"):
-        count_votes(LogisticRegression(), X, y, X[:, :1], **settings)
+        count_pate_votes(LogisticRegression(), X, y, X[:, :1], **settings)
     with pytest.raises(DataError, match="Use fewer blocks"):
-        count_votes(LogisticRegression(), X, y, X, **(settings | {"n_teachers": 15}))
+        count_pate_votes(LogisticRegression(), X, y, X, **(settings | {"n_teachers": 15}))
     with pytest.raises(DataError, match="votes must be whole numbers"):
         label_by_votes(np.array([[0.5, 1.0]]), epsilon=1.0, delta=1e-5, neighbours="replace")  # type: ignore[arg-type]
     told: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "neighbours": "replace"}

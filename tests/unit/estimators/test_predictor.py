@@ -30,7 +30,7 @@ from pacprivacy.noise.formulas import log_det_of_points, waterfill
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import SpreadRule
 from pacprivacy.pool import Balanced
-from pacprivacy.session.answers import Answerer, ScoreAnswers, VoteAnswers
+from pacprivacy.session.answerer import Answerer, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import binary_entropy, posterior_success
 
 BUDGETS = (2.0**-30, 2.0**-20, 2.0**-8, 0.5)
@@ -230,7 +230,7 @@ def test_an_interruption_leaves_the_worst_case_spent(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pacprivacy.session.answers._answer_votes", stop)
+    monkeypatch.setattr("pacprivacy.session.answerer._answer_votes", stop)
     votes = np.array([[0, 1, 0, 1]] * 8 + [[1, 0, 1, 0]] * 8)
     with pytest.raises(KeyboardInterrupt):
         responder.answer_votes(votes, n_classes=2)

@@ -123,10 +123,12 @@ def test_geometric_beyond_the_table_looks_further() -> None:
 def test_uniform_rejects_the_surplus_words() -> None:
     # 2^64 = 1 modulo 3, so one word must go; 2^64 = 0 modulo 4, so none.
     source = ScriptedSource(0, 4, ALL_ONES - 1)
-    np.testing.assert_array_equal(lattice.uniform_integers(np.array([3, 3]), source), [2, 1])
+    np.testing.assert_array_equal(
+        lattice.uniform_lattice_integers(np.array([3, 3]), source), [2, 1]
+    )
     assert not source.left
     np.testing.assert_array_equal(
-        lattice.uniform_integers(np.array([4, 1]), ScriptedSource(0, ALL_ONES)), [0, 0]
+        lattice.uniform_lattice_integers(np.array([4, 1]), ScriptedSource(0, ALL_ONES)), [0, 0]
     )
 
 

@@ -136,7 +136,7 @@ class Method(ABC):
         return publish_event(
             problem.coefficients(found.model),
             (found.epsilon * rounded, self.delta, "replace"),
-            noise_levels.level_event(found.most_epsilon * rounded, self.delta),
+            noise_levels.noise_level_event(found.most_epsilon * rounded, self.delta),
             simulation=source.is_simulation,
             kind="dp-ex-post" if tested else "dp",
             mechanism=f"{problem.mechanism}, {SEARCHES[search]}"
@@ -144,7 +144,7 @@ class Method(ABC):
             assumptions=problem.assumptions,
             accounting=accounting,
             noise=found.noise,
-            notes=(self._note(found, tested=tested), *noise_levels.level_notes(self.delta)),
+            notes=(self._note(found, tested=tested), *noise_levels.noise_level_notes(self.delta)),
         )
 
     def _note(self, found: SearchFound, *, tested: bool) -> str:

@@ -358,7 +358,7 @@ class NoiseReduction:
         return publish_event(
             value if self._shape else float(value),
             (epsilon, self.delta, self._neighbours),
-            level_event(float(self._levels.epsilons[-1]), self.delta),
+            noise_level_event(float(self._levels.epsilons[-1]), self.delta),
             simulation=self._simulation,
             kind="dp-ex-post",
             mechanism=f"noise reduction: {self._noise}",
@@ -370,7 +370,7 @@ class NoiseReduction:
             noise={"scale": self._levels.noise_scale(self._levels.level)},
             notes=(
                 f"Levels 1 to {reached} were released; together they cost level {reached}.",
-                *level_notes(self.delta),
+                *noise_level_notes(self.delta),
             ),
         )
 
@@ -422,14 +422,14 @@ class BrownianReduction(NoiseReduction):
         )
 
 
-def level_event(epsilon: float, delta: float) -> Event:
+def noise_level_event(epsilon: float, delta: float) -> Event:
     """Return what an accountant is told of levels up to ``epsilon``, fixed before they are read."""
     if delta == 0.0:
         return PureEvent(epsilon=epsilon)
     return ApproximateEvent(epsilon=epsilon, delta=delta)
 
 
-def level_notes(delta: float) -> tuple[str, ...]:
+def noise_level_notes(delta: float) -> tuple[str, ...]:
     """Return what a certificate says of ``delta``."""
     if delta == 0.0:
         return ()

@@ -70,7 +70,9 @@ class DPBase(Fitted):
         self.certificate_: dp.DPCertificate = noted
 
 
-def read_dp_input(estimator: Any, X: Any, y: Any, *, numeric: bool = False) -> tuple[Vector, Array]:
+def read_dp_estimator_input(
+    estimator: Any, X: Any, y: Any, *, numeric: bool = False
+) -> tuple[Vector, Array]:
     """Return features and target of ``fit``, and note number and names of the features.
 
     What is refused is public: the number of axes and of columns, and their types. Odd records are
@@ -100,7 +102,7 @@ def read_dp_input(estimator: Any, X: Any, y: Any, *, numeric: bool = False) -> t
     return rows, target
 
 
-def read_dp_classes(classes: Sequence[Any] | str | None, y: Array) -> Array:
+def read_dp_estimator_classes(classes: Sequence[Any] | str | None, y: Array) -> Array:
     """Return the declared labels in order; refuse to find them in the data unasked."""
     if classes is None:
         raise BudgetError(
@@ -128,6 +130,6 @@ def _occurring(y: Array) -> Array:
     return labels
 
 
-def dp_label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
+def dp_estimator_label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
     """Return what the certificate says about labels that were not listed."""
     return (PUBLIC_LABELS,) if isinstance(classes, str) else ()

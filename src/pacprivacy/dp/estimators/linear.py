@@ -15,7 +15,12 @@ from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
 from pacprivacy.dp.clipping import clipping_norms
-from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
+from pacprivacy.dp.estimators.base import (
+    DPBase,
+    dp_estimator_label_notes,
+    read_dp_estimator_classes,
+    read_dp_estimator_input,
+)
 from pacprivacy.errors import BudgetError, MechanismError
 
 # Penalties on the sum of losses for rows of norm 1: accuracy is flat there on Adult, Bank and Rice.
@@ -67,11 +72,11 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         """Train on the records and release the weights."""
         self._forget()
         bound = self._read_bound()
-        features, labels = read_dp_input(self, X, y)
-        known = read_dp_classes(self.classes, labels)
+        features, labels = read_dp_estimator_input(self, X, y)
+        known = read_dp_estimator_classes(self.classes, labels)
         release = self._train(self._scale(features, bound), labels, tuple(known.tolist()))
         scaled = f"Rows are divided by x_bound = {bound:g} first; it is public."
-        self._keep(release, scaled, *dp_label_notes(self.classes))
+        self._keep(release, scaled, *dp_estimator_label_notes(self.classes))
         self.classes_: Array = known
         weights = np.atleast_2d(np.asarray(self.release_.value, dtype=np.float64))
         n_features = weights.shape[1] - int(self.fit_intercept)
@@ -381,7 +386,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
                 "y_bound must be given: targets are clipped to it, and it must not be read off "
                 "the data; got None. Use a value that targets rarely exceed."
             )
-        features, target = read_dp_input(self, X, y, numeric=True)
+        features, target = read_dp_estimator_input(self, X, y, numeric=True)
         release = self._run(*self._rows(features, bound), np.asarray(target, dtype=float))
         self._keep(release)
         value = release.value["coef"] if self.method == "statistics" else release.value

@@ -14,7 +14,12 @@ from pacprivacy import dp
 from pacprivacy._checks import Array, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._sklearn import read_new, read_seed
-from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
+from pacprivacy.dp.estimators.base import (
+    DPBase,
+    dp_estimator_label_notes,
+    read_dp_estimator_classes,
+    read_dp_estimator_input,
+)
 from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
 from pacprivacy.errors import BudgetError
 
@@ -90,11 +95,11 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
         """
         self._forget()
         check_epsilon_delta(self.epsilon, self.delta)
-        features, target = read_dp_input(self, X, y)
-        self.classes_: Array = read_dp_classes(self.classes, target)
+        features, target = read_dp_estimator_input(self, X, y)
+        self.classes_: Array = read_dp_estimator_classes(self.classes, target)
         questions = self._questions(public, features.shape[1])
         seed = self._noise_seed()
-        votes = dp.count_votes(
+        votes = dp.count_pate_votes(
             self.estimator,
             features,
             target,
@@ -112,9 +117,9 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
             neighbours=self.neighbours,
             simulate=None if seed is None else seed + 1,
         )
-        self._keep(release, *dp_label_notes(self.classes))
+        self._keep(release, *dp_estimator_label_notes(self.classes))
         std = (release.certificate.noise or {})["std of votes"]
-        self.data_dependent_: dp.DataDependentLoss = dp.data_dependent_loss(
+        self.data_dependent_: dp.DataDependentLoss = dp.pate_data_dependent_loss(
             votes, noise_std=std, delta=self.delta
         )
         self.student_ = self._teach(questions, self.classes_[release.value])

@@ -17,7 +17,12 @@ from pacprivacy._checks import Array
 from pacprivacy._random import own_generators, public_generator
 from pacprivacy._sklearn import read_new
 from pacprivacy.dp.aggregate import fit_aggregate_block
-from pacprivacy.dp.estimators.base import DPBase, dp_label_notes, read_dp_classes, read_dp_input
+from pacprivacy.dp.estimators.base import (
+    DPBase,
+    dp_estimator_label_notes,
+    read_dp_estimator_classes,
+    read_dp_estimator_input,
+)
 from pacprivacy.dp.records import encode_record_labels
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import Structure, declare_estimator_released, flatten
@@ -103,10 +108,10 @@ class SubsampleAggregate(DPBase):
                 "beforehand."
             )
         sorts = is_classifier(self.estimator)
-        features, target = read_dp_input(self, X, y, numeric=not sorts)
+        features, target = read_dp_estimator_input(self, X, y, numeric=not sorts)
         known: Array | None = None
         if sorts:
-            self.classes_: Array = read_dp_classes(self.classes, target)
+            self.classes_: Array = read_dp_estimator_classes(self.classes, target)
             known = self.classes_
             target = encode_record_labels(target, tuple(known.tolist()), len(target))
         released = None if self.released is None else tuple(self.released)
@@ -124,7 +129,7 @@ class SubsampleAggregate(DPBase):
             n_jobs=self.n_jobs,
             simulate=self._noise_seed(),
         )
-        self._keep(release, *(dp_label_notes(self.classes) if sorts else ()))
+        self._keep(release, *(dp_estimator_label_notes(self.classes) if sorts else ()))
         self.estimator_ = structure.restore(release.value)
         return self
 

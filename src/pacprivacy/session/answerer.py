@@ -101,7 +101,7 @@ class Standing:
         return f"Standing(curator-only, {self.spent.n_releases} answers)"
 
 
-def unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
+def _unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
     """Return which questions all candidates answer alike; shape (m, q, ...) in, (q,) out."""
     same = table == table[:1]
     agree: Mask = same.reshape(len(table), table.shape[1], -1).all(axis=(0, 2))
@@ -133,7 +133,7 @@ class VoteAnswers:
         n_subsets, n_questions = self._votes.shape
         answers = self._votes[index].astype(np.float64)
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
-        costly = np.flatnonzero(~unanimous_answers(self._votes))
+        costly = np.flatnonzero(~_unanimous_answers(self._votes))
         log_p = self._log_p.copy()
         moves = np.zeros((len(costly) if self._tracked else 0, n_subsets))
         cubes = 0.0
@@ -248,7 +248,7 @@ class ScoreAnswers:
         """Answer every question from candidate ``index``."""
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
-        free = unanimous_answers(self._table)
+        free = _unanimous_answers(self._table)
         values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
         log_p, steps = self._log_p.copy(), []
@@ -535,7 +535,7 @@ class Answerer(Keeper):
                 charges=none,
                 spent=Spent(),
             )
-        agreed = unanimous_answers(table)
+        agreed = _unanimous_answers(table)
         costly = int(np.count_nonzero(~agreed))
         before, worst = self._spent, Spent(mi_nats=costly * self._query_nats)
         limit = before.left_of(self._total).mi_nats
