@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -346,6 +348,33 @@ class Attack:
         right = (tilt > 0) == pool.masks()[secret]
         return np.abs(tilt), right, n_seen, service.spent_in_ledger
 
+    def run_killed(self, place: Path, n_answers: int, n_kills: int, *, seed: int) -> Any:
+        """As :meth:`run`; the service is a process of its own, and is stopped by ``kill -9``.
+
+        Whoever asks begins again with what was not answered, and sees what left before the kill.
+        """
+        place.mkdir()
+        rng, pool, votes = np.random.default_rng(seed), self.pool, self.questions(n_answers)
+        service = Answering(self, place, certify_answer_bundle(self.terms(pool)))
+        service.begin()
+        service.close()
+        log_p, start, n_seen = np.full(self.n_subsets, -np.log(self.n_subsets)), 0, 0
+        for kills_left in range(n_kills, -1, -1):
+            left = (n_answers - start) // self.batch
+            most = 2 * left // (kills_left + 1)
+            enough = int(rng.integers(most + 1)) if kills_left else left
+            after = rng.uniform(0, 0.02)
+            for reply in service.answer_until_killed(votes[:, start:], enough, after):
+                asked = votes[:, start : start + self.batch]
+                if reply is not None:
+                    log_p = posterior(asked, np.array(reply[0]), np.array(reply[1]), log_p)
+                    n_seen += self.batch
+                start += self.batch
+        assert start >= n_answers  # everything was answered or refused
+        tilt = np.exp(log_p) @ (2.0 * pool.masks() - 1)
+        right = (tilt > 0) == pool.masks()[service.secret]
+        return np.abs(tilt), right, n_seen, service.spent_in_ledger
+
     def terms(self, pool: Any) -> AnswerBundle:
         return AnswerBundle(
             pool=pool,
@@ -419,6 +448,31 @@ class Answering:
         except (BudgetExceededError, Stopped):
             return None
         return reply
+
+    def answer_until_killed(self, votes: Any, enough: int, more_s: float) -> list[Any]:
+        """Return what a new process answers, in order, before it is killed: None if refused.
+
+        It is killed ``more_s`` seconds after it has answered ``enough``.
+        """
+        come, go = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                self._open()
+                for start in range(0, votes.shape[1], self._attack.batch):
+                    reply = self.answer(votes[:, start : start + self._attack.batch], stop=None)
+                    told = reply and (reply.values.tolist(), reply.noise_std.tolist())
+                    os.write(go, msgspec.json.encode(told) + b"\n")
+            finally:
+                os._exit(0)
+        os.close(go)
+        with os.fdopen(come, "rb") as file:
+            lines = [line for _, line in zip(range(enough), file, strict=False)]
+            time.sleep(more_s)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            lines += file.readlines()
+        return [msgspec.json.decode(line) for line in lines]
 
     def start_again(self, *, forget: bool) -> None:
         self._book.close()  # as the system does for a process that is gone

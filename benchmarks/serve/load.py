@@ -4,9 +4,11 @@ Usage: python benchmarks/serve/load.py [share] [part ...]
 
 Parts: ``load`` (100,000 requests over 16 connections, half of them with 1 row and half with 100),
 ``kill`` (20 kills while it answers), ``fuzz`` (500 bad requests), ``attack`` (1000 answers with 20
-stops, 40 secrets, with small and with large questions; beside a service that forgets at every
-stop). ``share`` is a part of all that, for a quick look. What is run is merged into
-benchmarks/results/serve.json.
+kills, 40 secrets, with small and with large questions; beside a service that forgets at every
+stop). All of it takes about ten minutes on two idle cores. What is run is merged into
+benchmarks/results/serve.json as it goes, so that a run that is cut short keeps its parts.
+``share`` is a part of all that, for a quick look, whose results are in the system's folder of
+temporary files.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -44,6 +48,7 @@ RESULTS = HERE.parents[1] / "results" / "serve.json"
 N_CONNECTIONS = 16
 QUESTIONS = people(2000, seed=5)[0]
 OPTIONS = ("--rate", "1000000", "--quiet")
+Keep = Callable[[dict[str, Any]], None]
 
 
 class Truth:
@@ -113,7 +118,7 @@ async def _connection(
     writer.close()
 
 
-def load(share: float, folder: Folder) -> dict[str, Any]:
+def load(share: float, folder: Folder, keep: Keep) -> dict[str, Any]:
     """Ask from 16 connections; check every answer and every charge."""
     truth, found = Truth(folder), {}
     server = Server(folder, *OPTIONS)
@@ -121,7 +126,7 @@ def load(share: float, folder: Folder) -> dict[str, Any]:
     noisy = []
     for size in (1, 100):
         per_connection = max(1, round(share * 50_000 / N_CONNECTIONS))
-        tally = Tally()
+        tally, used = Tally(), _cpu_s(server)
         began = time.perf_counter()
 
         async def all_of_them(tally: Tally = tally, n: int = per_connection, q: int = size) -> None:
@@ -151,7 +156,11 @@ def load(share: float, folder: Folder) -> dict[str, Any]:
             "with_noise": len(z),
             "noise_z_mean": round(float(z.mean()), 4),
             "noise_z_std": round(float(z.std()), 4),
+            "server_cpu_ms_per_request": round(
+                1e3 * (_cpu_s(server) - used) / len(tally.seconds), 2
+            ),
         }
+        keep(found)
     server.stop()
     values = np.concatenate(noisy)
     return {
@@ -159,6 +168,12 @@ def load(share: float, folder: Folder) -> dict[str, Any]:
         "same_noise_twice": len(values) - len(np.unique(values)),
         **accounts(folder, told),
     }
+
+
+def _cpu_s(server: Server) -> float:
+    """Return the processor time that a server has used."""
+    words = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def accounts(folder: Folder, told: dict[str, list[float]]) -> dict[str, Any]:
@@ -177,7 +192,7 @@ def accounts(folder: Folder, told: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def kill(share: float, folder: Folder) -> dict[str, Any]:
+def kill(share: float, folder: Folder, keep: Keep) -> dict[str, Any]:
     """Kill the server while three clients ask, again and again."""
     truth, tally = Truth(folder), Tally()
     n_kills, rng = max(2, round(20 * share)), np.random.default_rng(0)
@@ -209,6 +224,13 @@ def kill(share: float, folder: Folder) -> dict[str, Any]:
         server.kill()
         for thread in threads:
             thread.join()
+        found = _after_kills(number + 1, folder, tally, secret)
+        keep(found)
+    return found
+
+
+def _after_kills(n_kills: int, folder: Folder, tally: Tally, secret: bytes) -> dict[str, Any]:
+    """Look at the books, after the last kill so far."""
     values, z = np.concatenate(tally.noisy), np.concatenate(tally.z)
     return {
         "kills": n_kills,
@@ -222,7 +244,7 @@ def kill(share: float, folder: Folder) -> dict[str, Any]:
     }
 
 
-def fuzz(share: float, folder: Folder) -> dict[str, Any]:
+def fuzz(share: float, folder: Folder, keep: Keep) -> dict[str, Any]:
     """Send requests that are wrong; count what comes back."""
     server, statuses, odd = Server(folder, *OPTIONS), {}, 0
     token = folder.tokens["ann"]
@@ -247,57 +269,70 @@ def fuzz(share: float, folder: Folder) -> dict[str, Any]:
     }
 
 
-def attack(share: float, place: Path) -> dict[str, Any]:
-    """Let the optimal attacker see all answers of services that are stopped 20 times."""
-    n_runs, found = max(4, round(40 * share)), {}
+def _attacked(job: tuple[Attack, bool, Path, int]) -> Any:
+    setting, forget, place, seed = job
+    if forget:
+        return setting.run(place, 1000, 20, seed=seed, forget=True)
+    return setting.run_killed(place, 1000, 20, seed=seed)
+
+
+def attack(share: float, place: Path, keep: Keep) -> dict[str, Any]:
+    """Let the optimal attacker see all answers of services that are killed 20 times."""
+    n_runs, found = max(4, round(40 * share)), {"promised": 0.6}
     settings = {
         "goes_on, nearly all answered": (Attack(query_nats=4e-5), False),
         "goes_on, until it refuses": (Attack(), False),
         "forgets": (Attack(), True),
     }
     for name, (setting, forget) in settings.items():
-        runs = [
-            setting.run(place / f"{name}{seed}", 1000, 20, seed=seed, forget=forget)
-            for seed in range(n_runs)
-        ]
+        jobs = [(setting, forget, place / f"{name}{seed}", seed) for seed in range(n_runs)]
+        with ProcessPoolExecutor(os.cpu_count()) as workers:
+            runs = list(workers.map(_attacked, jobs))
         success = 0.5 + 0.5 * np.array([tilt[:3] for tilt, *_ in runs])
         per_unit = success.mean(axis=0)
         found[name] = {
             "secrets": n_runs,
-            "stops": 20,
+            "kills": 20,
             "query_nats": setting.query_nats,
             "answers_seen": round(float(np.mean([seen for *_, seen, _ in runs]))),
             "best_guess": round(float(per_unit.max()), 4),
+            "mean_guess": round(float(per_unit.mean()), 4),
             "standard_error": round(float(success.std(axis=0).max() / math.sqrt(n_runs)), 4),
             "hits": round(float(np.mean([right[:3] for _, right, *_ in runs])), 4),
         }
-    return {"promised": 0.6, **found}
+        keep(found)
+    return found
 
 
 def main() -> None:
     words = sys.argv[1:]
     share = float(words.pop(0)) if words and words[0].replace(".", "").isdigit() else 1.0
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    place = RESULTS if share == 1 else Path(tempfile.gettempdir()) / "serve.json"
+    results = json.loads(place.read_text()) if place.exists() else {}
     for name in words or ("load", "kill", "fuzz", "attack"):
+        began = time.perf_counter()
+
+        def keep(found: dict[str, Any], name: str = name, began: float = began) -> None:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            results[name] = found | {
+                "share_of_full": share,
+                "seconds": round(time.perf_counter() - began, 1),
+                "client_cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
+                "load_average": round(os.getloadavg()[0], 1),
+                "cores": os.cpu_count(),
+            }
+            place.write_text(json.dumps(results, indent=2) + "\n")
+            print(name, json.dumps(results[name], indent=2), flush=True)
+
         with tempfile.TemporaryDirectory() as folder:
-            place, began = Path(folder), time.perf_counter()
             if name == "attack":
-                found = attack(share, place)
+                found = attack(share, Path(folder), keep)
             else:
                 budget = "mi<=8" if name == "load" else "mi<=1/2"
-                served = Folder.make(place, budget=budget, n_subsets=64, query=2**-20, n=400)
-                found = {"load": load, "kill": kill, "fuzz": fuzz}[name](share, served)
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        found |= {
-            "share_of_full": share,
-            "seconds": round(time.perf_counter() - began, 1),
-            "client_cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
-            "load_average": round(os.getloadavg()[0], 1),
-            "cores": os.cpu_count(),
-        }
-        results[name] = found
-        print(name, json.dumps(found, indent=2))
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+                served = Folder.make(Path(folder), budget=budget, n_subsets=64, query=2**-20, n=400)
+                found = {"load": load, "kill": kill, "fuzz": fuzz}[name](share, served, keep)
+        keep(found)
+    print(f"kept in {place}")
 
 
 if __name__ == "__main__":
