@@ -56,6 +56,11 @@ def _text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
+def release_file(path: str | Path) -> Path:
+    """Return the public file of a release: the one that is named, or the one in that folder."""
+    return Path(path) / "release.json" if Path(path).is_dir() else Path(path)
+
+
 def read_release(path: str | Path, *, public_key: str | Path | None = None) -> Any:
     """Return a release file, or a certificate in a file of its own, as plain JSON types.
 
@@ -65,8 +70,9 @@ def read_release(path: str | Path, *, public_key: str | Path | None = None) -> A
     key, if its owner has not signed it. Files of version 0.1 have no digest.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = release_file(path).read_bytes().decode("utf-8")
         content = json.loads(text)
+        json.dumps(content, ensure_ascii=False).encode()  # half a character is none
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not valid JSON"
         raise CertificateError(

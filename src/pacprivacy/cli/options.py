@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pacprivacy._certificates import release_file
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli.console import (
     console_choices,
@@ -278,7 +279,7 @@ def read_range_options(name: str, text: str) -> DeclaredRanges:
 
 def find_bundle_option(release: Path, bundle: Path | None) -> Path:
     """Return the file of the curator's bundle, which must be there."""
-    path = release.parent / "curator.npz" if bundle is None else bundle
+    path = release_file(release).parent / "curator.npz" if bundle is None else bundle
     if not path.is_file():
         raise CertificateError(
             f"bundle must be a file; got {path}, which is not there. "

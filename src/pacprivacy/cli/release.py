@@ -39,6 +39,7 @@ from pacprivacy.mechanism import mechanism_batch
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release, Row, error_bar_plus_minus
 from pacprivacy.session import SUBSETS_BATCHED, Session
+from pacprivacy.stats import DATES
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
 PROMISES: Final = ("pac", "dp")
@@ -248,7 +249,9 @@ def _tell(
         if isinstance(found, DPRelease):
             what = "" if math.isnan(rows[0].std_error) else " ± standard deviation of the noise"
         show(f"\nReleased value{what}", style="bold")
-        show("\n".join(_value_lines(rows)))
+        said = found.certificate.public if isinstance(found, Release) else ()
+        dates = [f"  ({line})" for line in said if line.startswith(DATES)]
+        show("\n".join([*_value_lines(rows), *dates]))
     show(f"\nWrote {files['release']} (may be published)")
     if "bundle" in files:
         show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")

@@ -11,7 +11,7 @@ from pacprivacy.reporting import report as write_report
 
 def _report(
     release: Annotated[
-        Path, typer.Argument(metavar="RELEASE", help="The release.json to explain.")
+        Path, typer.Argument(metavar="RELEASE", help="The release.json to explain, or its folder.")
     ],
     title: Annotated[
         str, typer.Option("--title", metavar="TEXT", help="What the page is called.")

@@ -59,6 +59,16 @@ class Columns:
         """Names of all columns."""
         return tuple(self._columns)
 
+    def is_date(self, name: str) -> bool:
+        """Whether a column holds dates, which become days since 1970."""
+        found = self._columns.get(name)
+        if isinstance(found, nw.Series):
+            if found.dtype in (nw.Date, nw.Datetime):
+                return True
+            found = found.head(50).to_numpy()
+        kind = np.asarray(found).dtype.kind
+        return kind == "M" or (kind == "O" and any(hasattr(x, "toordinal") for x in found[:50]))
+
     def column(self, name: str) -> Vector | Texts:
         """Return numbers with NaN for gaps (dates in days since 1970), or texts with None."""
         if name not in self._columns:

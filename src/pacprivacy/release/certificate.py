@@ -336,6 +336,10 @@ class Certificate:
         for name in {**plain, **again}:  # whatever else a file says would be lost
             if name not in plain or name not in again or plain[name] != again[name]:
                 raise _refuse(name, "it says what no certificate says")
+        try:
+            str(certificate)
+        except (LookupError, TypeError, ValueError, ArithmeticError):
+            raise _refuse("trade_off or another", "it cannot be written out") from None
         return certificate
 
     @classmethod

@@ -147,7 +147,8 @@ class ErrorBars:
     @classmethod
     def from_dict(cls, plain: Any, *, named: Sequence[str], kind: Any = None) -> Self:
         """Rebuild error bars, in the types of a value; refuse others than a certificate names."""
-        with suppress(KeyError, TypeError, ValueError, AttributeError, MechanismError):
+        wrong = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, MechanismError)
+        with suppress(*wrong):
             spread, structure = flatten(node_value(plain["spread"], kind, floats=True))
             found = cls(
                 structure=structure,
@@ -310,12 +311,13 @@ def error_bar_plus_minus(row: Row) -> tuple[str, str]:
     The error has two digits if it begins with 1, 2 or 3, and else one; it is rounded up.
     """
     value, error = row.value, row.std_error
-    if not (error > 0 and math.isfinite(error)):
+    if not 1e-300 < error < math.inf:
         return f"{value:.6g}", "0"
     decimals = -math.floor(math.log10(error))
     decimals += error * 10.0**decimals < 4
     unit = 10.0**-decimals
-    value, error = round(value / unit) * unit, math.ceil(error / unit * (1 - 1e-9)) * unit
+    error = math.ceil(error / unit * (1 - 1e-9)) * unit
+    value = round(value / unit) * unit if abs(value / unit) < math.inf else value
     if not -10 < decimals < 7:
         return f"{value:.4g}", f"{error:.2g}"
     return f"{value:,.{max(0, decimals)}f}", f"{error:,.{max(0, decimals)}f}"

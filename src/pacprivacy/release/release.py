@@ -196,7 +196,7 @@ class Release:
                 bars = ErrorBars.from_dict(plain, named=certificate.published, kind=kind)
                 value = picked_error_bars(value, plain["spread"])
             value = node_value(value, kind)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
             raise CertificateError(
                 f"{path} must have a value of the types that it names; got another. "
                 "Use the file as it was written."

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pacprivacy._certificates import SHOWN_CHARACTERS, plain_value
+from pacprivacy._certificates import SHOWN_CHARACTERS, plain_value, release_file
 from pacprivacy._rounding import at_most, failure_text, percent_at_most
 from pacprivacy._system import write_atomically
 from pacprivacy.audit import AuditResult
@@ -77,7 +77,7 @@ def report(
     Parameters
     ----------
     release : Release or path
-        A release, or its ``release.json``.
+        A release, its ``release.json``, or the folder with it.
     output : path, optional
         The page; by default ``report.html`` (``officer.html``, ``curator.html``) beside the file,
         or in the current folder.
@@ -123,7 +123,8 @@ def report(
             f"release must be a Release or a path; got {type(release).__name__}. "
             "Pass what pac.privatize returned, or a release.json."
         )
-    folder = Path() if isinstance(release, Release) else Path(release).parent
+    release = release if isinstance(release, Release) else release_file(release)
+    folder = Path() if isinstance(release, Release) else release.parent
     kind = "officer" if officer else "curator" if curator else "report"
     target = Path(output or folder / f"{kind}.html")
     if target.is_dir() or not target.parent.is_dir():

@@ -29,6 +29,7 @@ from pacprivacy.mechanism import (
 Missing = Literal["drop", "mean", "category", "error"]
 
 POLICIES: Final = ("drop", "mean", "category", "error")
+DATES: Final = "dates are days since 1970-01-01: "
 MOST_LEVELS: Final = 50  # text with more of them is an id or a remark, unless they are declared
 _SHOWN_COLUMNS: Final = 4
 
@@ -93,6 +94,8 @@ class Statistic(Mechanism):
         own (numbers are left out); or refused.
     fill : float, optional
         What stands for the mean, median and so on of nobody.
+    dates : tuple of str
+        Columns of dates; those of a frame are found.
     """
 
     kind: ClassVar[str] = ""
@@ -107,6 +110,7 @@ class Statistic(Mechanism):
     missing: Missing = "drop"
     fill: float | None = None
     target: str | None = None
+    dates: tuple[str, ...] = ()
     layout: StatisticLayout | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -152,6 +156,8 @@ class Statistic(Mechanism):
             said.append(f"gaps: {_GAPS[self.missing]}, inside every candidate")
         if self.weights is not None:
             said.append(f"rows are weighted by {self.weights!r}")
+        if self.dates:
+            said.append(f"{DATES}{', '.join(self.dates)}")
         return tuple(said)
 
     @property
@@ -191,7 +197,9 @@ class Statistic(Mechanism):
             scales=np.ones(width),
             target_levels=self._target_levels(frame),
         )
-        whole = replace(self, layout=layout)
+        seen = (*used, *([] if self.target is None else [self.target]))
+        dates = self.dates or tuple(name for name in seen if frame.is_date(name))
+        whole = replace(self, layout=layout, dates=dates)
         if self.missing == "error":
             whole._check_gaps(frame)
         rows = whole.read(data.parts)

@@ -202,6 +202,8 @@ class StatisticModel:
             for name in ("by", "where", "weights", "levels", "missing", "fill")
         }
         data = categories_as_fields(table, used, options.levels) if used else np.zeros(table.n_rows)
+        dated = (*columns, *([] if options.target is None else [options.target]))
+        shared["dates"] = tuple(n for n in dict.fromkeys(dated) if table.columns[n].is_date)
         return Built(
             mechanism=self.statistic(options, columns, shared),
             data=coerce_data(data),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from pacprivacy._checks import Matrix, listed
-from pacprivacy.errors import DataError
+from pacprivacy.errors import DataError, PacPrivacyError
 from pacprivacy.mechanism import GAP_LEVEL, Forest, LinearSVM, code_column_levels
 from pacprivacy.release import Release
 from pacprivacy.tables.table import Table, check_table_columns, check_table_finite
@@ -50,11 +50,13 @@ def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.b
             f"release must be of a model that predicts ({', '.join(sorted(APPLIES))}); got "
             f"{release.certificate.mechanism!r}. Release one with 'pac release --model ols'."
         )
-    X = _design(model, table)
-    known: npt.NDArray[np.bool_] = np.logical_not(np.isnan(X).any(axis=1))
     try:
+        X = _design(model, table)
+        known: npt.NDArray[np.bool_] = np.logical_not(np.isnan(X).any(axis=1))
         found = APPLIES[model["kind"]](model, release.value, X[known])
-    except (KeyError, TypeError, ValueError, IndexError):
+    except PacPrivacyError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise DataError(
             "release must hold the value of its model; got another. Use the file as it was written."
         ) from None

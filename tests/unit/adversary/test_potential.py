@@ -20,7 +20,7 @@ from pacprivacy.adversary import (
     make_view,
     noiseless_heat_charges,
 )
-from pacprivacy.adversary.heat import _reach
+from pacprivacy.adversary.heat import _reach, _Tests
 from pacprivacy.pool import Balanced, Half, Pool
 
 Array = npt.NDArray[np.float64]
@@ -142,6 +142,24 @@ def test_a_reach_beyond_every_move_costs_nothing(
         view = make_view(points)
         found.append(heat_charges(view, pool, terms, n_draws=1 << 14, gamma=1e-3, rng=rng))
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.claim("H-1")
+def test_far_moves_and_the_lattice_are_paid_for_where_a_charge_is_tested() -> None:
+    """Either of them alone is more than the reserve gives: then no test of a charge may pass."""
+    full, n = np.full(1, 0.05), 4096
+    terms = Heat(before=np.zeros(1), balance=full, allowed=0.9 * full, extra=1e-3, extra_square=1.0)
+    moved = np.random.default_rng(0).choice([-0.02, 0.02], size=(n, 1))
+
+    def paid(beyond: float, slack: float) -> float:
+        square, reach = np.array([4e-4]), (np.array([0.5]), beyond)
+        tests = _Tests(terms, np.array([0.5]), square, reach, level=1e-3)
+        tests.add(moved)
+        return float(tests.charges(n, slack)[0])
+
+    assert paid(0.0, 0.0) < 4e-4
+    assert paid(2e-3, 0.0) > 2e-3
+    assert paid(0.0, 1e-3) > 2e-3
 
 
 @pytest.mark.claim("H-1")

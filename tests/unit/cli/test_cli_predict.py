@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pacprivacy.cli import app
+from pacprivacy.errors import DataError
+from pacprivacy.release import Release
+from pacprivacy.tables import predict, read_table
 
 N = 400
 QUICK = ["--subsets", 16, "--rule", "waterfill", "--budget", "mi<=2", "-q"]
@@ -25,7 +29,7 @@ MODELS: dict[str, list[object]] = {
     "forest": ["--target", "smoker", "--columns", "age,pay", "--ranges", "age=0,100;pay=0,9"],
     "kmeans": ["--columns", "age,pay", "--clusters", 2],
     "pca": ["--columns", "age,pay", "--components", 2],
-    "mean": ["--columns", "age"],
+    "mean": ["--columns", "age,joined"],
 }
 
 
@@ -173,3 +177,24 @@ def test_what_cannot_be_applied_is_told_in_one_line(
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not result.stdout
+
+
+def test_a_mean_of_dates_says_what_its_number_is(out: Path) -> None:
+    public = json.loads((out / "mean" / "release.json").read_text())["certificate"]["public"]
+    assert "dates are days since 1970-01-01: joined" in public
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("terms", [3]), ("terms", [["x", "age", "y"]]), ("levels", 3), ("levels", {"region": {}}),
+     ("levels", {"region": [{}]}), ("kind", []), ("terms", None)],
+)  # fmt: skip
+def test_a_forged_model_is_refused(name: str, wrong: Any, out: Path) -> None:
+    release = Release.load(out / "ols")
+    table = read_table(out / "people.csv")
+    assert predict(release, table)[1].any()
+    forged = replace(release, model={**(release.model or {}), name: wrong})
+    with pytest.raises(DataError, match=r"as it was written|in the file"):
+        predict(forged, table)
+    with pytest.raises(DataError, match="as it was written"):
+        predict(replace(release, model=3), table)  # type: ignore[arg-type]

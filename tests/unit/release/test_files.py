@@ -22,6 +22,7 @@ import pacprivacy as pac
 from pacprivacy._certificates import read_release, write_release
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError
+from pacprivacy.release import Row, error_bar_plus_minus
 
 BOTH = namedtuple("BOTH", "low high")
 X = np.random.default_rng(0).normal(5, 1, (60, 2))
@@ -169,6 +170,37 @@ def test_a_file_that_was_written_anew_is_refused(
     path.write_bytes(change((folder / "release.json").read_text()).encode())
     with pytest.raises(CertificateError, match="as it was written"):
         read_release(path)
+
+
+HOSTILE: list[tuple[tuple[Any, ...], Any]] = [
+    (("error_bars", "share"), 10**400),
+    (("value",), 10**400),
+    (("certificate", "published", 0), "\ud800"),
+    (("certificate", "membership_mean"), None),
+    (("certificate", "divergences", 0, "success"), {}),
+    (("table",), []),
+    (("table",), {"query": 1, "plan": 2, "columns": [[1, 2, 3]], "rows": [[10**9]]}),
+]
+
+
+@pytest.mark.parametrize(("place", "wrong"), HOSTILE)
+def test_hostile_content_under_a_right_digest_is_refused_in_one_line(
+    place: tuple[Any, ...], wrong: Any, folder: Path, tmp_path: Path
+) -> None:
+    content = json.loads((folder / "release.json").read_text())
+    inner = content
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = wrong
+    forged = {name: item for name, item in content.items() if name not in ("digest", "signature")}
+    write_release(tmp_path / "release.json", forged)
+    with pytest.raises(CertificateError):
+        pac.report(tmp_path)  # a folder is that of its release.json
+
+
+def test_numbers_that_cannot_be_written_to_the_decimal_of_their_error_are_shown() -> None:
+    for value, error in ((1e308, 1e-12), (1.0, 1e-320)):
+        assert error_bar_plus_minus(Row("x", value, error, 0, 0))[0] == f"{value:.4g}"
 
 
 def test_the_verbs_check_it_first(folder: Path, tmp_path: Path) -> None:

@@ -133,6 +133,14 @@ def test_weights_conditions_and_dates(people: pd.DataFrame) -> None:
     close(on_all(stats.mean("joined"), people), {"joined": days.mean()})
 
 
+def test_what_the_numbers_of_dates_are_is_said(people: pd.DataFrame) -> None:
+    objects = people.assign(joined=people.joined.dt.date)
+    for other in (people, pl.from_pandas(people), objects):
+        made = stats.mean(["age", "joined"]).prepare(coerce_data(other))
+        assert "dates are days since 1970-01-01: joined" in made.public
+    assert not any("1970" in line for line in stats.mean("age").prepare(coerce_data(people)).public)
+
+
 def test_containers_agree(people: pd.DataFrame) -> None:
     statistic = stats.mean(["income", "joined"], by="region", where="sex != 'f'")
     expected = on_all(statistic, people)
