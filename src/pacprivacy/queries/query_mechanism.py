@@ -23,7 +23,15 @@ from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
 from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
-from pacprivacy.queries.query import CELLS, SHARE, Query, parse_query, refuse_query
+from pacprivacy.queries.query import (
+    CELLS,
+    SHARE,
+    Query,
+    parse_query,
+    read_query_sql,
+    refuse_query,
+)
+from pacprivacy.queries.spark_tables import spark_refusal
 from pacprivacy.queries.tables import (
     WHOLE,
     Tables,
@@ -101,10 +109,24 @@ class QueryMechanism(Mechanism):
 
     def _plan(self) -> tuple[SumsPlan | None, WorldsPlan | None, str]:
         """Return the cheapest plan that gives the query's cells, and why it is that one."""
+        spark = self.tables.spark is not None
+        if spark and (found := spark_refusal(read_query_sql(self.query.core))):
+            raise refuse_query(
+                self.query.text,
+                found,
+                "a query over Spark frames must be of expressions that mean the same there",
+                "Make it a column first: frame.withColumn(...).",
+            )
         sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         if isinstance(sums, SumsPlan) and not why:
-            return sums, None, "sums per unit, once, then products with the subsets"
+            said = "sums per unit, once, then products with the subsets"
+            return sums, None, f"{said}, in Spark" if spark else said
+        if spark:
+            raise QueryError(
+                "a query over Spark frames must be of sums over the rows of each unit; this one "
+                f"is not, since {why}. Ask it of frames of pandas or of files: frame.toPandas()."
+            )
         worlds = worlds_plan(self.query, self.tables)
         if isinstance(worlds, WorldsPlan):
             if why == ROUNDED:
@@ -140,8 +162,7 @@ class QueryMechanism(Mechanism):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the cells of one world."""
         world: TablesWorld = parts[0]
-        with world as connection:
-            rows = ask_tables(connection, self.query.core, self._share(world.share))
+        rows = world.ask(self.query.core, self._share(world.share))
         return self._shaped(self._aligned(rows))
 
     def _share(self, share: float) -> dict[str, float] | None:
@@ -241,9 +262,9 @@ class QueryMechanism(Mechanism):
         """Return the types of keys and columns; refuse a query that the engine cannot run."""
         import duckdb
 
-        everyone = self.tables.take(np.arange(self.tables.n_units))
+        nobody = self.tables.take(np.arange(0))
         try:
-            with everyone as connection:
+            with nobody as connection:
                 found = connection.execute(f"DESCRIBE {self.query.core}", self._share(1.0))
                 return [str(row[1]) for row in found.fetchall()]
         except duckdb.Error as error:
@@ -251,9 +272,8 @@ class QueryMechanism(Mechanism):
 
     def _nothing(self) -> tuple[float, ...]:
         """Return the cells of a group without rows, which no world shows."""
-        nobody = self.tables.take(np.arange(0))
         try:
-            with nobody as connection:
+            with self.tables.take(np.arange(0)) as connection:
                 rows = ask_tables(connection, self.query.nothing, self._share(1.0))
         except QueryError:  # an expression of keys beside aggregates has no value without a key
             rows = []
@@ -433,7 +453,10 @@ def _cast(value: Any, kind: str, tables: Tables) -> Any:
 
 def _why_not(sums: SumsPlan, tables: Tables) -> str:
     """Return why sums per unit do not give the query's cells; empty if they do."""
-    finite = " AND ".join(f"isfinite(s{i}::DOUBLE)" for i in range(sums.n_sums))
+    # A number that is none is above infinity in every engine.
+    finite = " AND ".join(
+        f"abs(s{i}::DOUBLE) < 'infinity'::DOUBLE" for i in range(sums.n_sums)
+    )
     if not tables.understands(sums.query):  # its names could not be moved out of a subquery
         return "it cannot be written as sums"
     ((two, wild),) = tables.rows(
@@ -448,24 +471,37 @@ def _totals(
     sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[tuple[Any, ...], int]
 ) -> Matrix:
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
+    shape = (len(places), sums.n_sums)
+    if tables.spark is not None:
+        tables.spark.register("pac_places", _placed(places))
+        text = _placed_sums(sums, tables, len(next(iter(places))))
+        return tables.spark.subset_sums(text, pool, shape)
     matrix = tables.remember((sums, tuple(places)), lambda: _unit_sums(sums, tables, places))
     dense = matrix.nnz > DENSE * matrix.shape[0] * matrix.shape[1]
     products = _dense_sums(pool, matrix) if dense else _sparse_sums(pool, matrix)
-    return products.reshape(pool.n_subsets, len(places), sums.n_sums)
+    return products.reshape(pool.n_subsets, *shape)
+
+
+def _placed(places: Mapping[tuple[Any, ...], int]) -> Any:
+    """Return the keys of the cells, with their numbers, as a table."""
+    cells = {f"k{i}": list(values) for i, values in enumerate(zip(*places, strict=True))}
+    numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
+    return arrow_of_tables({**cells, "cell": numbers})
+
+
+def _placed_sums(sums: SumsPlan, tables: Tables, n_keys: int) -> str:
+    """Return the query of the sums of every unit in the cells of ``pac_places``."""
+    same = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM p.k{i}" for i in range(n_keys)) or "true"
+    shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(sums.n_sums))
+    kept = tables.kept(sums.query)
+    return f"SELECT p.cell, q.u, {shown} FROM {kept} q JOIN pac_places p ON {same}"
 
 
 def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
     """Return the sums of every cell for every unit: a sparse matrix, units x (cells x sums)."""
     connection, n_sums = tables.connect(), sums.n_sums
-    keys = [f"k{i}" for i in range(len(next(iter(places))))]
-    cells = {key: [cell[i] for cell in places] for i, key in enumerate(keys)}
-    numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
-    connection.register("pac_places", arrow_of_tables({**cells, "cell": numbers}))
-    same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
-    shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(n_sums))
-    text = (
-        f"SELECT p.cell, q.u, {shown} FROM {tables.kept(sums.query)} q JOIN pac_places p ON {same}"
-    )
+    connection.register("pac_places", _placed(places))
+    text = _placed_sums(sums, tables, len(next(iter(places))))
     found = ask_tables(connection, text, fetch="fetchnumpy")
     connection.unregister("pac_places")
     values = np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)

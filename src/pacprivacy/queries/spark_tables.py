@@ -1,0 +1,299 @@
+"""Frames of Spark as tables: what reads their rows runs in Spark, and sums over subsets come home.
+
+DuckDB has the same tables without rows: it reads queries, knows their types, and makes cells of
+sums. Sums are added on a lattice that is the same for all units, hence without rounding: in any
+order, over any partitions, and after any loss they are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NoReturn
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import DataError, QueryError
+from pacprivacy.mechanism import spark_frame_digest
+from pacprivacy.pool import Pool
+
+SUMS_AT_ONCE: Final = 2**22  # worlds times sums that a worker holds
+MASKS_AT_ONCE: Final = 2**22  # cells of masks that a worker unpacks
+SENT_AT_ONCE: Final = 2**16  # numbers in a row that is summed by Spark
+DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
+# What sessions may have changed: errors are errors and not NULL, and no digit is dropped.
+SETTINGS: Final = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+}
+PARTS: Final = ("year", "month", "day")
+# What means the same in both engines; anything else is to be a column of a frame.
+ALIKE: Final = frozenset(
+    "Select From Join Table TableAlias Where Group Column Identifier Alias Paren Literal Boolean "
+    "Null Star Subquery With CTE Tuple Placeholder Filter Distinct DataType EQ NEQ GT GTE LT LTE "
+    "And Or Not In Between Is Like NullSafeEQ NullSafeNEQ Add Sub Mul Div Neg Case If Coalesce "
+    "Nullif Abs Cast Extract Var Year Month Day Count CountIf Sum Avg Variance VariancePop Stddev "
+    "StddevSamp StddevPop CovarPop CovarSamp Corr RegrSlope".split()
+)
+
+
+def is_spark_frame(frame: Any) -> bool:
+    """Whether a frame is one of Spark; nothing is imported."""
+    return type(frame).__module__.startswith("pyspark.sql")
+
+
+class SparkTables:
+    """Queries of ours over frames of Spark; curator-only.
+
+    Parameters
+    ----------
+    frames : mapping of names to frames of Spark or tables of Arrow
+        Those of Spark must give the same rows whenever they are read.
+    base : str
+        Schema that queries find them in.
+    """
+
+    def __init__(self, frames: Mapping[str, Any], base: str) -> None:
+        self.session = next(filter(is_spark_frame, frames.values())).sparkSession
+        if type(self.session).__module__.startswith("pyspark.sql.connect"):
+            raise DataError(
+                "frames of Spark must be those of a session in this process; got Spark Connect. "
+                "Run the program as a driver of the cluster."
+            )
+        self._mark, self._views = f"pac_{uuid4().hex}", dict[str, str]()
+        self._base, self._kept = base, None
+        self._held: list[Any] = []
+        weakref.finalize(self, _release, self._held).atexit = False
+        self.empty = {}  # for DuckDB
+        for name, frame in frames.items():
+            self.register(f"{base}.{name}", frame)
+            self.empty[name] = (
+                frame.limit(0).toArrow() if is_spark_frame(frame) else frame.slice(0, 0)
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise DataError("tables of Spark frames stay in the process of their session; got a copy.")
+
+    def register(self, name: str, frame: Any) -> None:
+        """Call a frame, or a table of Arrow, by a name in queries; names are of these tables."""
+        if not is_spark_frame(frame):
+            frame = self.session.createDataFrame(frame)
+        view = self._views.setdefault(name.lower(), f"{self._mark}_{len(self._views)}")
+        frame.createOrReplaceTempView(view)
+
+    def create(self, kind: str, name: str, query: str) -> None:
+        """Call the answer to a query by a name; that of a table is computed once."""
+        plain = name.replace('"', "")
+        if plain.lower() in self._views and kind.endswith("EXISTS"):
+            return
+        frame = self.frame(query)
+        if kind.startswith("TABLE"):
+            frame = frame.persist()
+            self._held.append(frame)
+        self.register(plain, frame)
+
+    def frame(self, query: str, values: Mapping[str, Any] | None = None) -> Any:
+        """Return the answer to a query in the SQL of DuckDB, as a frame of Spark."""
+        from sqlglot import exp, parse_one
+
+        tree = parse_one(query, dialect="duckdb")
+        for table in tree.find_all(exp.Table):
+            view = self._views.get(".".join(filter(None, (table.db, table.name))).lower())
+            if view is not None:
+                alias = exp.to_identifier(table.alias_or_name, quoted=True)
+                table.set("alias", exp.TableAlias(this=alias))
+                table.set("this", exp.to_identifier(view))
+                table.set("db", None)
+        for node in tree.find_all(exp.Div, exp.Avg):  # of doubles, as DuckDB has them
+            for side in ("this", "expression"):
+                if node.args.get(side) is not None:
+                    node.set(side, exp.cast(node.args[side].copy(), "double"))
+        with self._asking():
+            return self.session.sql(tree.sql(dialect="spark"), args=dict(values or {}))
+
+    def rows(self, query: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Return the answer to a query of ours; curator-only."""
+        frame = self.frame(query, values)
+        with self._asking():
+            return [tuple(row) for row in frame.collect()]
+
+    def ask_world(
+        self,
+        query: str,
+        values: Mapping[str, Any] | None,
+        units: npt.NDArray[np.int64],
+        private: Sequence[str],
+    ) -> list[tuple[Any, ...]]:
+        """Return the answer to a query over the private tables cut to some units."""
+        import pyarrow
+
+        self.register("pac_world", pyarrow.table({"code": units.astype(np.int32)}))
+        for name in private:
+            whole = f'SELECT t.* EXCLUDE (pac_unit) FROM pac_whole."{name}" t'
+            self.create("VIEW", name, f"{whole} SEMI JOIN pac_world w ON t.pac_unit = w.code")
+        return self.rows(query, values)
+
+    def kept(self, query: str) -> str:
+        """Run a query of ours once, and return the name of the table that holds its answer."""
+        if self._kept is None or self._kept[0] != query:
+            self.forget()
+            self._kept = (query, self.frame(query).persist())
+            self._held.append(self._kept[1])
+            self.register("pac_kept", self._kept[1])
+        return "pac_kept"
+
+    def forget(self) -> None:
+        """Drop what :meth:`kept` keeps."""
+        if self._kept is not None:
+            self._held.remove(self._kept[1])
+            _release([self._kept[1]])
+            self._kept = None
+
+    def digest(self, name: str) -> str:
+        """Return a hash of the rows of a table, whatever their order."""
+        with self._asking():
+            return spark_frame_digest(self.session.table(self._views[f"{self._base}.{name}".lower()]))
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Ask Spark with settings of ours; its errors, which may show values, are not repeated."""
+        config = self.session.conf
+        before = {name: config.get(name) for name in SETTINGS}
+        log4j = self.session.sparkContext._jvm.org.apache.logging.log4j
+        level = log4j.LogManager.getRootLogger().getLevel()
+        set_level = log4j.core.config.Configurator.setRootLevel
+        try:
+            for name, value in SETTINGS.items():
+                config.set(name, value)
+            set_level(log4j.Level.OFF)  # of the driver, where analysts may be looking
+            yield
+        except Exception as error:
+            raise QueryError(
+                "the query must have a value on every subset of the units; Spark stopped with an "
+                f"error of the kind {type(error).__name__!r}. Its words may show values, so they "
+                "are left out: look for a cast, a division or a sum that fails on some rows."
+            ) from None
+        finally:
+            set_level(level)
+            for name, value in before.items():
+                config.set(name, value)
+
+    def subset_sums(self, query: str, pool: Pool, shape: tuple[int, int]) -> Matrix:
+        """Return the sums of every cell over the units of every subset, shape (m, cells, sums).
+
+        ``query`` gives ``cell``, ``u`` and ``s0...`` as doubles, every pair of cell and unit once.
+
+        Guarantee
+        ---------
+        Claim Q-2. A sum is rounded once, besides the rounding of every term to a lattice that is
+        2^(2b+1) times finer than the largest of them, with b = 52 minus the bits of the number of
+        units: 2^-69 for 150,000 units. It depends on no order.
+        """
+        (n_cells, n_sums), (query_of, m) = shape, (f"FROM ({query})", pool.n_subsets)
+        tops = self.rows(f"SELECT {', '.join(f'max(abs(s{i}))' for i in range(n_sums))} {query_of}")
+        exponents = np.frexp(np.array(tops[0], dtype=np.float64))[1]  # of a cell that is empty: 0
+        found = np.empty((m, n_cells, n_sums))
+        step = max(1, SUMS_AT_ONCE // (2 * m * n_sums))
+        for start in range(0, n_cells, step):
+            stop = min(start + step, n_cells)
+            some = f"cell >= {start} AND cell < {stop}"
+            frame = self.frame(f"SELECT * {query_of} WHERE {some}")
+            with self._asking():
+                flat = _added(frame, pool, start, (stop - start, n_sums), exponents)
+            high, low = flat.reshape(2, m, stop - start, n_sums)
+            room = _room(pool)
+            whole = high + np.ldexp(low, -room - 1)
+            found[:, start:stop] = np.ldexp(whole, exponents - room)
+        return found
+
+
+def _room(pool: Pool) -> int:
+    """Return how many bits a number may have so that those of all units add up in 52."""
+    return 52 - pool.n_units.bit_length()
+
+
+def _added(
+    frame: Any, pool: Pool, start: int, shape: tuple[int, int], exponents: npt.NDArray[np.int32]
+) -> Matrix:
+    """Return what the partitions add up to: a product each, which Spark sums."""
+    import pyarrow
+
+    def multiply(batches: Iterator[Any]) -> Iterator[Any]:
+        total = _product(batches, pool, start, shape, exponents).ravel()
+        cuts = range(0, total.size, SENT_AT_ONCE)
+        rows = {"block": list(range(len(cuts)))}
+        values = [total[cut : cut + SENT_AT_ONCE].tobytes() for cut in cuts]
+        yield pyarrow.RecordBatch.from_pydict({**rows, "value": values})
+
+    def add(table: Any) -> Any:
+        values = [np.frombuffer(value) for value in table.column("value").to_pylist()]
+        total = np.sum(values, axis=0).tobytes()
+        return pyarrow.table({"block": table.column("block")[:1], "value": [total]})
+
+    kind = "block long, value binary"
+    parts = frame.mapInArrow(multiply, kind).groupBy("block").applyInArrow(add, kind)
+    found = sorted(parts.collect(), key=lambda row: row.block)
+    if not found:
+        return np.zeros(2 * pool.n_subsets * shape[0] * shape[1])
+    return np.concatenate([np.frombuffer(bytes(row.value)) for row in found])
+
+
+def _product(
+    batches: Iterator[Any],
+    pool: Pool,
+    start: int,
+    shape: tuple[int, int],
+    exponents: npt.NDArray[np.int32],
+) -> Matrix:
+    """Return the sums over every subset of a partition: high and low digits, as whole numbers."""
+    n_sums, width, room = shape[1], shape[0] * shape[1], _room(pool)
+    total = np.zeros((2, pool.n_subsets, width))
+    step = max(1, MASKS_AT_ONCE // pool.n_subsets)
+    for batch in batches:
+        for first in range(0, batch.num_rows, step):
+            some = batch.slice(first, step)
+            units, rows = np.unique(some.column("u").to_numpy(), return_inverse=True)
+            columns = (some.column("cell").to_numpy() - start)[:, None] * n_sums
+            places = (np.repeat(rows, n_sums), (columns + np.arange(n_sums)).ravel())
+            values = np.stack([some.column(f"s{i}").to_numpy() for i in range(n_sums)], axis=1)
+            scaled = np.ldexp(values, room - exponents)
+            high = np.rint(scaled)
+            low = np.rint(np.ldexp(scaled - high, room + 1))
+            inside = pool.inside(units).astype(np.float64)
+            for part, digits in zip(total, (high, low), strict=True):
+                matrix = csr_array((digits.ravel(), places), shape=(len(units), width))
+                if matrix.nnz > DENSE * len(units) * width:
+                    part += inside @ matrix.toarray()
+                else:
+                    part += (matrix.T @ inside.T).T
+    return total
+
+
+def spark_refusal(core: Any) -> str:
+    """Return what in a query, as a tree, may mean something else in Spark; empty if nothing."""
+    for node in core.walk():
+        kind = type(node).__name__
+        wrong = kind not in ALIKE
+        if kind == "Cast":
+            wrong = not (node.this.key == "literal" or node.to.sql("duckdb") == "DOUBLE")
+        elif kind == "Extract":
+            wrong = node.name.lower() not in PARTS
+        elif kind == "Literal":
+            wrong = "\\" in node.name
+        elif kind == "Group":
+            wrong = any(value for name, value in node.args.items() if name != "expressions")
+        if wrong:
+            return str(node.sql("duckdb"))
+    return ""
+
+
+def _release(frames: list[Any]) -> None:
+    """Let Spark drop frames that it keeps; a session that has ended has none."""
+    for frame in frames:
+        with suppress(Exception):
+            frame.unpersist()
