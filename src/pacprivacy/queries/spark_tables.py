@@ -1,31 +1,26 @@
 """Frames of Spark as tables: what reads their rows runs in Spark, and sums over subsets come home.
 
 DuckDB has the same tables without rows: it reads queries, knows their types, and makes cells of
-sums. Sums are added on a lattice that is the same for all units, hence without rounding: in any
-order, over any partitions, and after any loss they are the same to the last bit.
+sums. Numbers are added by Spark as whole ones: in any order, over any partitions and after any
+loss they are the same to the last bit.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Vector
 from pacprivacy.errors import DataError, QueryError
 from pacprivacy.mechanism import spark_frame_digest
-from pacprivacy.pool import Pool
 
-SUMS_AT_ONCE: Final = 2**22  # worlds times sums that a worker holds
-MASKS_AT_ONCE: Final = 2**22  # cells of masks that a worker unpacks
-SENT_AT_ONCE: Final = 2**16  # numbers in a row that is summed by Spark
-DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
+SENT_AT_ONCE: Final = 2**16  # numbers in a row that Spark adds up
 # What sessions may have changed: errors are errors and not NULL, and no digit is dropped.
 SETTINGS: Final = {
     "spark.sql.ansi.enabled": "true",
@@ -33,12 +28,12 @@ SETTINGS: Final = {
 }
 PARTS: Final = ("year", "month", "day")
 # What means the same in both engines; anything else is to be a column of a frame.
-ALIKE: Final = frozenset(
+ALIKE: Final = (
     "Select From Join Table TableAlias Where Group Column Identifier Alias Paren Literal Boolean "
     "Null Star Subquery With CTE Tuple Placeholder Filter Distinct DataType EQ NEQ GT GTE LT LTE "
     "And Or Not In Between Is Like NullSafeEQ NullSafeNEQ Add Sub Mul Div Neg Case If Coalesce "
     "Nullif Abs Cast Extract Var Year Month Day Count CountIf Sum Avg Variance VariancePop Stddev "
-    "StddevSamp StddevPop CovarPop CovarSamp Corr RegrSlope".split()
+    "StddevSamp StddevPop CovarPop CovarSamp Corr RegrSlope"
 )
 
 
@@ -157,7 +152,9 @@ class SparkTables:
     def digest(self, name: str) -> str:
         """Return a hash of the rows of a table, whatever their order."""
         with self._asking():
-            return spark_frame_digest(self.session.table(self._views[f"{self._base}.{name}".lower()]))
+            return spark_frame_digest(
+                self.session.table(self._views[f"{self._base}.{name}".lower()])
+            )
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -183,102 +180,40 @@ class SparkTables:
             for name, value in before.items():
                 config.set(name, value)
 
-    def subset_sums(self, query: str, pool: Pool, shape: tuple[int, int]) -> Matrix:
-        """Return the sums of every cell over the units of every subset, shape (m, cells, sums).
+    def added(self, query: str, function: Callable[[Iterator[Any]], Vector]) -> Vector:
+        """Return what a function makes of the rows of every partition, added up by Spark.
 
-        ``query`` gives ``cell``, ``u`` and ``s0...`` as doubles, every pair of cell and unit once.
-
-        Guarantee
-        ---------
-        Claim Q-2. A sum is rounded once, besides the rounding of every term to a lattice that is
-        2^(2b+1) times finer than the largest of them, with b = 52 minus the bits of the number of
-        units: 2^-69 for 150,000 units. It depends on no order.
+        What it makes must be whole numbers, so that the order does not matter.
         """
-        (n_cells, n_sums), (query_of, m) = shape, (f"FROM ({query})", pool.n_subsets)
-        tops = self.rows(f"SELECT {', '.join(f'max(abs(s{i}))' for i in range(n_sums))} {query_of}")
-        exponents = np.frexp(np.array(tops[0], dtype=np.float64))[1]  # of a cell that is empty: 0
-        found = np.empty((m, n_cells, n_sums))
-        step = max(1, SUMS_AT_ONCE // (2 * m * n_sums))
-        for start in range(0, n_cells, step):
-            stop = min(start + step, n_cells)
-            some = f"cell >= {start} AND cell < {stop}"
-            frame = self.frame(f"SELECT * {query_of} WHERE {some}")
-            with self._asking():
-                flat = _added(frame, pool, start, (stop - start, n_sums), exponents)
-            high, low = flat.reshape(2, m, stop - start, n_sums)
-            room = _room(pool)
-            whole = high + np.ldexp(low, -room - 1)
-            found[:, start:stop] = np.ldexp(whole, exponents - room)
-        return found
+        import pyarrow
 
+        def make(batches: Iterator[Any]) -> Iterator[Any]:
+            made = function(batches)
+            cuts = range(0, made.size, SENT_AT_ONCE)
+            values = [made[cut : cut + SENT_AT_ONCE].tobytes() for cut in cuts]
+            rows = {"block": list(range(len(cuts))), "value": values}
+            yield pyarrow.RecordBatch.from_pydict(rows)
 
-def _room(pool: Pool) -> int:
-    """Return how many bits a number may have so that those of all units add up in 52."""
-    return 52 - pool.n_units.bit_length()
+        def add(table: Any) -> Any:
+            values = [np.frombuffer(value) for value in table.column("value").to_pylist()]
+            total = np.sum(values, axis=0).tobytes()
+            return pyarrow.table({"block": table.column("block")[:1], "value": [total]})
 
-
-def _added(
-    frame: Any, pool: Pool, start: int, shape: tuple[int, int], exponents: npt.NDArray[np.int32]
-) -> Matrix:
-    """Return what the partitions add up to: a product each, which Spark sums."""
-    import pyarrow
-
-    def multiply(batches: Iterator[Any]) -> Iterator[Any]:
-        total = _product(batches, pool, start, shape, exponents).ravel()
-        cuts = range(0, total.size, SENT_AT_ONCE)
-        rows = {"block": list(range(len(cuts)))}
-        values = [total[cut : cut + SENT_AT_ONCE].tobytes() for cut in cuts]
-        yield pyarrow.RecordBatch.from_pydict({**rows, "value": values})
-
-    def add(table: Any) -> Any:
-        values = [np.frombuffer(value) for value in table.column("value").to_pylist()]
-        total = np.sum(values, axis=0).tobytes()
-        return pyarrow.table({"block": table.column("block")[:1], "value": [total]})
-
-    kind = "block long, value binary"
-    parts = frame.mapInArrow(multiply, kind).groupBy("block").applyInArrow(add, kind)
-    found = sorted(parts.collect(), key=lambda row: row.block)
-    if not found:
-        return np.zeros(2 * pool.n_subsets * shape[0] * shape[1])
-    return np.concatenate([np.frombuffer(bytes(row.value)) for row in found])
-
-
-def _product(
-    batches: Iterator[Any],
-    pool: Pool,
-    start: int,
-    shape: tuple[int, int],
-    exponents: npt.NDArray[np.int32],
-) -> Matrix:
-    """Return the sums over every subset of a partition: high and low digits, as whole numbers."""
-    n_sums, width, room = shape[1], shape[0] * shape[1], _room(pool)
-    total = np.zeros((2, pool.n_subsets, width))
-    step = max(1, MASKS_AT_ONCE // pool.n_subsets)
-    for batch in batches:
-        for first in range(0, batch.num_rows, step):
-            some = batch.slice(first, step)
-            units, rows = np.unique(some.column("u").to_numpy(), return_inverse=True)
-            columns = (some.column("cell").to_numpy() - start)[:, None] * n_sums
-            places = (np.repeat(rows, n_sums), (columns + np.arange(n_sums)).ravel())
-            values = np.stack([some.column(f"s{i}").to_numpy() for i in range(n_sums)], axis=1)
-            scaled = np.ldexp(values, room - exponents)
-            high = np.rint(scaled)
-            low = np.rint(np.ldexp(scaled - high, room + 1))
-            inside = pool.inside(units).astype(np.float64)
-            for part, digits in zip(total, (high, low), strict=True):
-                matrix = csr_array((digits.ravel(), places), shape=(len(units), width))
-                if matrix.nnz > DENSE * len(units) * width:
-                    part += inside @ matrix.toarray()
-                else:
-                    part += (matrix.T @ inside.T).T
-    return total
+        kind, frame = "block long, value binary", self.frame(query)
+        with self._asking():
+            parts = frame.mapInArrow(make, kind).groupBy("block").applyInArrow(add, kind)
+            found = sorted(parts.collect(), key=lambda row: row.block)
+        # Without a partition nothing was made: as of one without rows.
+        values = [np.frombuffer(bytes(row.value)) for row in found] or [function(iter(()))]
+        return np.concatenate(values)
 
 
 def spark_refusal(core: Any) -> str:
     """Return what in a query, as a tree, may mean something else in Spark; empty if nothing."""
+    alike = ALIKE.split()
     for node in core.walk():
         kind = type(node).__name__
-        wrong = kind not in ALIKE
+        wrong = kind not in alike
         if kind == "Cast":
             wrong = not (node.this.key == "literal" or node.to.sql("duckdb") == "DOUBLE")
         elif kind == "Extract":
