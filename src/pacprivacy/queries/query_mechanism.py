@@ -24,14 +24,7 @@ from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
 from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
-from pacprivacy.queries.query import (
-    CELLS,
-    SHARE,
-    Query,
-    parse_query,
-    read_query_sql,
-    refuse_query,
-)
+from pacprivacy.queries.query import CELLS, SHARE, Query, parse_query, refuse_query
 from pacprivacy.queries.spark_tables import SparkTables, spark_refusal
 from pacprivacy.queries.tables import (
     WHOLE,
@@ -101,6 +94,13 @@ class QueryMechanism(Mechanism):
         """Find the cells and the plan, which are facts of the universe or declared."""
         if self.cells is not None:
             return self
+        if self.tables.spark is not None and (found := spark_refusal(self.query.core)):
+            raise refuse_query(
+                self.query.text,
+                found,
+                "a query over Spark frames must be of expressions that mean the same there",
+                "Make it a column first: frame.withColumn(...).",
+            )
         self._check_numbers()
         sums, worlds, said = self._plan()
         cells, told = self._find_cells(sums)
@@ -110,20 +110,12 @@ class QueryMechanism(Mechanism):
 
     def _plan(self) -> tuple[SumsPlan | None, WorldsPlan | None, str]:
         """Return the cheapest plan that gives the query's cells, and why it is that one."""
-        spark = self.tables.spark is not None
-        if spark and (found := spark_refusal(read_query_sql(self.query.core))):
-            raise refuse_query(
-                self.query.text,
-                found,
-                "a query over Spark frames must be of expressions that mean the same there",
-                "Make it a column first: frame.withColumn(...).",
-            )
         sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         if isinstance(sums, SumsPlan) and not why:
             said = "sums per unit, once, then products with the subsets"
-            return sums, None, f"{said}, in Spark" if spark else said
-        if spark:
+            return sums, None, said if self.tables.spark is None else f"{said}, in Spark"
+        if self.tables.spark is not None:
             raise QueryError(
                 "a query over Spark frames must be of sums over the rows of each unit; this one "
                 f"is not, since {why}. Ask it of frames of pandas or of files: frame.toPandas()."
@@ -570,10 +562,10 @@ def _spark_totals(
 ) -> Matrix:
     """Return the same sums, of products that are made where the partitions are."""
     m, n_sums = pool.n_subsets, sums.n_sums
-    spark.register("pac_places", _places(places))
+    local = {"pac_places": _places(places)}
     text = _placed(sums, spark.kept(sums.query), places)
     tops = ", ".join(f"coalesce(max(abs(s{i})), 0)" for i in range(n_sums))
-    lattice = _Lattice(spark.rows(f"SELECT {tops} FROM ({text})")[0], pool.n_units)
+    lattice = _Lattice(spark.rows(f"SELECT {tops} FROM ({text})", None, local)[0], pool.n_units)
     step = max(1, NUMBERS_AT_ONCE // (2 * m * n_sums))  # a worker holds that many cells
 
     def some_cells(start: int, n: int) -> Matrix:
@@ -587,7 +579,7 @@ def _spark_totals(
             return total.ravel()
 
         asked = f"SELECT * FROM ({text}) WHERE cell >= {start} AND cell < {start + n}"
-        high, low = spark.added(asked, multiply).reshape(2, m, n, n_sums)
+        high, low = spark.added(asked, multiply, local).reshape(2, m, n, n_sums)
         return lattice.numbers(high, low)
 
     cuts = range(0, len(places), step)
