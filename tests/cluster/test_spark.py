@@ -129,5 +129,5 @@ def what_spark_cannot_do_is_refused(spark: Any, capfd: pytest.CaptureFixture[str
         assert reason in str(caught.value)
         assert secret not in str(caught.value)
     assert secret not in "".join(capfd.readouterr())
-    with pytest.raises(DataError, match=r"must be asked by pac\.sql"):
+    with pytest.raises(MechanismError, match=r"must be asked by pac\.sql"):
         pac.privatize(lambda world: len(world["bills"]), tables, "membership<=0.75", n_subsets=8)

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.errors import DataError, QueryError
+from pacprivacy.errors import DataError, MechanismError, QueryError
 from pacprivacy.queries.spark_tables import SparkTables, is_spark_frame
 
 RESERVED: Final = "pac_"
@@ -442,7 +442,7 @@ class TablesWorld(Mapping[str, Any]):
     def __enter__(self) -> Any:
         """Return a connection in which the private tables hold the rows of these units."""
         if self.tables.spark is not None and len(self.units):
-            raise DataError(
+            raise MechanismError(
                 "tables of Spark frames must be asked by pac.sql, whose sums are made there; got "
                 "a function of rows. Give Tables the frames of pandas: frame.toPandas()."
             )
