@@ -6,6 +6,9 @@ are answered with noise, which read public tables only, and which are refused.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,17 @@ from pacprivacy.queries import make_query_mechanism
 VIA = {"orders": "o_custkey", "lineitem": ("l_orderkey", "orders.o_orderkey")}
 
 
+def write_tpch(folder: Path, scale: float) -> None:
+    """Write the tables as Parquet files."""
+    beside = Path(sys.executable).parent / "tpchgen-cli"
+    program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+    assert program is not None, "tpchgen-cli is one of the development tools"
+    made = [program, "parquet", "-s", str(scale), "-o", str(folder), "--quiet"]
+    subprocess.run(made, check=True, capture_output=True)
+
+
 def shop(folder: str | Path) -> pac.Tables:
-    """Return the tables of a folder that ``tpchgen-cli parquet -o folder`` has written."""
+    """Return the tables of a folder that :func:`write_tpch` has filled."""
     return pac.Tables(folder, unit="customer.c_custkey", via=VIA)
 
 

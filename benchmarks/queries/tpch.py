@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +29,7 @@ sys.path.insert(0, str(HERE.parents[2]))
 import pacprivacy as pac  # noqa: E402
 from pacprivacy._random import SimulatedSource  # noqa: E402
 from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch  # noqa: E402
-from tests.tpch import EXPECTED, QUERIES, ask_tpch, shop  # noqa: E402
+from tests.tpch import EXPECTED, QUERIES, ask_tpch, shop, write_tpch  # noqa: E402
 
 RESULTS = HERE.parents[1] / "results" / "tpch.json"
 SIZES = (128, 1024)
@@ -113,8 +112,7 @@ def utility(tables: pac.Tables) -> dict[str, Any]:
 
 def main(scale: str, parts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        program = Path(sys.executable).parent / "tpchgen-cli"
-        subprocess.run([str(program), "parquet", "-s", scale, "-o", folder, "--quiet"], check=True)
+        write_tpch(Path(folder), float(scale))
         tables = shop(folder)
         found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         for part in parts:

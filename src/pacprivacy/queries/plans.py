@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from pacprivacy.errors import QueryError
 from pacprivacy.queries.query import (
     DIALECT,
     SHARE,
@@ -100,6 +101,11 @@ def joined_rows_plan(
     It is in ``pac_u``; ``pac_two`` says whether a row has another one besides. The crossings are
     those of :class:`SumsPlan`. None where a row has no unit of its own, as that of a subquery.
     """
+    if tables.spark is not None:
+        raise QueryError(
+            "a statistic of tables must have their rows here; got frames of Spark. Use pac.sql, "
+            "or SparkDataset of a joined frame with one row for each unit."
+        )
     text = f"SELECT {columns} FROM {source}"
     tree = read_query(text, tables)
     read = {"expressions", "from", "from_", "joins", "laterals", "where", "kind"}
@@ -295,6 +301,8 @@ def _middles(arguments: list[str], tree: Node, tables: Tables) -> list[str]:
     for mean, spread in zip(means, found[len(asked) :], strict=True):
         if (spread or 0.0) < NARROW * abs(mean):
             raise _NoSumError(ROUNDED)
+    if tables.spark is not None:  # a mean of all rows must not stand in the plans that it shows
+        return [f"(SELECT avg({x}) {_over_all(tree, tables)})" for x in asked]
     return [f"({mean!r}::DOUBLE)" for mean in means]
 
 

@@ -11,19 +11,21 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
 from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
 from pacprivacy.queries.query import CELLS, SHARE, Query, parse_query, refuse_query
+from pacprivacy.queries.spark_tables import SparkTables, spark_refusal
 from pacprivacy.queries.tables import (
     WHOLE,
     Tables,
@@ -92,6 +94,13 @@ class QueryMechanism(Mechanism):
         """Find the cells and the plan, which are facts of the universe or declared."""
         if self.cells is not None:
             return self
+        if self.tables.spark is not None and (found := spark_refusal(self.query.core)):
+            raise refuse_query(
+                self.query.text,
+                found,
+                "a query over Spark frames must be of expressions that mean the same there",
+                "Make it a column first: frame.withColumn(...).",
+            )
         self._check_numbers()
         sums, worlds, said = self._plan()
         cells, told = self._find_cells(sums)
@@ -104,7 +113,13 @@ class QueryMechanism(Mechanism):
         sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         if isinstance(sums, SumsPlan) and not why:
-            return sums, None, "sums per unit, once, then products with the subsets"
+            said = "sums per unit, once, then products with the subsets"
+            return sums, None, said if self.tables.spark is None else f"{said}, in Spark"
+        if self.tables.spark is not None:
+            raise QueryError(
+                "a query over Spark frames must be of sums over the rows of each unit; this one "
+                f"is not, since {why}. Ask it of frames of pandas or of files: frame.toPandas()."
+            )
         worlds = worlds_plan(self.query, self.tables)
         if isinstance(worlds, WorldsPlan):
             if why == ROUNDED:
@@ -140,8 +155,7 @@ class QueryMechanism(Mechanism):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the cells of one world."""
         world: TablesWorld = parts[0]
-        with world as connection:
-            rows = ask_tables(connection, self.query.core, self._share(world.share))
+        rows = world.ask(self.query.core, self._share(world.share))
         return self._shaped(self._aligned(rows))
 
     def _share(self, share: float) -> dict[str, float] | None:
@@ -241,9 +255,9 @@ class QueryMechanism(Mechanism):
         """Return the types of keys and columns; refuse a query that the engine cannot run."""
         import duckdb
 
-        everyone = self.tables.take(np.arange(self.tables.n_units))
+        nobody = self.tables.take(np.arange(0))
         try:
-            with everyone as connection:
+            with nobody as connection:
                 found = connection.execute(f"DESCRIBE {self.query.core}", self._share(1.0))
                 return [str(row[1]) for row in found.fetchall()]
         except duckdb.Error as error:
@@ -251,9 +265,8 @@ class QueryMechanism(Mechanism):
 
     def _nothing(self) -> tuple[float, ...]:
         """Return the cells of a group without rows, which no world shows."""
-        nobody = self.tables.take(np.arange(0))
         try:
-            with nobody as connection:
+            with self.tables.take(np.arange(0)) as connection:
                 rows = ask_tables(connection, self.query.nothing, self._share(1.0))
         except QueryError:  # an expression of keys beside aggregates has no value without a key
             rows = []
@@ -433,7 +446,8 @@ def _cast(value: Any, kind: str, tables: Tables) -> Any:
 
 def _why_not(sums: SumsPlan, tables: Tables) -> str:
     """Return why sums per unit do not give the query's cells; empty if they do."""
-    finite = " AND ".join(f"isfinite(s{i}::DOUBLE)" for i in range(sums.n_sums))
+    # A number that is none is above infinity in every engine.
+    finite = " AND ".join(f"abs(s{i}::DOUBLE) < 'infinity'::DOUBLE" for i in range(sums.n_sums))
     if not tables.understands(sums.query):  # its names could not be moved out of a subquery
         return "it cannot be written as sums"
     ((two, wild),) = tables.rows(
@@ -444,62 +458,133 @@ def _why_not(sums: SumsPlan, tables: Tables) -> str:
     return "sums of some units are infinite" if wild else ""
 
 
+class _Lattice:
+    """Where sums of units are rounded to, so that adding them up is exact, in any order.
+
+    A number has two parts, whole numbers of ``room`` bits that those of all units add up in 52.
+    The lattice of the low part is 2^(2 room + 1) times finer than the largest number: 2^69 times
+    for 150,000 units.
+    """
+
+    def __init__(self, tops: npt.ArrayLike, n_units: int) -> None:
+        self.room = 52 - n_units.bit_length()
+        self.exponents = np.frexp(np.asarray(tops, dtype=np.float64))[1]
+
+    def parts(self, values: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the parts of numbers, a column for each kind of sum."""
+        scaled = np.ldexp(values, self.room - self.exponents)
+        high = np.rint(scaled)
+        return high, np.rint(np.ldexp(scaled - high, self.room + 1))
+
+    def numbers(self, high: Matrix, low: Matrix) -> Matrix:
+        """Return the numbers of such parts, or of their sums; rounded once."""
+        whole = high + np.ldexp(low, -self.room - 1)
+        return np.asarray(np.ldexp(whole, self.exponents - self.room))
+
+
 def _totals(
     sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[tuple[Any, ...], int]
 ) -> Matrix:
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
-    matrix = tables.remember((sums, tuple(places)), lambda: _unit_sums(sums, tables, places))
-    dense = matrix.nnz > DENSE * matrix.shape[0] * matrix.shape[1]
-    products = _dense_sums(pool, matrix) if dense else _sparse_sums(pool, matrix)
-    return products.reshape(pool.n_subsets, len(places), sums.n_sums)
+    if tables.spark is not None:
+        return _spark_totals(sums, tables.spark, pool, places)
+    lattice, parts = tables.remember(
+        (sums, tuple(places)), lambda: _unit_sums(sums, tables, places)
+    )
+    shape = (pool.n_subsets, len(places), sums.n_sums)
+    added = (_subset_sums(pool, *part).reshape(shape) for part in parts)
+    return lattice.numbers(*added)
+
+
+def _places(places: Mapping[tuple[Any, ...], int]) -> Any:
+    """Return the keys of the cells, with their numbers, as a table."""
+    cells = {f"k{i}": list(values) for i, values in enumerate(zip(*places, strict=True))}
+    numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
+    return arrow_of_tables({**cells, "cell": numbers})
+
+
+def _placed(sums: SumsPlan, kept: str, places: Mapping[tuple[Any, ...], int]) -> str:
+    """Return the query of the sums of every unit, with the cell that they are in."""
+    keys = [f"k{i}" for i in range(len(next(iter(places))))]
+    same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
+    shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(sums.n_sums))
+    return f"SELECT p.cell, q.u, {shown} FROM {kept} q JOIN pac_places p ON {same}"
 
 
 def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
-    """Return the sums of every cell for every unit: a sparse matrix, units x (cells x sums)."""
+    """Return the lattice and, in two parts, units and their sums, units x (cells x sums)."""
     connection, n_sums = tables.connect(), sums.n_sums
-    keys = [f"k{i}" for i in range(len(next(iter(places))))]
-    cells = {key: [cell[i] for cell in places] for i, key in enumerate(keys)}
-    numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
-    connection.register("pac_places", arrow_of_tables({**cells, "cell": numbers}))
-    same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
-    shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(n_sums))
-    text = (
-        f"SELECT p.cell, q.u, {shown} FROM {tables.kept(sums.query)} q JOIN pac_places p ON {same}"
-    )
+    connection.register("pac_places", _places(places))
+    text = _placed(sums, tables.kept(sums.query), places)
     found = ask_tables(connection, text, fetch="fetchnumpy")
     connection.unregister("pac_places")
-    values = np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
-    columns = found["cell"].astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
-    rows = np.repeat(found["u"].astype(np.int64), n_sums)
-    shape = (tables.n_units, len(places) * n_sums)
-    return csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
+    values = _columns(found, n_sums)
+    lattice = _Lattice(np.abs(values).max(axis=0, initial=0.0), tables.n_units)
+    return lattice, _matrices(lattice, found, values, len(places))
 
 
-def _dense_sums(pool: Pool, matrix: Any) -> Matrix:
-    """Return the sums over every subset, where most units have most cells.
+def _columns(found: Any, n_sums: int) -> Matrix:
+    return np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
+
+
+def _matrices(lattice: _Lattice, found: Any, values: Matrix, n_cells: int) -> list[Any]:
+    """Return, for both parts of the sums, units and a sparse matrix with a row for each."""
+    n_sums = values.shape[1]
+    units, rows = np.unique(np.asarray(found["u"]).astype(np.int64), return_inverse=True)
+    columns = np.asarray(found["cell"]).astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
+    places = (np.repeat(rows, n_sums), columns.ravel())
+    shape = (len(units), n_cells * n_sums)
+    made = [csr_array((part.ravel(), places), shape=shape) for part in lattice.parts(values)]
+    for matrix in made:
+        matrix.eliminate_zeros()
+    return [(units, matrix) for matrix in made]
+
+
+def _subset_sums(pool: Pool, units: npt.NDArray[np.int64], matrix: Any) -> Matrix:
+    """Return the sums over every subset of the rows of a matrix, one for each of some units.
 
     Units that are in are added up; a total minus those that are out would have the rounding of the
     total, and a cell may be a small part of it.
     """
-    total = np.zeros((pool.n_subsets, matrix.shape[1]))
-    step = max(8, NUMBERS_AT_ONCE // (pool.n_subsets + matrix.shape[1]))
-    for start in range(0, pool.n_units, step):
-        stop = min(start + step, pool.n_units)
-        inside = pool.inside(slice(start, stop)).astype(np.float64)
-        total += inside @ matrix[start:stop].toarray()
-    return total
-
-
-def _sparse_sums(pool: Pool, matrix: Any) -> Matrix:
-    """Return the sums over every subset, where few units have a cell."""
-    units = np.flatnonzero(np.diff(matrix.indptr))
     total = np.zeros((matrix.shape[1], pool.n_subsets))
-    step = max(1, NUMBERS_AT_ONCE // pool.n_subsets)
-    for start in range(0, len(units), step):
-        some = units[start : start + step]
-        inside = pool.inside(some).T.astype(np.float64)
-        total += matrix[some].T @ inside
+    dense = matrix.nnz > DENSE * len(units) * matrix.shape[1]
+    width = pool.n_subsets + (matrix.shape[1] if dense else 0)
+    step = max(8, NUMBERS_AT_ONCE // width)
+    for start in range(0, len(units) if matrix.nnz else 0, step):
+        some = matrix[start : start + step].T
+        inside = pool.inside(units[start : start + step]).T.astype(np.float64)
+        total += (some.toarray() if dense else some) @ inside
     return total.T
+
+
+def _spark_totals(
+    sums: SumsPlan, spark: SparkTables, pool: Pool, places: Mapping[tuple[Any, ...], int]
+) -> Matrix:
+    """Return the same sums, of products that are made where the partitions are."""
+    m, n_sums = pool.n_subsets, sums.n_sums
+    local = {"pac_places": _places(places)}
+    text = _placed(sums, spark.kept(sums.query), places)
+    tops = ", ".join(f"coalesce(max(abs(s{i})), 0)" for i in range(n_sums))
+    lattice = _Lattice(spark.rows(f"SELECT {tops} FROM ({text})", None, local)[0], pool.n_units)
+    step = max(1, NUMBERS_AT_ONCE // (2 * m * n_sums))  # a worker holds that many cells
+
+    def some_cells(start: int, n: int) -> Matrix:
+        def multiply(batches: Iterator[Any]) -> Vector:
+            total = np.zeros((2, m, n * n_sums))
+            for batch in batches:
+                found = {name: batch.column(name).to_numpy() for name in batch.schema.names}
+                found["cell"] = found["cell"] - start
+                parts = _matrices(lattice, found, _columns(found, n_sums), n)
+                total += np.stack([_subset_sums(pool, *part) for part in parts])
+            return total.ravel()
+
+        asked = f"SELECT * FROM ({text}) WHERE cell >= {start} AND cell < {start + n}"
+        high, low = spark.added(asked, multiply, local).reshape(2, m, n, n_sums)
+        return lattice.numbers(high, low)
+
+    cuts = range(0, len(places), step)
+    found = [some_cells(start, min(step, len(places) - start)) for start in cuts]
+    return np.concatenate(found, axis=1)
 
 
 # --- after the noise -----------------------------------------------------------------------------

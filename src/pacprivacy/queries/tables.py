@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -23,7 +23,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.errors import DataError, QueryError
+from pacprivacy.errors import DataError, MechanismError, QueryError
+from pacprivacy.queries.spark_tables import SparkTables, is_spark_frame
 
 RESERVED: Final = "pac_"
 UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
@@ -84,7 +85,7 @@ class Tables:
     ----------
     source : path, connection, or mapping of names to frames
         A DuckDB file, a folder of Parquet or CSV files (one table each), a DuckDB connection, or
-        frames of pandas, polars or pyarrow by name.
+        frames of pandas, polars, pyarrow or Spark by name. Frames of Spark stay where they are.
     unit : str
         ``"table.column"``: who is protected, one value of this column each.
     via : mapping, optional
@@ -131,6 +132,9 @@ class Tables:
         self._source = self._source.public(set(self._paths))
         self.unit = unit
         self._check_names()
+        if self.spark is not None:
+            for kind, name, query in self._definitions():
+                self.spark.create(kind, name, query)
         (n,) = self.rows(f"SELECT count(*) FROM {UNITS}")[0]
         self.n_units = int(n)
         self._check_rows()
@@ -158,6 +162,11 @@ class Tables:
         self._engines: dict[int, Any] = {}  # by process: a fork must not use its parent's
 
     @property
+    def spark(self) -> SparkTables | None:
+        """Where the rows are, if they are in Spark: the engine then has tables without rows."""
+        return self._source.spark
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of all tables."""
         return self._source.names
@@ -183,7 +192,8 @@ class Tables:
 
     def columns(self, table: str) -> list[str]:
         """Return the columns of a table, as it was given."""
-        return [str(row[0]) for row in self.rows(f"DESCRIBE {BASE}.{quote(table)}")]
+        asked = f"DESCRIBE {BASE}.{quote(table)}"
+        return [str(row[0]) for row in ask_tables(self.connect(), asked)]
 
     def library(self, table: str) -> str:
         """Return whose frame a table was given as; pandas' for a table in a file."""
@@ -197,6 +207,9 @@ class Tables:
         """Return a hash of names, keys and contents, whatever the order of rows; curator-only."""
         state = hashlib.blake2b(f"{self.unit} {sorted(self._paths.items())}".encode())
         for name in sorted(self.names):
+            if self.spark is not None:
+                state.update(f"{name} {self.spark.digest(name)}".encode())
+                continue
             text = "md5_number(CAST(t AS VARCHAR))"
             found = self.rows(
                 f"SELECT count(*), bit_xor({text}), sum(({text} % 4294967291)::HUGEINT) "
@@ -241,6 +254,8 @@ class Tables:
 
         Asking for parts of it anew would let the engine choose another order of joins each time.
         """
+        if self.spark is not None:
+            return self.spark.kept(query)
         connection = self.connect()
         if self._local.query != query:
             self._local.query = None
@@ -251,9 +266,13 @@ class Tables:
     def forget(self) -> None:
         """Drop what :meth:`remember` and :meth:`kept` keep."""
         self._local.latest = self._local.query = None
+        if self.spark is not None:
+            self.spark.forget()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return the answer to a query of ours over all units; curator-only."""
+        if self.spark is not None:
+            return self.spark.rows(query)
         return list(ask_tables(self.connect(), query))
 
     def understands(self, query: str) -> bool:
@@ -287,25 +306,35 @@ class Tables:
         yield connection
 
     def _create(self, connection: Any) -> None:
-        """Give units numbers in the order of their keys, and every private row its unit."""
+        connection.execute(f"CREATE SCHEMA {WHOLE}")
+        for kind, name, query in self._definitions():
+            ask_tables(connection, f"CREATE {kind} {name} AS {query}")
+
+    def _definitions(self) -> Iterator[tuple[str, str, str]]:
+        """Give units numbers in the order of their keys, and every private row its unit.
+
+        Yields kind, name and query of what is to be made of the base tables.
+        """
         table, column = self.key
-        ask_tables(
-            connection,
-            f"CREATE TABLE {UNITS} AS SELECT key, (row_number() OVER (ORDER BY key) - 1)::INTEGER "
-            f"AS code FROM (SELECT DISTINCT {quote(column)} AS key FROM {BASE}.{quote(table)}) "
+        yield (
+            "TABLE",
+            UNITS,
+            f"SELECT key, (row_number() OVER (ORDER BY key) - 1)::INTEGER AS code "
+            f"FROM (SELECT DISTINCT {quote(column)} AS key FROM {BASE}.{quote(table)}) "
             f"WHERE key IS NOT NULL",
         )
-        connection.execute(f"CREATE SCHEMA {WHOLE}")
         for name in self._source.names:
             base = f"{BASE}.{quote(name)} t"
             if name in self._paths:
-                how = self._codes(connection, name)
+                how = yield from self._codes(name)
                 body = f"SELECT t.*, c.code AS {UNIT} FROM {base} JOIN {how}"
-                connection.execute(f"CREATE VIEW {WHOLE}.{quote(name)} AS {body}")
+                yield "VIEW", f"{WHOLE}.{quote(name)}", body
             else:
-                connection.execute(f"CREATE VIEW {quote(name)} AS SELECT * FROM {base}")
+                yield "VIEW", quote(name), f"SELECT * FROM {base}"
 
-    def _codes(self, connection: Any, name: str, seen: tuple[str, ...] = ()) -> str:
+    def _codes(
+        self, name: str, seen: tuple[str, ...] = ()
+    ) -> Generator[tuple[str, str, str], None, str]:
         """Return the relation that a private table joins to find its unit, and how."""
         own, other = self._paths[name]
         if other is None:
@@ -314,12 +343,9 @@ class Tables:
         if table in (*seen, name):
             raise DataError(f"via must lead to {self.unit}; got a circle at {table!r}. Mend via.")
         keys = f"{WHOLE}.{quote(f'{RESERVED}{name}')}"
-        ask_tables(
-            connection,
-            f"CREATE TABLE IF NOT EXISTS {keys} AS SELECT DISTINCT t.{quote(column)} AS key, "
-            f"c.code FROM {BASE}.{quote(table)} t "
-            f"JOIN {self._codes(connection, table, (*seen, name))}",
-        )
+        how = yield from self._codes(table, (*seen, name))
+        query = f"SELECT DISTINCT t.{quote(column)} AS key, c.code FROM {BASE}.{quote(table)} t"
+        yield "TABLE IF NOT EXISTS", keys, f"{query} JOIN {how}"
         return f"{keys} c ON t.{quote(own)} = c.key"
 
     def _check_names(self) -> None:
@@ -406,8 +432,20 @@ class TablesWorld(Mapping[str, Any]):
         """Share of all units that is in."""
         return len(self.units) / self.tables.n_units
 
+    def ask(self, query: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Return the answer to a query, which reads the tables as they are here."""
+        if self.tables.spark is not None:
+            return self.tables.spark.ask_world(query, values, self.units, self.tables.private)
+        with self as connection:
+            return list(ask_tables(connection, query, values))
+
     def __enter__(self) -> Any:
         """Return a connection in which the private tables hold the rows of these units."""
+        if self.tables.spark is not None and len(self.units):
+            raise MechanismError(
+                "tables of Spark frames must be asked by pac.sql, whose sums are made there; got "
+                "a function of rows. Give Tables the frames of pandas: frame.toPandas()."
+            )
         cursor = self.tables.connect()
         cursor.execute(f"DELETE FROM {WORLD}")
         cursor.register("pac_codes", arrow_of_tables({"code": self.units.astype(np.int32)}))
@@ -468,6 +506,7 @@ class _Source:
     files: tuple[str, ...] = ()
     attached: str | None = None
     views: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what each of them reads
+    spark: SparkTables | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -527,6 +566,13 @@ def _read_source(source: Any) -> _Source:
             "tables need duckdb, sqlglot and pyarrow, which are not installed. "
             "Run: pip install 'pacprivacy[sql]'"
         ) from error
+    if isinstance(source, Mapping) and any(map(is_spark_frame, source.values())):
+        given = {
+            str(name): frame if is_spark_frame(frame) else _as_arrow(frame, name)
+            for name, frame in source.items()
+        }
+        spark = SparkTables(given, BASE)
+        return _Source(relations={}, frames=spark.empty, spark=spark)
     if isinstance(source, Mapping):
         frames = {str(name): _as_arrow(frame, name) for name, frame in source.items()}
         made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
@@ -619,6 +665,6 @@ def _as_arrow(frame: Any, name: str) -> Any:
         return nw.from_native(frame, eager_only=True).to_arrow()
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"table {name!r} must be a frame of pandas, polars or pyarrow; got "
+            f"table {name!r} must be a frame of pandas, polars, pyarrow or Spark; got "
             f"{type(frame).__name__}."
         ) from error

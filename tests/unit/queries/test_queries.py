@@ -1,5 +1,6 @@
 """Queries over tables: every plan gives the answer of the original query on each world's tables."""
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from pacprivacy.cli.console import app
 from pacprivacy.errors import DataError, MechanismError, QueryError
 from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
 from pacprivacy.queries import make_query_mechanism
+from pacprivacy.queries.query_mechanism import _Lattice
+from pacprivacy.queries.spark_tables import spark_refusal
 from tests.sql_support import (
     ALONE,
     ANSWERED,
@@ -286,3 +289,41 @@ def test_a_unit_is_called_as_its_table(clinic: pac.Tables) -> None:
     query = "SELECT avg(cost) AS cost FROM visits"
     made = pac.sql(query, clinic, pac.Information(1), n_subsets=16)
     assert made.certificate.unit == "person"
+
+
+@pytest.mark.claim("Q-2")
+def test_sums_over_units_depend_on_no_order() -> None:
+    """Sums of three orders are equal to the last bit, and right; plain ones are not equal."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3000, 2)) * 10.0 ** rng.integers(-9, 12, (3000, 1))
+    lattice = _Lattice(np.abs(values).max(axis=0), len(values))
+    parts = np.stack(lattice.parts(values))
+    assert np.abs(parts).sum(axis=1).max() < 2**53
+    orders = [rng.permutation(len(values)) for _ in range(20)]
+    found = {lattice.numbers(*np.cumsum(parts[:, o], axis=1)[:, -1]).tobytes() for o in orders}
+    assert len(found) == 1
+    assert len({np.cumsum(values[o], axis=0)[-1].tobytes() for o in orders}) > 1
+    exact = [math.fsum(column) for column in values.T]
+    np.testing.assert_allclose(np.frombuffer(found.pop()), exact, rtol=3e-16)
+
+
+@pytest.mark.claim("Q-2")
+def test_what_spark_may_read_otherwise_is_refused() -> None:
+    for wrong in (
+        "CAST(x AS INTEGER)",
+        "substring(t, 0, 2)",
+        "t LIKE 'a\\_'",
+        "extract(dow FROM day)",
+        "round(x)",
+        "x // 2",
+        "my_udf(x)",
+        "day + INTERVAL 1 DAY",
+    ):
+        found = spark_refusal(f"SELECT sum(CASE WHEN x > 1 THEN {wrong} END) FROM t")
+        assert found, wrong
+        assert found.replace(" ", "").lower()[:3] in wrong.replace(" ", "").lower()
+    assert spark_refusal("SELECT sum(x) FROM t GROUP BY ROLLUP (a, b)")
+    allowed = "CAST(x AS DOUBLE) / 2 - abs(y), extract(year FROM day), count(*) FILTER (x > 1)"
+    assert not spark_refusal(
+        f"SELECT {allowed} FROM t WHERE day < DATE '1995-01-01' OR t LIKE 'a%'"
+    )

@@ -1,10 +1,5 @@
 """TPC-H with customers as units: which queries are answered, and that every plan is right."""
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
 import duckdb
 import pytest
 
@@ -12,7 +7,16 @@ import pacprivacy as pac
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.queries import make_query_mechanism
-from tests.tpch import EXPECTED, PLANS, QUERIES, REASONS, ask_tpch, largest_difference, shop
+from tests.tpch import (
+    EXPECTED,
+    PLANS,
+    QUERIES,
+    REASONS,
+    ask_tpch,
+    largest_difference,
+    shop,
+    write_tpch,
+)
 
 SCALE, N_WORLDS = 0.1, 16
 
@@ -20,11 +24,7 @@ SCALE, N_WORLDS = 0.1, 16
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> pac.Tables:
     folder = tmp_path_factory.mktemp("tpch")
-    beside = Path(sys.executable).parent / "tpchgen-cli"
-    program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
-    assert program is not None, "tpchgen-cli is one of the development tools"
-    made = [program, "parquet", "-s", str(SCALE), "-o", str(folder), "--quiet"]
-    subprocess.run(made, check=True, capture_output=True)
+    write_tpch(folder, SCALE)
     file = folder / "shop.duckdb"  # every world reads the tables again: they are decoded once
     with duckdb.connect(str(file), config={"threads": 1}) as connection:
         for path in folder.glob("*.parquet"):

@@ -1,0 +1,230 @@
+"""Queries and a ridge regression on Spark against DuckDB; a worker killed in the middle of a job.
+
+Usage: python benchmarks/cluster/spark.py [scale factor] [n_subsets]
+
+TPC-H Q1, Q5 and Q6, customers as units, and the ridge regression of a customer's balance on what
+was ordered, are released in simulation mode: by DuckDB (the regression: by arrays in memory), by
+Spark ``local[2]``, and by a standalone master with two workers on this machine, of which one is
+killed with its executor while it runs a task. Releases of queries must be equal to the last bit,
+with their certificates. Of the regression the released integers and the certificate must be equal,
+and the numbers to 1e-12: sums of floats differ in their last digits. Needs Java 17 and the extra
+``cluster``; writes benchmarks/results/cluster_spark.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+HERE = Path(__file__).resolve()
+sys.path.insert(0, str(HERE.parents[2]))
+
+import pyspark  # noqa: E402
+
+import pacprivacy as pac  # noqa: E402
+from pacprivacy._random import SimulatedSource  # noqa: E402
+from pacprivacy.design import JointRidge  # noqa: E402
+from pacprivacy.mechanism import SparkDataset, flatten  # noqa: E402
+from tests.tpch import QUERIES, VIA, shop, write_tpch  # noqa: E402
+
+RESULTS = HERE.parents[1] / "results" / "cluster_spark.json"
+ASKED = (1, 5, 6)
+BUDGET = "membership<=0.6"
+CLOSE = 1e-12
+RIDGE = """SELECT c_custkey, CAST(c_acctbal AS DOUBLE) AS balance, CAST(count(o_orderkey) AS DOUBLE)
+    AS orders, CAST(coalesce(sum(o_totalprice), 0) AS DOUBLE) AS spent
+    FROM {customer} c LEFT JOIN {orders} o ON c_custkey = o_custkey
+    GROUP BY c_custkey, c_acctbal ORDER BY c_custkey"""
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.executor.memory": "2g",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+Release = tuple[Any, ...]  # the value as bytes, its numbers, integers, certificate
+
+
+def query_release(number: int, tables: pac.Tables, n_subsets: int) -> Release:
+    """Return what a query releases in simulation mode."""
+    options: dict[str, Any] = {"keys": "universe", "n_subsets": n_subsets, "at_least": 2}
+    found = pac.sql(QUERIES[number], tables, BUDGET, rng=1, simulate=True, **options)
+    value = flatten(found.value)[0]
+    return value.tobytes(), value, None, found.certificate
+
+
+def ridge_release(data: Any, n_subsets: int) -> Release:
+    """Return what the regression releases in simulation mode, and integers of one observation."""
+    pool = pac.Balanced(n_subsets=n_subsets, blocks=True)
+    mechanism = JointRidge(penalty=1.0)
+    found = pac.privatize(mechanism, data, BUDGET, pool=pool, rng=1, simulate=True)
+    plan = pac.plan(mechanism, data, BUDGET, pool=pool, rng=1)
+    integers = plan.noise.observe(3, SimulatedSource(1)).integers
+    value = flatten(found.value)[0]
+    return value.tobytes(), value, integers.tobytes(), found.certificate
+
+
+def releases(
+    tables: pac.Tables, ridge: Any, n_subsets: int
+) -> Iterator[tuple[str, Release, float]]:
+    """Yield the name, the release and the seconds of everything that is asked."""
+    jobs: dict[str, Callable[[], Release]] = {
+        f"Q{number}": lambda number=number: query_release(number, tables, n_subsets)
+        for number in ASKED
+    }
+    jobs["ridge"] = lambda: ridge_release(ridge, n_subsets)
+    for name, job in jobs.items():
+        start = time.perf_counter()
+        yield name, job(), round(time.perf_counter() - start, 1)
+
+
+def difference(found: Release, wanted: Release) -> dict[str, Any]:
+    apart = np.abs(found[1] - wanted[1]) / np.maximum(np.abs(wanted[1]), 1e-300)
+    return {
+        "same_bits": found[0] == wanted[0],
+        "same_integers": found[2] == wanted[2],
+        "same_certificate": found[3] == wanted[3],
+        "largest_relative_difference": float(apart.max()),
+    }
+
+
+def is_equal(name: str, row: dict[str, Any]) -> bool:
+    """Whether a release is the wanted one, as the page above says it."""
+    close = row["same_bits"] or (name == "ridge" and row["largest_relative_difference"] <= CLOSE)
+    return bool(close and row["same_integers"] and row["same_certificate"])
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """Start a master and two workers of one core; yield its address and the workers."""
+    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    port, made = free_port(), []
+    url = f"spark://127.0.0.1:{port}"
+    deploy, host = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--webui-port", "0"]
+    worker = [f"{deploy}.worker.Worker", "--cores", "1", "--memory", "2g", *host]
+    calls = [[f"{deploy}.master.Master", "--port", str(port), *host]]
+    calls += [[*worker, "--work-dir", str(folder / f"worker{i}"), url] for i in range(2)]
+    try:
+        for call in calls:
+            made.append(
+                subprocess.Popen(
+                    [str(program), *call],
+                    start_new_session=True,  # so that a worker is killed with its executor
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+            time.sleep(5)
+        yield url, made[1:]
+    finally:
+        for process in made:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def start_session(master: str) -> Any:
+    builder = pyspark.sql.SparkSession.builder.master(master).config(map=SETTINGS)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def spark_universe(session: Any, folder: Path) -> tuple[pac.Tables, Any]:
+    frames = {path.stem: session.read.parquet(str(path)) for path in folder.glob("*.parquet")}
+    per_customer = session.sql(RIDGE, **{name: frames[name] for name in ("customer", "orders")})
+    people = SparkDataset(per_customer, unit="c_custkey")
+    tables = pac.Tables(frames, unit="customer.c_custkey", via=VIA)
+    return tables, (people[["orders", "spent"]], people["balance"])
+
+
+def kill_busy(session: Any, worker: subprocess.Popen[bytes], seen: dict[str, Any]) -> None:
+    """Kill a worker and its executor while tasks are running."""
+    tracker = session.sparkContext.statusTracker()
+    time.sleep(1.0)
+    while True:
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        active = sum(stage.numActiveTasks for stage in stages if stage is not None)
+        if active >= 2:  # one on each worker
+            os.killpg(worker.pid, signal.SIGKILL)
+            seen["tasks_running"] = active
+            return
+        time.sleep(0.01)
+
+
+def main() -> int:
+    scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    n_subsets = int(sys.argv[2]) if len(sys.argv) > 2 else 128
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    warnings.simplefilter("ignore")
+    rows: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data = folder / "tpch"
+        data.mkdir()
+        write_tpch(data, scale)
+        files = {table: f"'{data / table}.parquet'" for table in ("customer", "orders")}
+        found = duckdb.sql(RIDGE.format(**files)).fetchnumpy()
+        ridge = (np.stack([found["orders"], found["spent"]], axis=1), found["balance"])
+        wanted: dict[str, Release] = {}
+        for name, release, seconds in releases(shop(data), ridge, n_subsets):
+            wanted[name], rows[name] = release, {"duckdb_s": seconds}
+            print(name, rows[name], flush=True)
+        session = start_session("local[2]")
+        for name, release, seconds in releases(*spark_universe(session, data), n_subsets):
+            rows[name]["local"] = {"s": seconds, **difference(release, wanted[name])}
+            print(name, rows[name]["local"], flush=True)
+        session.stop()
+        with standalone(folder) as (url, workers):
+            session = start_session(url)
+            universe = spark_universe(session, data)
+            seen: dict[str, Any] = {}
+            killer = threading.Thread(target=kill_busy, args=(session, workers[0], seen))
+            killer.start()
+            for name, release, seconds in releases(*universe, n_subsets):
+                seen.setdefault("killed_in", name if "tasks_running" in seen else None)
+                rows[name]["killed"] = {"s": seconds, **difference(release, wanted[name])}
+                print(name, rows[name]["killed"], seen, flush=True)
+            killer.join()
+            session.stop()
+    runs = [(name, row[run]) for name, row in rows.items() for run in ("local", "killed")]
+    ok = all(is_equal(*run) for run in runs) and seen["killed_in"] is not None
+    result = {
+        "scale_factor": scale,
+        "n_subsets": n_subsets,
+        "load_average": round(os.getloadavg()[0], 1),
+        "worker_killed": seen,
+        "rows": rows,
+        "ok": ok,
+    }
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
+    print(json.dumps(result, indent=2))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
