@@ -59,7 +59,7 @@ def draw_pool_bits(rng: np.random.Generator, n_units: int, size: int) -> Bits:
 
 BLOCK_UNITS: Final = 1 << 18  # a multiple of 8; part of the definition of what a seed draws
 _BLOCK_BYTES: Final = BLOCK_UNITS // 8
-_KEPT_BYTES: Final = 1 << 28  # of blocks that are read again soon
+_KEPT_BYTES: Final = 1 << 29  # of blocks that are read again soon
 _OVERALL: Final = 2**32 - 1  # number of the stream of fold sizes, which no partition has
 
 
