@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -123,15 +124,20 @@ class BlockBits:
         return found[rows]
 
     def _block(self, b: int) -> Bits:
-        if b in self._kept:
-            self._kept.move_to_end(b)
-            return self._kept[b]
+        kept = self._kept.get(b)
+        if kept is not None:
+            with suppress(KeyError):  # another thread has dropped it meanwhile
+                self._kept.move_to_end(b)
+            return kept
         n_parts, _, folds = self._counts.shape
         drawn = [self._partition(r, b) for r in range(n_parts)]
         block = np.stack([lines[j] for j in range(folds) for lines in drawn])
         block.flags.writeable = False
-        while self._kept and (len(self._kept) + 1) * block.nbytes > _KEPT_BYTES:
-            self._kept.popitem(last=False)
+        while (len(self._kept) + 1) * block.nbytes > _KEPT_BYTES:
+            try:
+                self._kept.popitem(last=False)
+            except KeyError:  # nothing is left
+                break
         self._kept[b] = block
         return block
 

@@ -132,7 +132,7 @@ def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
         raise MechanismError(
             f"a mechanism over a Dataset must read it in passes; got {given.name}, which needs "
             "all rows at once. Use Mean, Covariance, Histogram, Quantiles, JointRidge, "
-            "OrthogonalRidge or LogisticFit, a function, or load the columns into memory."
+            "OrthogonalRidge, LogisticFit or KMeansSteps, a function, or load the columns."
         )
     return given.prepare(data)
 
