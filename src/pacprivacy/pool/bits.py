@@ -117,11 +117,11 @@ class BlockBits:
                 return self._block(b)[rows, start - offset : stop - offset]
         where = np.arange(self.shape[1])[columns]
         block_of = where // _BLOCK_BYTES
-        found = np.empty((self.shape[0], *where.shape), dtype=np.uint8)
+        found = np.empty((len(np.arange(self.shape[0])[rows]), len(where)), dtype=np.uint8)
         for b in np.unique(block_of):
             here = block_of == b
-            found[:, here] = self._block(int(b))[:, where[here] - b * _BLOCK_BYTES]
-        return found[rows]
+            found[:, here] = self._block(int(b))[rows][:, where[here] - b * _BLOCK_BYTES]
+        return found
 
     def _block(self, b: int) -> Bits:
         kept = self._kept.get(b)
