@@ -75,7 +75,7 @@ class Accelerator:
             rows[: len(z)] = z
             return np.asarray(programs[0](rows, points, level))[: len(z)]
 
-    def sums(self, units: Units, folded: npt.NDArray[np.float32]) -> Iterator[tuple[slice, Matrix]]:
+    def sums(self, units: Units, folded: npt.NDArray[Any]) -> Iterator[tuple[slice, Matrix]]:
         """Yield places in ``units``, and there the sums of ``|a|``, ``a``, ``a²`` and ``|a| a``."""
         jax, double, programs = _programs()
         cells, most = _ON_CPU if jax.default_backend() == "cpu" else _BEYOND
@@ -115,6 +115,7 @@ def _programs() -> tuple[Any, Any, tuple[Any, Any]]:
     """Return jax, what switches double precision on, and the two compiled functions."""
     try:
         import jax
+        import jax.experimental
         import jax.numpy as jnp
     except ImportError:
         raise MechanismError(
@@ -137,6 +138,5 @@ def _programs() -> tuple[Any, Any, tuple[Any, Any]]:
 
     if hasattr(jax, "enable_x64"):
         return jax, lambda: jax.enable_x64(True), (jax.jit(posterior), jax.jit(sums))
-    from jax.experimental import enable_x64  # where it was before
-
-    return jax, enable_x64, (jax.jit(posterior), jax.jit(sums))
+    before: Any = jax.experimental  # where it was
+    return jax, before.enable_x64, (jax.jit(posterior), jax.jit(sums))

@@ -334,7 +334,8 @@ class KMeansSteps(Mechanism):
         """Return the centres of one subset, shape (n_clusters, p)."""
         X = read_data_columns(parts, self.name)
         everyone = np.ones((1, len(X)), dtype=np.uint8)
-        return self._walk(1, lambda of: of(X, everyone))[0]
+        centres: Matrix = self._walk(1, lambda of: of(X, everyone))[0]
+        return centres
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the flattened centres of all subsets."""
@@ -342,9 +343,11 @@ class KMeansSteps(Mechanism):
         width = max(1, _SCORES_AT_ONCE // (pool.n_subsets * self.n_clusters))
 
         def total(of: Callable[[Matrix, Bits], Matrix]) -> Matrix:
-            starts = range(0, pool.n_rows, width)
-            ends = ((first, min(first + width, pool.n_rows)) for first in starts)
-            return sum(of(X[np.arange(*each)], pool.rows_inside(*each)) for each in ends)
+            found: Matrix = np.zeros(1)
+            for first in range(0, pool.n_rows, width):
+                ends = first, min(first + width, pool.n_rows)
+                found = found + of(X[np.arange(*ends)], pool.rows_inside(*ends))
+            return found
 
         return self._walk(pool.n_subsets, total).reshape(pool.n_subsets, -1)
 
