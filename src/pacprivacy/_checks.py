@@ -15,6 +15,7 @@ from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError, Pool
 NAMED: Final = 6  # columns that a message names before it only counts them
 
 _NAMED: Final = 6
+_CHUNK_NUMBERS: Final = 1 << 18  # two megabytes, which stay in the cache
 
 LARGEST_OUTPUT = 1e140
 SMALLEST_RANGE = 1e-140  # squares of what is between the two are normal numbers, with room to spare
@@ -108,6 +109,19 @@ def as_outputs(outputs: object) -> Matrix:
                 f"the output of subset {row} is not. Rescale it inside the mechanism."
             )
     return values
+
+
+def column_spreads(values: Matrix) -> tuple[Vector, Vector, Vector]:
+    """Return standard deviation, range and largest size of every column, a few at a time."""
+    deviation, extent, size = np.empty((3, values.shape[1]))
+    width = max(1, _CHUNK_NUMBERS // max(1, len(values)))
+    for start in range(0, values.shape[1], width):
+        part = slice(start, start + width)
+        block = values[:, part]
+        low, high = block.min(axis=0), block.max(axis=0)
+        deviation[part], extent[part] = block.std(axis=0), high - low
+        size[part] = np.maximum(high, -low)
+    return deviation, extent, size
 
 
 def check_log_belief(log_belief: Vector | None, n_subsets: int) -> Vector:

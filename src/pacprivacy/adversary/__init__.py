@@ -4,6 +4,7 @@ Whoever knows the universe, the pool, the mechanism and the noise law can do no 
 posterior computed here, so its success is a certificate and not the result of one attack.
 """
 
+from pacprivacy.adversary.accelerator import accelerated as accelerated
 from pacprivacy.adversary.advantage import (
     advantage_room as advantage_room,
     finest_advantage_step as finest_advantage_step,

@@ -92,6 +92,11 @@ class _Sums:
             total = float(np.abs(folded).sum(dtype=np.float64))
             lost = (tilts.rows + 8) * total + _single_loss(tilts.n_subsets) * len(folded)
             self.error += lost * HALF_PRECISION
+        self.n_draws += len(folded)
+        if tilts.accelerator is not None and folded.dtype == np.float32:
+            for place, found in tilts.accelerator.sums(self.units, folded):
+                self.sums[:, place] += found
+            return
         for place, masks in tilts.blocks(self.units, folded.dtype):
             a = folded @ masks
             self.sums[2, place] += np.einsum("ij,ij->j", a, a)
@@ -100,7 +105,6 @@ class _Sums:
                 self.sums[3, place] += np.einsum("ij,ij->j", a, np.abs(a))
             np.abs(a, out=a)
             self.sums[0, place] += a.sum(axis=0, dtype=np.float64)
-        self.n_draws += len(folded)
 
     def bounds(
         self, center: Vector, gamma: float, rates: tuple[float, ...] = RATES
@@ -218,9 +222,10 @@ def _by_draws(
 
     def draw(sums: _Sums, n: int) -> _Sums:
         held: list[npt.NDArray[Any]] = []
+        together = len(sums.units) > CHAMPIONS or tilts.accelerator is not None
         for draws in draw_view_blocks(view, n, rng, block_elements=CACHED):
-            held.append(tilts.fold(view_posterior(view, draws, dtype)))
-            if len(sums.units) <= CHAMPIONS or sum(map(len, held)) >= GATHERED:
+            held.append(tilts.fold(view_posterior(view, draws, dtype, tilts.accelerator)))
+            if not together or sum(map(len, held)) >= GATHERED:
                 sums.add(tilts, np.concatenate(held))
                 held = []
         if held:

@@ -40,7 +40,7 @@ from pacprivacy.mechanism.estimator import (
     register_released as register_released,
 )
 from pacprivacy.mechanism.forest import Forest as Forest
-from pacprivacy.mechanism.kmeans import KMeans as KMeans
+from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
 from pacprivacy.mechanism.mechanism import (
     Batch as Batch,
     FilledMechanism as FilledMechanism,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +29,8 @@ class Dataset:
     """A table in Parquet files, or an Arrow dataset, as a universe that is read in passes.
 
     Statistics and models that are sums over rows run on it in memory that does not grow with it:
-    means, covariances, histograms, quantiles on a grid, ridge and logistic regression. Any other
-    function is handed the rows of one candidate at a time, as an array.
+    means, covariances, histograms, quantiles on a grid, ridge and logistic regression, steps of
+    k-means. Any other function is handed the rows of one candidate at a time, as an array.
 
     Parameters
     ----------
@@ -73,12 +74,16 @@ class Dataset:
                 f"columns and unit must be columns of the files; got {', '.join(missing[:5])!r}. "
                 f"There are {', '.join(names[:10])}."
             )
+        self._stamps = self._look()
         self._n_rows = int(self._table.count_rows())
         self._units: npt.NDArray[np.int32] | None = None
         self._stream: DatasetStream | None = None
 
     def __len__(self) -> int:
         return self._n_rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stream": None}  # a pass that has begun cannot travel
 
     def __repr__(self) -> str:
         return f"Dataset({self._n_rows} rows, columns={list(self.columns)}, unit={self.unit!r})"
@@ -127,13 +132,32 @@ class Dataset:
     def digest(self) -> str:
         """Return a hash of names and contents of the files, and of the columns."""
         state = hashlib.blake2b(repr((self.columns, self.single, self.unit)).encode())
-        for path in getattr(self._table, "files", ()):
+        if not self._stamps:  # no files of this machine
+            units = self.units()
+            for block in (*([] if units is None else [units]), *self._chunks()):
+                state.update(np.ascontiguousarray(block).data)
+        for path, *_ in self._stamps:
             with Path(path).open("rb") as file:
-                while block := file.read(_READ_BYTES):
-                    state.update(block)
+                while content := file.read(_READ_BYTES):
+                    state.update(content)
         return state.hexdigest()
 
+    def _look(self) -> list[tuple[str, int, int]]:
+        """Return size and time of every file, where it is on this machine."""
+        files = [Path(path) for path in getattr(self._table, "files", ())]
+        if not all(file.is_file() for file in files):
+            return []
+        return [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+
+    def _check_unchanged(self) -> None:
+        if self._look() != self._stamps:
+            raise DataError(
+                "files must stay as they are while a Dataset is used; at least one has changed. "
+                "Open it again, with pac.Dataset(...), when nobody writes to them."
+            )
+
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        self._check_unchanged()
         for fragment in self._table.get_fragments():
             batches = fragment.to_batches(
                 schema=self._table.schema,
@@ -143,6 +167,7 @@ class Dataset:
                 fragment_readahead=1,
             )
             yield from (batch for batch in batches if batch.num_rows)
+        self._check_unchanged()
 
     def _chunks(self) -> Iterator[Matrix]:
         return (read_dataset_batch(batch, self.columns) for batch in self._batches(self.columns))
@@ -202,6 +227,14 @@ def _numbers(column: Any, name: str) -> Vector:
     return numbers
 
 
+class _Pass(threading.local):
+    """How far a pass has come; every thread has its own."""
+
+    blocks: Iterator[Matrix] | None = None
+    block: Matrix = np.empty((0, 1))
+    first: int = 0
+
+
 class DatasetStream:
     """A matrix of float64, or a vector, whose rows come from the front and are not kept.
 
@@ -213,8 +246,7 @@ class DatasetStream:
 
     def __init__(self, chunks: Callable[[], Iterator[Matrix]], shape: tuple[int, ...]) -> None:
         self.chunks, self.shape = chunks, shape
-        self._pass: Iterator[Matrix] = iter(())
-        self._block, self._first = np.empty((0, 1)), 0
+        self._at = _Pass()
         self._moments: tuple[Vector, Vector, Vector, Vector] | None = None
 
     def __len__(self) -> int:
@@ -238,18 +270,17 @@ class DatasetStream:
         start, stop = int(rows[0]), int(rows[-1]) + 1
         if stop - start != len(rows):
             raise MechanismError("rows of a stream must follow each other; got others.")
-        if start < self._first:
-            self._pass, self._block, self._first = self.chunks(), np.empty((0, self.width)), 0
-        elif start == self._first == 0 and not len(self._block):
-            self._pass = self.chunks()
-        while start >= self._first + len(self._block):
-            self._first += len(self._block)
-            self._block = next(self._pass)
-        parts = [self._block[start - self._first : stop - self._first]]
-        while stop > self._first + len(self._block):
-            self._first += len(self._block)
-            self._block = next(self._pass)
-            parts.append(self._block[: stop - self._first])
+        at = self._at
+        if start < at.first or at.blocks is None:
+            at.blocks, at.block, at.first = self.chunks(), np.empty((0, self.width)), 0
+        while start >= at.first + len(at.block):
+            at.first += len(at.block)
+            at.block = next(at.blocks)
+        parts = [at.block[start - at.first : stop - at.first]]
+        while stop > at.first + len(at.block):
+            at.first += len(at.block)
+            at.block = next(at.blocks)
+            parts.append(at.block[: stop - at.first])
         block = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return block[:, 0] if self.ndim == 1 else block
 

@@ -4,8 +4,9 @@ Without such an order the same fit comes out in another one on another subset, a
 hiding a difference that nobody cares about.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +25,17 @@ from pacprivacy.mechanism.data import (
     read_labelled_data,
 )
 from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
+from pacprivacy.pool import Pool
 
 Codes = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint8]
 
 _REFERENCE_SEED: Final = 0
 _REFERENCE_RESTARTS: Final = 10
 _GAIN: Final = 1e-9  # relative; the same optimum found twice differs by rounding only
+_START_ROWS: Final = 10_000  # of the universe, to which the centres are fitted that steps start at
+_SCORES_AT_ONCE: Final = 1 << 21  # of rows, subsets and clusters
+_TIE: Final = 1e-10  # of the largest squared length of a start: nearer by less is as near
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +274,120 @@ class KMeans(Mechanism):
                 f"got {self.n_clusters}. Leave it out, or use order='reference'."
             )
         return len(classes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KMeansSteps(Mechanism):
+    """Cluster centres after a fixed number of Lloyd steps, of all subsets at once, in passes.
+
+    For universes that are large or in files: every step is one pass over the rows. All subsets
+    start at the same centres, which also gives the clusters the same order; a cluster without rows
+    stays where it is. What the steps compute is what is released, converged or not.
+
+    Parameters
+    ----------
+    n_clusters : int, public
+        Number of clusters.
+    n_steps : int, public
+        Number of steps.
+    start : array of shape (n_clusters, p), public, optional
+        Where they begin; by default k-means of 10,000 rows from all over the universe, set by
+        :meth:`prepare`.
+    """
+
+    name = "KMeansSteps"
+    streams: ClassVar[bool] = True
+    n_clusters: int
+    n_steps: int = 10
+    start: Matrix | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_count("n_clusters", self.n_clusters, 1, advice="Say how many clusters.")
+        check_count("n_steps", self.n_steps, 1, advice="Use about 10.")
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Where the steps begin."""
+        return (
+            f"k-means start: declared, or fitted on at most {_START_ROWS} rows of the universe, "
+            "evenly spaced",
+        )
+
+    def prepare(self, data: Data) -> Self:
+        """Fit the centres that every subset starts at, unless they were given."""
+        width = read_data_columns(data.parts, self.name).shape[1]
+        start = self.start
+        if start is None:
+            rows = np.arange(0, data.n_rows, -(-data.n_rows // _START_ROWS))
+            sample = Data(parts=data.take(rows), n_rows=len(rows), single=data.single)
+            start = KMeans(n_clusters=self.n_clusters).prepare(sample).reference
+        centres = np.array(start, dtype=np.float64)
+        if centres.shape != (self.n_clusters, width) or not np.isfinite(centres).all():
+            raise MechanismError(
+                f"start must have shape {(self.n_clusters, width)} and be finite; got shape "
+                f"{centres.shape}. Give one row for each cluster, or leave it out."
+            )
+        freeze(centres)
+        return replace(self, start=centres)
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
+        """Return the centres of one subset, shape (n_clusters, p)."""
+        X = read_data_columns(parts, self.name)
+        everyone = np.ones((1, len(X)), dtype=np.uint8)
+        centres: Matrix = self._walk(1, lambda of: of(X, everyone))[0]
+        return centres
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the flattened centres of all subsets."""
+        X = read_data_columns(data.parts, self.name)
+        width = max(1, _SCORES_AT_ONCE // (pool.n_subsets * self.n_clusters))
+
+        def total(of: Callable[[Matrix, Bits], Matrix]) -> Matrix:
+            found: Matrix = np.zeros(1)
+            for first in range(0, pool.n_rows, width):
+                ends = first, min(first + width, pool.n_rows)
+                found = found + of(X[np.arange(*ends)], pool.rows_inside(*ends))
+            return found
+
+        return self._walk(pool.n_subsets, total).reshape(pool.n_subsets, -1)
+
+    def _walk(
+        self, n_subsets: int, total: Callable[[Callable[[Matrix, Bits], Matrix]], Matrix]
+    ) -> Matrix:
+        """Return the centres after the last step, shape (m, k, p).
+
+        ``total`` sums over all blocks of rows what is found in one.
+        """
+        start = fixed_mechanism(self.start, "start")
+        shift = start.mean(axis=0)
+        local = start - shift
+        tie = _TIE * float(np.square(local).sum(axis=1).max())
+        centres = np.repeat(local[:, None], n_subsets, axis=1)  # shape (k, m, p)
+
+        def sums(block: Matrix, inside: Bits) -> Matrix:
+            return _sum_clusters(block - shift, centres, inside.T, tie)
+
+        for _ in range(self.n_steps):
+            found = total(sums)
+            counts = found[:, :, -1:]
+            centres = np.where(counts > 0, found[:, :, :-1] / np.maximum(counts, 1), centres)
+        moved: Matrix = centres.transpose(1, 0, 2) + shift
+        return moved
+
+
+def _sum_clusters(block: Matrix, centres: Matrix, inside: Bits, tie: float) -> Matrix:
+    """Return sum and number of the rows of every subset that are nearest to each of its centres.
+
+    ``centres`` has shape (k, m, p), ``inside`` (rows, m), the result (k, m, p + 1). Of two centres
+    that are as near the first is taken, however the distance was rounded.
+    """
+    k, m, _ = centres.shape
+    scores = block @ (-2.0 * centres.reshape(k * m, -1).T)
+    scores = scores.reshape(len(block), k, m) + np.square(centres).sum(axis=2)
+    near = (scores <= scores.min(axis=1, keepdims=True) + tie).argmax(axis=1)
+    rows = np.hstack([block, np.ones((len(block), 1))])
+    hits = ((near == j) & (inside == 1) for j in range(k))
+    return np.stack([hit.astype(np.float64).T @ rows for hit in hits])
 
 
 def match_kmeans_rows(rows: Matrix, reference: Matrix) -> Matrix:

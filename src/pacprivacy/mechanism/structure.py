@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -63,9 +64,12 @@ class Structure:
         text = self.root.describe()
         return text if len(text) <= _DESCRIBE_LIMIT else text[: _DESCRIBE_LIMIT - 3] + "..."
 
-    def names(self) -> tuple[str, ...]:
-        """Return what to call each number: ``north.income``, ``coef_[0]``, ``amount[2026]``."""
-        return tuple(_names(self.root, ""))
+    def names(self, most: int | None = None) -> tuple[str, ...]:
+        """Return what to call the first numbers: ``north.income``, ``coef_[0]``, ``amount[2026]``.
+
+        All of them by default.
+        """
+        return tuple(islice(_names(self.root, ""), most))
 
     def parts(self) -> tuple[slice, ...]:
         """Return where each array, column or lone number lies in the vector."""

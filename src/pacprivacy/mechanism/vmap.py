@@ -11,6 +11,7 @@ from pacprivacy._checks import Matrix, check_count
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data
 from pacprivacy.mechanism.mechanism import Mechanism
+from pacprivacy.mechanism.statistics import subset_sizes
 from pacprivacy.mechanism.structure import flatten
 from pacprivacy.pool import Pool
 
@@ -35,7 +36,8 @@ class VmapMechanism(Mechanism):
     seed : int, public
         Of the key.
     chunk : int, public, optional
-        Candidates trained side by side; by default as many as 256 MB of records hold.
+        Candidates trained side by side; by default as many as 256 MB of records hold, or an eighth
+        of an accelerator's memory.
     agreement : float, public
         How far the value of a candidate alone may be from its value among others, as a share of
         the largest number. Further means that ``train`` is not a function of its records.
@@ -71,18 +73,17 @@ class VmapMechanism(Mechanism):
         jax = _jax()
         parts, trainer = _arrays(data.parts), _trainer(self.train, self.seed)
         on_device = [jax.numpy.asarray(part) for part in parts]
-        rows = [pool.rows(k) for k in range(pool.n_subsets)]
-        sizes = np.array([len(each) for each in rows])
+        sizes = subset_sizes(pool).astype(np.int64)
         values: list[Any] = [None] * pool.n_subsets
         for size in np.unique(sizes):
             each = max(1, int(size) * sum(part[:1].nbytes for part in parts))
-            chunk = self.chunk or max(1, _CHUNK_BYTES // each)
+            chunk = self.chunk or max(1, _chunk_bytes(jax) // each)
             same = np.flatnonzero(sizes == size)
             for start in range(0, len(same), chunk):
                 some = same[start : start + chunk]
                 # The last chunk is filled up, so that one program serves all of them.
                 filled = np.resize(some, min(chunk, len(same)))
-                index = jax.numpy.asarray(np.stack([rows[k] for k in filled]))
+                index = jax.numpy.asarray(np.stack([pool.rows(k) for k in filled]))
                 found = trainer(*(part[index] for part in on_device))
                 leaves = jax.tree.map(np.asarray, found)
                 for place, k in enumerate(some):
@@ -96,6 +97,12 @@ def _trainer(train: Callable[..., Any], seed: int) -> Any:
     jax = _jax()
     key = jax.random.key(seed)
     return jax.jit(jax.vmap(lambda *parts: train(*parts, key)))
+
+
+def _chunk_bytes(jax: Any) -> int:
+    """Return how many bytes of records to gather: an eighth of the memory of an accelerator."""
+    stats = jax.devices()[0].memory_stats() or {}  # of a processor there are none
+    return max(_CHUNK_BYTES, int(stats.get("bytes_limit", 0)) // 8)
 
 
 def _arrays(parts: tuple[Any, ...]) -> list[Any]:

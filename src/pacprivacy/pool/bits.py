@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -59,7 +60,7 @@ def draw_pool_bits(rng: np.random.Generator, n_units: int, size: int) -> Bits:
 
 BLOCK_UNITS: Final = 1 << 18  # a multiple of 8; part of the definition of what a seed draws
 _BLOCK_BYTES: Final = BLOCK_UNITS // 8
-_KEPT_BYTES: Final = 1 << 28  # of blocks that are read again soon
+_KEPT_BYTES: Final = 1 << 29  # of blocks that are read again soon
 _OVERALL: Final = 2**32 - 1  # number of the stream of fold sizes, which no partition has
 
 
@@ -116,22 +117,27 @@ class BlockBits:
                 return self._block(b)[rows, start - offset : stop - offset]
         where = np.arange(self.shape[1])[columns]
         block_of = where // _BLOCK_BYTES
-        found = np.empty((self.shape[0], *where.shape), dtype=np.uint8)
+        found = np.empty((len(np.arange(self.shape[0])[rows]), len(where)), dtype=np.uint8)
         for b in np.unique(block_of):
             here = block_of == b
-            found[:, here] = self._block(int(b))[:, where[here] - b * _BLOCK_BYTES]
-        return found[rows]
+            found[:, here] = self._block(int(b))[rows][:, where[here] - b * _BLOCK_BYTES]
+        return found
 
     def _block(self, b: int) -> Bits:
-        if b in self._kept:
-            self._kept.move_to_end(b)
-            return self._kept[b]
+        kept = self._kept.get(b)
+        if kept is not None:
+            with suppress(KeyError):  # another thread has dropped it meanwhile
+                self._kept.move_to_end(b)
+            return kept
         n_parts, _, folds = self._counts.shape
         drawn = [self._partition(r, b) for r in range(n_parts)]
         block = np.stack([lines[j] for j in range(folds) for lines in drawn])
         block.flags.writeable = False
-        while self._kept and (len(self._kept) + 1) * block.nbytes > _KEPT_BYTES:
-            self._kept.popitem(last=False)
+        while (len(self._kept) + 1) * block.nbytes > _KEPT_BYTES:
+            try:
+                self._kept.popitem(last=False)
+            except KeyError:  # nothing is left
+                break
         self._kept[b] = block
         return block
 

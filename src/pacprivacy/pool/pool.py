@@ -215,11 +215,13 @@ class Pool:
     def rows_inside(self, start: int, stop: int) -> Bits:
         """Return 1 where rows ``start`` to ``stop - 1`` are in a subset, shape (n_subsets, width).
 
-        Rows of a unit follow each other.
+        Quick where rows of a unit follow each other.
         """
         if self.row_units is None:
             return self._unpack(start, stop)
         units = self.row_units[start:stop]
+        if units[-1] - units[0] >= len(units) or (np.diff(units) < 0).any():
+            return self.inside(units)
         return self._unpack(int(units[0]), int(units[-1]) + 1)[:, units - units[0]]
 
     def digest(self) -> str:

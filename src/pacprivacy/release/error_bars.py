@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from pacprivacy._certificates import plain_value
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Matrix, Vector, column_spreads, freeze
 from pacprivacy.errors import (
     BudgetError,
     CertificateError,
@@ -52,6 +52,7 @@ DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the 
 VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, and needs no warning
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
 SHOWN_NAMES: Final = 3
+EXACT_POWER: Final = 22  # powers of ten up to this are exact
 SHOWN_NUMBERS: Final = 40
 ADVICE: Final = (
     "What helps: scale or cap the columns, a robust statistic (median, trimmed mean), more "
@@ -170,7 +171,11 @@ def round_up_error_bars(figures: Vector) -> Vector:
     positive = figures > 0
     exponent = np.floor(np.log10(np.where(positive, figures, 1.0))).astype(np.int64) - 1
     digits = np.ceil(figures / 10.0**exponent)
-    written = [float(f"{n:.0f}e{e}") for n, e in zip(digits, exponent, strict=True)]
+    if (np.abs(exponent) > EXACT_POWER).any():
+        written = np.array([float(f"{n:.0f}e{e}") for n, e in zip(digits, exponent, strict=True)])
+    else:  # the same, since both sides of one product or quotient are exact
+        power = 10.0 ** np.abs(exponent)
+        written = np.where(exponent < 0, digits / power, digits * power)
     return np.where(positive, np.maximum(written, figures * (1 - 1e-15)), 0.0)
 
 
@@ -185,8 +190,8 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     not released is not shown to it.
     """
     values = outputs.values
-    sampling, noise = values.std(axis=0), np.sqrt(plan.noise_variances())
-    moving = np.hypot(sampling, noise) > FLAT * np.abs(values).max(axis=0)
+    (sampling, _, size), noise = column_spreads(values), np.sqrt(plan.noise_variances())
+    moving = np.hypot(sampling, noise) > FLAT * size
     owner = getattr(outputs.finish, "__self__", None)
     if owner is None or type(owner).finish is Mechanism.finish:  # it changes nothing
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
@@ -265,7 +270,8 @@ def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row
         return []
     error, ends = bars.std_error(), bars.interval(numbers, 0.95, "records")
     shown = np.flatnonzero(_measured(bars))[:most]
-    names = [f"value{name}" if name[:1] in ("", "[") else name for name in bars.structure.names()]
+    named = bars.structure.names(int(shown.max(initial=-1)) + 1)
+    names = [f"value{name}" if name[:1] in ("", "[") else name for name in named]
     figures = (numbers, error, *ends, bars.spread, bars.noise_std)
     return [Row(names[i], *(float(column[i]) for column in figures)) for i in shown]
 
@@ -360,14 +366,15 @@ def warn_of_error_bars(value: Any, bars: ErrorBars | None, values: Matrix) -> No
     small = (noise > spread) & (noise > size)
     noisy = small | ((noise > DROWNED * spread) & ~(noise < VISIBLE * size))
     if noisy.any():
-        names, places = bars.structure.names(), np.flatnonzero(noisy)
+        places = np.flatnonzero(noisy)
+        names = bars.structure.names(int(places[:SHOWN_NAMES].max()) + 1)
         some = "; ".join(
             f"{names[i]} (noise {noise[i]:.2g}, value {numbers[i]:.3g})"
             for i in places[:SHOWN_NAMES]
         )
         rest = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
         _warn(
-            f"the noise exceeds the signal in {len(places)} of {len(names)} numbers: {some}{rest}. "
+            f"the noise exceeds the signal in {len(places)} of {len(noise)} numbers: {some}{rest}. "
             f"{ADVICE}"
         )
     tails = _odd_tails(values)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy import mechanism as mechanisms
-from pacprivacy._checks import Integers, Matrix, Vector
+from pacprivacy._checks import Integers, Matrix, Vector, column_spreads
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import begin, expect, show_stages, single_threaded, wipe
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
@@ -132,7 +132,7 @@ def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
         raise MechanismError(
             f"a mechanism over a Dataset must read it in passes; got {given.name}, which needs "
             "all rows at once. Use Mean, Covariance, Histogram, Quantiles, JointRidge, "
-            "OrthogonalRidge or LogisticFit, a function, or load the columns into memory."
+            "OrthogonalRidge, LogisticFit or KMeansSteps, a function, or load the columns."
         )
     return given.prepare(data)
 
@@ -268,8 +268,8 @@ def scale_run_outputs(outputs: Outputs) -> Outputs:
     candidates, and the certificate names them.
     """
     values = outputs.values
-    spread, size = np.ptp(values, axis=0), np.abs(values).max(axis=0)
-    spread = np.where(spread > FLAT * size, values.std(axis=0), 0.0)
+    spread, extent, size = column_spreads(values)
+    spread = np.where(extent > FLAT * size, spread, 0.0)
     for part in outputs.structure.parts():
         if part.stop - part.start > OWN_SCALE:
             spread[part] = np.sqrt(np.square(spread[part]).mean())

@@ -127,9 +127,19 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _AtHand:
+    """A shared object that is in this process: threads need no copy."""
+
+    shared: Any
+
+
 def call_in_worker(label: Label, source: Any, function: Any, number: int, task: Task) -> Numbered:
     """Run one task in a worker, on the shared object, which is opened once there."""
-    if label.key not in _KEPT:
+    if isinstance(source, _AtHand):
+        return number, function(source.shared, *task)
+    opened = _KEPT.get(label.key)  # held, because another thread may forget it
+    if opened is None:
         here = worker_versions()
         other = [name for name, version in label.versions.items() if here[name] != version]
         if other:
@@ -142,7 +152,7 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
         opened = source.open()
         _KEPT.clear()
         _KEPT[label.key] = opened
-    return number, function(_KEPT[label.key], *task)
+    return number, function(opened, *task)
 
 
 # --- who runs them ------------------------------------------------------------------------------
@@ -258,13 +268,7 @@ class _Joblib(Workers):
     def _placed(self, shared: Any) -> Iterator[tuple[Label, Any]]:
         label = Label()
         if getattr(get_active_backend(prefer=self._prefer)[0], "supports_sharedmem", False):
-            before = dict(_KEPT)
-            _KEPT[label.key] = shared  # threads find it where a worker would keep it
-            try:
-                yield label, None
-            finally:
-                del _KEPT[label.key]
-                _KEPT.update(before)
+            yield label, _AtHand(shared)
             return
         folder = Path(tempfile.mkdtemp(prefix="pacprivacy-"))
         try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import dataset
 
 import pacprivacy as pac
 from pacprivacy.design import JointRidge, LogisticFit, OrthogonalRidge, RidgePenalty
@@ -16,6 +21,7 @@ from pacprivacy.mechanism import (
     Covariance,
     Dataset,
     Histogram,
+    KMeansSteps,
     Mean,
     Quantiles,
     coerce_data,
@@ -58,6 +64,7 @@ MECHANISMS = [
     (Histogram(bins=7, ranges=(0, 1e5)), False),
     (Histogram(bins=7, universe_facts=True), False),
     (Quantiles(grid=np.linspace(0, 1e5, 40)), False),
+    (KMeansSteps(n_clusters=3, n_steps=4), False),
     (JointRidge(penalty=1.0), True),
     (JointRidge(), True),
     (OrthogonalRidge(transform="whitening", penalty=RidgePenalty(mi_nats=0.5)), True),
@@ -161,3 +168,42 @@ def test_contents_are_told_apart(folder: Path, tmp_path: Path) -> None:
     assert people.digest() != people[COLUMNS].digest()
     FRAME.head(500).to_parquet(tmp_path / "few.parquet")
     assert people.digest() != Dataset(tmp_path).digest()
+
+
+@pytest.mark.claim("M-6")
+def test_files_that_change_are_refused(tmp_path: Path) -> None:
+    FRAME.to_parquet(tmp_path / "people.parquet")
+    ages, pool = Dataset(tmp_path)["age"], pac.Balanced(n_subsets=4, blocks=True).draw(N, rng=0)
+    run_mechanism(Mean(), ages, pool)
+    (FRAME + 1).to_parquet(tmp_path / "people.parquet")
+    with pytest.raises(DataError, match="files must stay as they are"):
+        run_mechanism(Mean(), ages, pool)
+    changing = Dataset(tmp_path)["age"]._chunks()
+    next(changing)
+    FRAME.to_parquet(tmp_path / "people.parquet")
+    with pytest.raises(DataError, match="files must stay as they are"):
+        list(changing)
+
+
+@pytest.mark.claim("M-6")
+def test_threads_read_the_same_stream(folder: Path) -> None:
+    stream, barrier = Dataset(folder)["age"].stream(), threading.Barrier(2)
+
+    def total(width: int) -> float:
+        barrier.wait()
+        return sum(stream[np.arange(i, min(i + width, N))].sum() for i in range(0, N, width))
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(total, (31, 50))) == [FRAME["age"].sum()] * 2
+
+
+def test_a_dataset_that_was_read_travels(folder: Path) -> None:
+    people = Dataset(folder)[COLUMNS]
+    first = people.stream()[np.arange(100)]
+    assert (pickle.loads(pickle.dumps(people)).stream()[np.arange(100)] == first).all()
+
+
+def test_contents_without_files_are_told_apart() -> None:
+    tables = [pa.table({"x": np.arange(9.0) + shift}) for shift in (0, 0, 1)]
+    one, same, other = (Dataset(dataset.InMemoryDataset(table)).digest() for table in tables)
+    assert one == same != other

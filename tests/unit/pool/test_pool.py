@@ -526,6 +526,8 @@ def test_blocks_are_folds_of_all_units_and_the_same_however_they_are_read(folds:
     some = np.array([3, BLOCK_UNITS - 1, BLOCK_UNITS, 2 * BLOCK_UNITS + 1000])
     assert (again.mask(m - 1) == masks[m - 1]).all()  # one row, before any block was drawn
     assert (again.inside(some) == masks[:, some]).all()
+    listed = np.array([m - 1, 0, 0])
+    assert (again.bits[listed] == np.packbits(masks[listed], axis=1)).all()
     edge = slice(BLOCK_UNITS - 20, BLOCK_UNITS + 13)
     assert (again.inside(edge) == masks[:, edge]).all()
     copy = Pool.from_arrays(*again.to_arrays())
