@@ -10,6 +10,11 @@ import pytest
 from pacprivacy.comparison import advise
 from pacprivacy.comparison.advice import measured_advice
 from pacprivacy.theory import posterior_success
+from papers.accuracy_first import ACCURACY_FIRST
+from papers.alg import ALG
+from papers.cs208 import CS208
+from papers.design import DESIGN
+from papers.residual import RESIDUAL
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "howto" / "choose-a-budget.md").read_text(encoding="utf-8")
@@ -91,3 +96,27 @@ def test_the_readme_says_who_was_ahead_and_nothing_more() -> None:
         assert advice is not None
         expected[advice.ahead].add(WORDS[task])
     assert said == [expected["DP"], expected["PAC"], expected["level"]]
+
+
+def named(text: str) -> set[tuple[str, int]]:
+    """The figures and tables that a text names: "Figures 2 to 4 and 6" are four."""
+    found = set()
+    for kind, said in re.findall(r"(Figure|Table)s? (\d+(?:(?:, | and | to )\d+)*)", text):
+        for first, last in re.findall(r"(\d+)(?: to (\d+))?", said):
+            found |= {(kind, n) for n in range(int(first), int(last or first) + 1)}
+    return found
+
+
+def test_every_group_of_a_paper_and_every_figure_that_it_stands_for_has_a_row() -> None:
+    page = (ROOT / "docs" / "howto" / "reproduce.md").read_text(encoding="utf-8")
+    rows = page.partition("## Every figure and table")[2].partition("\n## ")[0]
+    for paper, mark in (
+        (ALG, "ALG"), (DESIGN, "DESIGN"), (RESIDUAL, "RPAC"), (ACCURACY_FIRST, "AF"),
+    ):  # fmt: skip
+        mine = rows.partition(f"| [{mark}]")[2].partition("\n| [")[0]
+        asked = set().union(*(named(section.covers) for section in paper.sections))
+        assert asked
+        assert asked <= named(mine), (mark, asked - named(mine))
+    for paper in (ALG, DESIGN, RESIDUAL, ACCURACY_FIRST, CS208):
+        for section in paper.sections:
+            assert f"`{section.name}`" in page, (paper.name, section.name)

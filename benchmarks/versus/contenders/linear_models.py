@@ -274,14 +274,16 @@ class Rival:
 
 def squared_error(X: Any, y: Any, mapping: Mapping) -> Any:
     """Return the mean squared error of a value on some rows; 1 is that of the mean."""
-    return lambda value: float(np.mean(np.square(mapping(X, value[0]) @ value[1] - y[:, None])))
+    mapped = cache(lambda features: mapping(X, features))
+    return lambda value: float(np.mean(np.square(mapped(value[0]) @ value[1] - y[:, None])))
 
 
 def accuracy(X: Any, y: Any, mapping: Mapping) -> Any:
     """Return the accuracy of a value: the sign of one score, or the largest of several."""
+    mapped = cache(lambda features: mapping(X, features))
 
     def score(value: Any) -> float:
-        scores = mapping(X, value[0]) @ value[1]
+        scores = mapped(value[0]) @ value[1]
         chosen = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
         return float(np.mean(chosen == y))
 
@@ -438,8 +440,10 @@ def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
         return LinearFit(loss=loss, features=features, penalty=penalty, mapping=mapping, n_steps=5)
 
     def pinball(X: Any, y: Any) -> Any:
+        mapped = cache(lambda features: mapping(X, features))
+
         def score(value: Any) -> float:
-            r = y - (mapping(X, value[0]) @ value[1])[:, 0]
+            r = y - (mapped(value[0]) @ value[1])[:, 0]
             return float(np.mean(np.where(r > 0, level * r, (level - 1) * r)))
 
         return score
