@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from pacprivacy import _version
 from pacprivacy._checks import (
@@ -588,6 +588,8 @@ def descent_shares(step: float, *, convexity: float, n_steps: int) -> Array:
 
 def _mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:
     """Return ``E[1/k | k >= 1]`` for ``k ~ Binomial(n, rate)``, the size of a Poisson subset."""
+    from scipy.stats import binom  # slow to import, not always needed
+
     if n_records < 1 or not 0.0 < rate <= 1.0:
         raise BudgetError(
             f"n_records must be at least 1 and rate above 0 and at most 1; got {n_records} and "
@@ -596,7 +598,7 @@ def _mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:
     middle = n_records * rate
     reach = _TAIL_STDS * np.sqrt(middle * (1.0 - rate)) + 50.0
     sizes = np.arange(max(1, int(middle - reach)), min(n_records, int(middle + reach) + 1) + 1)
-    weights = stats.binom.pmf(sizes, n_records, rate)
+    weights = binom.pmf(sizes, n_records, rate)
     return float((weights / sizes).sum() / weights.sum())
 
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
 
 from pacprivacy._checks import Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
@@ -416,6 +415,8 @@ def order_kmeans_by_label(rows: Matrix, counts: Codes, reference: Matrix) -> Mat
 
 def _assign(costs: Matrix) -> Codes:
     """Return for every row the column that makes the total cost least."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, not always needed
+
     columns: Codes = linear_sum_assignment(costs)[1]
     return columns
 
