@@ -134,8 +134,15 @@ class Server:
 class Running:
     """A service on a thread of this process."""
 
-    def __init__(self, folder: Folder, limits: Limits | None = None, session: Any = None) -> None:
-        self.folder, self.model = folder, folder.load()
+    def __init__(
+        self,
+        folder: Folder,
+        limits: Limits | None = None,
+        session: Any = None,
+        *,
+        models: bool = True,
+    ) -> None:
+        self.folder, self.model = folder, folder.load() if models else None
         tokens = Tokens(folder.path / "tokens.json")
         self.service = Service(tokens, self.model, session=session, limits=limits)
         told = threading.Event()

@@ -1,4 +1,4 @@
-"""``pac serve``: a saved predictor, and tables, behind HTTP."""
+"""``pac serve``: a saved predictor, tables, or both, behind HTTP."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _serve(
     ] = False,
     source: Annotated[
         Path | None,
-        option("--tables", "PATH", "Answer SQL too: DuckDB file or folder of tables."),
+        option("--tables", "PATH", "Answer SQL: DuckDB file or folder of tables."),
     ] = None,
     unit: Annotated[
         str | None, option("--unit", "TABLE.COLUMN", "Of the tables: who is protected.")
@@ -73,9 +73,9 @@ def _serve(
     if grant is not None or revoke is not None:
         _change_tokens(tokens, grant, revoke, as_json=as_json, quiet=quiet)
         return
-    if models is None or ledger is None:
+    if ledger is None or (models is None and source is None):
         raise LedgerError(
-            "MODELS and --ledger must be given; got none. Save a predictor with "
+            "MODELS or --tables, and --ledger, must be given; got none. Save a predictor with "
             "predictor.save('churn.pac', ledger='study.db')."
         )
     _check_door(host, behind_proxy or tls_cert is not None)
@@ -94,22 +94,27 @@ def _serve(
         rows=int(_above_zero("--rows", rows)),
         per_query=per_query,
     )
-    predictor = PrivatePredictor.load(models, ledger=ledger, dataset=dataset, state=state)
-    session = None
+    predictor, session = None, None
+    if models is not None:
+        predictor = PrivatePredictor.load(models, ledger=ledger, dataset=dataset, state=state)
+        state = None if state is None else state.with_name(f"{state.name}.{queries}")
     try:
         if source is not None:
-            session = _open_tables(source, unit, via or [], ledger, name=queries, total=total)
+            names = {"dataset": queries, "ledger": ledger, "state": state}
+            session = _open_tables(source, unit, via or [], total, names)
         service = serving.Service(known, predictor, session=session, limits=limits)
     except BaseException:
-        predictor.close()
+        if predictor is not None:
+            predictor.close()
         raise
     _log(quiet)
 
     def ready(url: str) -> None:
+        said = None if predictor is None else predictor.certificate_
         if as_json:
-            show_json({"url": url, "certificate": predictor.certificate_.digest})
+            show_json({"url": url, "certificate": None if said is None else said.digest})
         elif not quiet:
-            show(f"{predictor.certificate_.promise}\nServing on {url}")
+            show(f"{serving.OF_TABLES if said is None else said.promise}\nServing on {url}")
         sys.stdout.flush()
 
     tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
@@ -118,13 +123,13 @@ def _serve(
 
 
 def _open_tables(
-    source: Path, unit: str | None, via: list[str], ledger: str, *, name: str, total: str | None
+    source: Path, unit: str | None, via: list[str], total: str | None, names: dict[str, Any]
 ) -> Session:
     if unit is None:
         raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
     tables = Tables(source, unit=unit, via=read_sql_paths(via))
     budget = None if total is None else parse_budget(total)
-    return Session(tables, budget=budget, ledger=ledger, dataset=name, progress=False)
+    return Session(tables, budget=budget, progress=False, **names)
 
 
 def _serving() -> Any:

@@ -40,10 +40,10 @@ class Desk:
 
     Parameters
     ----------
-    predictor : PrivatePredictor
+    predictor : PrivatePredictor, optional
         One that was loaded with its ledger.
     session : Session, optional
-        Over :class:`pacprivacy.Tables`, with a ledger; for questions in SQL.
+        Over :class:`pacprivacy.Tables`, with a ledger; for questions in SQL. One of both is given.
     limits : Limits
         Of requests that wait.
 
@@ -53,7 +53,7 @@ class Desk:
     """
 
     def __init__(
-        self, predictor: PrivatePredictor, session: Session | None, limits: Limits
+        self, predictor: PrivatePredictor | None, session: Session | None, limits: Limits
     ) -> None:
         self.predictor, self.session, self._limits = predictor, session, limits
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="desk")
@@ -72,7 +72,8 @@ class Desk:
     @property
     def is_open(self) -> bool:
         """Whether it can still answer."""
-        return self.predictor.is_open and (self.session is None or not self.session.is_closed)
+        models, tables = self.predictor, self.session
+        return (models is None or models.is_open) and (tables is None or not tables.is_closed)
 
     async def ask(self, principal: str, rows: Matrix) -> Result:
         """Return the model's answers to some rows."""
@@ -102,23 +103,26 @@ class Desk:
         found: Result = await self._call(answer, stops)
         return found
 
-    async def look(self, principal: str) -> tuple[Left, Left, Left | None]:
-        """Return what a principal has left, its limits, and what is left for queries, as of now."""
+    async def look(self, principal: str) -> list[tuple[Left, Left]]:
+        """Return what a principal has left as of now, and its limits; of models, then of tables."""
 
-        def read() -> tuple[Left, Left, Left | None]:
-            tables = None
+        def read() -> list[tuple[Left, Left]]:
+            found = []
+            if self.predictor is not None:
+                found.append(self.predictor.left_for(principal, fresh=True))
             if self.session is not None:
                 with self.session.charged_to(principal) as account:
-                    tables = account.left_for(principal)
-            return (*self.predictor.left_for(principal, fresh=True), tables)
+                    found.append((account.left_for(principal), account.limits_for(principal)))
+            return found
 
-        found: tuple[Left, Left, Left | None] = await self._call(read, [])
-        return found
+        looked: list[tuple[Left, Left]] = await self._call(read, [])
+        return looked
 
     def close(self) -> None:
         """Answer what is being answered, and let another process hold the secret."""
         self._thread.shutdown(wait=True, cancel_futures=True)
-        self.predictor.close()
+        if self.predictor is not None:
+            self.predictor.close()
         if self.session is not None:
             self.session.close()
 
@@ -186,18 +190,20 @@ class Desk:
 
         Only what failed before anything was drawn is asked again.
         """
+        model = self.predictor
+        assert model is not None  # the route is there only if it is
         try:
             rows = self._frame(np.concatenate([asked.rows for asked in batch]))
             parts = [(asked.principal, len(asked.rows)) for asked in batch]
-            replies = self.predictor.answer_each(rows, parts)
+            replies = model.answer_each(rows, parts)
         except Exception as error:
-            if len(batch) == 1 or not self.predictor.is_open:
+            if len(batch) == 1 or not model.is_open:
                 return [error] * len(batch)
             return [self._answer([asked])[0] for asked in batch]
         return [
             reply
             if isinstance(reply, Exception)
-            else Result(reply=reply, left=self.predictor.left_for(asked.principal)[0])
+            else Result(reply=reply, left=model.left_for(asked.principal)[0])
             for asked, reply in zip(batch, replies, strict=True)
         ]
 

@@ -58,7 +58,7 @@ def describe_service(desk: Desk, limits: Limits) -> dict[str, Any]:
     paths: dict[str, Any] = {
         "/metrics": {"get": {"responses": _answer("Counts and budgets, for Prometheus.", None)}}
     }
-    n, names = desk.predictor.n_features_in_, desk.columns
+    n, names = getattr(desk.predictor, "n_features_in_", 0), desk.columns
     row = {**_NUMBERS, "minItems": n, "maxItems": n}
     row |= {} if names is None else {"description": f"In this order: {', '.join(names)}."}
     rows = {"type": "array", "minItems": 1, "maxItems": limits.rows, "items": row}
@@ -75,14 +75,15 @@ def describe_service(desk: Desk, limits: Limits) -> dict[str, Any]:
         spent=_AMOUNTS,
         left=_SIDES,
     )
-    paths |= {
-        "/predict": {
+    if desk.predictor is not None:
+        paths["/predict"] = {
             "post": {
                 "summary": "Private answers of the model; every request spends.",
                 "requestBody": {"required": True, "content": _json(_object(rows=rows))},
                 "responses": _answer("One answer per row.", replies),
             }
-        },
+        }
+    paths |= {
         "/budget": {
             "get": {
                 "responses": _answer(

@@ -51,6 +51,10 @@ Handler = Callable[[Request, str], Awaitable[Response]]
 LOG: Final = logging.getLogger("pacprivacy.serve")
 BACKLOG: Final = 256
 UNKNOWN: Final = "Bearer"
+OF_TABLES: Final = (
+    "All queries together stay within one budget. What that promises is in the certificate that "
+    "comes with every answer."
+)
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -74,7 +78,7 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Service:
-    """An ASGI application: a predictor, and tables if there are any, for whoever has a token.
+    """An ASGI application: a predictor, tables, or both, for whoever has a token.
 
     Parameters
     ----------
@@ -94,7 +98,7 @@ class Service:
     def __init__(
         self,
         tokens: Tokens,
-        predictor: PrivatePredictor,
+        predictor: PrivatePredictor | None,
         *,
         session: Session | None = None,
         limits: Limits | None = None,
@@ -110,7 +114,8 @@ class Service:
         routes = [Route(path, self._open(handler)) for path, handler in plain.items()]
         guarded: dict[str, Handler] = {"/metrics": self._metrics, "/budget": self._budget}
         guarded["/certificate"] = self._certificate
-        routes.append(Route("/predict", self._guarded(self._predict), methods=["POST"]))
+        if predictor is not None:
+            routes.append(Route("/predict", self._guarded(self._predict), methods=["POST"]))
         if session is not None:
             routes.append(Route("/sql", self._guarded(self._sql), methods=["POST"]))
         routes += [Route(path, self._guarded(handler)) for path, handler in guarded.items()]
@@ -226,6 +231,7 @@ class Service:
     async def _predict(self, request: Request, principal: str) -> Response:
         asked = await self._read(request, Questions)
         predictor = self.desk.predictor
+        assert predictor is not None  # the route is there only if it is
         if len(asked.rows) > self._limits.rows:
             reason = f"At most {self._limits.rows} rows in a request. Ask in parts."
             raise Refused(413, reason)
@@ -263,12 +269,16 @@ class Service:
         )
 
     async def _budget(self, request: Request, principal: str) -> Response:
-        left, limits, tables = await self.desk.look(principal)
+        (left, limits), *tables = await self.desk.look(principal)
         found = {"principal": principal, "left": _sides(left), "limits": _sides(limits)}
-        return _json(found if tables is None else {**found, "tables": {"left": _sides(tables)}})
+        for left, limits in tables:
+            found["tables"] = {"left": _sides(left), "limits": _sides(limits)}
+        return _json(found)
 
     async def _certificate(self, request: Request, principal: str) -> Response:
         predictor = self.desk.predictor
+        if predictor is None:
+            return _json({"promise": OF_TABLES, "not_hidden": "", "text": OF_TABLES, "sql": True})
         certificate = predictor.certificate_
         return _json(
             {
@@ -296,7 +306,7 @@ class Service:
         lines += ["# TYPE pac_request_seconds summary", f"pac_request_seconds_sum {self._seconds}"]
         lines += [f"pac_request_seconds_count {n_requests}"]
         lines += ["# TYPE pac_waiting gauge", f"pac_waiting {self.desk.n_waiting}"]
-        left, limits, _ = await self.desk.look(principal)
+        (left, limits), *_ = await self.desk.look(principal)
         for what, amounts in (("left", left.total), ("limit", limits.total)):
             lines.append(f"# TYPE pac_budget_{what} gauge")
             for kind, amount in (_amounts(amounts) or {}).items():

@@ -166,6 +166,11 @@ def account_left(balances: Iterable[Balance], own: Spent = NOTHING, all_: Spent 
     return Left(own=found[False], total=found[True])
 
 
+def account_limits(balances: Iterable[Balance]) -> Left:
+    """Return what budgets allow altogether."""
+    return account_left(replace(balance, left=balance.limits) for balance in balances)
+
+
 class Account(KeeperBook, ProcessBound):
     """The ledger, the state file and the name of one session.
 
@@ -194,6 +199,10 @@ class Account(KeeperBook, ProcessBound):
     def left_for(self, principal: str) -> Left:
         """Return what a principal may still spend, and everyone together."""
         return account_left(self._ledger.balance(self._holder.dataset, principal))
+
+    def limits_for(self, principal: str) -> Left:
+        """Return what a principal, and all together, may spend altogether."""
+        return account_limits(self._ledger.balance(self._holder.dataset, principal))
 
     def close(self) -> None:
         """Let other processes open the session."""

@@ -29,7 +29,13 @@ from pacprivacy._random import ProcessBound
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
 from pacprivacy.release import Certificate, ReleaseSecret
-from pacprivacy.session.account import ROUNDING, Left, account_digest, account_left
+from pacprivacy.session.account import (
+    ROUNDING,
+    Left,
+    account_digest,
+    account_left,
+    account_limits,
+)
 from pacprivacy.session.answerer import Standing
 from pacprivacy.session.keeper import KeeperBook
 from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _checksum
@@ -183,9 +189,7 @@ class Leases(KeeperBook, ProcessBound):
         """Return what a principal, and all together, may spend altogether."""
         if principal not in self._balances:
             self._read(principal)
-        return account_left(
-            replace(budget, left=budget.limits) for budget in self._balances[principal]
-        )
+        return account_limits(self._balances[principal])
 
     def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""

@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "MODELS and --ledger must be given"),
+        ((), "MODELS or --tables, and --ledger, must be given"),
         (("--host", "0.0.0.0"), "travel in the clear"),
         (("--host", "example.org"), "travel in the clear"),
         (("--tls-cert", "a.pem"), "must be given together"),

@@ -347,14 +347,9 @@ def test_tables_are_asked_in_sql(tmp_path, monkeypatch):
     folder = Folder.make(tmp_path)
     folder.ledger.create_budget("pay", "*", limits=Spent(mi_nats=1.0))
     folder.ledger.create_budget("pay", "bob", limits=Spent(mi_nats=0.15))
-    session = pac.Session(
-        pac.Tables({"people": frame}, unit="people.id"),
-        budget="mi<=1",
-        n_subsets=32,
-        ledger=tmp_path / "study.db",
-        dataset="pay",
-        rng=0,
-    )
+    tables = pac.Tables({"people": frame}, unit="people.id")
+    names = {"ledger": tmp_path / "study.db", "dataset": "pay"}
+    session = pac.Session(tables, budget="mi<=1", n_subsets=32, rng=0, **names)
     query = {"query": "SELECT avg(pay) AS pay FROM people"}
     started = Running(folder, Limits(per_query="mi<=1/10"), session)
     try:
@@ -389,3 +384,17 @@ def test_tables_are_asked_in_sql(tmp_path, monkeypatch):
         started.stop()
     entries = [e for e in folder.ledger.entries(dataset="pay") if e.kind == "reserve"]
     assert [entry.principal for entry in entries] == ["ann", "bob", "ann"]
+    alone = Running(folder, session=pac.Session.resume(tables, **names), models=False)
+    try:
+        client = alone.client()
+        again = json.loads(client.call("GET", "/budget")[2])
+        told = json.loads(client.call("GET", "/certificate")[2])
+        assert again["left"]["total"] == budget["tables"]["left"]["total"]
+        assert again["limits"]["total"]["mi_nats"] == 1
+        assert (told["sql"], "n_columns" in told) == (True, False)
+        assert client.call("GET", "/metrics")[0] == client.call("POST", "/sql", query)[0] == 200
+        assert client.call("POST", "/predict", {"rows": [[0.0] * 4]})[0] == 404
+        described = json.loads(client.call("GET", "/openapi.json")[2])
+        assert set(described["paths"]) == {"/sql", "/budget", "/certificate", "/metrics"}
+    finally:
+        alone.stop()

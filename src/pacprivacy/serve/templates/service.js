@@ -70,7 +70,8 @@
     call("/certificate").then(function (found) {
       at("promise").textContent = found.promise;
       at("not-hidden").textContent = found.not_hidden;
-      at("certificate").textContent = found.text + "\ndigest " + found.digest;
+      at("certificate").textContent = found.text + (found.digest ? "\ndigest " + found.digest : "");
+      at("ask-section").hidden = !found.n_columns;
       at("columns").textContent = ": " + (found.columns ? found.columns.join(", ") : found.n_columns + " of them");
       at("sql-section").hidden = !found.sql;
       return refresh();
@@ -111,6 +112,7 @@
         row("answers", [{ text: "SQL" }, { text: text }, { text: "in it", number: true }, { text: "", number: true }]);
       });
       say("Answered.");
+      return refresh();
     }).catch(fail);
   });
 }());
