@@ -279,6 +279,22 @@ def test_missing_keys_and_those_of_subtotals_are_told_apart(shop: pac.Tables) ->
         matrix(text, shop, keys=["a", "b"])
 
 
+@pytest.mark.claim("Q-2")
+def test_groups_of_the_universe_have_units_enough_behind_them() -> None:
+    """Units, not rows: 19 people with many rows are too few."""
+    person = np.concatenate([np.arange(20), np.repeat(np.arange(20, 39), 5)])
+    kinds = np.where(person < 20, "20 people", "19 people")
+    tables = pac.Tables(
+        {"people": pd.DataFrame({"id": range(39)}),
+         "bills": pd.DataFrame({"person": person, "kind": kinds})},
+        unit="people.id", via={"bills": "person"},
+    )  # fmt: skip
+    text = "SELECT kind, count(*) AS n FROM bills GROUP BY kind"
+    found = make_query_mechanism(text, tables, keys="universe").prepare(coerce_data(tables))
+    assert found.cells == (("20 people",),)
+    assert found.published[0].endswith("20 people; that 1 others were left out")
+
+
 def test_cells_whose_names_look_alike_stay_apart(shop: pac.Tables) -> None:
     text = "SELECT kind, text, count(*) AS n, min(cost) AS c FROM bills GROUP BY kind, text"
     cells = [("a, 1", "2"), ("a", "1, 2"), (None, "x"), ("NULL", "x")]
