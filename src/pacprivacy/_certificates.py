@@ -82,7 +82,7 @@ def read_release(path: str | Path, *, public_key: str | Path | None = None) -> A
     if "digest" in plain or ("certificate" in plain and not plain.keys() <= _UNSEALED):
         body = {name: item for name, item in plain.items() if name != "digest"}
         same = False
-        with suppress(ValueError):  # NaN is no JSON
+        with suppress(ValueError, RecursionError):  # NaN is no JSON
             same = plain.get("digest") == digest_of(body) and text == _text(plain)
         if not same:
             raise CertificateError(

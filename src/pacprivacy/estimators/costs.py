@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy._sklearn import (
     find_inside,
+    private_steps,
     read_new as read_new,
     read_seed as read_seed,
 )
@@ -294,14 +295,7 @@ def _measured(estimator: Any) -> Spent:
 
 def _declared(estimator: Any) -> Spent:
     """Bound the cost of one fit by what was asked, where each private step is fitted once."""
-    steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
-    private = [step for step in steps if isinstance(step, PrivateBase)]
-    others = [step for step in steps if not isinstance(step, PrivateBase)]
-    if not private or any(True for step in others for _ in find_inside(step, PrivateBase)):
-        raise CertificateError(
-            f"search must be over a private estimator or a pipeline of them; got "
-            f"{type(estimator).__name__}, whose number of releases is not known. {_ADVICE}"
-        )
+    private = private_steps(estimator, PrivateBase, _ADVICE)
     return sum((_asked(model) for model in private), NO_FIT)
 
 

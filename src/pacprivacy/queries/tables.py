@@ -574,6 +574,7 @@ def _read_source(source: Any) -> _Source:
         spark = SparkTables(given, BASE)
         return _Source(relations={}, frames=spark.empty, spark=spark)
     if isinstance(source, Mapping):
+        _check_different([str(name) for name in source], "in capitals and small letters")
         frames = {str(name): _as_arrow(frame, name) for name, frame in source.items()}
         made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
         return _Source(relations={}, frames=frames, libraries=made_by)
@@ -603,9 +604,7 @@ def _read_path(path: Path) -> _Source:
             raise DataError(
                 f"the folder of tables must hold .parquet or .csv files; got none in {path.name!r}."
             )
-        stems = [p.stem for p in files]
-        if len(set(stems)) < len(stems):
-            raise DataError("files of a folder must have different names without their ending.")
+        _check_different([p.stem for p in files], "with several endings")
         relations = {p.stem: f"{SUFFIXES[p.suffix]}({_text(str(p))})" for p in files}
         return _Source(relations=relations, frames={}, files=tuple(map(str, files)))
     import duckdb
@@ -627,18 +626,23 @@ def _listed(
     rows = connection.execute(
         "SELECT table_name, table_catalog, table_schema FROM information_schema.tables ORDER BY ALL"
     ).fetchall()
-    names = [str(row[0]).lower() for row in rows]
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(
-                f"tables must have different names; got {name!r} in several schemas. "
-                "Give the one that you mean as a frame, or a connection that sees it alone."
-            )
+    _check_different([str(row[0]) for row in rows], "in several schemas")
     views = connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal")
     return (
         {str(t): ".".join(map(quote, (catalog or str(c), str(s), str(t)))) for t, c, s in rows},
         {str(name): _read_by(str(name), str(sql)) for name, sql in views.fetchall()},
     )
+
+
+def _check_different(names: Sequence[str], how: str) -> None:
+    """Refuse two tables of one name: SQL does not tell cases apart."""
+    lowered = [name.lower() for name in names]
+    for name in lowered:
+        if lowered.count(name) > 1:
+            raise DataError(
+                f"tables must have different names; got {name!r} {how}. Give the one that you mean "
+                "as a frame, or rename it."
+            )
 
 
 def _read_by(view: str, sql: str) -> frozenset[str]:

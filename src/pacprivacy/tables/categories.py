@@ -27,6 +27,7 @@ from pacprivacy.tables.table import Table, check_table_columns
 
 Ranges = tuple[float, float] | dict[str, tuple[float, float]]
 
+RARE: Final = 20  # records; the name of a level with fewer may single somebody out
 SHOWN_COUNTS: Final = 12  # columns whose gaps are counted before the others only are
 
 
@@ -129,6 +130,23 @@ class Categories:
             said.append(f"rows with a gap are {how} every candidate")
         return tuple(said)
 
+    def rare_notes(self, table: Table) -> tuple[str, ...]:
+        """Say where a level that is shown is that of few records, for the curator alone."""
+        rare: dict[str, int] = {}
+        for name in self.levels:
+            codes = table.columns[name].codes
+            if name in self.declared or codes is None:
+                continue
+            counts = np.bincount(codes[codes >= 0])
+            rare[name] = int(((counts > 0) & (counts < RARE)).sum())
+        said = [f"{name} {n:,}" for name, n in rare.items() if n]
+        if not said:
+            return ()
+        return (
+            f"levels with fewer than {RARE} records, whose names are published: "
+            f"{', '.join(said[:SHOWN_COUNTS])}; --levels declares those to be shown",
+        )
+
     @property
     def facts(self) -> tuple[str, ...]:
         """What was read off the universe."""
@@ -214,8 +232,8 @@ def category_gap_notes(
         notes.append(f"missing values: {', '.join(said[:SHOWN_COUNTS])}{more}")
     left = int(kept.sum())
     if left < table.n_rows:
-        how = "used" if dropped else "meet the condition"
-        notes.append(f"{left:,} of {table.n_rows:,} records are {how}")
+        how = "are used" if dropped else "meet the condition"
+        notes.append(f"{left:,} of {table.n_rows:,} records {how}")
     return tuple(notes)
 
 

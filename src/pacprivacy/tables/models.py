@@ -141,7 +141,8 @@ class Model:
             kept=kept,
             notes=category_gap_notes(
                 table, (*used, *((options.target,) if y is not None else ())), kept
-            ),
+            )
+            + found.rare_notes(table),
         )
 
     def _applied(
@@ -194,7 +195,7 @@ class StatisticModel:
         used = tuple(dict.fromkeys((*columns, *by, *apart, *read)))
         check_table_columns(table, used)
         shown = tuple(dict.fromkeys((*columns, *by)))
-        Categories.find(table, shown, options, grouped=by)
+        found = Categories.find(table, shown, options, grouped=by)
         numbers = [options.weights] if options.weights is not None else []
         check_category_numbers(table, numbers)
         shared = {
@@ -210,7 +211,8 @@ class StatisticModel:
             kept=np.ones(table.n_rows, dtype=np.bool_),
             notes=category_gap_notes(
                 table, used, category_rows_where(table, options.where), dropped=False
-            ),
+            )
+            + found.rare_notes(table),
         )
 
 

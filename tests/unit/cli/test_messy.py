@@ -90,6 +90,18 @@ def test_three_commands(messy: Path, truth: pd.DataFrame, tmp_path: Path) -> Non
     assert "gaps" in public
 
 
+def test_the_curator_is_told_of_rare_levels_before_their_names_leave(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 2},{'one' if i == 7 else 'ab'[i % 2]}\n" for i in range(80))
+    (tmp_path / "x.csv").write_text("x,city\n" + rows)
+    args = ["release", tmp_path / "x.csv", "--model", "count", "--group-by", "city", *QUICK]
+    told = run_pac(*args, "--where", "x == 1", "-o", tmp_path / "a")
+    assert "levels with fewer than 20 records, whose names are published: city 1;" in told.stderr
+    assert "40 of 80 records meet the condition" in told.stderr
+    told = run_pac(*args, "--levels", "city=a,b", "-o", tmp_path / "b")
+    assert "fewer than" not in told.stderr
+    assert "one" not in json.loads((tmp_path / "b" / "release.json").read_text())["value"]
+
+
 def test_every_kind_of_file(truth: pd.DataFrame, tmp_path: Path) -> None:
     args = ["--statistic", "mean", "--columns", "income,joined", "--group-by", "region"]
     args += ["--simulate", "--seed", "5"]

@@ -165,6 +165,13 @@ def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
             pac.Tables(engine, unit="people.id")
     with pytest.raises(DataError, match="'people' in several schemas"):
         pac.Tables(tmp_path / "a.duckdb", unit="people.id")
+    frame = pd.DataFrame({"id": range(3)})
+    with pytest.raises(DataError, match="'people' in capitals"):
+        pac.Tables({"people": frame, "People": frame}, unit="people.id")
+    for name in ("people.csv", "People.parquet"):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match="'people' with several endings"):
+        pac.Tables(tmp_path, unit="people.id")
 
 
 @pytest.mark.claim("Q-1")
@@ -277,6 +284,22 @@ def test_missing_keys_and_those_of_subtotals_are_told_apart(shop: pac.Tables) ->
     assert rows.shape == (8, 3)
     with pytest.raises(QueryError, match="mapping"):
         matrix(text, shop, keys=["a", "b"])
+
+
+@pytest.mark.claim("Q-2")
+def test_groups_of_the_universe_have_units_enough_behind_them() -> None:
+    """Units, not rows: 19 people with many rows are too few."""
+    person = np.concatenate([np.arange(20), np.repeat(np.arange(20, 39), 5)])
+    kinds = np.where(person < 20, "20 people", "19 people")
+    tables = pac.Tables(
+        {"people": pd.DataFrame({"id": range(39)}),
+         "bills": pd.DataFrame({"person": person, "kind": kinds})},
+        unit="people.id", via={"bills": "person"},
+    )  # fmt: skip
+    text = "SELECT kind, count(*) AS n FROM bills GROUP BY kind"
+    found = make_query_mechanism(text, tables, keys="universe").prepare(coerce_data(tables))
+    assert found.cells == (("20 people",),)
+    assert found.published[0].endswith("20 people; that 1 others were left out")
 
 
 def test_cells_whose_names_look_alike_stay_apart(shop: pac.Tables) -> None:

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit, RandomizedSea
 
 from pacprivacy import dp
 from pacprivacy._rounding import at_most
-from pacprivacy._sklearn import find_inside
+from pacprivacy._sklearn import find_inside, private_steps
 from pacprivacy.dp.certificate import ONE_RELEASE
 from pacprivacy.dp.estimators.base import DPBase
 from pacprivacy.dp.events import carried_events
@@ -376,14 +376,7 @@ def _measured(estimator: Any) -> DPFitCost:
 
 def _declared(estimator: Any, neighbours: dp.Neighbours) -> DPFitCost:
     """Bound the cost of one fit by what was asked, where each private step is fitted once."""
-    steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
-    private = [step for step in steps if isinstance(step, DPBase)]
-    others = [step for step in steps if not isinstance(step, DPBase)]
-    if not private or any(True for step in others for _ in find_inside(step, DPBase)):
-        raise CertificateError(
-            f"search must be over a private estimator or a pipeline of them; got "
-            f"{type(estimator).__name__}, whose number of releases is not known. {ADVICE}"
-        )
+    private = private_steps(estimator, DPBase, ADVICE)
     return DPFitCost(
         events=tuple(_promise(model.epsilon, model.delta) for model in private),
         promised=math.fsum(model.epsilon for model in private),
