@@ -488,12 +488,11 @@ def _totals(
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
     if tables.spark is not None:
         return _spark_totals(sums, tables.spark, pool, places)
-    lattice, parts = tables.remember(
+    lattice, units, matrix = tables.remember(
         (sums, tuple(places)), lambda: _unit_sums(sums, tables, places)
     )
-    shape = (pool.n_subsets, len(places), sums.n_sums)
-    added = (_subset_sums(pool, *part).reshape(shape) for part in parts)
-    return lattice.numbers(*added)
+    added = _subset_sums(pool, units, matrix)
+    return lattice.numbers(*added.reshape(2, pool.n_subsets, len(places), sums.n_sums))
 
 
 def _places(places: Mapping[tuple[Any, ...], int]) -> Any:
@@ -512,7 +511,7 @@ def _placed(sums: SumsPlan, kept: str, places: Mapping[tuple[Any, ...], int]) ->
 
 
 def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
-    """Return the lattice and, in two parts, units and their sums, units x (cells x sums)."""
+    """Return the lattice, units, and the parts of their sums: see :func:`_matrix`."""
     connection, n_sums = tables.connect(), sums.n_sums
     connection.register("pac_places", _places(places))
     text = _placed(sums, tables.kept(sums.query), places)
@@ -520,41 +519,42 @@ def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], 
     connection.unregister("pac_places")
     values = _columns(found, n_sums)
     lattice = _Lattice(np.abs(values).max(axis=0, initial=0.0), tables.n_units)
-    return lattice, _matrices(lattice, found, values, len(places))
+    return lattice, *_matrix(lattice, found, values, len(places))
 
 
 def _columns(found: Any, n_sums: int) -> Matrix:
     return np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
 
 
-def _matrices(lattice: _Lattice, found: Any, values: Matrix, n_cells: int) -> list[Any]:
-    """Return, for both parts of the sums, units and a sparse matrix with a row for each."""
+def _matrix(lattice: _Lattice, found: Any, values: Matrix, n_cells: int) -> tuple[Any, Any]:
+    """Return units and the parts of their sums: sparse, units x (parts x cells x sums)."""
     n_sums = values.shape[1]
     units, rows = np.unique(np.asarray(found["u"]).astype(np.int64), return_inverse=True)
     columns = np.asarray(found["cell"]).astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
-    places = (np.repeat(rows, n_sums), columns.ravel())
-    shape = (len(units), n_cells * n_sums)
-    made = [csr_array((part.ravel(), places), shape=shape) for part in lattice.parts(values)]
-    for matrix in made:
-        matrix.eliminate_zeros()
-    return [(units, matrix) for matrix in made]
+    parts = np.hstack(lattice.parts(values))
+    places = np.hstack([columns, columns + n_cells * n_sums])
+    made = csr_array(
+        (parts.ravel(), (np.repeat(rows, 2 * n_sums), places.ravel())),
+        shape=(len(units), 2 * n_cells * n_sums),
+    )
+    made.eliminate_zeros()
+    return units, made
 
 
 def _subset_sums(pool: Pool, units: npt.NDArray[np.int64], matrix: Any) -> Matrix:
-    """Return the sums over every subset of the rows of a matrix, one for each of some units.
+    """Return the parts of the sums over every subset, shape (2, m, cells x sums).
 
     Units that are in are added up; a total minus those that are out would have the rounding of the
     total, and a cell may be a small part of it.
     """
     total = np.zeros((matrix.shape[1], pool.n_subsets))
     dense = matrix.nnz > DENSE * len(units) * matrix.shape[1]
-    width = pool.n_subsets + (matrix.shape[1] if dense else 0)
-    step = max(8, NUMBERS_AT_ONCE // width)
-    for start in range(0, len(units) if matrix.nnz else 0, step):
+    step = max(8, NUMBERS_AT_ONCE // (pool.n_subsets + dense * matrix.shape[1]))
+    for start in range(0, len(units), step):
         some = matrix[start : start + step].T
         inside = pool.inside(units[start : start + step]).T.astype(np.float64)
         total += (some.toarray() if dense else some) @ inside
-    return total.T
+    return total.reshape(2, -1, pool.n_subsets).swapaxes(1, 2)
 
 
 def _spark_totals(
@@ -574,8 +574,8 @@ def _spark_totals(
             for batch in batches:
                 found = {name: batch.column(name).to_numpy() for name in batch.schema.names}
                 found["cell"] = found["cell"] - start
-                parts = _matrices(lattice, found, _columns(found, n_sums), n)
-                total += np.stack([_subset_sums(pool, *part) for part in parts])
+                units, matrix = _matrix(lattice, found, _columns(found, n_sums), n)
+                total += _subset_sums(pool, units, matrix)
             return total.ravel()
 
         asked = f"SELECT * FROM ({text}) WHERE cell >= {start} AND cell < {start + n}"
