@@ -124,6 +124,9 @@ def main() -> int:
                 found = {**copies, **measure(task, path, size, n_subsets)}
                 outputs = 8e-9 * size * n_subsets
                 found["times_copies"] = found["release_seconds"] / found["copies_seconds"]
+                found["times_copies_in_cpu_seconds"] = (
+                    found["release_cpu_seconds"] / found["copies_cpu_seconds"]
+                )
                 found["times_outputs"] = found["peak_gb"] / outputs
                 limits = {
                     "times_copies_most": MOST_TIMES_COPIES,

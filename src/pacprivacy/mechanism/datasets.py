@@ -82,9 +82,6 @@ class Dataset:
     def __len__(self) -> int:
         return self._n_rows
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_stream": None}  # a pass that has begun cannot travel
-
     def __repr__(self) -> str:
         return f"Dataset({self._n_rows} rows, columns={list(self.columns)}, unit={self.unit!r})"
 
@@ -228,11 +225,14 @@ def _numbers(column: Any, name: str) -> Vector:
 
 
 class _Pass(threading.local):
-    """How far a pass has come; every thread has its own."""
+    """How far a pass has come; every thread has its own, and none travels."""
 
     blocks: Iterator[Matrix] | None = None
     block: Matrix = np.empty((0, 1))
     first: int = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Pass, ()
 
 
 class DatasetStream:

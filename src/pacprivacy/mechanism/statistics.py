@@ -125,7 +125,13 @@ class Mean(Mechanism):
         X = read_data_numbers(data.parts, self.name)
         X = X.reshape(len(X), -1)
         centre = X.mean(axis=0)
-        means = subset_sums(pool, lambda rows: X[rows] - centre, X.shape[1])
+        mine = isinstance(X, np.ndarray)  # then rows that are asked for are a copy
+
+        def features(rows: npt.NDArray[np.int64]) -> Matrix:
+            block = X[rows]
+            return np.subtract(block, centre, out=block if mine else None)
+
+        means = subset_sums(pool, features, X.shape[1])
         means /= subset_sizes(pool)[:, None]
         means += centre
         return means
