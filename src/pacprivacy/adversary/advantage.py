@@ -25,15 +25,18 @@ from pacprivacy.adversary.view_and_belief import View, ViewTilts, draw_view_bloc
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 512  # units among which the likely worst are found
+LITTLE_ROOM = 0.025  # of what is allowed: with less left, others need only stay below that
+FIRST_DROPPED = 0.25  # share of the units that the first look at others should drop
 FINALISTS = 64  # likely worst units, bounded on all draws
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
 SCREEN_SPREADS = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
+SCREEN_TAIL = 0.15  # of the largest squared advantage, for all but the strongest directions
 SCREEN_REST = 1e-4  # of a squared advantage, for what a root of few rows leaves out
 LARGEST_TRACE = 1e3
 GUESS = 0.2  # an advantage, before anything is known
 PILOT = 256  # simulated releases that rank the units
 CACHED = 1 << 18  # posterior entries at a time
-GATHERED = 2048  # posteriors that are multiplied at once, where units are many
+GATHERED = 4096  # posteriors that are multiplied at once, where units are many
 BLOCK_CELLS = 1 << 24  # of a block of posteriors
 GRID_STEPS = (0.2, 0.05, 0.0125)  # of the noise's standard deviation, for outputs of rank 1
 LONGEST_LINE = 1e6  # of the noise's standard deviation
@@ -225,7 +228,7 @@ def _by_draws(
         together = len(sums.units) > CHAMPIONS or tilts.accelerator is not None
         for draws in draw_view_blocks(view, n, rng, block_elements=CACHED):
             held.append(tilts.fold(view_posterior(view, draws, dtype, tilts.accelerator)))
-            if not together or sum(map(len, held)) >= GATHERED:
+            if not together or sum(map(len, held)) + len(draws) > GATHERED:
                 sums.add(tilts, np.concatenate(held))
                 held = []
         if held:
@@ -238,15 +241,30 @@ def _by_draws(
         lower[chosen] = np.maximum(lower[chosen], low)
         upper[chosen] = np.minimum(upper[chosen], high)
 
-    everyone = draw(sums_of(units), PILOT)
-    look(everyone, value)
-    pilot = everyone.sums / PILOT
-    variance = float(np.median(pilot[2] - pilot[0] ** 2))
-    few = np.sort(np.argsort(gained - pilot[0])[:CHAMPIONS]).astype(np.int64)
+    screen = None
+    if len(units) > CHAMPIONS:
+        most = 1.0 if allowed is None else float(allowed.max())
+        screen = _Screen.of(view, tilts, most)
+    if screen is not None:
+        rough = screen.bounds(units, screen.rank(SCREEN_TAIL * most**2))
+        upper = np.minimum(upper, np.maximum(rough, gained))
+        ranked = gained - upper
+    else:
+        look(draw(sums_of(units), PILOT), value)
+        ranked = gained - value
+    sample = units[:: len(units) // CHAMPIONS + 1]
+    few = np.union1d(np.argsort(ranked)[:CHAMPIONS], sample).astype(np.int64)
+    if screen is None and view.points.shape[1] <= PILOT and len(units) > CHAMPIONS:
+        moved = np.square(tilts.shifts(view.points, view.log_prior)).sum(axis=1)
+        few = np.union1d(few, np.argsort(-moved)[:CHAMPIONS])
+    finer = draw(sums_of(few), FIRST_STAGE).sums / FIRST_STAGE
+    value[few] = np.maximum(finer[0], gained[few])
+    variance = float(np.median((finer[2] - finer[0] ** 2)[np.isin(few, sample)]))
+    if screen is not None:
+        rest = np.setdiff1d(units, few)
+        value[rest] = rough[rest] * (value[sample].sum() / rough[sample].sum())
     lost = ((tilts.rows + 8) + _single_loss(view.n_subsets)) * HALF_PRECISION
     dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
-    finer = draw(sums_of(few), FIRST_STAGE).sums[0] / FIRST_STAGE
-    value[few] = np.maximum(finer, gained[few])
     first = np.sort(few[np.argsort(gained[few] - value[few])[:FINALISTS]])
     look(draw(sums_of(first), n_draws), value)
     goal, sharp = float((upper - gained)[first].max()), value[first]
@@ -260,7 +278,12 @@ def _by_draws(
             upper=upper + slack,
             n_draws=n_draws,
         )
-    room = goal - float(np.median(value - gained))
+    limit = gained + goal  # of the others' bounds: to be no worse than the first
+    if allowed is not None and screen is None:
+        given = max(float((allowed - gained)[first].max()), 1e-300)
+        left = 1 - float((upper - gained)[first].max()) / given
+        limit = limit if left > LITTLE_ROOM else np.maximum(limit, allowed)
+    room = float(np.quantile((limit - value)[sample], 1 - FIRST_DROPPED))
 
     def sharpest(n: int) -> tuple[float, float]:
         return min((_half_width(variance, n, per_side, rates=(rate,)), rate) for rate in MANY_RATES)
@@ -270,15 +293,15 @@ def _by_draws(
     n_seen = min(FIRST_STAGE, n_draws)
     while n_seen < n_draws and sharpest(n_seen)[0] > room:
         n_seen = min(n_seen + n_seen // 8, n_draws)
-    if len(units) > CHAMPIONS and float(np.median(pilot[2])) < goal**2:  # it is no smaller
-        screen = advantage_moments(view, tilts, goal, every=len(units) // CHAMPIONS + 1)
-        upper = upper if screen is None else np.minimum(upper, np.maximum(screen, gained))
-        n_seen = n_seen if screen is None else min(FIRST_STAGE, n_draws)
-    center, sums = value.copy(), sums_of(np.flatnonzero(others & (upper - gained > goal)))
+    if screen is not None:
+        above = np.flatnonzero(others & (upper > limit))
+        upper[above] = np.minimum(upper[above], np.maximum(screen.bounds(above), gained[above]))
+        n_seen = min(FIRST_STAGE, n_draws)
+    center, sums = value.copy(), sums_of(np.flatnonzero(others & (upper > limit)))
     for n in np.geomspace(n_seen, n_draws, _looks(n_draws) - 1).astype(np.int64):
         if len(sums.units) and n > sums.n_draws:
             look(draw(sums, int(n) - sums.n_draws), center, (sharpest(int(n))[1],))
-            sums = sums.of((upper - gained)[sums.units] > goal)
+            sums = sums.of((upper > limit)[sums.units])
     value[first] = sharp
     return AdvantageBounds(
         value=np.clip(value, lower, upper),
@@ -309,41 +332,65 @@ def _block(n_units: int) -> int:
     return BLOCK_CELLS // 4 if n_units > CHAMPIONS else BLOCK_CELLS // 16
 
 
-def advantage_moments(
-    view: View, tilts: ViewTilts, most: float = math.inf, every: int = 1
-) -> Vector | None:
+def advantage_moments(view: View, tilts: ViewTilts) -> Vector | None:
     """Bound ``E |a|`` for all units by one quadratic form, without draws (math §18).
 
-    None where candidates are told apart exactly, or are so uneven that the form overflows. With
-    ``every`` also where more than half of a sample, one unit in so many, is above ``most``.
+    None where candidates are told apart exactly, or are so uneven that the form overflows.
 
     Guarantee
     ---------
     Claim A-6. No unit's advantage is above its bound.
     """
-    kernel = _kernel(view)
-    if kernel is None:
-        return None
-    largest = float(np.square(view.points).sum(axis=1).max())
-    lost = float(kernel.sum()) * (view.points.shape[1] + 8) * 2.0**-51 * (1 + largest)
-    root, rest = _root(tilts.fold(np.ascontiguousarray(tilts.fold(kernel).T)))
-    rounding = (tilts.rows + 8) * HALF_PRECISION * math.sqrt(tilts.rows * np.square(root).sum())
-    single = root.astype(np.float32)
+    screen = _Screen.of(view, tilts)
+    return None if screen is None else screen.bounds(np.arange(tilts.n_units, dtype=np.int64))
 
-    def bounds(units: Units) -> Vector:
-        moment = np.empty(len(units))
+
+class _Screen:
+    """Second moments of units by one quadratic form, its strongest directions first (claim A-6)."""
+
+    def __init__(self, tilts: ViewTilts, form: Matrix, lost: float) -> None:
+        root, rest = _root(form)
+        strengths, vectors = np.linalg.eigh(root @ root.T)
+        self._strengths = np.maximum(strengths[::-1], 0.0)
+        self._along = tilts.fold(tilts.turn_back(vectors[:, ::-1].T @ root))
+        self._rest = rest + (tilts.rows + 64) * 2.0**-48 * float(self._strengths.sum())
+        self._tilts, self._lost = tilts, lost
+
+    @classmethod
+    def of(cls, view: View, tilts: ViewTilts, most: float = math.inf) -> "_Screen | None":
+        """Return the form of a view; None if there is none, or a typical bound is above most."""
+        kernel = _kernel(view)
+        if kernel is None:
+            return None
+        largest = float(np.square(view.points).sum(axis=1).max())
+        steps = view.points.shape[1] + 8 + 4 * tilts.turn_steps
+        lost = float(kernel.sum()) * steps * 2.0**-51 * (1 + largest)
+        form = tilts.turn(np.ascontiguousarray(tilts.turn(kernel).T))
+        typical = float(form.trace()) * float(np.median(tilts.lengths)) / tilts.rows
+        return None if typical > most**2 else cls(tilts, form, lost)
+
+    def rank(self, tail: float) -> int:
+        """Return how many directions leave no more than ``tail`` of a squared advantage."""
+        weak = self._strengths * float(self._tilts.lengths.max()) <= tail
+        return int(np.argmax(weak)) if weak.any() else len(weak)
+
+    def bounds(self, units: Units, rank: int | None = None) -> Vector:
+        """Return bounds by the first directions, the others being as strong as the next."""
+        tilts, first = self._tilts, slice(0, len(self._strengths) if rank is None else rank)
+        following = self._strengths[first.stop :].max(initial=0.0)
+        strengths = self._strengths[first]
+        kept = np.sqrt(1 - following / np.maximum(strengths, max(following, 1e-300)))
+        along = self._along[first] * kept[:, None]
+        rounding = tilts.rows * float(np.square(along).sum())
+        rounding = (tilts.rows + 8) * HALF_PRECISION * math.sqrt(rounding)
+        single, moment = along.astype(np.float32), np.empty(len(units))
         for place, masks in tilts.blocks(units, np.float32):
             image = single @ masks
             moment[place] = np.einsum("ij,ij->j", image, image)
         worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)[units]
         moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
-        found: Vector = np.sqrt(moment + (rest + lost) * worst**2)
-        return found
-
-    units = np.arange(tilts.n_units, dtype=np.int64)
-    if every > 1 and np.median(bounds(units[::every])) > most:
-        return None
-    return bounds(units)
+        moment += (following + self._rest) * tilts.lengths[units] + self._lost * worst**2
+        return np.sqrt(moment)
 
 
 def _kernel(view: View) -> Matrix | None:
@@ -372,7 +419,7 @@ def _kernel(view: View) -> Matrix | None:
 
 
 def _root(kernel: Matrix) -> tuple[Matrix, float]:
-    """Return ``R`` with ``v'Kv <= |Rv|² + rest · max|v|²`` for every ``v``, with few rows."""
+    """Return ``R`` with ``v'Kv <= |Rv|² + rest · |v|²`` for every ``v``, with few rows."""
     from scipy.linalg.lapack import dpstrf  # slow to import, not always needed
 
     n, diagonal = len(kernel), kernel.diagonal()
@@ -381,7 +428,7 @@ def _root(kernel: Matrix) -> tuple[Matrix, float]:
     root = np.zeros((rank, n))
     root[:, order - 1] = np.triu(upper)[:rank]
     left = np.maximum(diagonal - np.square(root).sum(axis=0), 0.0)
-    return root, float(np.sqrt(left).sum()) ** 2 + 4.0 * n**3 * 2.0**-53 * largest
+    return root, float(left.sum()) + 4.0 * n**2 * 2.0**-53 * largest
 
 
 def _contenders(gain: tuple[Vector, Vector]) -> npt.NDArray[np.bool_]:

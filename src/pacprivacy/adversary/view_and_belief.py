@@ -283,8 +283,10 @@ class ViewTilts:
                 "in none, so there is nothing to guess. Use Balanced, or more subsets."
             )
         self.scale: Vector = 0.5 / (self.share * (1 - self.share))
+        self.lengths: Vector = 0.5 * m * self.scale  # squared, of all m rows of a mask
         self.step = max(8, MASK_CELLS // m // 8 * 8)
         self.accelerator = open_accelerator(pool.inside, self.share, self.scale)
+        self.turn_steps = pool.folds if self._parts else 0
 
     def fold(self, weights: Matrix) -> Matrix:
         """Bring posteriors of shape (N, m) to the rows that the masks have."""
@@ -292,6 +294,29 @@ class ViewTilts:
             return weights
         kept = weights[:, : self.rows].reshape(len(weights), -1, self._parts)
         return (kept - weights[:, None, self.rows :]).reshape(len(weights), self.rows)
+
+    def turn(self, weights: Matrix) -> Matrix:
+        """Bring rows of shape (N, m) to orthonormal coordinates of what masks may be."""
+        if not self._parts:
+            return weights
+        turned = self._axes @ weights.reshape(len(weights), -1, self._parts)
+        return turned.reshape(len(weights), self.rows)
+
+    def turn_back(self, turned: Matrix) -> Matrix:
+        """Return rows of shape (N, m) from orthonormal coordinates."""
+        if not self._parts:
+            return turned
+        weights = self._axes.T @ turned.reshape(len(turned), -1, self._parts)
+        return weights.reshape(len(turned), self.n_subsets)
+
+    @property
+    def _axes(self) -> Matrix:
+        """Orthonormal rows, one fewer than folds, that add up to zero."""
+        folds = self.n_subsets // self._parts
+        spanning = np.eye(folds) - 1 / folds
+        spanning[:, 0] = 1.0
+        axes: Matrix = np.linalg.qr(spanning)[0].T[1:]
+        return axes
 
     def masks(
         self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
@@ -321,6 +346,17 @@ class ViewTilts:
         for place, masks in self.blocks(np.arange(self.n_units), folded.dtype):
             found[place] = np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
         return found
+
+    def shifts(self, points: Matrix, log_prior: Vector) -> Matrix:
+        """Return how far each unit's membership moves the mean of points, shape (n_units, q)."""
+        weights = np.exp(log_prior)
+        weighted = weights[:, None] * (points - weights @ points)
+        size = max(float(np.abs(weighted).max(initial=0.0)), 1e-300)
+        folded = np.ascontiguousarray(self.fold(weighted.T / size).T, dtype=np.float32)
+        found = np.empty((self.n_units, points.shape[1]))
+        for place, masks in self.blocks(np.arange(self.n_units), np.float32):
+            found[place] = masks.T @ folded
+        return found * size
 
     def weight(self, before: Vector, units: Units) -> Vector:
         """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""

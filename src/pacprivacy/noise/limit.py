@@ -26,7 +26,6 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import Candidates, ViewTilts
 from pacprivacy.budget import AnyBudget
 from pacprivacy.noise.rules import RULES
-from pacprivacy.noise.shapes import shape_unit_shifts
 from pacprivacy.noise.spread_frames import Spread
 
 WAVES = 3.0 * np.geomspace(1 / 4, 6, 28)  # the best is 3 for a small advantage on a shift
@@ -83,7 +82,7 @@ def noise_limit(
     if caps is None or not spread.rank or not enough > 0:
         return Limit(least_variance=0.0, method="waves")
     contrast = _Contrast(ViewTilts(pool), problem.log_p, 2 * caps - 1)
-    shifts = shape_unit_shifts(spread, contrast.tilts, problem.log_p)
+    shifts = contrast.tilts.shifts(spread.coordinates, problem.log_p)
     waves = _along_axes(spread, contrast, shifts)
     along = waves.copy()
     for axis in range(min(spread.rank, MOST_LINES)):

@@ -70,6 +70,7 @@ SMALLEST_SCALE = 1e-12
 LARGEST_RATIO = 2.0**39  # of an output to the noise; the lattice has room for a little more
 LATTICE_STEPS = 8
 SCALE_TOLERANCE = 3e-4
+SAME_SCALE = 0.1  # logarithm of a scale at which the same units are the worst placed
 
 
 def prove_shape(
@@ -197,7 +198,8 @@ class _Search:
         variance = 0.0
         if self._risk is not None:
             scale = shape_scale(lambda c: self._excess(c), tolerance=0.02)
-            self._risk.focus(scale)
+            if abs(math.log(scale)) > SAME_SCALE:
+                self._risk.focus(scale)
             self._near = shape_scale(lambda c: self._excess(c), start=scale, tolerance=0.02)
             variance = self._risk.excess(self._near)[1]
         if self._risk is not None and problem.heat is not None:

@@ -51,7 +51,8 @@ N_WORST = 128  # units that a search looks at
 COARSE = 1024  # draws of a search by membership; the place that it finds is measured on more
 MEASURED = 1 << 15
 RANKING = (48, 256)  # draws that rank all units
-RANKING_COST = 3 * 10**10  # multiplications
+RANKING_COST = 10**10  # multiplications
+MOST_SHIFTED = 64  # directions, where units are also ranked by how far they move the mean
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
 LEAST_NOISE = 1e-18  # of the spread's variance: a search that may go on stops here
@@ -376,7 +377,7 @@ def risk_shapes(
 ) -> list[Shape]:
     """Return shapes scaled to the limits, least total noise first; certify before use."""
     tilts = ViewTilts(pool)
-    shifts = shape_unit_shifts(spread, tilts, log_p)
+    shifts = tilts.shifts(spread.coordinates, log_p)
     shapes = [axis_shape(waterfill(spread.eigenvalues, mi_nats=level)) for level in MI_LEVELS]
     hiding = _hiding_shape(spread, shifts)
     shapes += [
@@ -391,17 +392,6 @@ def risk_shapes(
         scale = shape_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]
         scaled.append(shape.scaled(max(scale, _least_scale(shape, spread))))
     return sorted(scaled, key=lambda shape: shape.total_variance)
-
-
-def shape_unit_shifts(spread: Spread, tilts: ViewTilts, log_p: Vector) -> Matrix:
-    """Return how far each unit's membership moves the mean output, in spread coordinates."""
-    weighted = np.exp(log_p)[:, None] * (spread.coordinates - np.exp(log_p) @ spread.coordinates)
-    size = max(float(np.abs(weighted).max()), 1e-300)
-    folded = np.ascontiguousarray(tilts.fold(weighted.T / size).T, dtype=np.float32)
-    shifts = np.empty((tilts.n_units, spread.rank))
-    for place, masks in tilts.blocks(np.arange(tilts.n_units), np.float32):
-        shifts[place] = masks.T @ folded
-    return shifts * size
 
 
 def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
@@ -512,7 +502,12 @@ class RiskShapeProbe:
         """Keep the units that are closest to their caps at this scale: ranked on a few draws."""
         if self._tilts.n_units > 2 * N_WORST:
             few = self._probe.posterior(scale, _ranking(self._tilts))
-            self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 8 * N_WORST)
+            self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 4 * N_WORST)
+            view, seen = self._probe.view, self._chosen
+            if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
+                shifts = np.square(self._tilts.shifts(view.points, view.log_prior)).sum(axis=1)
+                self.look_at(SMALL_STEP * np.sqrt(shifts / max(shifts.max(), 1e-300)), 4 * N_WORST)
+                self._choose(np.union1d(seen, self._chosen))
             room = self._caps[self._chosen] - 0.5 * self._means(scale)[0]
             self._choose(self._chosen[np.argsort(room)[:N_WORST]])
 

@@ -31,7 +31,6 @@ from pacprivacy.noise import (
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
 from pacprivacy.noise.plan import NOISELESS, distinct_plan_outputs
 from pacprivacy.noise.rules import check_rule_feasible
-from pacprivacy.noise.shapes import shape_unit_shifts
 from pacprivacy.pool import Balanced, Half, Pool
 from pacprivacy.theory import mi_for_success
 
@@ -467,7 +466,7 @@ def test_bad_boxes_are_refused(bad: dict[str, object]) -> None:
 
 def test_unit_shifts_are_half_the_difference_of_means(outputs: Matrix, pool: Pool) -> None:
     spread = spread_of(outputs, np.exp(UNIFORM))
-    shifts = shape_unit_shifts(spread, ViewTilts(pool), UNIFORM)
+    shifts = ViewTilts(pool).shifts(spread.coordinates, UNIFORM)
     for unit, inside in enumerate(pool.masks().T):
         apart = spread.coordinates[inside].mean(axis=0) - spread.coordinates[~inside].mean(axis=0)
         np.testing.assert_allclose(shifts[unit], apart / 2, atol=1e-6)
