@@ -489,7 +489,7 @@ def test_a_task_is_small_and_arrays_are_not_copied() -> None:
     opened = parcel.open()
     assert np.shares_memory(opened["data"].parts[0], parcel.arrays[0])
     label = workers.Label()
-    assert len(cloudpickle.dumps((workers.call, label, None, len, 7, (1, 2, 3)))) < 1000
+    assert len(cloudpickle.dumps((workers.call_in_worker, label, None, len, 7, (1, 2, 3)))) < 1000
 
 
 @pytest.mark.parametrize("backend", ["slurm", "loky://host", "dask://127.0.0.1:1"])
