@@ -120,7 +120,12 @@ def measure(kind: str, n_subsets: int, seconds: float) -> dict[str, Any]:
 def main() -> int:
     n_subsets = int(sys.argv[1]) if len(sys.argv) > 1 else 512
     seconds = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.05
-    task = (workers.call_in_worker, workers.Label(), workers._InFiles(folder="f" * 40, n_arrays=2), len)
+    task = (
+        workers.call_in_worker,
+        workers.Label(),
+        workers._InFiles(folder="f" * 40, n_arrays=2),
+        len,
+    )
     n_bytes = len(cloudpickle.dumps((*task, 7, tuple(range(500, 505)))))
     rows = [measure(kind, n_subsets, seconds) for kind in (sys.argv[3:] or LEAST)]
     ok = n_bytes <= MOST_BYTES and all(
