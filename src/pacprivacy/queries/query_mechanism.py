@@ -488,6 +488,7 @@ def _totals(
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
     if tables.spark is not None:
         return _spark_totals(sums, tables.spark, pool, places)
+    lattice: _Lattice
     lattice, units, matrix = tables.remember(
         (sums, tuple(places)), lambda: _unit_sums(sums, tables, places)
     )

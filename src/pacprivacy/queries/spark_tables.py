@@ -8,12 +8,12 @@ loss they are the same to the last bit.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, NoReturn
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ ALIKE: Final = (
 )
 
 
+_NUMBERS = itertools.count()  # of views, each of which is there for one query
 _ONE = threading.RLock()  # settings are of a session and of a process
 
 
@@ -105,7 +106,7 @@ class SparkTables:
         for table in tree.find_all(exp.Table):
             name = ".".join(filter(None, (table.db, table.name))).lower()
             if name in frames:
-                view = views.setdefault(name, f"pac_{uuid4().hex}")
+                view = views.setdefault(name, f"pac_view_{next(_NUMBERS)}")
                 alias = exp.to_identifier(table.alias_or_name, quoted=True)
                 table.set("alias", exp.TableAlias(this=alias))
                 table.set("this", exp.to_identifier(view))
@@ -205,7 +206,7 @@ class SparkTables:
                     "the query must have a value on every subset of the units; Spark stopped with "
                     f"an error of the kind {type(error).__name__!r}. Its words may show values, "
                     "so they are left out: look for a cast, a division or a sum that fails on "
-                    "some rows."
+                    "some rows, or a worker without pacprivacy."
                 ) from None
 
     def added(
@@ -253,7 +254,7 @@ def spark_refusal(query: str) -> str:
         kind = type(node).__name__
         wrong = kind not in alike and not isinstance(node, exp.AggFunc)
         if kind == "Cast":
-            wrong = not (node.this.key == "literal" or node.to.sql("duckdb") == "DOUBLE")
+            wrong = not (node.this.key == "literal" or node.args["to"].sql("duckdb") == "DOUBLE")
         elif kind == "Extract":
             wrong = node.name.lower() not in PARTS
         elif kind == "Literal":
