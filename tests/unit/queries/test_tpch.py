@@ -18,7 +18,7 @@ from tests.tpch import (
     write_tpch,
 )
 
-SCALE, N_WORLDS = 0.1, 16
+SCALE, N_WORLDS = 0.1, 8
 
 
 @pytest.fixture(scope="module")
