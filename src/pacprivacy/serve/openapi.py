@@ -99,6 +99,8 @@ def describe_service(desk: Desk, limits: Limits) -> dict[str, Any]:
         cells = _object(
             columns={"type": "array", "items": {"type": "string"}},
             rows={"type": "array", "items": {"type": "array"}},
+            promise={"type": "string"},
+            not_hidden={"type": "string"},
             certificate={"type": "object"},
             left=_SIDES,
         )

@@ -55,6 +55,9 @@ OF_TABLES: Final = (
     "All queries together stay within one budget. What that promises is in the certificate that "
     "comes with every answer."
 )
+NOT_OF_TABLES: Final = (
+    "What the whole of the tables tells: which queries fail, and how long they take."
+)
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -263,6 +266,8 @@ class Service:
             {
                 "columns": [str(name) for name in frame.columns],
                 "rows": rows,
+                "promise": result.reply.certificate.promise,
+                "not_hidden": result.reply.certificate.not_hidden,
                 "certificate": result.reply.certificate.to_public_dict(),
                 "left": _sides(result.left),
             }
@@ -278,7 +283,8 @@ class Service:
     async def _certificate(self, request: Request, principal: str) -> Response:
         predictor = self.desk.predictor
         if predictor is None:
-            return _json({"promise": OF_TABLES, "not_hidden": "", "text": OF_TABLES, "sql": True})
+            found = {"promise": OF_TABLES, "not_hidden": NOT_OF_TABLES, "text": OF_TABLES}
+            return _json({**found, "sql": True})
         certificate = predictor.certificate_
         return _json(
             {

@@ -361,6 +361,7 @@ def test_tables_are_asked_in_sql(tmp_path, monkeypatch):
         assert told["left"]["own"]["mi_nats"] == pytest.approx(0.05, abs=0.02)
         assert told["left"]["total"]["mi_nats"] < 0.85
         assert told["certificate"]["mechanism"]
+        assert "over the whole session" in told["promise"]
         status, _, text = started.client("bob").call("POST", "/sql", query)
         assert status == 403
         assert "0.05" in json.loads(text)["error"]

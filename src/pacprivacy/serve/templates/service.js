@@ -111,6 +111,10 @@
         var text = cells.map(function (cell, i) { return found.columns[i] + " " + cell; }).join(", ");
         row("answers", [{ text: "SQL" }, { text: text }, { text: "in it", number: true }, { text: "", number: true }]);
       });
+      if (at("ask-section").hidden) {
+        at("promise").textContent = found.promise;
+        at("not-hidden").textContent = found.not_hidden;
+      }
       say("Answered.");
       return refresh();
     }).catch(fail);
