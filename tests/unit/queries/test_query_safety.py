@@ -286,6 +286,14 @@ def test_missing_keys_and_those_of_subtotals_are_told_apart(shop: pac.Tables) ->
         matrix(text, shop, keys=["a", "b"])
 
 
+@pytest.mark.claim("R-7")
+def test_the_plan_which_may_depend_on_a_record_is_listed_as_published(shop: pac.Tables) -> None:
+    asked: dict[str, Any] = {"n_subsets": 8, "rng": 0, "simulate": True, "fill": 0}
+    found = pac.sql("SELECT sum(wild) AS s FROM bills", shop, "mi<=1", **asked)
+    assert "some units are infinite" in found.to_public_dict()["table"]["plan"]
+    assert f"the plan of the query: {found.plan}" in found.certificate.published
+
+
 @pytest.mark.claim("Q-2")
 def test_groups_of_the_universe_have_units_enough_behind_them() -> None:
     """Units, not rows: 19 people with many rows are too few."""
