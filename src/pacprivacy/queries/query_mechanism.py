@@ -105,14 +105,8 @@ class QueryMechanism(Mechanism):
         self._check_numbers()
         sums, worlds, said = self._plan()
         cells, told = self._find_cells(sums)
-        ready = replace(
-            self,
-            cells=cells,
-            sums=sums,
-            worlds=worlds,
-            plan=said,
-            published=(*told, f"the plan of the query: {said}"),
-        )
+        told = (*told, f"the plan of the query: {said}")
+        ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=said, published=told)
         _check_arranged(self.query, cells)
         return replace(ready, nothing=self._nothing())
 
