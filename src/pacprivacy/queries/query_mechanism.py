@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -49,6 +49,7 @@ MEMBERS_AT_ONCE: Final = 2**26  # private rows times worlds in one query
 WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
 KEYS: Final = {*NUMERIC, "VARCHAR", "ENUM", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S"}
+TWO_UNITS: Final = "rows of the join belong to two units"
 SEVERAL: Final = "many worlds in one query"
 DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
 
@@ -104,6 +105,7 @@ class QueryMechanism(Mechanism):
         self._check_numbers()
         sums, worlds, said = self._plan()
         cells, told = self._find_cells(sums)
+        told = (*told, f"the plan of the query: {said}")
         ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=said, published=told)
         _check_arranged(self.query, cells)
         return replace(ready, nothing=self._nothing())
@@ -148,6 +150,11 @@ class QueryMechanism(Mechanism):
             "counts and sums are estimates for all units: those of a candidate divided by its "
             "share of the units"
         ]
+        if TWO_UNITS in self.plan:
+            said.append(
+                f"{TWO_UNITS}, and a candidate has few of those: counts and sums over them are "
+                "below those of all units, by about a candidate's share"
+            )
         if self.fill is not None:
             said.append(f"cells without a value are {self.fill:g}, as declared")
         return tuple(said)
@@ -398,6 +405,8 @@ def _declared(
         cells = _combined(query, lists)
     elif query.sets:
         raise QueryError("keys must be a mapping or 'universe' where there are subtotals.")
+    elif not isinstance(keys, Iterable):
+        raise QueryError(f"keys must be 'universe', lists or a mapping; got {keys!r}.")
     else:
         cells = [tuple(cell) if isinstance(cell, tuple | list) else (cell,) for cell in keys]
     if not cells or any(len(cell) != query.n_keys for cell in cells):
@@ -454,7 +463,7 @@ def _why_not(sums: SumsPlan, tables: Tables) -> str:
         f"SELECT bool_or(pac_two), bool_or(NOT ({finite})) FROM {tables.kept(sums.query)}"
     )
     if two or any(tables.rows(crossing)[0][0] for crossing in sums.crossings):
-        return "rows of the join belong to two units"
+        return TWO_UNITS
     return "sums of some units are infinite" if wild else ""
 
 

@@ -151,7 +151,11 @@ class Categories:
     def facts(self) -> tuple[str, ...]:
         """What was read off the universe."""
         measured = (name for name in self.levels if name not in self.declared)
-        return tuple(f"levels of {name!r}: those that occur in the universe" for name in measured)
+        gaps = self.declared if self.missing == "category" else ()
+        return (
+            *(f"levels of {name!r}: those that occur in the universe" for name in measured),
+            *(f"whether {name!r} has gaps in the universe" for name in gaps),
+        )
 
 
 def _levels_of(table: Table, name: str) -> tuple[str, ...]:

@@ -284,6 +284,16 @@ def test_missing_keys_and_those_of_subtotals_are_told_apart(shop: pac.Tables) ->
     assert rows.shape == (8, 3)
     with pytest.raises(QueryError, match="mapping"):
         matrix(text, shop, keys=["a", "b"])
+    with pytest.raises(QueryError, match="mapping"):
+        matrix("SELECT kind, count(*) FROM bills GROUP BY kind", shop, keys=3)
+
+
+@pytest.mark.claim("R-7")
+def test_the_plan_which_may_depend_on_a_record_is_listed_as_published(shop: pac.Tables) -> None:
+    asked: dict[str, Any] = {"n_subsets": 8, "rng": 0, "simulate": True, "fill": 0}
+    found = pac.sql("SELECT sum(wild) AS s FROM bills", shop, "mi<=1", **asked)
+    assert "some units are infinite" in found.to_public_dict()["table"]["plan"]
+    assert f"the plan of the query: {found.plan}" in found.certificate.published
 
 
 @pytest.mark.claim("Q-2")
@@ -331,6 +341,15 @@ def test_infinite_values_do_not_spread_to_worlds_without_them(shop: pac.Tables) 
     found, rows = matrix("SELECT sum(wild) AS s FROM bills", shop, fill=-1)
     assert found.plan.startswith("world column")
     assert set(rows[:, 0]) == {-1.0, 4.0 * N}
+
+
+def test_counts_of_pairs_say_that_they_are_too_small(shop: pac.Tables) -> None:
+    """Half of the people make a quarter of the pairs."""
+    found, rows = matrix("SELECT count(*) AS n FROM people a CROSS JOIN people b", shop)
+    np.testing.assert_allclose(rows, N * N / 2)
+    assert any("below those of all units" in line for line in found.public)
+    found, _ = matrix("SELECT count(*) AS n FROM people", shop)
+    assert not any("below those of all units" in line for line in found.public)
 
 
 def test_large_integers_and_decimals_keep_their_digits(shop: pac.Tables) -> None:

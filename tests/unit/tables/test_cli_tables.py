@@ -12,6 +12,7 @@ import pytest
 
 from pacprivacy.errors import DataError
 from pacprivacy.tables import table as tables
+from pacprivacy.tables.categories import Categories, ModelOptions
 from pacprivacy.tables.table import (
     Reading,
     Table,
@@ -317,3 +318,13 @@ def test_parquet_without_pyarrow_says_what_to_install(
         read_table(path)
     csv = read_table(write(tmp_path, "a\n1\n"))
     assert csv.n_rows == 1, "CSV needs neither pyarrow nor pandas"
+
+
+@pytest.mark.claim("R-7")
+def test_a_level_of_its_own_for_gaps_is_a_fact_of_the_universe(tmp_path: Path) -> None:
+    for cell in ("", "a"):
+        table = read_table(write(tmp_path, f"g,x\na,1\nb,2\n{cell},3\n"))
+        options = ModelOptions(levels={"g": ("a", "b")}, missing="category")
+        found = Categories.find(table, ["g", "x"], options)
+        assert ("(missing)" in found.levels["g"]) == (cell == "")
+        assert found.facts == ("whether 'g' has gaps in the universe",)
