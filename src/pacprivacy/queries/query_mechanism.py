@@ -100,7 +100,9 @@ class QueryMechanism(Mechanism):
                 self.query.text,
                 found,
                 "a query over Spark frames must be of expressions that mean the same there",
-                "Make it a column first: frame.withColumn(...).",
+                "Ask for every subtotal in a query of its own."
+                if self.query.sets
+                else "Make it a column first: frame.withColumn(...).",
             )
         self._check_numbers()
         sums, worlds, said = self._plan()
