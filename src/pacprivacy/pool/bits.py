@@ -125,13 +125,14 @@ class BlockBits:
             if b == last:  # as most readers ask, from the front
                 offset = b * _BLOCK_BYTES
                 return self._block(b)[rows, start - offset : stop - offset]
-        where = np.arange(self.shape[1])[columns]
+        every = np.arange(self.shape[1])[columns]
+        where = np.atleast_1d(every)
         block_of = where // _BLOCK_BYTES
         found = np.empty((len(np.arange(self.shape[0])[rows]), len(where)), dtype=np.uint8)
         for b in np.unique(block_of):
             here = block_of == b
             found[:, here] = self._block(int(b))[rows][:, where[here] - b * _BLOCK_BYTES]
-        return found
+        return found.reshape(len(found), *every.shape)
 
     def _block(self, b: int) -> Bits:
         kept = self._kept.get(b)
