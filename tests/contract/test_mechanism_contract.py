@@ -49,6 +49,7 @@ CASES = {
     "histogram": (Histogram(bins=4, universe_facts=True), X),
     "declared histogram": (Histogram(bins=[-1, 0, 1], density=True), X[:, 0]),
     "kmeans by reference": (mechanism.KMeans(n_clusters=2), X),
+    "kmeans in steps": (mechanism.KMeansSteps(n_clusters=2, n_steps=3), X),
     "kmeans by label": (mechanism.KMeans(order="labels", n_init=3), (X, Y > 0)),
     "linear svm": (LinearSVM(), (X, np.where(Y > 0, "high", "low"))),
     "hinge svm": (LinearSVM(loss="hinge", C=0.1), (X, np.digitize(Y, [-2, 2]))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, Final
@@ -84,6 +85,7 @@ class BlockBits:
         self.shape = (n_subsets, -(-n_units // 8))
         self._counts = _draw_counts(seed, n_subsets // folds, folds, n_units)
         self._kept: OrderedDict[int, Bits] = OrderedDict()
+        self._name: bytes | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (self.seed, self.shape[0], self.folds, self.n_units)
@@ -96,9 +98,17 @@ class BlockBits:
 
     @property
     def data(self) -> bytes:
-        """What the bits follow from: a name for them, in the place of their contents."""
-        law = (self.seed, self.shape[0], self.folds, self.n_units, BLOCK_UNITS)
-        return f"blocks/{'/'.join(map(str, law))}".encode()
+        """What the bits follow from, and a sample of them: a name, in the place of their contents.
+
+        Where the generator of random numbers draws others than it did, the sample differs.
+        """
+        if self._name is None:
+            sample = hashlib.blake2b(self._counts.astype("<i8").tobytes(), digest_size=16)
+            for r, b in ((0, 0), (self._counts.shape[0] - 1, self._counts.shape[1] - 1)):
+                sample.update(self._partition(r, b).tobytes())
+            law = (self.seed, self.shape[0], self.folds, self.n_units, BLOCK_UNITS)
+            self._name = f"blocks/{'/'.join(map(str, law))}/{sample.hexdigest()}".encode()
+        return self._name
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return the number of units in each subset."""
@@ -115,13 +125,14 @@ class BlockBits:
             if b == last:  # as most readers ask, from the front
                 offset = b * _BLOCK_BYTES
                 return self._block(b)[rows, start - offset : stop - offset]
-        where = np.arange(self.shape[1])[columns]
+        every = np.arange(self.shape[1])[columns]
+        where = np.atleast_1d(every)
         block_of = where // _BLOCK_BYTES
         found = np.empty((len(np.arange(self.shape[0])[rows]), len(where)), dtype=np.uint8)
         for b in np.unique(block_of):
             here = block_of == b
             found[:, here] = self._block(int(b))[rows][:, where[here] - b * _BLOCK_BYTES]
-        return found
+        return found.reshape(len(found), *every.shape)
 
     def _block(self, b: int) -> Bits:
         kept = self._kept.get(b)

@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from pacprivacy import _checks
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Covariance,
@@ -194,3 +195,20 @@ def test_quantiles_on_a_grid() -> None:
     assert outside.tolist() == [0.25, 0.5, 0.75]
     with pytest.raises(MechanismError, match="probabilities must be between 0 and 1"):
         Quantiles(grid=[0, 1], probabilities=(1.0,))
+
+
+@pytest.mark.parametrize("folds", [2, 4])
+def test_rows_that_are_wider_than_a_slab(folds: int) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 9001))
+    pool = Balanced(n_subsets=8, folds=folds).draw(40, rng=0)
+    values = Mean().batch(coerce_data(X), pool)
+    np.testing.assert_allclose(values, [X[pool.rows(k)].mean(axis=0) for k in range(8)], atol=1e-13)
+
+
+def test_spreads_of_columns_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).normal(size=(9, 50)) ** 3
+    monkeypatch.setattr(_checks, "_CHUNK_NUMBERS", 70)
+    deviation, extent, size = _checks.column_spreads(values)
+    assert (deviation == values.std(axis=0)).all()
+    assert (extent == np.ptp(values, axis=0)).all()
+    assert (size == np.abs(values).max(axis=0)).all()

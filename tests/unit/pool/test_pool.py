@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
+from pacprivacy._random import public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.pool import Balanced, Half, Poisson, Pool, strategy_fold_choices
+from pacprivacy.pool import Balanced, Half, Poisson, Pool, bits, strategy_fold_choices
 from pacprivacy.pool.bits import (
     BLOCK_UNITS,
     _deal,
@@ -548,6 +550,20 @@ def test_numbers_of_a_block_in_a_fold_are_hypergeometric() -> None:
     assert (np.abs(counts.mean(axis=0) - BLOCK_UNITS * share) < 5 * error).all()
     ratio = counts.var(axis=0) / variance
     assert (np.abs(ratio - 1) < 5 * np.sqrt(2 / len(counts))).all()
+
+
+@pytest.mark.claim("P-5")
+@pytest.mark.parametrize("folds", [2, 3])
+def test_another_generator_is_noticed(folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = Balanced(n_subsets=6, folds=folds, blocks=True).draw(90, rng=0).to_arrays()
+    assert Pool.from_arrays(*stored).n_units == 90
+
+    def other(seed: int, *path: Any) -> np.random.Generator:
+        return public_generator(seed, "others", *path[1:])
+
+    monkeypatch.setattr(bits, "public_generator", other)
+    with pytest.raises(PoolError, match="digest must match"):
+        Pool.from_arrays(*stored)
 
 
 def test_blocks_know_no_strata() -> None:

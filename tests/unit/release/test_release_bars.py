@@ -351,3 +351,13 @@ def test_nominal_95_per_cent_intervals_cover(folds: int) -> None:
     least, most = stats.binom.ppf([5e-5, 1 - 5e-5], N_UNIVERSES, 0.95)
     assert ((least <= covered[:2]) & (covered[:2] <= most)).all(), covered
     assert (covered[2:] < least).all(), covered
+
+
+def test_figures_are_rounded_up_as_they_are_written() -> None:
+    figures = np.exp(np.random.default_rng(0).uniform(-45, 45, size=4000))
+    found = round_up_error_bars(figures)
+    assert (found >= figures * (1 - 1e-15)).all()
+    assert (found <= figures * 1.11).all()
+    assert all(value == float(f"{value:.1e}") for value in found)
+    extreme = round_up_error_bars(np.array([0.0, 1.234e-300, 9.99, 1.51e200]))
+    assert extreme.tolist() == [0.0, 1.3e-300, 10.0, 1.6e200]
