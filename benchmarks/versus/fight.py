@@ -6,8 +6,9 @@ Runs the cells that are named, or all of them, one after another, and stores eac
 benchmarks/results/versus/CELL.json as soon as it is done. A cell that is stored with the same
 settings is not run again. --quick takes 4000 private rows (15,000 of MNIST), half of the
 candidates, and tunes at the middle advantage only; it does not replace what was measured in full.
-Then page.py draws the pictures and writes the tables. About two hours on two cores in all; every file says its CPU
-seconds. Needs the data of the papers; the cells on boosting also ``pip install interpret-core``.
+Then page.py draws the pictures and writes the tables. About two hours on two cores in all; every
+file says its CPU seconds. Needs the data of the papers; the cells on boosting also
+``pip install interpret-core``.
 """
 
 from __future__ import annotations
