@@ -19,6 +19,7 @@ from pacprivacy.adversary.advantage import (
     _kernel,
     _on_a_line,
     _on_a_plane,
+    _Screen,
     _Sums,
     _two_steps,
     advantage_bounds,
@@ -26,6 +27,7 @@ from pacprivacy.adversary.advantage import (
     advantage_moments,
     finest_advantage_step,
     has_plane_advantage,
+    line_advantage,
     plane_advantage,
 )
 from pacprivacy.adversary.view_and_belief import View, ViewTilts
@@ -251,6 +253,56 @@ def test_the_kernel_is_an_integral_over_a_normal_law(believed: bool) -> None:
     best = min(tried, key=np.trace)
     np.testing.assert_allclose(found, best, rtol=1e-9)
     assert found.sum() >= 1  # Cauchy-Schwarz, for the sum of all candidates
+
+
+@pytest.mark.claim("A-6")
+@pytest.mark.parametrize("folds", [2, 5])
+def test_a_bound_by_few_directions_is_no_smaller(folds: int) -> None:
+    pool = Balanced(n_subsets=60, folds=folds).draw(400, rng=1)
+    view = make_view(0.8 * np.random.default_rng(2).normal(size=(60, 3)))
+    tilts, units = ViewTilts(pool), np.arange(pool.n_units)
+    screen = _Screen.of(view, tilts)
+    assert screen is not None
+    whole, widest = screen.bounds(units), screen.bounds(units, 0)
+    assert tilts.lengths == pytest.approx(
+        np.square(tilts.masks(units, np.float64, whole=True)).sum(axis=0)
+    )
+    for rank in (1, 4, 12, 30):
+        assert ((1 - 1e-5) * whole <= screen.bounds(units, rank)).all()
+        assert (screen.bounds(units, rank) <= (1 + 1e-5) * widest).all()
+    assert screen.rank(0.1 * float(np.median(whole)) ** 2) < tilts.rows
+
+
+@pytest.mark.claim("A-6")
+def test_what_the_next_direction_holds_may_not_be_halved() -> None:
+    # two partitions that mirror each other: the masks of units are the directions themselves
+    pool, corner = Balanced(n_subsets=4).draw(10, rng=1), np.array([[1.0, 0.4], [1.0, -0.4]])
+    view, tilts = make_view(np.concatenate([corner, -corner])), ViewTilts(pool)
+    screen = _Screen.of(view, tilts)
+    assert screen is not None
+    whole, units = screen.bounds(np.arange(10)), np.arange(10)
+    weaker = whole < whole.max() - 0.01
+    assert weaker.any()
+    found = screen.bounds(units, 1)
+    assert found == pytest.approx(whole, rel=1e-4)
+    assert ((1 - 1e-5) * whole <= found).all()
+    assert (found[weaker] / math.sqrt(2) < whole[weaker]).all()  # with half of it
+
+
+@pytest.mark.claim("A-2", "A-6")
+@pytest.mark.parametrize("folds", [2, 5])
+def test_nobody_is_left_out_among_many_units(folds: int) -> None:
+    pool = Balanced(n_subsets=60, folds=folds).draw(1500, rng=1)
+    line = line_view(pool, 0.25)
+    tilts, units, before = ViewTilts(pool), np.arange(1500), np.zeros(1500)
+    truth, view = line_advantage(line, tilts, units, 0.02)[0], turned(line, 0.6)
+    settings: Any = {"n_draws": 1 << 13, "gamma": 1e-6, "rng": np.random.default_rng(0)}
+    for allowed in (None, np.full(1500, 1.3 * truth.max()), np.full(1500, 0.1 * truth.max())):
+        found = _by_draws(view, tilts, units, before, allowed=allowed, **settings)
+        assert (truth <= found.upper + 2e-4).all()
+        assert (found.lower <= truth + 2e-4).all()
+        if allowed is None:
+            assert found.value.mean() == pytest.approx(truth.mean(), rel=0.1)
 
 
 @pytest.mark.claim("A-2")

@@ -6,6 +6,7 @@ posterior computed here, so its success is a certificate and not the result of o
 
 from pacprivacy.adversary.accelerator import accelerated as accelerated
 from pacprivacy.adversary.advantage import (
+    advantage_moments as advantage_moments,
     advantage_room as advantage_room,
     finest_advantage_step as finest_advantage_step,
     has_banded_advantage as has_banded_advantage,

@@ -30,7 +30,7 @@ FIRST_DROPPED = 0.25  # share of the units that the first look at others should 
 FINALISTS = 64  # likely worst units, bounded on all draws
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
 SCREEN_SPREADS = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
-SCREEN_TAIL = 0.15  # of the largest squared advantage, for all but the strongest directions
+SCREEN_TAIL = 0.2  # of the largest squared advantage, for all but the strongest directions
 SCREEN_REST = 1e-4  # of a squared advantage, for what a root of few rows leaves out
 LARGEST_TRACE = 1e3
 GUESS = 0.2  # an advantage, before anything is known
@@ -81,6 +81,7 @@ class _Sums:
         self.sums = np.zeros((4, len(units)))  # of |a|, a, a², |a| a; of a only where it is used
         self.tilted = bool((share != 0.5).any())
         self.n_draws, self.error = 0, 0.0
+        self._kept: list[tuple[slice, npt.NDArray[Any]]] = []
 
     def of(self, kept: npt.NDArray[np.bool_]) -> "_Sums":
         """Return the sums of some of the units."""
@@ -100,7 +101,10 @@ class _Sums:
             for place, found in tilts.accelerator.sums(self.units, folded):
                 self.sums[:, place] += found
             return
-        for place, masks in tilts.blocks(self.units, folded.dtype):
+        blocks = self._kept or tilts.blocks(self.units, folded.dtype)
+        if len(self.units) <= CHAMPIONS:  # few enough to keep their masks
+            self._kept = blocks = list(blocks)
+        for place, masks in blocks:
             a = folded @ masks
             self.sums[2, place] += np.einsum("ij,ij->j", a, a)
             if self.tilted:
@@ -332,17 +336,22 @@ def _block(n_units: int) -> int:
     return BLOCK_CELLS // 4 if n_units > CHAMPIONS else BLOCK_CELLS // 16
 
 
-def advantage_moments(view: View, tilts: ViewTilts) -> Vector | None:
+def advantage_moments(
+    view: View, tilts: ViewTilts, *, most: float = math.inf, tail: float = 0.0
+) -> Vector | None:
     """Bound ``E |a|`` for all units by one quadratic form, without draws (math §18).
 
-    None where candidates are told apart exactly, or are so uneven that the form overflows.
+    None where candidates are told apart exactly, or are so uneven that the form overflows, or where
+    a typical bound is above ``most``. A ``tail`` of the squared bound makes it wider and faster.
 
     Guarantee
     ---------
     Claim A-6. No unit's advantage is above its bound.
     """
-    screen = _Screen.of(view, tilts)
-    return None if screen is None else screen.bounds(np.arange(tilts.n_units, dtype=np.int64))
+    screen = _Screen.of(view, tilts, most)
+    if screen is None:
+        return None
+    return screen.bounds(np.arange(tilts.n_units, dtype=np.int64), screen.rank(tail))
 
 
 class _Screen:

@@ -30,6 +30,8 @@ class Candidates(Protocol):
         """Return the number of subsets that contain each unit."""
         ...
 
-    def inside(self, units: Units | slice, subset: int | None = None) -> npt.NDArray[np.uint8]:
-        """Return 1 where a unit is in a subset and 0 where not: all subsets, or one of them."""
+    def inside(
+        self, units: Units | slice, subset: int | None = None, *, n_subsets: int | None = None
+    ) -> npt.NDArray[np.uint8]:
+        """Return 1 where a unit is in a subset: all subsets, the first ``n_subsets``, or one."""
         ...

@@ -322,7 +322,8 @@ class ViewTilts:
         self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
     ) -> npt.NDArray[Any]:
         """Return centred and scaled masks of these units, shape (rows, n_listed), or all ``m``."""
-        masks = self._pool.inside(units)[: None if whole else self.rows].astype(dtype)
+        rows = None if whole else self.rows
+        masks = self._pool.inside(units, n_subsets=rows).astype(dtype)
         masks -= self.share[units].astype(dtype)
         masks *= self.scale[units].astype(dtype)
         return masks

@@ -8,6 +8,7 @@ candidate.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import narwhals as nw
@@ -109,7 +110,8 @@ def _texts(array: npt.NDArray[Any]) -> Texts:
         return np.array([text or None for text in written] + [None], dtype=object)[codes]
     found = np.empty(len(array), dtype=object)
     found[:] = [
-        None if item is None or not _is_there(item) else str(item) for item in array.tolist()
+        item if type(item) is str else (None if item is None or not _is_there(item) else str(item))
+        for item in array.tolist()
     ]
     return found
 
@@ -146,8 +148,7 @@ def code_column_levels(
     gap = len(levels) if gap_level else -1
     place = {level: number for number, level in enumerate(levels)}
     if is_text_column(column):
-        codes = (place.get(text, gap) for text in column.tolist())
-        return np.fromiter(codes, np.int64, len(column))
+        return np.fromiter(map(place.get, column.tolist(), repeat(gap)), np.int64, len(column))
     distinct, inverse = np.unique(column, return_inverse=True)
     numbers = [
         gap if value != value else place.get(column_level_name(value), gap) for value in distinct

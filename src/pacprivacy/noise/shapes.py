@@ -22,6 +22,7 @@ from pacprivacy.adversary import (
     Heat,
     View,
     ViewTilts,
+    advantage_moments,
     draw_view_blocks,
     exact_information,
     finest_advantage_step,
@@ -52,6 +53,7 @@ COARSE = 1024  # draws of a search by membership; the place that it finds is mea
 MEASURED = 1 << 15
 RANKING = (48, 256)  # draws that rank all units
 RANKING_COST = 10**10  # multiplications
+RANKING_TAIL = 0.4  # of the largest squared advantage: directions too weak to rank units by
 MOST_SHIFTED = 64  # directions, where units are also ranked by how far they move the mean
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
@@ -501,13 +503,20 @@ class RiskShapeProbe:
     def focus(self, scale: float) -> None:
         """Keep the units that are closest to their caps at this scale: ranked on a few draws."""
         if self._tilts.n_units > 2 * N_WORST:
-            few = self._probe.posterior(scale, _ranking(self._tilts))
-            self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 4 * N_WORST)
-            view, seen = self._probe.view, self._chosen
-            if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
-                shifts = np.square(self._tilts.shifts(view.points, view.log_prior)).sum(axis=1)
-                self.look_at(SMALL_STEP * np.sqrt(shifts / max(shifts.max(), 1e-300)), 4 * N_WORST)
-                self._choose(np.union1d(seen, self._chosen))
+            view, most = self._probe.view, 2 * float(self._caps.max()) - 1
+            seen = view.scaled(scale)
+            size = advantage_moments(seen, self._tilts, most=most, tail=RANKING_TAIL * most**2)
+            if size is not None:
+                self.look_at(size, 8 * N_WORST)
+            else:
+                few = self._probe.posterior(scale, _ranking(self._tilts))
+                self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 4 * N_WORST)
+                chosen = self._chosen
+                if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
+                    shifts = np.square(self._tilts.shifts(view.points, view.log_prior)).sum(axis=1)
+                    shifts /= max(float(shifts.max()), 1e-300)
+                    self.look_at(SMALL_STEP * np.sqrt(shifts), 4 * N_WORST)
+                    self._choose(np.union1d(chosen, self._chosen))
             room = self._caps[self._chosen] - 0.5 * self._means(scale)[0]
             self._choose(self._chosen[np.argsort(room)[:N_WORST]])
 

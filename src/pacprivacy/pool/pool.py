@@ -201,15 +201,19 @@ class Pool:
         return signs
 
     def inside(
-        self, units: npt.NDArray[np.integer[Any]] | slice, subset: int | None = None
+        self,
+        units: npt.NDArray[np.integer[Any]] | slice,
+        subset: int | None = None,
+        *,
+        n_subsets: int | None = None,
     ) -> Bits:
-        """Return 1 where a unit is in a subset and 0 where not: all subsets, or one of them."""
+        """Return 1 where a unit is in a subset: all subsets, the first ``n_subsets``, or one."""
         if subset is not None:
             return self.mask(subset)[units].view(np.uint8)
         if isinstance(units, slice):
-            return self._unpack(units.start, units.stop)
+            return self._unpack(units.start, units.stop, n_subsets)
         shifts = (7 - (units & 7)).astype(np.uint8)
-        found: Bits = np.bitwise_and(self.bits[:, units >> 3] >> shifts, np.uint8(1))
+        found: Bits = np.bitwise_and(self.bits[:n_subsets, units >> 3] >> shifts, np.uint8(1))
         return found
 
     def rows_inside(self, start: int, stop: int) -> Bits:

@@ -18,12 +18,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pacprivacy import stats
+from pacprivacy import ledger as ledgers, stats
 from pacprivacy._checks import Array, Mask, Vector
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import (
     PCA,
     Condition,
@@ -542,7 +541,7 @@ class ModelStudy:
         settings = {"ledger": ledger, "pool": self.pool, "units": self.units, **options}
         rows = self.rows()
         if total is None:
-            book = Ledger(ledger, create=False)
+            book = ledgers.Ledger(ledger, create=False)
             try:
                 return Session.resume(rows, **settings)
             except BudgetError:  # nothing to go on with
@@ -594,7 +593,7 @@ def _strata(built: Built) -> Any:
     return strata
 
 
-def _total_of(book: Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
+def _total_of(book: ledgers.Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
     """Return the tightest budget that the ledger has for this session, as a total."""
     balances = book.balance(dataset, principal or "default")
     least = reduce(Spent.tightest, (balance.limits for balance in balances), Spent())

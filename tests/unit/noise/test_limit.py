@@ -20,8 +20,8 @@ class TwoSubsets:
     def counts(self):
         return np.array([1], dtype=np.int32)
 
-    def inside(self, units, subset=None):
-        return np.array([[1], [0]], dtype=np.uint8)[:, units]
+    def inside(self, units, subset=None, *, n_subsets=None):
+        return np.array([[1], [0]], dtype=np.uint8)[:n_subsets, units]
 
 
 def densities(std):
