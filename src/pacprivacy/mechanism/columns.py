@@ -67,8 +67,8 @@ class Columns:
             if found.dtype in (nw.Date, nw.Datetime):
                 return True
             found = found.head(50).to_numpy()
-        kind = np.asarray(found).dtype.kind
-        return kind == "M" or (kind == "O" and any(hasattr(x, "toordinal") for x in found[:50]))
+        few = np.asarray(found).reshape(-1)[:50]
+        return few.dtype.kind == "M" or any(hasattr(x, "toordinal") for x in few)
 
     def column(self, name: str) -> Vector | Texts:
         """Return numbers with NaN for gaps (dates in days since 1970), or texts with None."""

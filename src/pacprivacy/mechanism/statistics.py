@@ -129,7 +129,8 @@ class Mean(Mechanism):
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
             block = X[rows]
-            return np.subtract(block, centre, out=block if mine else None)
+            centred: Matrix = np.subtract(block, centre, out=block if mine else None)
+            return centred
 
         means = subset_sums(pool, features, X.shape[1])
         means /= subset_sizes(pool)[:, None]
