@@ -108,7 +108,8 @@ class QueryMechanism(Mechanism):
         sums, worlds, said = self._plan()
         cells, told = self._find_cells(sums)
         told = (*told, f"the plan of the query: {said}")
-        ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=said, published=told)
+        plan = said if self.tables.spark is None else f"{said}, in Spark"
+        ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=plan, published=told)
         _check_arranged(self.query, cells)
         return replace(ready, nothing=self._nothing())
 
@@ -117,8 +118,7 @@ class QueryMechanism(Mechanism):
         sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         if isinstance(sums, SumsPlan) and not why:
-            said = "sums per unit, once, then products with the subsets"
-            return sums, None, said if self.tables.spark is None else f"{said}, in Spark"
+            return sums, None, "sums per unit, once, then products with the subsets"
         if self.tables.spark is not None:
             raise QueryError(
                 "a query over Spark frames must be of sums over the rows of each unit; this one "
