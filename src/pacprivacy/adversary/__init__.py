@@ -29,6 +29,7 @@ from pacprivacy.adversary.balances import (
 )
 from pacprivacy.adversary.candidates import Candidates as Candidates
 from pacprivacy.adversary.heat import (
+    IN_CACHE as IN_CACHE,
     Heat as Heat,
     heat_by_information as heat_by_information,
     heat_charges as heat_charges,

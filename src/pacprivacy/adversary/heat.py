@@ -51,6 +51,7 @@ LADDER = (1.0, 1.05, 1.3, 2.0)  # of the mean square: charges that are tested
 CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
+IN_CACHE = 1 << 14  # numbers
 HALF_MOMENTS = (2, 3, 4, 6, 8, 11, 15, 20, 30)  # of a move
 BEYOND = 0.02  # of what the reserve gives, for moves that are further than any draw will show
 
@@ -59,7 +60,13 @@ def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
     """Return ``Phi(a, V) = E |a + sqrt(V) Z|``; arguments broadcast."""
     from scipy.special import ndtr  # slow to import, not always needed
 
-    size, root = np.abs(tilt), np.sqrt(balance)
+    size, root = np.abs(np.asarray(tilt, dtype=np.float64)), np.sqrt(balance)
+    # Few rows at a time stay in the cache.
+    if size.ndim == 2 and size.size > IN_CACHE and root.shape == size.shape[1:]:
+        step = max(1, IN_CACHE // size.shape[1])
+        for rows in range(0, len(size), step):
+            size[rows : rows + step] = heat_potential(size[rows : rows + step], balance)
+        return size
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(root > 0, size / root, np.inf)
     found: Vector = size + 2 * (root * TOP * np.exp(-0.5 * z * z) - size * ndtr(-z))
@@ -437,15 +444,18 @@ class _Tests:
 
     def add(self, moved: Matrix) -> None:
         """Add a block of moves, shape (N, u)."""
-        columns = [np.square(moved), *(self._over(moved, tried) for tried in self._tried)]
-        far = np.abs(moved) > self._reach
-        if far.any():
-            for values in columns:
-                values[far] = 0.0
-        for place, (values, guess) in enumerate(zip(columns, self._guess, strict=True)):
-            values -= guess
-            self._sums[place, 0] += values.sum(axis=0)
-            self._sums[place, 1] += np.einsum("ij,ij->j", values, values)
+        step = max(1, IN_CACHE // moved.shape[1])
+        for start in range(0, len(moved), step):
+            few = moved[start : start + step]
+            columns = [np.square(few), *(self._over(few, tried) for tried in self._tried)]
+            far = np.abs(few) > self._reach
+            if far.any():
+                for values in columns:
+                    values[far] = 0.0
+            for place, (values, guess) in enumerate(zip(columns, self._guess, strict=True)):
+                values -= guess
+                self._sums[place, 0] += values.sum(axis=0)
+                self._sums[place, 1] += np.einsum("ij,ij->j", values, values)
 
     def charges(self, n_draws: int, slack: float) -> Vector:
         """Return the least charge of each unit that is proved, by tests of the given level."""

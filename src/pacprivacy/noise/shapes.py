@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
+    IN_CACHE,
     Candidates,
     Heat,
     View,
@@ -595,18 +596,25 @@ class HeatShapeProbe(RiskShapeProbe):
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over what is allowed, and the variance of what is averaged."""
         p, weight = self._probe.weighted(scale)
-        here, gain, square = self._heat.of(self._chosen), self._gain, self._square
         tilted = (self._tilts.fold(p) @ self._masks).astype(np.float64)
-        moved = tilted - here.before
+        over = np.full((2, len(self._chosen)), -1.0)
+        step = max(1, IN_CACHE // len(self._chosen))
+        for first in range(0, len(tilted), step):  # few rows at a time stay in the cache
+            rows = slice(first, first + step)
+            over += weight[rows] @ np.stack(self._growth(tilted[rows], self._chosen))
+        which, worst = np.unravel_index(int(np.argmax(over)), over.shape)
+        unit = self._chosen[worst : worst + 1]
+        values = self._growth(tilted[:, worst : worst + 1], unit)[which][:, 0]
+        self.width = float(1 / (self._gain, self._square)[which][unit[0]])
+        return float(over[which, worst]), float(weight @ np.square(values - weight @ values))
+
+    def _growth(self, tilted: Matrix, units: Integers) -> tuple[Matrix, Matrix]:
+        """Return the potential's growth and the square of the move, each over what it may be."""
+        here, moved = self._heat.of(units), tilted - self._heat.before[units]
         left = np.maximum(here.balance - here.allowed, 0.0)
         start, slope = heat_potential(here.before, left), heat_slope(here.before, here.balance)
-        grown = (heat_potential(tilted, left) - start - slope * moved) / gain[self._chosen]
-        squares = np.square(moved) / square[self._chosen]
-        over = np.stack([weight @ grown, weight @ squares]) - 1
-        which, worst = np.unravel_index(int(np.argmax(over)), over.shape)
-        values = (grown, squares)[which][:, worst]
-        self.width = float(1 / (gain, square)[which][self._chosen[worst]])
-        return float(over[which, worst]), float(weight @ np.square(values - weight @ values))
+        grown = (heat_potential(tilted, left) - start - slope * moved) / self._gain[units]
+        return grown, np.square(moved) / self._square[units]
 
 
 def risk_shape_probe(probe: ShapeProbe, tilts: ViewTilts, limits: Vector | Heat) -> RiskShapeProbe:

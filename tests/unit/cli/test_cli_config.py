@@ -136,22 +136,34 @@ def test_a_picture_that_cannot_be_drawn_is_refused_first(study: Path, plot: str,
 # --- completion -------------------------------------------------------------------------------
 
 
-def complete(shell: str, words: str) -> str:
-    """What the script of a shell would be told, in a process of its own."""
-    environment = {
-        **os.environ,
+def completed(shell: str, words: str) -> dict[str, str]:
+    return {
         "_PAC_COMPLETE": f"complete_{shell}",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
         "_TYPER_COMPLETE_ARGS": words,
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
-    script = "from pacprivacy.cli.console import run_console; run_console()"
-    found = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120
-    )
+
+
+def complete(shell: str, words: str) -> str:
+    """What the script of a shell would be told."""
+    found = CliRunner().invoke(app, [], prog_name="pac", env=completed(shell, words))
     assert found.stderr == ""
     return found.stdout
+
+
+def test_the_program_itself_completes() -> None:
+    script = "from pacprivacy.cli.console import run_console; run_console()"
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **completed("bash", "pac re")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert found.stderr == ""
+    assert found.stdout.split() == complete("bash", "pac re").split() != []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
