@@ -76,12 +76,15 @@ class Tally:
         values, std = np.array(found["values"])[:, 1], np.array(found["noise_std"])
         free = np.array(found["unanimous"])
         exact = free & (values == truth.mine[asked]) & (np.array(found["charges_nats"]) == 0)
-        right = (free == truth.agreed[asked]) & (exact | ~free & (std > 0))
+        # A vote that is nearly certain by now leaves as it is, for its entropy (claim F-1).
+        sure = (std == 0) & (values == truth.mine[asked])
+        right = (free == truth.agreed[asked]) & (exact | ~free & ((std > 0) | sure))
         self.wrong += int((~right).sum())
         self.n_answers += len(asked)
         self.spent.setdefault(who, []).append(found["spent"]["mi_nats"])
-        self.z.append((values - truth.mine[asked])[~free] / std[~free])
-        self.noisy.append(values[~free])
+        noisy = std > 0
+        self.z.append((values - truth.mine[asked])[noisy] / std[noisy])
+        self.noisy.append(values[noisy])
 
 
 async def _ask(reader: Any, writer: Any, token: str, rows: Any) -> tuple[int, bytes]:

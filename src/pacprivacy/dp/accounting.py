@@ -14,10 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import dp_accounting
 import numpy as np
-from dp_accounting import rdp
-from dp_accounting.pld import common, pld_pmf, privacy_loss_distribution as pld
 from scipy.optimize import brentq
 
 from pacprivacy._checks import Vector
@@ -309,6 +306,9 @@ def accounting_loss_distribution(
     event: Event, neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
     """Return the privacy-loss distribution of all runs of an event, rounded to the safe side."""
+    # Slow to import, not always needed.
+    from dp_accounting.pld import common, privacy_loss_distribution as pld
+
     check_event_relation(event, neighbours)
     step = {"value_discretization_interval": discretization}
     if isinstance(event, ApproximateEvent):
@@ -354,6 +354,8 @@ def join_accounted_gaussians(events: Iterable[Event]) -> list[Event]:
 
 def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
     """Build the distribution from the profile alone; the relation is symmetric."""
+    # Slow to import, not always needed.
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 
     def is_rare(epsilon: float) -> bool:
         return bool(accounting_profile(event, np.array([epsilon]))[0] <= least_delta)
@@ -408,13 +410,18 @@ def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
 
 def renyi_epsilon(divergences: Vector, delta: float) -> float:
     """Return the ``ε`` at ``δ`` of Rényi divergences at ``ORDERS``."""
+    from dp_accounting import rdp  # slow to import, not always needed
+
     return float(rdp.compute_epsilon(list(ORDERS), divergences, delta)[0])
 
 
-def as_dp_accounting(
-    event: Event, neighbours: Neighbours
-) -> tuple[dp_accounting.DpEvent, dp_accounting.NeighboringRelation] | None:
-    """Return one run as dp-accounting's Rényi accountant knows it, None where it does not."""
+def as_dp_accounting(event: Event, neighbours: Neighbours) -> tuple[Any, Any] | None:
+    """Return one run as dp-accounting's Rényi accountant knows it, None where it does not.
+
+    That is a ``DpEvent`` and a ``NeighboringRelation``.
+    """
+    import dp_accounting  # slow to import, not always needed
+
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     sampling = event.sampling
     if sampling is None and isinstance(event, LaplaceEvent):
@@ -434,6 +441,8 @@ def as_dp_accounting(
 
 
 def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
+    from dp_accounting import rdp  # slow to import, not always needed
+
     told = as_dp_accounting(event, neighbours)
     if told is None:
         return None

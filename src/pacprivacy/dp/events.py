@@ -12,18 +12,20 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
 
-import dp_accounting
 import msgspec
 import numpy as np
 from msgspec.structs import replace
-from scipy import special, stats
+from scipy import special
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.noise import check_count, dp_noise_distance, dp_noise_parameter
 from pacprivacy.errors import BudgetError, CertificateError
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
 
@@ -89,7 +91,9 @@ class ReplacementSampling(_BatchSampling, kw_only=True, frozen=True, tag="with r
     @property
     def repetitions(self) -> dict[int, float]:
         """Probability that a record is in the batch so many times; the far tail is left out."""
-        law = stats.binom(self.batch_size, 1.0 / self.n_records)
+        from scipy.stats import binom  # slow to import, not always needed
+
+        law = binom(self.batch_size, 1.0 / self.n_records)
         most = 1
         while most < self.batch_size and law.sf(most) > _TAIL:
             most += 1
@@ -207,7 +211,7 @@ class ApproximateEvent(_Event, kw_only=True, frozen=True, tag="approximate"):
 
 
 Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent
-Told: TypeAlias = Event | dp_accounting.DpEvent | DPCertificate | DPRelease
+Told: TypeAlias = Union[Event, "dp_accounting.DpEvent", DPCertificate, DPRelease]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +263,10 @@ def _certificate(item: Any) -> DPCertificate | None:
 
 def _event(item: Any) -> Event:
     """Return an event of ours; dp-accounting's are read from the outside in."""
+    if isinstance(item, Event):
+        return item
+    import dp_accounting  # slow to import, not always needed
+
     sampling: Sampling | None = None
     count, inner = 1, item
     while isinstance(inner, dp_accounting.SelfComposedDpEvent):
@@ -275,8 +283,6 @@ def _event(item: Any) -> Event:
     if isinstance(inner, dp_accounting.GaussianDpEvent | dp_accounting.LaplaceDpEvent):
         noise = GaussianEvent if isinstance(inner, dp_accounting.GaussianDpEvent) else LaplaceEvent
         return noise(noise_multiplier=inner.noise_multiplier, count=count, sampling=sampling)
-    if isinstance(item, Event):
-        return item
     raise BudgetError(
         "events must be events, certificates or releases of differential privacy; got "
         f"{type(item).__name__}. Use GaussianEvent, LaplaceEvent, PureEvent."

@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_distribution as pld
 from msgspec.structs import replace
 from scipy import special
 from scipy.optimize import brentq
@@ -288,6 +287,9 @@ def _pool_beside(
             f"reserved must cost less than epsilon {epsilon:g} at delta {delta:g}. Reserve fewer "
             "events, or with more noise."
         )
+
+    # Slow to import, not always needed.
+    from dp_accounting.pld import privacy_loss_distribution as pld
 
     def fits(parameter: float) -> bool:
         std = 1.0 / (parameter * (1.0 + 2.0 * ROUNDING))

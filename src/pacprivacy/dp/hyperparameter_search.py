@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-import dp_accounting
 import numpy as np
-from dp_accounting.rdp import RdpAccountant
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
@@ -124,6 +122,9 @@ def dp_search_noise(
     ---------
     Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
     """
+    import dp_accounting  # slow to import, not always needed
+    from dp_accounting.rdp import RdpAccountant
+
     epsilon, delta = check_epsilon_delta(epsilon, delta)
 
     def keeps(noise: float) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from dp_accounting.rdp import compute_epsilon
 from scipy import special
 
 from pacprivacy._checks import Array, Integers, Vector
@@ -268,6 +267,8 @@ def pate_data_dependent_loss(
     Claim DP-16. A bound on the Rényi loss at these records and any neighbour; ``epsilon`` is at
     most that of the certificate that promised these answers.
     """
+    from dp_accounting.rdp import compute_epsilon  # slow to import, not always needed
+
     if not noise_std >= 1e-6 or not 0.0 < delta < 1.0:
         raise BudgetError(
             f"noise_std must be positive and delta in (0, 1); got {noise_std!r} and {delta!r}. "
