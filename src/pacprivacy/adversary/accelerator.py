@@ -25,7 +25,7 @@ _ON_CPU: Final = (1 << 21, 1 << 28)  # cells of a block of masks, and bytes of m
 _BEYOND: Final = (1 << 27, 1 << 32)
 _LEAST_WIDTH: Final = 64
 
-_WANTED: ContextVar[bool] = ContextVar("accelerated", default=False)
+ACCELERATED: ContextVar[bool] = ContextVar("accelerated", default=False)
 
 
 @contextmanager
@@ -44,18 +44,11 @@ def accelerated() -> Iterator[None]:
     ...     release = pac.privatize(lambda X: X.mean(axis=0), people, "membership<=0.6")
     """
     _programs()
-    token = _WANTED.set(True)
+    token = ACCELERATED.set(True)
     try:
         yield
     finally:
-        _WANTED.reset(token)
-
-
-def open_accelerator(
-    inside: Callable[[Units | slice], npt.NDArray[np.uint8]], share: Vector, scale: Vector
-) -> Accelerator | None:
-    """Return what sums over these masks, where that was asked for."""
-    return Accelerator(inside, share, scale) if _WANTED.get() else None
+        ACCELERATED.reset(token)
 
 
 class Accelerator:

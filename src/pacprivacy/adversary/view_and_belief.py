@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.accelerator import Accelerator, open_accelerator
+from pacprivacy.adversary.accelerator import ACCELERATED, Accelerator
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.errors import PoolError
 from pacprivacy.theory import entropy
@@ -285,7 +285,9 @@ class ViewTilts:
         self.scale: Vector = 0.5 / (self.share * (1 - self.share))
         self.lengths: Vector = 0.5 * m * self.scale  # squared, of all m rows of a mask
         self.step = max(8, MASK_CELLS // m // 8 * 8)
-        self.accelerator = open_accelerator(pool.inside, self.share, self.scale)
+        self.accelerator = (
+            Accelerator(pool.inside, self.share, self.scale) if ACCELERATED.get() else None
+        )
         self.turn_steps = pool.folds if self._parts else 0
 
     def fold(self, weights: Matrix) -> Matrix:
