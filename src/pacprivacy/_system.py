@@ -42,7 +42,7 @@ _VARIABLES: Final = (
     "VECLIB_MAXIMUM_THREADS",
 )
 
-SMALL_WORK: Final = 5_000_000
+SMALL_WORK: Final = 1_000_000_000
 
 _lock = threading.Lock()
 _holders = 0
@@ -73,7 +73,8 @@ def single_threaded() -> Iterator[None]:
 def few_threads(n_elements: int) -> Iterator[None]:
     """Use one thread while inside, unless matrices of ``n_elements`` are worth several.
 
-    On small products threads cost several times more than they save.
+    Products are taken in blocks that fit the cache: threads save little there, and cost several
+    times more where other processes are busy.
     """
     with single_threaded() if n_elements < SMALL_WORK else nullcontext():
         yield
