@@ -444,7 +444,7 @@ class _Tests:
 
     def add(self, moved: Matrix) -> None:
         """Add a block of moves, shape (N, u)."""
-        step = max(1, IN_CACHE // moved.shape[1])
+        step = max(1, IN_CACHE // max(1, moved.shape[1]))  # nobody may be left to test
         for start in range(0, len(moved), step):
             few = moved[start : start + step]
             columns = [np.square(few), *(self._over(few, tried) for tried in self._tried)]

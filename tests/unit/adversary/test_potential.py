@@ -231,3 +231,11 @@ def test_no_more_of_a_move_is_beyond_its_reach_than_is_paid_for(folds: int, spre
         assert spread > 0.1 or (2 * mass @ near > beyond).any()
     assert (reached[0] < reached[1]).all()
     assert (reached[2] < tilts.scale).any() == (spread == 0.1)
+
+
+def test_where_nobody_is_tested_nothing_is_charged() -> None:
+    nobody = np.zeros(0)
+    heat = Heat(before=nobody, balance=nobody.copy(), allowed=nobody.copy())
+    tests = _Tests(heat, nobody, nobody, (nobody, 0.0), level=1e-3)
+    tests.add(np.zeros((5, 0)))
+    assert tests.charges(5, 0.0).shape == (0,)
