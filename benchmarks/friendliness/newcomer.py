@@ -71,7 +71,7 @@ def run_pac(*arguments: object, stdin: Path | None = None) -> tuple[float, str]:
     source = None if stdin is None else stdin.open("rb")
     done = subprocess.run(command, stdin=source, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode or "error" in done.stderr or "warning" in done.stderr:
+    if done.returncode or "error:" in done.stderr or "warning:" in done.stderr:
         raise SystemExit(f"{' '.join(command)} failed ({done.returncode}):\n{done.stderr}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
