@@ -304,6 +304,13 @@ def tilted(bundle: Bundle) -> Bundle:
     return replace(bundle, log_p=log_p - np.log(np.exp(log_p).sum()))
 
 
+def well_placed(bundle: Bundle) -> Bundle:
+    """Show the trade-off of the unit that is hidden best."""
+    risk = prove_verified_again(bundle).membership
+    assert risk is not None
+    return replace(bundle, worst_unit=int(risk.upper_per_unit.argmin()))
+
+
 REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a stricter budget": ("release", changed(budget=pac.Membership(0.51))),
     "a budget of information": ("release", changed(budget=pac.Information(1e-6))),
@@ -326,6 +333,7 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "session", in_session(lambda part: replace(part, fresh=True))
     ),
     "a belief before the only release": ("release", tilted),
+    "the trade-off of a unit that is better placed": ("release", well_placed),
     "surer than its proofs": ("release", lambda bundle: replace(bundle, gamma=1e-15)),
     "closer points": ("release", lambda bundle: replace(bundle, points=bundle.points // 2)),
 }  # fmt: skip

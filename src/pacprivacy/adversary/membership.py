@@ -51,11 +51,21 @@ class MembershipRisk:
     worst: Estimate
     mean: Estimate
     per_unit: Vector
+    lower_per_unit: Vector
     upper_per_unit: Vector
 
     def __post_init__(self) -> None:
         freeze(self.per_unit)
+        freeze(self.lower_per_unit)
         freeze(self.upper_per_unit)
+
+    @property
+    def worst_unit(self) -> int:
+        """The unit that is proved to be worst placed; curator-only.
+
+        The upper bounds would not tell: far below the caps they say only that they are below.
+        """
+        return int(self.lower_per_unit.argmax())
 
     @property
     def value(self) -> float:
@@ -124,6 +134,7 @@ def membership_risk(
         worst=estimate(float(value.max()), float(lower.max()), float(upper.max())),
         mean=estimate(float(value.mean()), float(lower.mean()), float(upper.mean())),
         per_unit=value,
+        lower_per_unit=lower,
         upper_per_unit=upper,
     )
 
@@ -162,6 +173,7 @@ def noiseless_membership(
         worst=closed(float(per_unit.max())),
         mean=closed(float(per_unit.mean())),
         per_unit=per_unit,
+        lower_per_unit=per_unit.copy(),
         upper_per_unit=per_unit.copy(),
     )
 

@@ -165,6 +165,7 @@ class _Record(msgspec.Struct, kw_only=True):
     session: BundleSession | None
     iid_rule: _IidRule | None
     proofs: tuple[Proof, ...]
+    worst_unit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,6 +173,8 @@ class Bundle:
     """Outputs, pool, belief and lattice law of one release; curator-only.
 
     The certificate is a function of this record and of the simulated draws that its proofs name.
+    ``worst_unit`` is the one whose trade-off is shown: another machine, whose sums round
+    otherwise, might single out another of two that are as good as equal.
     """
 
     outputs: Matrix
@@ -189,6 +192,7 @@ class Bundle:
     stated: Stated
     iid_rule: IidRule | None = None
     session: BundleSession | None = None
+    worst_unit: int | None = None
 
     def __post_init__(self) -> None:
         for name in ARRAYS:
@@ -279,6 +283,7 @@ class Bundle:
             "session": session,
             "iid_rule": rule and {"name": rule.family, "parameters": asdict(rule)},
             "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
+            "worst_unit": self.worst_unit,
         }
         write_bundle_archive(path, KIND, arrays, record)
 
@@ -317,6 +322,7 @@ class Bundle:
             stated=read.stated,
             iid_rule=rule,
             session=session,
+            worst_unit=read.worst_unit,
         )
         _check_shapes(found)
         return found
@@ -347,6 +353,8 @@ def _check_shapes(bundle: Bundle) -> None:
         raise ValueError("groups")
     if not all(0 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 for p in bundle.proofs):
         raise ValueError("proofs")
+    if bundle.worst_unit is not None and not 0 <= bundle.worst_unit < bundle.pool.n_units:
+        raise ValueError("worst_unit")
     heat = None if bundle.session is None else bundle.session.balances
     if bundle.session is not None and heat is not None:
         for array in (heat.per_unit, np.asarray(bundle.session.allowed)):
@@ -402,4 +410,5 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
         ),
         iid_rule=plan.iid_rule,
         session=context.session,
+        worst_unit=None if plan.membership is None else plan.membership.worst_unit,
     )

@@ -471,7 +471,7 @@ def _trade_off(bundle: Bundle, proved: Proved) -> tuple[adversary.TradeOff, ...]
     return adversary.membership_trade_off(
         view,
         bundle.pool,
-        unit=int(np.argmax(np.round(risk.upper_per_unit, 6))),  # the same on every machine
+        unit=risk.worst_unit if bundle.worst_unit is None else bundle.worst_unit,
         n_draws=draws,
         gamma=DIVERGENCE_GAMMA,
         rng=public_generator(bundle.seed, "trade-off"),

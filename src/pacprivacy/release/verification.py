@@ -45,12 +45,13 @@ N_PAIRS = 256
 def rebuild_verified(bundle: Bundle) -> Certificate:
     """Write the certificate again, from figures that are computed again.
 
-    With the threads of the release: sums in another order may single out another unit.
+    With the threads of the release, so that it takes the same time.
     """
     _check_points(bundle)
     _check_belief(bundle)
     with few_threads(bundle.pool.n_subsets * bundle.pool.n_units):
         proved = prove_verified_again(bundle)
+        _check_worst_unit(bundle, proved.membership)
         certificate = write_certificate(bundle, proved)
     _check_confidence(certificate, bundle)
     if bundle.session is None:
@@ -154,6 +155,18 @@ def _check_belief(bundle: Bundle) -> None:
         raise CertificateError(
             "log_p must be uniform before the first release about a secret; it is not. "
             "The bundle does not belong to this release."
+        )
+
+
+def _check_worst_unit(bundle: Bundle, risk: MembershipRisk | None) -> None:
+    """Refuse a trade-off of a unit that is better placed than another by more than rounding."""
+    if bundle.worst_unit is None or risk is None:
+        return
+    lower = risk.lower_per_unit
+    if lower[bundle.worst_unit] < lower.max() - RELATIVE:
+        raise CertificateError(
+            "worst_unit must be the worst-placed unit; another is worse placed. "
+            "Do not rely on this certificate."
         )
 
 

@@ -323,6 +323,27 @@ def test_a_certificate_computed_from_nearer_points_is_refused(releases: dict[str
 
 
 @pytest.mark.claim("R-1")
+def test_a_machine_that_rounds_otherwise_verifies_too(
+    releases: dict[str, Release], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two units as good as equal: sums in another order put the other one first."""
+    release = releases["risk"]
+    verification = importlib.import_module("pacprivacy.release.verification")
+    again, unit = verification.prove_verified_again, release.bundle.worst_unit
+
+    def rounded(bundle: Bundle) -> Any:
+        found = again(bundle)
+        lower = found.membership.lower_per_unit.copy()
+        lower[(unit + 1) % len(lower)] = lower[unit] + 1e-9
+        return replace(found, membership=replace(found.membership, lower_per_unit=lower))
+
+    monkeypatch.setattr(verification, "prove_verified_again", rounded)
+    assert "trade_off" in pac.verify(release.certificate, release.bundle).recomputed
+    found_again = replace(release.bundle, worst_unit=None)
+    with pytest.raises(CertificateError, match="trade_off"):
+        pac.verify(release.certificate, found_again)
+
+
 def test_a_figure_without_a_proof_is_refused(releases: dict[str, Release]) -> None:
     """Without a proof of membership the risk of silence must not be taken for that of noise."""
     release = releases["waterfill"]
