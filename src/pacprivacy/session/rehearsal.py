@@ -15,7 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import available_memory, begin, expect
+from pacprivacy._system import available_memory, begin, expect, few_threads
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import (
@@ -354,7 +354,8 @@ def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
     """Return about the mean square error of one release against the value on all records."""
-    noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
+    with few_threads(pool.n_subsets * pool.n_units):
+        noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
     return noise + float(np.square(values - goal).sum(axis=1).mean())
 
 
