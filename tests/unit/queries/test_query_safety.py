@@ -237,6 +237,18 @@ def test_what_stands_in_texts_and_names_is_left_alone(
     np.testing.assert_allclose(rows, value)
 
 
+@pytest.mark.claim("Q-2")
+def test_the_name_of_a_table_in_a_query_is_no_sql(shop: pac.Tables) -> None:
+    """Such a name gave everybody's rows to every unit: the same in all worlds, without noise."""
+    unit = """from_json('{"pac_unit":' || i || '}', '{"pac_unit":"INTEGER"}')"""
+    units = f"(SELECT DISTINCT {unit} AS s FROM (SELECT unnest(range({N})) AS i)) y"
+    text = f'SELECT sum("0+y.s".cost) AS s FROM bills AS "0+y.s" CROSS JOIN {units}'
+    for asked in (f'{text} WHERE "0+y.s".person = 7', 'SELECT sum(cost) AS s FROM bills AS "order"'):
+        found, rows = matrix(asked, shop)
+        assert found.plan.startswith("sums per unit")
+        assert np.ptp(rows) > 0
+
+
 def test_the_engine_reads_the_declared_files_and_no_others(
     shop: pac.Tables, tmp_path: Path
 ) -> None:
