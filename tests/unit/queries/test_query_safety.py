@@ -183,7 +183,10 @@ def test_views_of_private_tables_are_private_or_not_there(tmp_path: Path) -> Non
             "CREATE TABLE prices AS SELECT 3 AS price; "
             "CREATE VIEW rich AS SELECT id AS person, x FROM People WHERE x > 9; "
             "CREATE VIEW richest AS SELECT max(x) AS most FROM rich; "
-            "CREATE VIEW cheap AS FROM prices; CREATE VIEW odd AS FROM query('FROM people')"
+            "CREATE VIEW cheap AS FROM prices; CREATE VIEW odd AS FROM query('FROM people'); "
+            "CREATE MACRO \"most of\"() AS (SELECT max(x) FROM people); "
+            "CREATE VIEW hidden AS SELECT \"Most of\"() AS x; "
+            "CREATE VIEW sizes AS SELECT estimated_size AS x FROM duckdb_tables"
         )
         sources = [
             pac.Tables(engine, unit="people.id", via=via) for via in ({}, {"rich": "person"})
