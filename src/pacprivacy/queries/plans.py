@@ -156,9 +156,9 @@ def _over_all(tree: Node, tables: Tables) -> str:
     tree, private = tree.copy(), _lower(list(tables.private))
     for table in tree.find_all(exp.Table):
         if table.name.lower() in private:
-            alias = table.alias_or_name
+            alias = exp.to_identifier(table.alias_or_name, quoted=True)
             table.set("db", exp.to_identifier(WHOLE))
-            table.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
+            table.set("alias", exp.TableAlias(this=alias))
     return query_body(tree)
 
 
@@ -190,7 +190,7 @@ def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str, tuple[str, ...]
         if side == "LEFT" and not certain:
             return "it keeps rows of a public table that match none of a private one"
         if source.name.lower() in private and not source.db:
-            unit = f"{source.alias_or_name}.{UNIT}"
+            unit = f"{quote(source.alias_or_name)}.{UNIT}"
             if side == "LEFT":
                 nullable[unit] = n
             else:

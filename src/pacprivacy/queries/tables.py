@@ -92,7 +92,7 @@ class Tables:
         How every other private table reaches the unit: ``{"orders": "customer_id"}`` by a column
         that holds the unit's key, ``{"lines": ("order_id", "orders.id")}`` through the rows of
         another private table. A table that is not named is public; a view that is not named and
-        reads a private table is left out.
+        reads a private table, a macro or a file is left out.
 
     Raises
     ------
@@ -628,9 +628,14 @@ def _listed(
     ).fetchall()
     _check_different([str(row[0]) for row in rows], "in several schemas")
     views = connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal")
+    defined = {str(name): str(sql) for name, sql in views.fetchall()}
+    macros = connection.execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE NOT internal"
+    )
+    known, hidden = {str(row[0]).lower() for row in rows}, [str(row[0]) for row in macros.fetchall()]
     return (
         {str(t): ".".join(map(quote, (catalog or str(c), str(s), str(t)))) for t, c, s in rows},
-        {str(name): _read_by(str(name), str(sql)) for name, sql in views.fetchall()},
+        {name: _read_by(name, sql, known, hidden) for name, sql in defined.items()},
     )
 
 
@@ -645,17 +650,27 @@ def _check_different(names: Sequence[str], how: str) -> None:
             )
 
 
-def _read_by(view: str, sql: str) -> frozenset[str]:
-    """Return the tables that a view names, in lower case."""
+def _read_by(view: str, sql: str, known: set[str], macros: Sequence[str]) -> frozenset[str]:
+    """Return the tables that a view names, in lower case.
+
+    What a macro reads, a file or a table of the engine's own is unknown.
+    """
     import sqlglot
     from sqlglot import errors, exp
 
+    if any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) for name in macros):
+        return frozenset({UNKNOWN})
     try:
-        named = list(sqlglot.parse_one(sql, dialect="duckdb").find_all(exp.Table))
+        tree = sqlglot.parse_one(sql, dialect="duckdb")
     except errors.SqlglotError:
         return frozenset({UNKNOWN})
-    plain = (isinstance(table.this, exp.Identifier) for table in named)
-    read = {t.name.lower() if p else UNKNOWN for t, p in zip(named, plain, strict=True)}
+    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
+    read = {
+        table.name.lower()
+        if isinstance(table.this, exp.Identifier) and table.name.lower() in known | own
+        else UNKNOWN
+        for table in tree.find_all(exp.Table)
+    }
     return frozenset(read - {view.lower()})
 
 

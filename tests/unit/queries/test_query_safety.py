@@ -183,7 +183,10 @@ def test_views_of_private_tables_are_private_or_not_there(tmp_path: Path) -> Non
             "CREATE TABLE prices AS SELECT 3 AS price; "
             "CREATE VIEW rich AS SELECT id AS person, x FROM People WHERE x > 9; "
             "CREATE VIEW richest AS SELECT max(x) AS most FROM rich; "
-            "CREATE VIEW cheap AS FROM prices; CREATE VIEW odd AS FROM query('FROM people')"
+            "CREATE VIEW cheap AS FROM prices; CREATE VIEW odd AS FROM query('FROM people'); "
+            "CREATE MACRO \"most of\"() AS (SELECT max(x) FROM people); "
+            "CREATE VIEW hidden AS SELECT \"Most of\"() AS x; "
+            "CREATE VIEW sizes AS SELECT estimated_size AS x FROM duckdb_tables"
         )
         sources = [
             pac.Tables(engine, unit="people.id", via=via) for via in ({}, {"rich": "person"})
@@ -235,6 +238,18 @@ def test_what_stands_in_texts_and_names_is_left_alone(
 ) -> None:
     _, rows = matrix(text, shop)
     np.testing.assert_allclose(rows, value)
+
+
+@pytest.mark.claim("Q-2")
+def test_the_name_of_a_table_in_a_query_is_no_sql(shop: pac.Tables) -> None:
+    """Such a name gave everybody's rows to every unit: the same in all worlds, without noise."""
+    unit = """from_json('{"pac_unit":' || i || '}', '{"pac_unit":"INTEGER"}')"""
+    units = f"(SELECT DISTINCT {unit} AS s FROM (SELECT unnest(range({N})) AS i)) y"
+    text = f'SELECT sum("0+y.s".cost) AS s FROM bills AS "0+y.s" CROSS JOIN {units}'
+    for asked in (f'{text} WHERE "0+y.s".person = 7', 'SELECT sum(cost) AS s FROM bills AS "order"'):
+        found, rows = matrix(asked, shop)
+        assert found.plan.startswith("sums per unit")
+        assert np.ptp(rows) > 0
 
 
 def test_the_engine_reads_the_declared_files_and_no_others(
