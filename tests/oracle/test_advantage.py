@@ -356,7 +356,7 @@ def test_true_positives_stay_below_their_bound(pool: Pool) -> None:
             assert best <= item.true_positives <= best * 1.15 + 0.006
             assert best <= item.false_positives + advantage[unit] + 1e-6
         assert [item.false_positives for item in found] == list(FALSE_POSITIVES)
-        assert sum(1 - item.confidence for item in found) == pytest.approx(1e-3)
+        assert {item.confidence for item in found} == {1 - 1e-3}  # one may fail as often as all
 
 
 @pytest.mark.claim("T-5")

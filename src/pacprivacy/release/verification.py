@@ -182,7 +182,7 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
         return
     failure = sum(proof.gamma for proof in bundle.proofs)
     failure += sum(1 - item.estimate.confidence for item in certificate.divergences)
-    failure += sum(1 - item.confidence for item in certificate.trade_off)
+    failure += max((1 - item.confidence for item in certificate.trade_off), default=0.0)
     if certificate.confidence > 1 - failure + 1e-15:
         raise CertificateError(
             f"gamma must cover the proofs, which fail with probability {failure:.2g}; the bundle "
