@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom, multinomial, norm
 
-from pacprivacy.adversary import FALSE_POSITIVES, make_view, membership_risk, membership_trade_off
+from pacprivacy.adversary import (
+    FALSE_POSITIVES,
+    exact_information,
+    make_view,
+    membership_by_criterion,
+    membership_risk,
+    membership_trade_off,
+)
 from pacprivacy.adversary.advantage import (
     CURVATURE,
     GRID_STEPS,
@@ -32,7 +40,7 @@ from pacprivacy.adversary.advantage import (
 )
 from pacprivacy.adversary.view_and_belief import View, ViewTilts
 from pacprivacy.pool import Balanced, Poisson, Pool
-from pacprivacy.theory import success_at
+from pacprivacy.theory import information_slack_bound, success_at
 
 POOLS = {
     "halves": Balanced(n_subsets=12).draw(10, rng=1),
@@ -170,6 +178,95 @@ def test_what_single_precision_may_lose_counts_twice_where_a_is_tilted() -> None
     sums.n_draws, sums.error = n, n * lost / (0.5 / (1 - share))
     _, lower, upper = sums.bounds(np.array([truth]), 0.01)
     assert lower[0] <= truth <= upper[0] <= truth + 2 * lost
+
+
+@pytest.mark.claim("A-2", "T-5")
+@pytest.mark.parametrize("share", [0.5, 0.2, 0.9])
+def test_a_look_holds_for_every_trinomial(share: float) -> None:
+    """Certain of *in*, certain of *out*, or as wise as before: all that draws can show, weighed."""
+    n, gamma, ends = 120, 0.05, (0.5 / share, -0.5 / (1 - share))
+    told = np.array([(i, j) for i in range(n + 1) for j in range(n + 1 - i)])
+    sums = _Sums(np.arange(len(told)), np.zeros(len(told)), np.full(len(told), share))
+    for row, law in enumerate((np.abs, np.positive, np.square, lambda a: a * np.abs(a))):
+        sums.sums[row] = told @ law(np.array(ends))
+    sums.n_draws = n
+    counts = np.column_stack([told, n - told.sum(axis=1)])
+    for center in (0.01, 0.3):
+        _, lower, upper = sums.bounds(np.full(len(told), center), gamma)
+        for truth in (0.015, 0.1, 0.3, 0.8):
+            chances = [truth * share, truth * (1 - share), 1 - truth]
+            chance = multinomial.pmf(counts, n, chances)
+            assert chance[upper < truth].sum() <= gamma
+            assert chance[lower > truth].sum() <= gamma
+            assert chance @ (upper < 1) > 0.5 or truth > 0.5  # it says something
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.parametrize("n_units", [40, 700])
+def test_all_looks_together_pay_no_more_than_gamma(
+    n_units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Balanced(n_subsets=24).draw(n_units, rng=1)
+    points = np.random.default_rng(0).normal(size=(24, 3))
+    points[0] = 40.0  # second moments say nothing
+    spent, rows, bounds = np.zeros(n_units), [], _Sums.bounds
+
+    def pay(self: _Sums, center: Any, gamma: float, *rest: Any) -> Any:
+        spent[self.units] += 2 * gamma
+        rows.append((len(self.units), self.n_draws))
+        return bounds(self, center, gamma, *rest)
+
+    monkeypatch.setattr(_Sums, "bounds", pay)
+    settings: Any = {"n_draws": 1 << 15, "gamma": 1e-3, "rng": np.random.default_rng(0)}
+    advantage_bounds(make_view(points), pool, **settings)
+    assert 0 < spent.sum() <= 1e-3 / 2 * (1 + 1e-9)
+    assert len(rows) >= 2
+    assert sum(n_draws < 1 << 15 for _, n_draws in rows) >= (2 if n_units > 64 else 1)
+
+
+TAU = 0.01
+
+
+def on_the_lattice(view: View) -> tuple[View, View]:
+    """Return a view of Gaussian noise, and one of noise that is so far from it."""
+    return replace(view, slack=0.0), replace(view, slack=TAU)
+
+
+@pytest.mark.claim("A-2", "A-5", "A-8", "L-2")
+@EVERY_POOL
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_lattice_adds_to_every_bound_on_a_unit(pool: Pool, rank: int) -> None:
+    line = line_view(pool, 0.5, believed=True, seed=2)
+    spread = np.random.default_rng(1).normal(size=(pool.n_subsets, rank))
+    plain, rounded = on_the_lattice(make_view(0.4 * spread, line.log_prior))
+    settings: Any = {"n_draws": 4096, "gamma": 0.01}
+    before, after = (
+        advantage_bounds(view, pool, rng=np.random.default_rng(0), **settings)
+        for view in (plain, rounded)
+    )
+    masks = ViewTilts(pool).masks(slice(0, pool.n_units), np.float64, whole=True)
+    moved = 2 * TAU * (np.exp(line.log_prior) @ np.abs(masks))
+    truth = before.lower if rank < 3 else before.upper  # grids differ; draws are the same
+    assert (after.upper >= truth + moved - 1e-9).all()
+
+
+@pytest.mark.claim("A-1", "A-3", "A-7", "L-2")
+def test_a_lattice_adds_to_every_other_bound() -> None:
+    pool = POOLS["folds"]
+    plain, rounded = on_the_lattice(line_view(pool, 0.5))
+
+    def found(view: View) -> tuple[float, ...]:
+        few: Any = {"n_draws": 4096, "gamma": 0.01}
+        rows = membership_trade_off(view, pool, unit=0, rng=np.random.default_rng(0), **few)
+        score = membership_by_criterion(view, pool.masks().astype(np.float64), rng=0, **few)
+        nats = exact_information(view, rng=0, **few)
+        return nats.upper, score.upper, *(row.true_positives for row in rows)
+
+    nats, score, *rows = (b - a for a, b in zip(found(plain), found(rounded), strict=True))
+    assert nats >= information_slack_bound(TAU, pool.n_subsets) - 1e-9
+    assert score >= min(TAU, 1 - found(plain)[1]) - 1e-9
+    assert all(row >= TAU - 1e-9 for row in rows)  # and for the false positives, with the cut
+    assert rows[0] > 2 * TAU
 
 
 def turned(view: View, angle: float) -> View:
