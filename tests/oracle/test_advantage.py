@@ -38,7 +38,7 @@ from pacprivacy.adversary.advantage import (
     line_advantage,
     plane_advantage,
 )
-from pacprivacy.adversary.view_and_belief import View, ViewTilts
+from pacprivacy.adversary.view_and_belief import View, ViewTilts, view_posterior
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.theory import information_slack_bound, success_at
 
@@ -211,12 +211,20 @@ def test_all_looks_together_pay_no_more_than_gamma(
     points[0] = 40.0  # second moments say nothing
     spent, rows, bounds = np.zeros(n_units), [], _Sums.bounds
 
-    def pay(self: _Sums, center: Any, gamma: float, *rest: Any) -> Any:
+    def pay(self: _Sums, center: Any, gamma: float, rates: tuple[float, ...] = RATES) -> Any:
         spent[self.units] += 2 * gamma
         rows.append((len(self.units), self.n_draws))
-        return bounds(self, center, gamma, *rest)
+        assert (center != self.sums[0] / self.n_draws).all()  # it was fixed before
+        told[:] = gamma, self.n_draws, len(rates)
+        return bounds(self, center, gamma, rates)
 
+    def deviation(squares: Any, width: Any, level: float, rates: Any) -> Any:
+        assert math.exp(-level * told[1]) * told[2] <= told[0] * (1 + 1e-9)
+        return advantage_deviation(squares, width, level, rates)
+
+    told = [0.0, 0, 0]
     monkeypatch.setattr(_Sums, "bounds", pay)
+    monkeypatch.setattr("pacprivacy.adversary.advantage.advantage_deviation", deviation)
     settings: Any = {"n_draws": 1 << 15, "gamma": 1e-3, "rng": np.random.default_rng(0)}
     advantage_bounds(make_view(points), pool, **settings)
     assert 0 < spent.sum() <= 1e-3 / 2 * (1 + 1e-9)
@@ -386,6 +394,37 @@ def test_what_the_next_direction_holds_may_not_be_halved() -> None:
     assert (found[weaker] / math.sqrt(2) < whole[weaker]).all()  # with half of it
 
 
+@pytest.mark.claim("A-6")
+def test_what_a_short_root_leaves_out_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = POOLS["folds"]
+    view, tilts = make_view(np.random.default_rng(0).normal(size=(15, 4))), ViewTilts(pool)
+    whole = advantage_moments(view, tilts)
+    monkeypatch.setattr("pacprivacy.adversary.advantage.SCREEN_REST", 10.0)
+    short = advantage_moments(view, tilts)
+    assert whole is not None
+    assert short is not None
+    assert (short > 1.01 * whole).all()
+
+
+@pytest.mark.claim("A-5", "A-6", "A-8")
+def test_what_rounding_may_take_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, single = POOLS["halves"], 2.0**-24
+    view, tilts, units = line_view(pool, 0.5), ViewTilts(pool), np.arange(pool.n_units)
+    double = line_advantage(view, tilts, units, 0.1, np.float64)[1]
+    assert line_advantage(view, tilts, units, 0.1, np.float32)[1] > double + tilts.rows * single
+    far = line_view(pool, 3e4)
+    assert line_advantage(far, tilts, units, 0.1)[1] > 2.0**-50 * np.ptp(far.points)
+    plane = turned(view, 0.6)
+    error = plane_advantage(plane, tilts, units, 0.5)[1] - 0.5**2 / 2 * CURVATURE
+    assert error > 2 * ROUGH_ERROR + 50 * single
+    before = advantage_moments(plane, tilts)
+    monkeypatch.setattr("pacprivacy.adversary.advantage.HALF_PRECISION", 1e-3)
+    after = advantage_moments(plane, tilts)
+    assert before is not None
+    assert after is not None
+    assert (after > before * (1 + 1e-3 * tilts.rows) + 0.01 * before.max()).all()
+
+
 @pytest.mark.claim("A-2", "A-6")
 @pytest.mark.parametrize("folds", [2, 5])
 def test_nobody_is_left_out_among_many_units(folds: int) -> None:
@@ -454,6 +493,32 @@ def test_true_positives_stay_below_their_bound(pool: Pool) -> None:
             assert best <= item.false_positives + advantage[unit] + 1e-6
         assert [item.false_positives for item in found] == list(FALSE_POSITIVES)
         assert {item.confidence for item in found} == {1 - 1e-3}  # one may fail as often as all
+
+
+@pytest.mark.claim("A-7")
+def test_a_trade_off_pays_for_its_cuts_and_their_range_on_fresh_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool, drawn, paid = POOLS["folds"], [], []
+
+    def posterior(view: View, draws: Any) -> Any:
+        drawn.append(len(draws))
+        return view_posterior(view, draws)
+
+    def deviation(squares: Any, width: Any, level: float) -> Any:
+        paid.append((width, level))
+        return advantage_deviation(squares, width, level)
+
+    monkeypatch.setattr("pacprivacy.adversary.membership.view_posterior", posterior)
+    monkeypatch.setattr("pacprivacy.adversary.membership.advantage_deviation", deviation)
+    view = line_view(pool, 1e-12)  # nothing is learned: the excess is 0 on the pilot
+    settings: Any = {"n_draws": 4096, "gamma": 1e-3, "rng": np.random.default_rng(0)}
+    rows = membership_trade_off(view, pool, unit=0, **settings)
+    assert sum(drawn) == 4096
+    assert {row.n_draws for row in rows} == {3072}
+    ((width, level),) = paid
+    assert (width >= 1 / 0.8 - 1e-9).all()  # largest ratio of belief and share
+    assert math.exp(-level * 3072) * len(rows) * len(RATES) <= 1e-3 * (1 + 1e-9)
 
 
 @pytest.mark.claim("T-5")
