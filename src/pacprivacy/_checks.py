@@ -119,8 +119,12 @@ def column_spreads(values: Matrix) -> tuple[Vector, Vector, Vector]:
         part = slice(start, start + width)
         block = values[:, part]
         low, high = block.min(axis=0), block.max(axis=0)
-        deviation[part], extent[part] = block.std(axis=0), high - low
+        with np.errstate(over="ignore", invalid="ignore"):
+            deviation[part], extent[part] = block.std(axis=0), high - low
         size[part] = np.maximum(high, -low)
+    for column in np.flatnonzero((extent > 0) & ~((deviation > 0) & (deviation < np.inf))):
+        unit = extent[column]  # squares of such numbers are 0 or infinite
+        deviation[column] = unit * ((values[:, column] - values[0, column]) / unit).std()
     return deviation, extent, size
 
 

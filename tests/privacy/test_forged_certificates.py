@@ -334,6 +334,18 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "a belief before the only release": ("release", tilted),
     "the trade-off of a unit that is better placed": ("release", well_placed),
+    "a belief that adds up to less": (
+        "release", lambda bundle: replace(bundle, log_p=bundle.log_p - 3)
+    ),
+    "a belief in a session that adds up to less": (
+        "session", lambda bundle: replace(bundle, log_p=bundle.log_p - 3)
+    ),
+    "charges that no number limits": (
+        "session", in_session(lambda part: replace(part, allowed=np.full(len(DATA), np.nan)))
+    ),
+    "less than nothing of the reserve": (
+        "session", in_session(lambda part: replace(part, part=-0.5))
+    ),
     "surer than its proofs": ("release", lambda bundle: replace(bundle, gamma=1e-15)),
     "closer points": ("release", lambda bundle: replace(bundle, points=bundle.points // 2)),
 }  # fmt: skip
@@ -380,6 +392,17 @@ def test_a_bundle_that_contradicts_itself_is_refused(
     kind, change = REFUSED[name]
     path = lie(change(load_verified_bundle(folder / kind / "curator.npz")), tmp_path)
     assert is_refused(path)
+
+
+@pytest.mark.parametrize("change", [{"n_draws": 1}, {"attempt": -1}, {"seed": -1}], ids=str)
+def test_draws_that_nobody_can_make_are_refused_in_one_line(
+    folder: Path, tmp_path: Path, change: dict[str, int]
+) -> None:
+    bundle = Bundle.load(folder / "release" / "curator.npz")
+    proofs = tuple(replace(proof, **change) for proof in bundle.proofs)  # type: ignore[arg-type]
+    shutil.copy(folder / "release" / "release.json", tmp_path / "release.json")
+    replace(bundle, proofs=proofs).save(tmp_path / "curator.npz")
+    assert is_refused(tmp_path / "release.json")
 
 
 @pytest.mark.claim("R-1")

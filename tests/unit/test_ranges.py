@@ -7,9 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import pacprivacy as pac
 import pacprivacy.adversary.view_and_belief
 import pacprivacy.noise.proof
 import pacprivacy.noise.shapes
+from pacprivacy._checks import column_spreads
 from pacprivacy.budget import Information, Membership
 from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError
 from pacprivacy.noise import (
@@ -145,3 +147,19 @@ def test_a_draw_among_few_candidates_is_not_free(monkeypatch: pytest.MonkeyPatch
     for effort in efforts:
         assert effort.information_draws <= pacprivacy.noise.proof.INFORMATION_COST / 64
         assert effort.membership_draws <= pacprivacy.noise.proof.POSTERIOR_COST / 64
+
+
+def test_a_spread_is_found_where_squares_are_zero_or_infinite() -> None:
+    usual = np.random.default_rng(0).normal(size=(9, 1))
+    sizes = np.array([1e-300, 1e-165, 1.0, 1e160, 1e300, 0.0])
+    found, extent, _ = column_spreads(usual * sizes)
+    assert found[:-1] / sizes[:-1] == pytest.approx(np.full(5, usual.std()))
+    assert (found[-1], extent[-1]) == (0.0, 0.0)
+
+
+def test_outputs_that_no_unit_brings_into_range_are_refused_with_advice() -> None:
+    data = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(MechanismError, match=r"below 1e\+140 .* Rescale"):
+        pac.privatize(
+            lambda x: x.mean(axis=0) * [1e160, 1e-160], data, Membership(0.7), n_subsets=8, rng=0
+        )

@@ -246,7 +246,7 @@ def membership_trade_off(
         TradeOff(
             false_positives=rate,
             true_positives=min(1.0, float((rate * cuts + most).min())),
-            confidence=1 - gamma / len(FALSE_POSITIVES),
+            confidence=1 - gamma,  # of all together: each takes the least of all cuts
             n_draws=n_draws,
         )
         for rate in FALSE_POSITIVES

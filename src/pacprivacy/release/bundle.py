@@ -351,8 +351,9 @@ def _check_shapes(bundle: Bundle) -> None:
         raise ValueError("units_per_std")
     if bundle.groups is not None and not ((bundle.groups >= 0) & (bundle.groups < m)).all():
         raise ValueError("groups")
-    if not all(0 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 for p in bundle.proofs):
-        raise ValueError("proofs")
+    for p in bundle.proofs:
+        if not (1 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 and min(p.seed, p.attempt) >= 0):
+            raise ValueError("proofs")
     if bundle.worst_unit is not None and not 0 <= bundle.worst_unit < bundle.pool.n_units:
         raise ValueError("worst_unit")
     heat = None if bundle.session is None else bundle.session.balances
@@ -360,6 +361,10 @@ def _check_shapes(bundle: Bundle) -> None:
         for array in (heat.per_unit, np.asarray(bundle.session.allowed)):
             if array.dtype != np.float64 or array.shape != (bundle.pool.n_units,):
                 raise ValueError("balances")
+            if not (np.isfinite(array) & (array >= 0)).all():  # no limit would hold nan
+                raise ValueError("balances")
+        if not all(0 <= x <= 1 for x in (heat.advantage, heat.reserve, bundle.session.part)):
+            raise ValueError("reserve")
     seen = None if bundle.session is None else bundle.session.observation
     if seen is not None:
         if seen.integers.dtype != np.int64 or seen.integers.shape != (d,):

@@ -39,6 +39,7 @@ from pacprivacy.theory import Estimate, information_slack_bound
 RELATIVE = 1e-6  # other processors round sums differently
 DISTANCE = 1e-4  # shifts within a group below a millionth of the spread are not released at all
 RULED_OUT = 1e-9
+UNIT_MASS = 1e-9
 N_PAIRS = 256
 
 
@@ -149,7 +150,12 @@ def _check_points(bundle: Bundle) -> None:
 
 def _check_belief(bundle: Bundle) -> None:
     """Refuse knowledge from before the first release: the secret is drawn uniformly."""
-    part = bundle.session
+    part, total = bundle.session, float(np.exp(bundle.log_p).sum())
+    if not abs(total - 1) <= UNIT_MASS:  # a bound of less than the whole would be too small
+        raise CertificateError(
+            f"log_p must be probabilities that add up to 1; they add up to {total:.6g}. "
+            "The bundle does not belong to this release."
+        )
     first = part is None or part.fresh or part.before.n_releases == 0
     if first and np.ptp(bundle.log_p) != 0:
         raise CertificateError(
@@ -176,7 +182,7 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
         return
     failure = sum(proof.gamma for proof in bundle.proofs)
     failure += sum(1 - item.estimate.confidence for item in certificate.divergences)
-    failure += sum(1 - item.confidence for item in certificate.trade_off)
+    failure += max((1 - item.confidence for item in certificate.trade_off), default=0.0)
     if certificate.confidence > 1 - failure + 1e-15:
         raise CertificateError(
             f"gamma must cover the proofs, which fail with probability {failure:.2g}; the bundle "

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy import mechanism as mechanisms
-from pacprivacy._checks import Integers, Matrix, Vector, column_spreads
+from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector, column_spreads
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import begin, expect, few_threads, show_stages, single_threaded, wipe
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
@@ -276,7 +276,8 @@ def scale_run_outputs(outputs: Outputs) -> Outputs:
             spread[part] = np.sqrt(np.square(spread[part]).mean())
     moves = spread[spread > 0]
     shared = ALIKE if outputs.own_units else DISPARATE
-    if not moves.size or moves.max() <= shared * moves.min():
+    beyond = size.max(initial=0.0) > LARGEST_OUTPUT  # refused where noise is found
+    if beyond or not moves.size or moves.max() <= shared * moves.min():
         return outputs
     scales = np.exp2(np.round(np.log2(np.where(spread > 0, spread, moves.max()))))
     listed = f"from {scales.min():.3g} to {scales.max():.3g}"
