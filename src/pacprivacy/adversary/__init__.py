@@ -8,6 +8,7 @@ from pacprivacy.adversary.accelerator import accelerated as accelerated
 from pacprivacy.adversary.advantage import (
     advantage_moments as advantage_moments,
     advantage_room as advantage_room,
+    advantage_upper as advantage_upper,
     finest_advantage_step as finest_advantage_step,
     has_banded_advantage as has_banded_advantage,
     has_line_advantage as has_line_advantage,

@@ -690,3 +690,15 @@ def advantage_room(
     most = 0.5 / float(np.minimum(share, 1 - share).min())
     per_side = gamma / (4 * pool.n_units * _looks(n_draws))
     return 0.5 * _half_width(4 * variance, n_draws, per_side, most)
+
+
+def advantage_upper(
+    view: View, tilts: ViewTilts, units: Units, moments: Matrix, n_draws: int, gamma: float
+) -> Vector:
+    """Return about what :func:`advantage_bounds` will say of units, given moments of other draws.
+
+    Those are the means of ``|a|``, ``a``, ``a²`` and ``|a| a``.
+    """
+    sums = _Sums(units, tilts.before(view.log_prior, units), tilts.share[units])
+    sums.sums, sums.n_draws = n_draws * moments, n_draws
+    return sums.bounds(moments[0], gamma / (4 * tilts.n_units * _looks(n_draws)))[2]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-import joblib
 import numpy as np
 
 from pacprivacy._checks import Vector
@@ -267,6 +266,8 @@ def _read(value: Any, name: str, path: str) -> Any:
 
 
 def _unfitted(value: Any, path: str) -> tuple[Any, str]:
+    import joblib  # slow to import, not always needed
+
     try:
         template = _clone(value)
         seeds = [

@@ -167,6 +167,7 @@ class _Search:
 
     def __init__(self, shape: Scalable, problem: PlanProblem) -> None:
         self._shape, self._problem = shape, problem
+        self._gamma = problem.gamma / 2 / max(1, problem.claims)  # of the first attempt
         view = self._view = shape.view(problem.spread, problem.log_p)
         coarse = problem.mi_nats is None and problem.heat is None
         self._probe = ShapeProbe(view, problem.rng("propose"), n_draws=COARSE if coarse else None)
@@ -181,7 +182,7 @@ class _Search:
     def effort(self) -> Effort:
         """Choose draws so that the interval takes a small share of the budget."""
         problem, view = self._problem, self._view
-        gamma, m = problem.gamma / 2 / max(1, problem.claims), view.n_subsets
+        gamma, m = self._gamma, view.n_subsets
         info_draws, info_room, risk_draws, risk_room = 0, 0.0, 0, 0.0
         if problem.mi_nats is not None:
             pilot = information_pilot(
@@ -246,8 +247,9 @@ class _Search:
         if self._risk is not None:
             room = effort.membership_room
             found = shape_scale(lambda c: self._excess(c) + room, start=self._near, tolerance=0.01)
-            self._risk.measure(found, self._problem.rng("measure"))
-            scale = max(scale, shape_scale(lambda c: self._excess(c) + room, start=found))
+            rng, n_draws = self._problem.rng("measure"), effort.membership_draws
+            left = self._risk.measure(found, rng, room, n_draws, self._gamma)
+            scale = max(scale, shape_scale(lambda c: self._excess(c) + left, start=found))
         return scale
 
     def enlarged(self, failed: NoisePlan, effort: Effort) -> float:

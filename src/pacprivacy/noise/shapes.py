@@ -24,6 +24,7 @@ from pacprivacy.adversary import (
     View,
     ViewTilts,
     advantage_moments,
+    advantage_upper,
     draw_view_blocks,
     exact_information,
     finest_advantage_step,
@@ -52,6 +53,7 @@ LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
 COARSE = 1024  # draws of a search by membership; the place that it finds is measured on more
 MEASURED = 1 << 15
+LUCK = 2.0  # deviations that the draws of a proof may be worse than those
 RANKING = (48, 256)  # draws that rank all units
 RANKING_COST = 10**10  # multiplications
 RANKING_TAIL = 0.4  # of the largest squared advantage: directions too weak to rank units by
@@ -532,21 +534,34 @@ class RiskShapeProbe:
         self._masks = self._tilts.masks(self._chosen, np.float32)
         self._shift: Vector | float = 0.0
 
-    def measure(self, scale: float, rng: np.random.Generator) -> None:
-        """Find on many draws how far the advantage at this scale is from what the few say."""
+    def measure(
+        self, scale: float, rng: np.random.Generator, room: float, n_draws: int, gamma: float
+    ) -> float:
+        """Find on many draws how far the advantage at this scale is from what the few say.
+
+        The room that a proof of so many draws needs is measured for every unit, and counted from
+        then on; return what else must be left: nothing, or the given room where a grid is used.
+        """
         view = self._probe.view.scaled(scale)
         if has_line_advantage(view):
-            return
+            return room
         if has_plane_advantage(view):
             step = 2 * finest_advantage_step(view)
             found = plane_advantage(view, self._tilts, self._chosen, step)[0]
             self._shift = found - self._means(scale)[0]
-            return
-        total = np.zeros(len(self._chosen))
+            return room
+        sums = np.zeros((4, len(self._chosen)))
         for draws in draw_view_blocks(view, MEASURED, rng):
-            folded = self._tilts.fold(view_posterior(view, draws, np.float32))
-            total += np.abs(folded @ self._masks).sum(axis=0, dtype=np.float64)
-        self._shift = total / MEASURED - self._means(scale)[0]
+            a = self._tilts.fold(view_posterior(view, draws, np.float32)) @ self._masks
+            size = np.abs(a)
+            sums[:2] += size.sum(axis=0), a.sum(axis=0)
+            sums[2:] += np.einsum("ij,ij->j", a, a), np.einsum("ij,ij->j", a, size)
+        moments = sums / MEASURED
+        bound = advantage_upper(view, self._tilts, self._chosen, moments, n_draws, gamma)
+        lucky = np.sqrt(np.maximum(moments[2] - moments[0] ** 2, 0.0))
+        lucky *= LUCK * math.sqrt(1 / MEASURED + 1 / n_draws)
+        self._shift = bound + lucky - self._means(scale)[0]
+        return 0.0
 
     def _means(self, scale: float) -> tuple[Vector, Vector, npt.NDArray[Any]]:
         view = self._probe.view.scaled(scale)
@@ -576,8 +591,11 @@ class HeatShapeProbe(RiskShapeProbe):
         super().__init__(probe, tilts, heat.allowed)
         self._heat, (self._gain, self._square) = heat, heat.room()
 
-    def measure(self, scale: float, rng: np.random.Generator) -> None:
+    def measure(
+        self, scale: float, rng: np.random.Generator, room: float, n_draws: int, gamma: float
+    ) -> float:
         """Do nothing: the draws that are kept are many."""
+        return room
 
     def focus(self, scale: float) -> None:
         """Keep the units whose mean square move is nearest to what is allowed."""

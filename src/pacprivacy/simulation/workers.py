@@ -22,10 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import cloudpickle
-import joblib
 import numpy as np
-from joblib.externals.loky.process_executor import BrokenProcessPool
-from joblib.parallel import get_active_backend
 
 from pacprivacy._random import fresh_seed
 from pacprivacy._version import __version__
@@ -241,15 +238,17 @@ class _Here(Workers):
 class _Joblib(Workers):
     """Processes or threads of this machine, or what else joblib is configured for."""
 
-    lost = (BrokenProcessPool,)
-
     def __init__(self, count: int, prefer: str | None = None) -> None:
+        from joblib.externals.loky.process_executor import BrokenProcessPool
+
         super().__init__(count)
-        self._prefer = prefer
+        self.lost, self._prefer = (BrokenProcessPool,), prefer
 
     def _attempt(
         self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
     ) -> Generator[Numbered, None, None]:
+        import joblib
+
         parallel = joblib.Parallel(
             n_jobs=self.count,
             return_as="generator_unordered",
@@ -266,6 +265,8 @@ class _Joblib(Workers):
 
     @contextmanager
     def _placed(self, shared: Any) -> Iterator[tuple[Label, Any]]:
+        from joblib.parallel import get_active_backend
+
         label = Label()
         if getattr(get_active_backend(prefer=self._prefer)[0], "supports_sharedmem", False):
             yield label, _AtHand(shared)
@@ -368,6 +369,9 @@ def open_workers(
     ``n_jobs`` limits how many tasks run at a time; a cluster is used whole by default. ``prefer``
     is joblib's hint, "threads" or "processes", where nothing else is asked for.
     """
+    import joblib  # slow to import, not always needed
+    from joblib.parallel import get_active_backend
+
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
         raise DataError(

@@ -324,8 +324,31 @@ def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[
 def _encode(column: Any) -> Coded:
     """Return the distinct entries of an Arrow column, and which of them each row has."""
     coded = column.combine_chunks().dictionary_encode()
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-    return coded.dictionary.to_pylist(), codes
+    return coded.dictionary.to_pylist(), _array(coded.indices, np.int32, -1)
+
+
+def _array(column: Any, dtype: Any, gap: float) -> npt.NDArray[Any]:
+    """Return an Arrow column of numbers as an array; pyarrow's own way imports pandas."""
+    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    there, data = whole.buffers()
+    if not len(whole):
+        return np.empty(0, dtype)
+    rows = slice(whole.offset, whole.offset + len(whole))
+    found = np.frombuffer(data, dtype, rows.stop)[rows].copy()
+    if whole.null_count:
+        filled = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")[rows]
+        found[filled == 0] = gap
+    return found
+
+
+def _arrow_texts(texts: Sequence[str]) -> Any:
+    """Return an Arrow column of texts; pyarrow's own way imports pandas."""
+    import pyarrow as pa
+
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    content = pa.py_buffer(b"".join(encoded))
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), content)
 
 
 # --- what cells mean --------------------------------------------------------------------------
@@ -392,8 +415,8 @@ def _read_cells(cells: Cells, decimal: str) -> TableColumn:
     import pyarrow.compute as pc
 
     stripped = pc.utf8_trim_whitespace(cells)
-    gaps = pc.is_in(pc.utf8_lower(stripped), value_set=pa.array([*sorted(MISSING), None]))
-    filled = pc.if_else(gaps, None, stripped)
+    gaps = pc.is_in(pc.utf8_lower(stripped), value_set=_arrow_texts(sorted(MISSING)))
+    filled = pc.if_else(gaps, pa.NULL, stripped)
 
     @cache
     def coded() -> tuple[Labels, Codes]:
@@ -417,7 +440,7 @@ def _read_cells(cells: Cells, decimal: str) -> TableColumn:
         with suppress(pa.ArrowInvalid):
             numbers = texts.cast(pa.float64())
             if not pc.any(pc.is_nan(numbers)).as_py():
-                return TableColumn(numbers=np.asarray(numbers.to_numpy(), np.float64), coded=coded)
+                return TableColumn(numbers=_array(numbers, np.float64, np.nan), coded=coded)
     distinct, codes = _encode(filled)
     return _read_coded([*distinct, ""], np.where(codes < 0, len(distinct), codes), decimal)
 
@@ -520,15 +543,15 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
         if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
             moments = column.cast(pa.timestamp("ms"), safe=False)
             numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
-            days = np.asarray(numbers.to_numpy(), np.float64) / (1000 * _SECONDS_A_DAY)
+            days = _array(numbers, np.float64, np.nan) / (1000 * _SECONDS_A_DAY)
             columns[name] = TableColumn(numbers=days, is_date=True)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             texts[name] = column.cast(pa.string())
         elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
             texts[name] = _index([str(item) for item in column.to_pylist()])
         else:
-            plain = column.cast(pa.float64(), safe=False).to_numpy()
-            columns[name] = TableColumn(numbers=np.asarray(plain, np.float64))
+            plain = column.cast(pa.float64(), safe=False)
+            columns[name] = TableColumn(numbers=_array(plain, np.float64, np.nan))
     columns |= _understand(texts, None)
     return {name: columns[name] for name in names}
 
