@@ -54,12 +54,9 @@ def _uses_rows(tree: Node) -> bool:
     """Whether a table's name stands where a column does: a row as a value."""
     from sqlglot import exp
 
-    for column in tree.find_all(exp.Column):
-        tables = column.parent_select.find_all(exp.Table) if not column.table else ()
-        here = (table for table in tables if table.parent_select is column.parent_select)
-        if any(table.alias_or_name.lower() == column.name.lower() for table in here):
-            return True
-    return False
+    here = {(id(t.parent_select), t.alias_or_name.lower()) for t in tree.find_all(exp.Table)}
+    plain = (column for column in tree.find_all(exp.Column) if not column.table)
+    return any((id(column.parent_select), column.name.lower()) in here for column in plain)
 
 
 def sums_plan(query: Query, tables: Tables) -> SumsPlan | str:

@@ -8,6 +8,7 @@ keys) is done after the noise, on what was released.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ Node = Any  # an expression of sqlglot, which is optional
 DIALECT: Final = "duckdb"
 SHARE: Final = "pac_share"  # stands for the share of the units that is in a world
 CELLS: Final = "pac_cells"
+MOST_SUBTOTALS: Final = 10  # keys of a CUBE, which has 2^10 grouping sets then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,10 @@ def read_query_sql(text: str) -> Node:
             "Run: pip install 'pacprivacy[sql]'"
         ) from error
     try:
+        text.encode()  # half a character is no text, and the engine stops at it
         trees = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
+    except UnicodeEncodeError:
+        raise QueryError("the query must be text; got half a character. Mend it.") from None
     except errors.SqlglotError as error:
         first = (getattr(error, "errors", None) or [{}])[0]
         near = first.get("highlight") or ""
@@ -251,6 +256,8 @@ ORDERED: Final = re.compile(
     "first|last|any_value|arbitrary|list|array_agg|list_?agg|string_agg|group_concat|lttb|"
     "arg_?(min|max)(_nulls?(_last)?)?|(min|max)_by|approx_.*|reservoir_.*"
 )
+PARTS: Final = ("with", "expressions", "from", "laterals", "joins", "where", "group")
+ARRANGED: Final = ("having", "order", "limit", "offset")  # what is done to released cells
 PICKS: Final = ("RowNumber", "Lag", "Lead", "FirstValue", "LastValue", "NthValue", "Ntile")
 
 
@@ -259,6 +266,8 @@ def _check_functions(text: str, tree: Node, tables: Tables) -> None:
 
     ordered = exp.First | exp.Last | exp.AnyValue | exp.ArrayAgg | exp.GroupConcat
     for node in tree.find_all(exp.Func):
+        if isinstance(node, exp.Connector):  # AND and OR: writing all of a long chain takes long
+            continue
         written = node.sql(dialect=DIALECT)
         name = re.split(r"\W", written, maxsplit=1)[0].lower()
         now = name == "age" and len(node.expressions or list(node.args.values())) == 1
@@ -268,6 +277,13 @@ def _check_functions(text: str, tree: Node, tables: Tables) -> None:
                 node,
                 "functions must give the same value in every run",
                 "Write the constant that you mean.",
+            )
+        if re.match("enum_|(pg_)?typeof$", name):
+            raise refuse_query(
+                text,
+                node,
+                "functions must not read the values that a type may have: a fact of all rows",
+                "Write the values that you mean.",
             )
         if ORDERED.fullmatch(name) or isinstance(node, ordered):
             raise refuse_query(
@@ -360,6 +376,9 @@ def _groups(text: str, tree: Node, tables: Tables) -> tuple[list[Node], list[tup
         if isinstance(part, exp.GroupingSets):
             return [found for one in inner for found in sets_of(one)]
         if isinstance(part, exp.Rollup | exp.Cube):
+            if len(inner) > MOST_SUBTOTALS:
+                reason = f"ROLLUP and CUBE must be of at most {MOST_SUBTOTALS} keys"
+                raise refuse_query(text, part, reason, "Name the sets that you want.")
             parts = [sets_of(one)[0] for one in inner]
             sizes = range(len(parts), -1, -1)
             chosen = (
@@ -378,7 +397,11 @@ def _groups(text: str, tree: Node, tables: Tables) -> tuple[list[Node], list[tup
 
     keys: dict[str, Node] = {}
     sets: list[tuple[int, ...]] = []
-    for chosen in itertools.product(*map(sets_of, group.expressions)):
+    some = list(map(sets_of, group.expressions))
+    if math.prod(map(len, some)) > 2**MOST_SUBTOTALS:
+        reason = f"there must be at most {2**MOST_SUBTOTALS} grouping sets"
+        raise refuse_query(text, group, reason, "Name the sets that you want.")
+    for chosen in itertools.product(*some):
         parts = {key.sql(dialect=DIALECT): key for key in itertools.chain(*chosen)}
         keys |= {sql: key for sql, key in parts.items() if sql not in keys}
         sets.append(tuple(sorted(list(keys).index(sql) for sql in parts)))
@@ -390,16 +413,17 @@ def _groups(text: str, tree: Node, tables: Tables) -> tuple[list[Node], list[tup
 def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
     from sqlglot import exp
 
-    for part, reason in (("distinct", "DISTINCT"), ("qualify", "QUALIFY"), ("windows", "WINDOW")):
-        if tree.args.get(part):
+    for part, said in tree.args.items():
+        if said and part.rstrip("_") not in PARTS + ARRANGED:
+            word = part.upper().rstrip("S")
             raise refuse_query(
                 text,
-                reason,
-                f"the outer query must not use {reason}",
+                word,
+                f"the outer query must not use {word}",
                 "Put it in a subquery, or group by the columns.",
             )
     keys, sets = _groups(text, tree, tables)
-    sqls = [key.sql(dialect=DIALECT) for key in keys]
+    sqls, kinds = [key.sql(dialect=DIALECT) for key in keys], {type(key) for key in keys}
     columns: list[Column] = []
     shown: list[tuple[str, str]] = []
     named: dict[str, str] = {}
@@ -416,22 +440,27 @@ def _take_apart(text: str, tree: Node, tables: Tables) -> Query:
 
     def over_cells(node: Node) -> Node:
         """Write an expression in terms of released cells."""
+        cells: set[int] = set()  # columns of ours: tables may have some of the same names
+
+        def ours(sql: str) -> Node:
+            found = read_query_sql(f"SELECT {sql}").expressions[0]
+            cells.update(map(id, found.find_all(exp.Column)))
+            return found
 
         def swap(part: Node) -> Node:
-            sql = part.sql(dialect=DIALECT)
-            if sql in sqls:
-                return exp.column(f"k{sqls.index(sql)}")
+            if type(part) in kinds and (sql := part.sql(dialect=DIALECT)) in sqls:
+                return ours(f"k{sqls.index(sql)}")
             if isinstance(part, exp.Grouping):
-                return _grouping(part, sqls)
+                return ours(_grouping(part, sqls))
             if isinstance(part, exp.Filter) or (is_query_aggregate(part) and not _filtered(part)):
-                return exp.column(column_of(part, sql.lower()))
+                return ours(column_of(part, part.sql(dialect=DIALECT).lower()))
             if isinstance(part, exp.Column) and not part.table and part.name.lower() in named:
-                return read_query_sql(f"SELECT {named[part.name.lower()]}").expressions[0]
+                return ours(named[part.name.lower()])
             return part
 
         swapped = node.copy().transform(swap)
         for left in swapped.find_all(exp.Column):
-            if not re.fullmatch(r"[kc]\d+", left.name):
+            if id(left) not in cells:
                 raise refuse_query(
                     text,
                     left,
@@ -519,13 +548,13 @@ def _ordered(
     return f"{place}{' DESC' if part.args.get('desc') else ''}{nulls}"
 
 
-def _grouping(node: Node, keys: list[str]) -> Node:
+def _grouping(node: Node, keys: list[str]) -> str:
     """Write GROUPING of some keys in terms of that of all of them, which is the last key."""
     bits = []
     for place, asked in enumerate(reversed(node.expressions)):
         bit = len(keys) - 1 - keys.index(asked.sql(dialect=DIALECT))
         bits.append(f"((k{len(keys)} // {1 << bit} % 2) * {1 << place})")
-    return read_query_sql(f"SELECT ({' + '.join(bits)})").expressions[0]
+    return f"({' + '.join(bits)})"
 
 
 def _filtered(node: Node) -> bool:

@@ -684,7 +684,7 @@ def _check_arranged(query: Query, cells: Sequence[tuple[Any, ...]]) -> None:
     columns = {f"c{i}": np.ones(len(cells)) for i in range(len(query.columns))}
     try:
         _over_cells(query, cells, columns, [sql for sql, _ in query.shown], query.tail).fetchall()
-    except duckdb.Error as error:
+    except (duckdb.Error, OverflowError) as error:
         raise _not_run(error) from None
 
 

@@ -632,7 +632,10 @@ def _listed(
     macros = connection.execute(
         "SELECT DISTINCT function_name FROM duckdb_functions() WHERE NOT internal"
     )
-    known, hidden = {str(row[0]).lower() for row in rows}, [str(row[0]) for row in macros.fetchall()]
+    known, hidden = (
+        {str(row[0]).lower() for row in rows},
+        [str(row[0]) for row in macros.fetchall()],
+    )
     return (
         {str(t): ".".join(map(quote, (catalog or str(c), str(s), str(t)))) for t, c, s in rows},
         {name: _read_by(name, sql, known, hidden) for name, sql in defined.items()},

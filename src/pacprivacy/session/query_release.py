@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from pacprivacy.errors import CertificateError, DataError
+from pacprivacy.errors import CertificateError, DataError, QueryError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
     QueryMechanism,
@@ -218,8 +218,14 @@ def released_query(
             f"data must be pac.Tables to be asked in SQL; got {type(tables).__name__}. "
             "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
         )
-    asked = make_query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
-    return asked.prepare(data)
+    try:
+        asked = make_query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
+        return asked.prepare(data)
+    except RecursionError:
+        raise QueryError(
+            "the query must have fewer brackets, functions or queries inside each other; got too "
+            "many. Write it flat."
+        ) from None
 
 
 def _numbers(column: Any) -> Any:

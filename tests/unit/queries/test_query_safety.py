@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
+from sqlglot import exp
 
 import pacprivacy as pac
 from pacprivacy.errors import DataError, InterruptedRun, PacPrivacyError, QueryError
@@ -184,8 +185,8 @@ def test_views_of_private_tables_are_private_or_not_there(tmp_path: Path) -> Non
             "CREATE VIEW rich AS SELECT id AS person, x FROM People WHERE x > 9; "
             "CREATE VIEW richest AS SELECT max(x) AS most FROM rich; "
             "CREATE VIEW cheap AS FROM prices; CREATE VIEW odd AS FROM query('FROM people'); "
-            "CREATE MACRO \"most of\"() AS (SELECT max(x) FROM people); "
-            "CREATE VIEW hidden AS SELECT \"Most of\"() AS x; "
+            'CREATE MACRO "most of"() AS (SELECT max(x) FROM people); '
+            'CREATE VIEW hidden AS SELECT "Most of"() AS x; '
             "CREATE VIEW sizes AS SELECT estimated_size AS x FROM duckdb_tables"
         )
         sources = [
@@ -209,6 +210,9 @@ def test_what_was_spent_is_shown_also_where_it_cannot_be_arranged(shop: pac.Tabl
     )
     with pytest.raises(QueryError, match=r"Conversion Error$"):  # before anything is spent
         pac.sql(wrong, shop, "mi<=1", simulate=True, **asked)
+    large = "SELECT huge::HUGEINT AS k, count(*) AS n FROM bills GROUP BY k"
+    with pytest.raises(QueryError, match="too large"):
+        pac.sql(large, shop, "mi<=1", simulate=True, **asked | {"keys": [2**70]})
     with pytest.warns(UserWarning, match="all cells are shown"):
         found = pac.sql(late, shop, "mi<=1", simulate=True, **asked)
     assert [row[0] for row in found.answer.rows] == ["a", "b"]
@@ -218,6 +222,16 @@ def test_what_was_spent_is_shown_also_where_it_cannot_be_arranged(shop: pac.Tabl
 def test_macros_of_what_changes_or_waits_or_fails_are_refused(call: str, shop: pac.Tables) -> None:
     with pytest.raises(QueryError, match="same value in every run"):
         make_query_mechanism(f"SELECT count(*) FROM bills WHERE {call} IS NULL", shop)
+
+
+@pytest.mark.claim("Q-3")
+@pytest.mark.parametrize(
+    "call", ["len(enum_range(text))", "enum_code(text)", "length(typeof(text))"]
+)
+def test_what_a_type_may_hold_is_not_asked(call: str, shop: pac.Tables) -> None:
+    """The levels of an ENUM are facts of all rows, and the same in every world."""
+    with pytest.raises(QueryError, match="values that a type may have"):
+        make_query_mechanism(f"SELECT sum({call}) AS s FROM bills", shop)
 
 
 # --- what a text may hold -----------------------------------------------------------------------
@@ -246,10 +260,63 @@ def test_the_name_of_a_table_in_a_query_is_no_sql(shop: pac.Tables) -> None:
     unit = """from_json('{"pac_unit":' || i || '}', '{"pac_unit":"INTEGER"}')"""
     units = f"(SELECT DISTINCT {unit} AS s FROM (SELECT unnest(range({N})) AS i)) y"
     text = f'SELECT sum("0+y.s".cost) AS s FROM bills AS "0+y.s" CROSS JOIN {units}'
-    for asked in (f'{text} WHERE "0+y.s".person = 7', 'SELECT sum(cost) AS s FROM bills AS "order"'):
+    for asked in (
+        f'{text} WHERE "0+y.s".person = 7',
+        'SELECT sum(cost) AS s FROM bills AS "order"',
+    ):
         found, rows = matrix(asked, shop)
         assert found.plan.startswith("sums per unit")
         assert np.ptp(rows) > 0
+
+
+def test_a_column_that_is_called_as_a_cell_is_none() -> None:
+    tables = pac.Tables({"people": pd.DataFrame({"id": range(N), "c0": 3.0})}, unit="people.id")
+    for text in ("SELECT c0, count(*) FROM people", "SELECT count(*) FROM people HAVING c0 > 1"):
+        with pytest.raises(QueryError, match="aggregate or a group key"):
+            make_query_mechanism(text, tables)
+
+
+@pytest.mark.parametrize("end", ["CONNECT BY PRIOR bill = person", "CLUSTER BY bill"])
+def test_no_part_of_a_query_is_dropped(end: str, shop: pac.Tables) -> None:
+    with pytest.raises(QueryError, match="the outer query must not use C"):
+        make_query_mechanism(f"SELECT count(*) AS n FROM bills {end}", shop)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"SELECT sum({'(' * 2000}cost{')' * 2000}) FROM bills", "fewer brackets"),
+        ("SELECT count(*) FROM bills WHERE kind = '\ud800'", "half a character"),
+        (
+            f"SELECT count(*) FROM bills GROUP BY CUBE ({', '.join(map(str, range(40)))})",
+            "at most 10 keys",
+        ),
+        (f"SELECT count(*) FROM bills GROUP BY {', '.join(['CUBE (bill, kind)'] * 6)}", "1024 gr"),
+    ],
+)
+def test_a_query_that_is_too_deep_or_half_a_text_is_refused(
+    text: str, said: str, shop: pac.Tables
+) -> None:
+    with (
+        pac.Session(shop, budget=pac.Information(1), n_subsets=16) as session,
+        pytest.raises(QueryError, match=said),
+    ):
+        session.sql(text, pac.Information(0.5))
+
+
+def test_a_long_query_is_not_written_for_each_of_its_parts(
+    shop: pac.Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, write = [], exp.Expression.sql
+    monkeypatch.setattr(
+        exp.Expression,
+        "sql",
+        lambda node, *a, **k: written.append(node) or write(node, *a, **k),
+    )
+    long = " AND ".join(["bill > 0"] * 200)
+    having = long.replace("bill", "n")
+    make_query_mechanism(f"SELECT count(*) AS n FROM bills WHERE {long} HAVING {having}", shop)
+    assert len(written) < 50
 
 
 def test_the_engine_reads_the_declared_files_and_no_others(
