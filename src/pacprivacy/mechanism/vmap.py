@@ -109,6 +109,14 @@ def _arrays(parts: tuple[Any, ...]) -> list[Any]:
     arrays = [np.asarray(part) for part in parts]
     if any(array.dtype.kind not in "biuf" for array in arrays):
         raise MechanismError("VmapMechanism must be given numbers; got text. Encode it first.")
+    wide = [array for array in arrays if array.dtype.kind in "iu" and array.dtype.itemsize > 4]
+    if not _jax().config.jax_enable_x64 and any(
+        array.size and (array.min() < -(2**31) or array.max() >= 2**31) for array in wide
+    ):
+        raise MechanismError(
+            "integers must be within 32 bits, which is all that JAX keeps of them; got larger "
+            "ones. Pass them as floats, or set jax_enable_x64."
+        )
     return arrays
 
 

@@ -27,7 +27,14 @@ import numpy as np
 from scipy.special import ndtri
 
 from pacprivacy._certificates import plain_value
-from pacprivacy._checks import Matrix, Vector, column_spreads, freeze
+from pacprivacy._checks import (
+    LARGEST_OUTPUT,
+    SMALLEST_RANGE,
+    Matrix,
+    Vector,
+    column_spreads,
+    freeze,
+)
 from pacprivacy.errors import (
     BudgetError,
     CertificateError,
@@ -90,13 +97,16 @@ class ErrorBars:
         """Return the standard error of every number, for all records or for their population."""
         if of not in ("records", "population"):
             raise BudgetError(f"of must be 'records' or 'population'; got {of!r}. Choose one.")
-        sampling = np.square(self.spread)
+        size = np.maximum(self.spread, self.noise_std)
+        odd = (size > 0) & ~((size > SMALLEST_RANGE) & (size < LARGEST_OUTPUT))
+        unit = np.where(odd, size, 1.0)  # squares of such numbers are 0 or infinite
+        sampling = np.square(self.spread / unit)
         if of == "population":
             sampling = sampling / (1.0 - self.share)
-        variance = sampling + np.square(self.noise_std)
+        variance = sampling + np.square(self.noise_std / unit)
         if self.rounds:
             variance = np.where(variance > 0, variance + ROUNDING_VARIANCE, 0.0)
-        return np.asarray(np.sqrt(variance))
+        return np.asarray(unit * np.sqrt(variance))
 
     def numbers_of(self, value: Any) -> Vector:
         """Return the numbers of a released value, in the order of the bars."""

@@ -63,3 +63,14 @@ def test_a_function_that_depends_on_more_than_its_records_is_refused() -> None:
 def test_text_is_refused() -> None:
     with pytest.raises(MechanismError, match="must be given numbers"):
         VmapMechanism(train=train).evaluate((np.array(["a", "b"]),), np.random.default_rng(0))
+
+
+def test_integers_that_jax_would_cut_are_refused() -> None:
+    with pytest.raises(MechanismError, match="32 bits"):
+        VmapMechanism(train=lambda x, key: x).evaluate(
+            (np.full(4, 2**40),), np.random.default_rng(0)
+        )
+    small = VmapMechanism(train=lambda x, key: x.sum()).evaluate(
+        (np.arange(4),), np.random.default_rng(0)
+    )
+    assert small == 6

@@ -313,6 +313,13 @@ def test_shapes_and_attempts_share_the_failure_probability(outputs: Matrix, pool
     # two shapes, two claims, attempt k: gamma 2^-k / 4
     for proof in plan.proofs:
         assert proof.gamma == pytest.approx(1e-6 / 4 * 2.0**-proof.attempt)
+    # attempt k has draws of its own: what failed was not chosen on them
+    named = {(proof.stream, proof.attempt) for proof in plan.proofs}
+    assert len(named) == len(plan.proofs)
+    view = plan.view(outputs)
+    again = replace(plan.proofs[0], claim="information", n_draws=4096)
+    later = replace(again, attempt=again.attempt + 1)
+    assert again.information(view) == again.information(view) != later.information(view)
 
 
 # --- nothing to hide ------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The noise plan: its lattice, what leaves, and what the attacker can compute from it."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,8 +13,10 @@ from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.noise import AxisFrame, calibrate
+from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.lattice import UNITS_PER_STD, lattice_grid
 from pacprivacy.noise.plan import NoisePlan, Observation, Revealed, make_plan
+from pacprivacy.theory import information_slack_bound
 
 Matrix = npt.NDArray[np.float64]
 
@@ -40,6 +43,18 @@ def test_the_grid_is_a_power_of_two_far_below_the_noise() -> None:
     assert (units <= 2 * UNITS_PER_STD).all()
     assert (step * units >= asked).all()  # rounded towards more noise
     assert (step * units <= asked * (1 + 2 / UNITS_PER_STD)).all()
+
+
+@pytest.mark.claim("N-4", "L-2")
+def test_a_coarse_lattice_is_paid_for() -> None:
+    plan = axis_plan(np.random.default_rng(0).normal(size=(8, 2)), [1.0, 2.0])
+    coarse = replace(plan, units_per_std=np.array([2, 3]), points=plan.points % 5)
+    weights, m = np.full(8, 1 / 8), 8
+    slack = information_slack_bound(coarse.total_variation_slack, m)
+    assert coarse.total_variation_slack >= (1 / 4 + 1 / 9) / 16
+    plain = log_det_of_points(coarse.points / coarse.units_per_std, weights, None)
+    assert log_det_of_plan(coarse, weights) >= plain + slack > plain + 0.1
+    assert coarse.view(coarse.outputs).slack == coarse.total_variation_slack
 
 
 def test_powers_of_two_are_met_exactly() -> None:

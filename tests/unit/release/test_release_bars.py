@@ -136,6 +136,16 @@ def test_rounding_is_upwards_to_two_digits(figure: float) -> None:
 
 
 @pytest.mark.claim("R-8")
+def test_errors_of_numbers_whose_squares_vanish_do_not() -> None:
+    r = pac.privatize(
+        lambda x: x.mean(axis=0) * [1.0, 1e-170], X, pac.Information(0.5), n_subsets=8, rng=0
+    )
+    error, bars = r.std_error, r.error_bars
+    assert bars is not None
+    assert error[1] == pytest.approx(np.hypot(bars.spread[1], bars.noise_std[1]), abs=0)
+    assert bars.spread[1] > 0 < error[1] < 1e-168
+
+
 def test_uniform_weights_in_a_session_not_the_beliefs() -> None:
     with pac.Session(X, budget=pac.Information(4), n_subsets=16, rng=0, simulate=True) as session:
         first = session.release(lambda d: d.mean(axis=0), pac.Information(2))
