@@ -289,6 +289,21 @@ def turned(view: View, angle: float) -> View:
     return make_view(points, view.log_prior)
 
 
+@pytest.mark.claim("A-2")
+@pytest.mark.parametrize("folds", [12, 300])
+def test_sums_over_who_is_left_out_are_the_products(folds: int) -> None:
+    pool = Balanced(n_subsets=300, folds=folds).draw(700, rng=0)
+    tilts, units = ViewTilts(pool), np.arange(20, 690)
+    folded = tilts.fold(np.random.default_rng(0).dirichlet(np.full(300, 0.1), size=200))
+    exact, most = folded @ tilts.masks(units, np.float64), 0.5 / (1 - tilts.share[0])
+    for dtype, epsilon in ((np.float32, 2.0**-24), (np.float64, 2.0**-53)):
+        found = np.full(exact.shape, np.nan)
+        for lines, place, a in tilts.products(folded.astype(dtype), units):
+            found[lines, place] = a
+        allowed = (tilts.rows + 8) * epsilon * most * np.abs(folded).sum(axis=1, keepdims=True)
+        assert (np.abs(found - exact) <= allowed).all()
+
+
 @pytest.mark.claim("A-5", "A-8")
 def test_densities_in_two_steps_are_off_by_a_tiny_share() -> None:
     points, nodes = np.array([-3.0, 0.21, 7.7]), np.linspace(-11.5, 16.2, 997)

@@ -21,7 +21,13 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.view_and_belief import View, ViewTilts, draw_view_blocks, view_posterior
+from pacprivacy.adversary.view_and_belief import (
+    FEW_UNITS,
+    View,
+    ViewTilts,
+    draw_view_blocks,
+    view_posterior,
+)
 
 FIRST_STAGE = 2048  # simulated releases on which others are bounded first
 CHAMPIONS = 512  # units among which the likely worst are found
@@ -101,11 +107,12 @@ class _Sums:
             for place, found in tilts.accelerator.sums(self.units, folded):
                 self.sums[:, place] += found
             return
-        blocks = self._kept or tilts.blocks(self.units, folded.dtype)
-        if len(self.units) <= CHAMPIONS:  # few enough to keep their masks
-            self._kept = blocks = list(blocks)
-        for place, masks in blocks:
-            a = folded @ masks
+        if len(self.units) <= FEW_UNITS:  # few enough to keep their masks
+            self._kept = self._kept or list(tilts.blocks(self.units, folded.dtype))
+            products = ((place, folded @ masks) for place, masks in self._kept)
+        else:
+            products = (found[1:] for found in tilts.products(folded, self.units))
+        for place, a in products:
             self.sums[2, place] += np.einsum("ij,ij->j", a, a)
             if self.tilted:
                 self.sums[1, place] += a.sum(axis=0, dtype=np.float64)
@@ -392,10 +399,9 @@ class _Screen:
         along = self._along[first] * kept[:, None]
         rounding = tilts.rows * float(np.square(along).sum())
         rounding = (tilts.rows + 8) * HALF_PRECISION * math.sqrt(rounding)
-        single, moment = along.astype(np.float32), np.empty(len(units))
-        for place, masks in tilts.blocks(units, np.float32):
-            image = single @ masks
-            moment[place] = np.einsum("ij,ij->j", image, image)
+        moment = np.zeros(len(units))
+        for _, place, image in tilts.products(along.astype(np.float32), units):
+            moment[place] += np.einsum("ij,ij->j", image, image)
         worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)[units]
         moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
         moment += (following + self._rest) * tilts.lengths[units] + self._lost * worst**2

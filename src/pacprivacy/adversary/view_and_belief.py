@@ -23,6 +23,9 @@ from pacprivacy.errors import PoolError
 from pacprivacy.theory import entropy
 
 MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
+FEW_UNITS = 512  # up to here masks are written out, and may be kept
+SPARSE_FOLDS = 10  # from here on a mask is a sum over the few candidates that leave its unit out
+LAID = 128  # rows at a time that such sums are taken of
 
 LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
 FEW_DIRECTIONS = 32  # up to here exact differences cost little
@@ -339,15 +342,59 @@ class ViewTilts:
             place = slice(start, min(start + self.step, len(units)))
             yield place, self.masks(place if everyone else units[place], dtype, whole=whole)
 
+    def products(
+        self, folded: npt.NDArray[Any], units: Units
+    ) -> Iterator[tuple[slice, slice, npt.NDArray[Any]]]:
+        """Yield places of folded rows and of units, and their ``a``.
+
+        With many folds a unit is out of few candidates, one of each partition: with ``o`` their sum
+        in a row, and ``t`` the sum of all of it, ``a = (t (1 - f) - o) / (2 f (1 - f))``.
+        """
+        if self.turn_steps < SPARSE_FOLDS or len(units) <= FEW_UNITS:
+            for place, masks in self.blocks(units, folded.dtype):
+                yield slice(0, len(folded)), place, folded @ masks
+            return
+        from scipy.sparse import csr_array  # slow to import, not always needed
+
+        dtype, laid = folded.dtype, []
+        for start in range(0, len(folded), LAID):
+            some = folded[(lines := slice(start, min(start + LAID, len(folded))))]
+            rows = np.zeros(
+                (self.n_subsets, len(some)), dtype=dtype
+            )  # those of the last fold are 0
+            rows[: self.rows] = some.T
+            whole = some.sum(axis=1, dtype=np.float64) * (0.5 / self.share[0])
+            laid.append((lines, rows, whole.astype(dtype)))
+        outer = np.full(self.step * self._parts, -self.scale[0], dtype=dtype)
+        for place, out in self._outs(units):
+            ends = np.arange(0, out.size + 1, self._parts, dtype=np.int32)
+            left = csr_array((outer[: out.size], out.ravel(), ends), (len(out), self.n_subsets))
+            for lines, rows, whole in laid:
+                found = left @ rows
+                found += whole
+                yield lines, place, found.T
+
+    def _outs(self, units: Units) -> Iterator[tuple[slice, npt.NDArray[np.int32]]]:
+        """Yield places in ``units``, and the candidates that leave each of these units out."""
+        first, everyone = np.arange(self._parts, dtype=np.int32), len(units) == self.n_units
+        kind = np.uint8 if self.turn_steps <= 256 else np.uint16  # sums that wrap around are right
+        for start in range(0, len(units), self.step):
+            place = slice(start, min(start + self.step, len(units)))
+            inside = self._pool.inside(place if everyone else units[place], n_subsets=self.rows)
+            fold = np.full((self._parts, inside.shape[1]), self.turn_steps - 1, dtype=kind)
+            for number, part in enumerate(inside.reshape(-1, *fold.shape)):
+                fold -= (1 - part) * kind(self.turn_steps - 1 - number)
+            yield place, np.ascontiguousarray((fold.astype(np.int32) * self._parts).T + first)
+
     def sizes(self, weights: Matrix) -> Vector:
         """Return the sum of ``|a|`` over the rows of ``weights``, for every unit."""
-        folded, found = self.fold(weights), np.empty(self.n_units)
+        folded, found = self.fold(weights), np.zeros(self.n_units)
         if self.accelerator is not None and folded.dtype == np.float32:
             for place, sums in self.accelerator.sums(np.arange(self.n_units), folded):
                 found[place] = sums[0]
             return found
-        for place, masks in self.blocks(np.arange(self.n_units), folded.dtype):
-            found[place] = np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
+        for _, place, a in self.products(folded, np.arange(self.n_units)):
+            found[place] += np.abs(a, out=a).sum(axis=0, dtype=np.float64)
         return found
 
     def shifts(self, points: Matrix, log_prior: Vector) -> Matrix:
@@ -355,10 +402,10 @@ class ViewTilts:
         weights = np.exp(log_prior)
         weighted = weights[:, None] * (points - weights @ points)
         size = max(float(np.abs(weighted).max(initial=0.0)), 1e-300)
-        folded = np.ascontiguousarray(self.fold(weighted.T / size).T, dtype=np.float32)
+        folded = self.fold(weighted.T / size).astype(np.float32)
         found = np.empty((self.n_units, points.shape[1]))
-        for place, masks in self.blocks(np.arange(self.n_units), np.float32):
-            found[place] = masks.T @ folded
+        for lines, place, moved in self.products(folded, np.arange(self.n_units)):
+            found[place, lines] = moved.T
         return found * size
 
     def weight(self, before: Vector, units: Units) -> Vector:
