@@ -124,7 +124,8 @@ class VoteBalances:
         cost = min(BEND * self.cubes / (3 * advantage), 0.1)
         kept = max(cost * math.log(0.5 / cost), LEAST_RESERVE)
         if two_votes:
-            coarse = 0.125 * (self._scale**2 * math.expm1(2 * query_nats) / first_balance(advantage))
+            coarse = 0.125 * self._scale**2 * math.expm1(2 * query_nats)
+            coarse /= first_balance(advantage)
             kept = min(kept, max(coarse, MOST_OF_VOTES))
         self._full = first_balance((1 - kept) * advantage)
         # for the lattice, so much of a charge that its part of the reserve is enough
