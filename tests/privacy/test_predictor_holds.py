@@ -116,37 +116,101 @@ def test_the_bound_does_not_depend_on_where_one_stops():
 
 # --- membership, unit by unit ---------------------------------------------------------------
 
-ADVANTAGE, QUERY_NATS = 0.1, 1e-4
+ADVANTAGE, QUERY_NATS = 0.1, 4e-4
 
 
-@pytest.mark.claim("H-3")
+@pytest.mark.claim("H-3", "H-4")
+@pytest.mark.parametrize("nats", [1e-3, 1e-5])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_unit_pays_enough_for_a_vote(pool, seed):
+def test_every_unit_pays_enough_for_a_vote(pool, seed, nats):
     """(7) with the reserve, and the floor, by quadrature over the noise of one vote."""
     rng = np.random.default_rng(seed)
     log_p = np.log(rng.dirichlet(np.full(M, 3.0)))
     p, signs = np.exp(log_p), 2.0 * pool.masks() - 1
-    vote = (rng.random(M) < 0.3).astype(np.int64)
+    vote = (rng.random(M) < (0.1, 0.3, 0.5, 0.3)[seed]).astype(np.int64)
     vote[:2] = 0, 1
     source = SimulatedSource(seed)
-    answered = VoteAnswers(vote[:, None], log_p, 1e-3, tracked=True).observe(0, source)
-    units = VoteBalances(pool, ADVANTAGE, 1e-3)
+    questions = VoteAnswers(vote[:, None], log_p, nats, tracked=True)
+    answered = questions.observe(0, source)
+    units = VoteBalances(pool, ADVANTAGE, nats)
     before, reserve = units.balance.copy(), units.reserve.copy()
+    moves, cubes = questions.only_move(units.most)
+    np.testing.assert_allclose(moves, answered.moves, rtol=1e-12)
+    assert cubes == answered.cubes * units.most
+    assert (cubes > 0) == (nats == 1e-3 and seed == 0)  # by moments, or by paths
     units.pay(answered.moves, answered.cubes * units.most)
-    ones = p @ vote
-    at = int(np.argmax(np.abs(answered.moves[0])))
-    apart = math.sqrt(math.log1p((answered.moves[0, at] / (p[at] * (vote[at] - ones))) ** 2))
     z = np.linspace(-10, 10, 8001)[:, None]
-    joint = p * np.exp(-0.5 * np.square(z - apart * vote))
+    joint = p * np.exp(-0.5 * np.square(z - vote / answered.noise_std[0]))
     mass = joint.sum(axis=1)
     after, now = joint @ signs / mass[:, None], p @ signs
     mass /= mass.sum()
     paid, taken = before - units.balance, reserve - units.reserve
-    assert (mass @ np.square(after - now) <= paid).all()
+    assert (mass @ np.square(after - now) <= (1 + balances.STRAY) * paid).all()
     assert (
         mass @ heat_potential(after, units.balance) <= heat_potential(now, before) + taken + 1e-9
     ).all()
-    assert (mass @ np.square(after - now) >= 0.9 * paid).all()  # and hardly more than enough
+    assert (mass @ np.square(after - now) >= 0.79 * paid).all()  # and hardly more than enough
+
+
+def over_its_potential(ones, apart, charge, taken=0.0):
+    """By how much (7) and the floor are broken, at most, over many tilts, balances and moves.
+
+    The charge is for a covariance of 1, and ``taken`` from the reserve for a charge of 1 at a
+    balance of 1 that is left.
+    """
+    g = math.sqrt(apart)
+    z = np.linspace(-9, 9 + g, 4001)
+    like = np.exp(-0.5 * np.square(z - np.array([[0.0], [g]])))
+    mix = (1 - ones) * like[0] + ones * like[1]
+    ratio, mass = (like[1] - like[0]) / mix, mix / mix.sum()
+    worst = mass @ np.square(ratio) - charge * (1 + balances.STRAY)
+    for share in (0.02, 0.3, 0.9):
+        for a in np.linspace(-3, 3, 13):  # of a balance of 1; moves of either sign
+            left = np.sqrt(share / charge) * ratio + a
+            grown = mass @ heat_potential(left, 1 - share) - heat_potential(a, 1.0)
+            worst = max(worst, grown - taken * share / math.sqrt(1 - share))
+    return worst
+
+
+@pytest.mark.claim("H-4")
+@pytest.mark.parametrize("apart", [1e-6, 1e-3, 0.01, 0.1, 0.4])
+@pytest.mark.parametrize("ones", [0.01, 0.1, 0.3, 0.45, 0.5, 0.6, 0.98])
+def test_no_vote_does_more_than_its_path_is_charged(ones, apart):
+    (charge,) = balances.vote_path_charges(np.array([ones]), np.array([apart]))
+    taken = balances.TOP * balances.STRAY
+    if math.isfinite(charge):
+        assert apart <= charge <= 1.25 * apart
+        assert over_its_potential(ones, apart, charge, taken) <= 1e-9
+    else:
+        assert abs(1 - 2 * ones) * math.sqrt(apart) > 0.05  # lopsided and coarse
+
+
+@pytest.mark.claim("H-4")
+def test_a_lopsided_vote_that_is_charged_as_an_even_one_is_caught():
+    """At its first moment a path moves as much as is charged; then the vote becomes more even."""
+    ones, apart = 0.1, 0.02
+    taken = balances.TOP * balances.STRAY
+    assert over_its_potential(ones, apart, apart, taken) > 1e-5
+    (charge,) = balances.vote_path_charges(np.array([ones]), np.array([apart]))
+    assert over_its_potential(ones, apart, charge, taken) <= 0
+
+
+@pytest.mark.claim("H-4")
+def test_votes_of_one_batch_are_charged_by_the_belief_that_earlier_ones_leave(pool):
+    """Charging a batch before the belief is updated is caught: one by one costs the same."""
+    masks, nats = pool.masks().astype(np.int64), 1e-5
+    votes = np.stack([masks[:, 0] ^ masks[:, 1], masks[:, 0]], axis=1)  # of no unit; then of one
+    left = []
+    for parts in ([votes], [votes[:, :1], votes[:, 1:]]):
+        units, log_p, noise = VoteBalances(pool, 0.4, nats), LOG_P, AnswerNoise(SimulatedSource(1))
+        for part in parts:
+            found = VoteAnswers(part, log_p, nats, noise, tracked=True).observe(0, None)
+            units.pay(found.moves, found.cubes * units.most)
+            log_p = found.log_p
+        left.append(units.balance)
+    np.testing.assert_allclose(*left, rtol=1e-9)
+    stale = VoteAnswers(votes[:, 1:], LOG_P, nats, noise, tracked=True).observe(0, None)
+    assert np.abs(stale.moves - found.moves).max() > 1e-3 * np.abs(found.moves).max()
 
 
 @pytest.mark.claim("H-3")
@@ -255,13 +319,15 @@ def test_the_exact_law_of_a_session_stays_below_its_potential(last, together):
 
 @pytest.mark.claim("H-3")
 @pytest.mark.parametrize("nats", [2.0**-44, 1e-10, 1e-3, 0.05])
-def test_the_cube_of_a_vote_is_followed_down_to_the_least_budget(pool, nats):
-    vote = pool.masks()[:, :1].astype(np.int64)
+def test_the_cube_of_a_lopsided_vote_is_followed(pool, nats):
+    vote = np.zeros((M, 1), dtype=np.int64)
+    vote[0] = 1
     found = VoteAnswers(vote, LOG_P, nats, tracked=True).observe(0, SimulatedSource(0))
-    at = np.abs(found.moves[0]).max() * M * 2  # of the root of the second moment
+    at = np.abs(found.moves[0]).max() * M * M / (M - 1)  # of the root of the second moment
     assert at > 0
-    exact = 0.25 * (3 * at**2 + 16 * at**4 + 15 * at**6 + 6 * at**8 + at**10)
-    assert found.cubes == pytest.approx(math.sqrt(exact), rel=1e-9)
+    exact = (M - 1) / M**2 * (3 * at**2 + 16 * at**4 + 15 * at**6 + 6 * at**8 + at**10)
+    coarse = nats >= 1e-3
+    assert found.cubes == pytest.approx(math.sqrt(exact) if coarse else 0.0, rel=1e-9)
     assert found.cubes <= VoteBalances(pool, ADVANTAGE, nats).cubes
 
 
@@ -322,12 +388,17 @@ def test_a_vote_that_is_all_but_known_is_still_charged(pool):
 
 def transcripts(pool, n, seed=0):
     """How much is known of the unit that all questions are about, when no more are answered."""
-    votes = np.repeat(pool.masks()[:, :1].astype(np.int64), 8, axis=1)
+    votes = np.repeat(pool.masks()[:, :1].astype(np.int64), 4, axis=1)
     source = SimulatedSource(seed)
     noise, sizes, counts = AnswerNoise(source), np.empty(n), np.empty(n)
     for number in range(n):
         responder = Answerer(
-            pool, query_nats=QUERY_NATS, total_nats=math.inf, source=source, advantage=ADVANTAGE
+            pool,
+            query_nats=QUERY_NATS,
+            total_nats=math.inf,
+            source=source,
+            advantage=ADVANTAGE,
+            two_votes=True,
         )
         responder._noise = noise
         batch = votes
@@ -343,11 +414,11 @@ def transcripts(pool, n, seed=0):
 
 @pytest.mark.claim("H-3")
 def test_answers_about_one_unit_end_below_the_promise_and_use_it_up(pool):
-    sizes, counts = transcripts(pool, 200)
+    sizes, counts = transcripts(pool, 120)
     error = sizes.std() / math.sqrt(len(sizes))
     assert sizes.mean() - 3.1 * error <= ADVANTAGE
-    assert sizes.mean() > 0.7 * ADVANTAGE  # the questions are coarse
-    assert counts.mean() > 0.65 * (0.5 * math.pi * ADVANTAGE**2) / (2 * QUERY_NATS)
+    assert sizes.mean() > 0.8 * ADVANTAGE
+    assert counts.mean() > 0.9 * (0.5 * math.pi * ADVANTAGE**2) / (2 * QUERY_NATS)
 
 
 @pytest.mark.claim("H-3")
@@ -358,5 +429,5 @@ def test_half_of_the_charge_is_caught(pool, monkeypatch):
         pay(units, moves * math.sqrt(0.5), cubes, more)
 
     monkeypatch.setattr(VoteBalances, "pay", half)
-    sizes, _ = transcripts(pool, 200)
+    sizes, _ = transcripts(pool, 120)
     assert sizes.mean() - 3.1 * sizes.std() / math.sqrt(len(sizes)) > ADVANTAGE

@@ -27,6 +27,7 @@ from pacprivacy.adversary.balances import (
     VoteBalances as VoteBalances,
     balance_advantage as balance_advantage,
     first_balance as first_balance,
+    vote_path_charges as vote_path_charges,
 )
 from pacprivacy.adversary.candidates import Candidates as Candidates
 from pacprivacy.adversary.heat import (

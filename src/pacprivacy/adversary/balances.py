@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,11 @@ WORST_VOTE = 1.3  # (e^x - 1)/x at WIDEST_VOTE
 WIDEST_VOTE = 0.5  # squared distance of two votes in units of the noise, at most
 WIDEST_ANSWER = 0.044  # the same for other answers: e^(3x) (1 + 3x) <= WORST_VOTE
 LEAST_RESERVE = 0.005
+MOST_OF_VOTES = 0.015  # of the advantage, kept where all answers are votes between two classes
+STRAY = 0.004  # of a vote's charge: what its path may need beyond it, on average
+STEADIEST = 1.25  # a vote that would be charged more by its path is charged by its moments
+FINENESS, LONGEST = 2048, 0.3  # of the table of path charges
+LATTICE = 2.0**-64  # total variation of an answer's noise from a continuous one (L-2)
 WATCHED = 1024  # units that are worst off, and pay at every batch of votes
 
 
@@ -103,9 +109,12 @@ class VoteBalances:
     ---------
     Claim H-3. With ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
     ``E |a' - a|³ / E (a' - a)²`` of each answer, what a unit pays is enough for (7).
+    Claim H-4. So is ``square`` alone, with no cubes, where it is the sum of path charges.
     """
 
-    def __init__(self, pool: Candidates, advantage: float, query_nats: float) -> None:
+    def __init__(
+        self, pool: Candidates, advantage: float, query_nats: float, *, two_votes: bool = False
+    ) -> None:
         self._tilts, self.advantage = ViewTilts(pool), advantage
         share = self._tilts.share
         self.most = float((0.5 / np.minimum(share, 1 - share)).max())
@@ -114,7 +123,14 @@ class VoteBalances:
         # 2k of the balance goes into a reserve k, and e^(-k/cost) is left over when it is empty
         cost = min(BEND * self.cubes / (3 * advantage), 0.1)
         kept = max(cost * math.log(0.5 / cost), LEAST_RESERVE)
+        if two_votes:
+            coarse = 0.125 * self._scale**2 * math.expm1(2 * query_nats)
+            coarse /= first_balance(advantage)
+            kept = min(kept, max(coarse, MOST_OF_VOTES))
         self._full = first_balance((1 - kept) * advantage)
+        # for the lattice, so much of a charge that its part of the reserve is enough
+        lattice = 2 * self._scale * LATTICE * math.sqrt(self._full) / (TOP * STRAY)
+        self._lattice = max(lattice, self._scale**2 * LATTICE)
         self.balance = np.full(pool.n_units, self._full)
         self.reserve = np.full(pool.n_units, kept * advantage)
         self._watch()
@@ -187,7 +203,21 @@ class VoteBalances:
             if square + owed > 0.38 * worst:
                 return False
             left = worst - float(_vote_price(worst, square + owed))
-            if BEND * self.cubes * (square + owed) > reserve * left * (1 - 1e-6):
+            if _from_reserve(square + owed, left, self.cubes) > reserve * (1 - 1e-6):
+                return False
+        return True
+
+    def holds(self, moves: Matrix, cubes: float) -> bool:
+        """Whether every unit can pay for answers that move the belief so."""
+        self.settle()
+        folded = self._tilts.fold(moves)
+        size, more = float(np.abs(folded.T @ folded).sum()), len(moves) * self._lattice
+        for place, masks in self._tilts.blocks(np.arange(len(self.balance)), np.float64):
+            square = self._rounded(np.square(folded @ masks).sum(axis=0) + more, size)
+            left = self.balance[place] - _price(self.balance[place], square, cubes)
+            if (left <= 0).any() or (
+                _from_reserve(square, left, cubes) > self.reserve[place] * (1 - 1e-6)
+            ).any():
                 return False
         return True
 
@@ -222,7 +252,8 @@ class VoteBalances:
 
     def pay(self, moves: Matrix, cubes: float, more: float = 0.0) -> None:
         """Charge a batch: rows of its moves, and ``more`` times the largest variance of ``s``."""
-        folded, more = self._tilts.fold(moves), 0.25 * self._scale**2 * more
+        folded = self._tilts.fold(moves)
+        more = 0.25 * self._scale**2 * more + len(moves) * self._lattice
         kernel = folded.T @ folded
         if len(folded) < self._tilts.rows:
             square = np.square(folded @ self._masks).sum(axis=0)
@@ -252,11 +283,66 @@ class VoteBalances:
 
     def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
         """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
-        square = np.maximum(square, 0.0) * (1 + 1e-9) + 1e-12 * self.most**2 * size + 1e-18
-        left = self.balance[units] - _vote_price(self.balance[units], square)
-        with np.errstate(divide="ignore"):
-            self.reserve[units] -= BEND * cubes * square / left
+        square, had = self._rounded(square, size), self.balance[units]
+        left = np.maximum(had - _price(had, square, cubes), 0.0)  # below 0 if booked at the worst
+        self.reserve[units] -= _from_reserve(square, left, cubes)
         self.balance[units] = left
+
+    def _rounded(self, square: Vector, size: float) -> Vector:
+        found: Vector = np.maximum(square, 0.0) * (1 + 1e-9) + 1e-12 * self.most**2 * size + 1e-18
+        return found
+
+
+def _price(balance: Vector, square: Vector, cubes: float) -> Vector:
+    """Return what so much costs: as much, where it is path charges alone."""
+    return _vote_price(balance, square) if cubes else square
+
+
+def _from_reserve(square: npt.ArrayLike, left: npt.ArrayLike, cubes: float) -> Vector:
+    """Return what answers take from the reserve when a balance is ``left`` (claims H-3, H-4)."""
+    with np.errstate(divide="ignore"):
+        each: Vector = BEND * cubes / np.asarray(left) + TOP * STRAY / np.sqrt(left)
+    return np.asarray(square) * each
+
+
+def vote_path_charges(ones: Vector, apart: Vector) -> Vector:
+    """Return the charge of votes over the square of ``Cov(s, vote)``; inf where moments do better.
+
+    ``ones`` is the belief in a vote of one, ``apart`` the squared distance of the two votes in
+    units of the noise.
+
+    Guarantee
+    ---------
+    Claim H-4. The path of the tilt is longer than that by at most ``STRAY`` of it on average.
+    """
+    lean, table = np.abs(1 - 2 * ones), _path_table()
+    place = np.ceil(2 * lean * np.sqrt(apart) * FINENESS * (1 + 1e-9)).astype(np.int64)
+    steady = np.exp(lean * apart) * table[np.minimum(place, len(table) - 1)]
+    never_more = 1 / np.maximum(4 * ones * (1 - ones), 0.5) ** 2  # of any path
+    found: Vector = np.minimum(steady, never_more) * (1 + 1e-9)
+    return np.where(found <= STEADIEST, found * apart, np.where(apart > 0, np.inf, 0.0))
+
+
+@cache
+def _path_table() -> Vector:
+    """Return ``k``, by ``s`` from 0 in steps, with ``E (e^(s W) - k)+ <= STRAY k`` over a path.
+
+    A mean over the path that is rounded up: the excess grows along it.
+    """
+    from scipy.special import ndtr  # slow to import, not always needed
+
+    steps = np.arange(1, math.ceil(LONGEST * FINENESS))[:, None] / FINENESS
+    size = steps * np.sqrt(np.arange(1, 17) / 16)
+    low, high = np.ones(len(size)), np.full(len(size), 4.0)
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        strike = np.log(middle)[:, None] / size
+        beyond = np.exp(0.5 * size**2) * ndtr(size - strike) - middle[:, None] * ndtr(-strike)
+        fits = beyond.mean(axis=1) <= STRAY * (1 - 1e-9) * middle
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    table = np.concatenate([[1.0], high, [math.inf]])
+    freeze(table)
+    return table
 
 
 def _after(balance: float, square: float) -> float:

@@ -194,6 +194,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             query_nats=terms.query_nats,
             total_nats=terms.total_nats,
             advantage=terms.advantage,
+            two_votes=terms.two_votes,
             source=secret_source(root, simulate=self.simulate),
         )
         self.bundle_, self.certificate_ = terms, certificate
@@ -322,6 +323,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 query_nats=terms.query_nats,
                 total_nats=terms.total_nats,
                 advantage=terms.advantage,
+                two_votes=terms.two_votes,
                 source=secret_source(0, simulate=False),
                 book=leases,
                 standing=leases.resume(terms.pool.n_subsets),

@@ -75,6 +75,11 @@ class AnswerBundle(_Words):
         return None if level is None else 2 * level - 1
 
     @property
+    def two_votes(self) -> bool:
+        """Whether all answers are votes between two classes."""
+        return self.n_classes == 2 and self.output.startswith("one_hot ")
+
+    @property
     def total_nats(self) -> float:
         """What all answers together may give away; infinite where membership alone is limited."""
         nats = budget_limits(self.budget, self.pool.n_subsets).mi_nats
@@ -119,7 +124,8 @@ def certify_answer_bundle(terms: AnswerBundle) -> Certificate:
     bound = membership_success(total, pool.worst_prior)
     if advantage is not None:
         bound = min(bound, 0.5 + 0.5 * advantage)
-        if not VoteBalances(pool, advantage, terms.query_nats).fits(1, terms.query_nats):
+        units = VoteBalances(pool, advantage, terms.query_nats, two_votes=terms.two_votes)
+        if not units.fits(1, terms.query_nats):
             raise BudgetError(
                 f"query_budget must leave room for one answer at least within {terms.budget}, "
                 f"whatever it is; got {terms.query_budget}. Use pac.Information(2**-20)."

@@ -13,7 +13,14 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.adversary import WIDEST_ANSWER, WIDEST_VOTE, WORST_VOTE, Belief, VoteBalances
+from pacprivacy.adversary import (
+    WIDEST_ANSWER,
+    WIDEST_VOTE,
+    WORST_VOTE,
+    Belief,
+    VoteBalances,
+    vote_path_charges,
+)
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError
 from pacprivacy.noise import (
@@ -45,7 +52,7 @@ class Answered:
     ``noise_std`` is the largest standard deviation of a number of the answer, 0 where it is exact.
     Where membership is charged, ``moves`` (q, m) are how the belief may move at each question, in
     root mean square, with ``more`` for what no row describes; ``cubes`` bounds the cube of a move
-    over its square.
+    over its square, 0 where rows say how long the path of the belief may be.
     """
 
     values: Matrix
@@ -127,6 +134,20 @@ class VoteAnswers:
         self._votes, self._log_p, self._noise = votes, log_p, noise
         self._budget, self._tracked = query_nats, tracked
 
+    def only_move(self, most: float) -> tuple[Matrix, float]:
+        """Return how the belief may move at the one question that is not unanimous, and cubes.
+
+        ``most`` is the largest ``|s|``.
+        """
+        votes = self._votes[:, ~_unanimous_answers(self._votes)].T.astype(np.float64)
+        belief = np.exp(self._log_p)
+        ones, zeros = float(belief @ votes[0]), float(belief @ (1.0 - votes[0]))
+        usable, _ = usable_answer_nats(self._budget, n_directions=1, n_subsets=len(belief))
+        gap = _tracked_gap(ones, zeros, usable) if min(ones, zeros) > 0 else 0
+        moves = belief[None].copy()
+        cubes = _scale_moves(moves, votes, np.array([float(gap)]), np.array([ones]))
+        return moves, cubes * most
+
     def observe(self, index: int, source: BitSource) -> Answered:
         """Answer every question from candidate ``index``."""
         noise = AnswerNoise(source) if self._noise is None else self._noise
@@ -172,12 +193,11 @@ def _answer_votes(
 ) -> float:
     """Answer a block of two-class questions; ``log_p``, ``out`` and ``moves`` are written to.
 
-    Returns a bound of ``E |a' - a|³ / E (a' - a)²`` over the answers, for ``|s| <= 1``.
+    Returns what :func:`_scale_moves` does.
     """
     answers, charges, noise_std, where = out
-    largest, tracked = int(UNITS * math.sqrt(WIDEST_VOTE)), moves is not None
+    tracked, others = moves is not None, 1.0 - rows
     usable, slack = usable_answer_nats(budget, n_directions=1, n_subsets=len(log_p))
-    others, limit = 1.0 - rows, math.expm1(2 * usable) / WIDEST_VOTE
     belief, scratch = np.exp(log_p), np.empty(len(log_p))
     gaps, shares = np.zeros(len(rows)), np.zeros(len(rows))
     for i, (vote, drawn) in enumerate(zip(mine, noise, strict=True)):
@@ -195,7 +215,7 @@ def _answer_votes(
         if least <= 0:  # nobody who is still possible votes otherwise
             answers[where[i]] = vote
             continue
-        gap = largest if tracked and limit >= ones * zeros else answer_vote_gap(ones, zeros, usable)
+        gap = (_tracked_gap if tracked else answer_vote_gap)(ones, zeros, usable)
         if moves is not None:
             moves[i], gaps[i], shares[i] = belief, gap, ones
         charges[where[i]] = answer_vote_charge(ones, zeros, gap, slack)
@@ -207,14 +227,30 @@ def _answer_votes(
         log_p += scratch
         log_p -= _log_mix(zeros, ones, ratio)
         np.exp(log_p, out=belief)
-    if moves is None:
-        return 0.0
+    return 0.0 if moves is None else _scale_moves(moves, rows, gaps, shares)
+
+
+def _tracked_gap(ones: float, zeros: float, usable: float) -> int:
+    """Return a distance of two votes at which they can be followed."""
+    if math.expm1(2 * usable) >= WIDEST_VOTE * ones * zeros:
+        return int(UNITS * math.sqrt(WIDEST_VOTE))
+    return answer_vote_gap(ones, zeros, usable)
+
+
+def _scale_moves(moves: Matrix, rows: Matrix, gaps: Vector, shares: Vector) -> float:
+    """Make beliefs before votes, in ``moves``, into what the votes are charged by.
+
+    Returns a bound of ``E |a' - a|³ / E (a' - a)²`` over the votes, for ``|s| <= 1``; 0 where all
+    are charged by their paths.
+    """
     apart = np.square(gaps / UNITS)
-    square = np.expm1(apart)  # of r: chi-square of one vote's noise from the other's
+    path, square = vote_path_charges(shares, apart), np.expm1(apart)  # chi-square of the two votes
+    by_path = np.isfinite(path)
     moves *= rows - shares[:, None]
-    moves *= np.sqrt(square)[:, None]
+    moves *= np.sqrt(np.where(by_path, path, square))[:, None]
     fourth = square * (3 + square * (16 + square * (15 + square * (6 + square))))  # over the second
-    return math.sqrt(float((fourth * (shares * (1 - shares) + 1e-15)).max(initial=0.0)))
+    cubes = fourth * (shares * (1 - shares) + 1e-15)
+    return math.sqrt(float(cubes[~by_path].max(initial=0.0)))
 
 
 def _vote_entropy(least: float) -> float:
@@ -356,6 +392,8 @@ class Answerer(Keeper):
         Budget of each question, and of all of them; infinite where only membership is limited.
     advantage : float, optional
         Of guessing one unit's membership after all answers.
+    two_votes : bool
+        Whether all questions will be votes between two classes: these need less of a reserve.
     source : BitSource
         The operating system for real answers.
     book : KeeperBook, optional
@@ -367,7 +405,7 @@ class Answerer(Keeper):
     ---------
     Claim F-2. ``MI(secret; all answers) <= E[Σ charges] <= total_nats``, whatever is asked in
     whatever order, also when a question depends on earlier answers.
-    Claim H-3. With ``advantage``, so is that of the best guess about any unit.
+    Claims H-3, H-4. With ``advantage``, so is that of the best guess about any unit.
     Claim R-4. In a fork nothing is answered or spent.
     """
 
@@ -383,6 +421,7 @@ class Answerer(Keeper):
         total_nats: float,
         source: BitSource,
         advantage: float | None = None,
+        two_votes: bool = False,
         book: KeeperBook | None = None,
         standing: Standing | None = None,
     ) -> None:
@@ -394,7 +433,9 @@ class Answerer(Keeper):
         limited = total_nats if math.isfinite(total_nats) else None
         level = None if advantage is None else 0.5 + 0.5 * advantage
         super().__init__(Spent(mi_nats=limited, success_level=level), source, book)
-        self._units = None if advantage is None else VoteBalances(pool, advantage, query_nats)
+        self._units = None
+        if advantage is not None:
+            self._units = VoteBalances(pool, advantage, query_nats, two_votes=two_votes)
         self._pool: Pool = pool
         self._belief = Belief.uniform(pool.n_subsets)
         self._query_nats, self._noise, self._n_free = query_nats, AnswerNoise(source), 0
@@ -548,7 +589,11 @@ class Answerer(Keeper):
             )
         units, had = self._units, 0.0
         if units is not None:
-            if not units.fits(costly, self._query_nats):
+            if not units.fits(costly, self._query_nats) and not (
+                costly == 1  # what one vote costs is known before it is drawn
+                and isinstance(questions, VoteAnswers)
+                and units.holds(*questions.only_move(units.most))
+            ):
                 raise BudgetExceededError(
                     f"queries must fit in what is left of every unit's membership balance, "
                     f"whatever the answers are; got {costly} that the candidates disagree on. "

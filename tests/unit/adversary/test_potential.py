@@ -233,6 +233,39 @@ def test_no_more_of_a_move_is_beyond_its_reach_than_is_paid_for(folds: int, spre
     assert (reached[2] < tilts.scale).any() == (spread == 0.1)
 
 
+@pytest.mark.claim("H-1")
+@pytest.mark.parametrize("far", [2.0, 5.0])
+def test_a_reach_pays_for_outputs_that_are_unlikely_under_one_normal_law(far: float) -> None:
+    """Most candidates lie far on both sides; at the few between, one learns of the unit.
+
+    They are unlikely under a normal law around the mean, by the factor that is paid for.
+    """
+    pool = Balanced(n_subsets=16).draw(12, rng=3)
+    inside, line = pool.masks()[:, 0], np.empty(16)
+    for member, near in ((True, 0.1), (False, -0.1)):
+        line[inside == member] = [near, near, far, far, far, -far, -far, -far]
+    view, tilts, units = make_view(line[:, None]), ViewTilts(pool), np.zeros(1, dtype=np.int64)
+    z, step = np.linspace(-15, 15, 6001, retstep=True)
+    joint = np.exp(-0.5 * np.square(z[:, None] - line)) * step / math.sqrt(2 * math.pi) / 16
+    mass = joint.sum(axis=1)
+    moved = np.abs(joint @ np.where(inside, 1.0, -1.0) / mass)
+    one = np.ones(1)
+    for extra in (1e-1, 1e-2):
+        terms = Heat(before=0 * one, balance=one, allowed=one.copy(), extra=extra)
+        reach, beyond = _reach(view, tilts, terms, units)
+        assert 2 * mass @ np.where(moved > reach, moved, 0.0) <= beyond
+        half = np.array([2, 3, 4, 6, 8, 11, 15, 20, 30])
+        form, order = np.sinh((2 * half - 1) * 0.1**2) / 16, 2 * half - 1
+        if far == 2.0:  # so much is added for rounding
+            form += 4e-13 * np.expm1(order * far**2)
+        without = np.exp((np.log(2 / beyond) + half * np.log(form)) / order).min()
+        if far == 2.0:
+            factor = math.exp(0.5 * (0.75 * far**2 + 0.25 * 0.1**2))
+            assert reach[0] == pytest.approx(without * factor, rel=1e-6)
+        else:  # without the factor more would be beyond
+            assert 2 * mass @ np.where(moved > without, moved, 0.0) > 5 * beyond
+
+
 def test_where_nobody_is_tested_nothing_is_charged() -> None:
     nobody = np.zeros(0)
     heat = Heat(before=nobody, balance=nobody.copy(), allowed=nobody.copy())
