@@ -28,6 +28,7 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     if path.stem == "a_year_of_releases":
         assert names["odometer"].spent.n_releases == 2
         assert names["book"].verify().ok
+        assert names["refused"].startswith("membership must be at most what is left")
     if path.stem == "queries":
         assert [len(names[name].answer.rows) for name in ("summary", "revenue")] == [3, 5]
         assert len(names["refused"]) == 4

@@ -6,6 +6,7 @@ same level. Seeds are fixed; LEVEL is the false alarm of one comparison under a 
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -42,6 +43,16 @@ def pair_counts(masks):
     return both[np.triu_indices(len(both), 1)]
 
 
+@cache
+def halves(n, seed):
+    return Half(n_subsets=8192).draw(n, rng=seed)
+
+
+@cache
+def halves_with_every_class():
+    return Half(n_subsets=8192, every_class=True).draw(6, rng=4, strata=[0, 0, 1, 1, 1, 1])
+
+
 class TestFixedSize:
     @pytest.mark.parametrize(("n", "size"), [(6, 3), (5, 2), (7, 1), (9, 7)])
     def test_uniform(self, n, size):
@@ -68,7 +79,9 @@ class TestFixedSize:
 
 @pytest.mark.claim("P-2")
 class TestHalf:
-    masks = Half(n_subsets=8192).draw(8, rng=3).masks()
+    @property
+    def masks(self):
+        return halves(8, 3).masks()
 
     def test_inclusion_is_one_half(self):
         hits = self.masks.sum(axis=0)
@@ -107,13 +120,11 @@ class TestHalf:
 
 @pytest.mark.claim("P-2")
 class TestEveryClass:
-    strata = np.array([0, 0, 1, 1, 1, 1])
-    pool = Half(n_subsets=8192, every_class=True).draw(6, rng=4, strata=strata)
     allowed = tuple(s for s in subsets_of_size(6, 3) if any(s[:2]) and any(s[2:]))
 
     def test_uniform_over_the_subsets_that_have_every_class(self):
         assert len(self.allowed) == 16
-        assert uniformity(self.pool.masks().astype(int), self.allowed) > LEVEL
+        assert uniformity(halves_with_every_class().masks().astype(int), self.allowed) > LEVEL
 
     def test_topping_up_a_missing_class_would_be_seen(self):
         masks = Half(n_subsets=8192).draw(6, rng=4).masks().astype(int)
@@ -125,10 +136,10 @@ class TestEveryClass:
     def test_the_stated_prior_is_above_the_true_one(self):
         inside = np.mean(self.allowed, axis=0)
         true = np.maximum(inside, 1 - inside).max()
-        assert frequencies(self.pool.masks().sum(axis=0), 8192, inside) > LEVEL
-        assert frequencies(self.pool.masks().sum(axis=0), 8192, 0.5) < LEVEL
+        assert frequencies(halves_with_every_class().masks().sum(axis=0), 8192, inside) > LEVEL
+        assert frequencies(halves_with_every_class().masks().sum(axis=0), 8192, 0.5) < LEVEL
         assert true == 0.625
-        assert true <= self.pool.prior < 1.0
+        assert true <= halves_with_every_class().prior < 1.0
 
 
 @pytest.mark.claim("P-2")
