@@ -102,9 +102,14 @@ def view_log_ratios(view: View, rows: Groups) -> Matrix:
 
 
 def _squared_distances(points: Matrix, others: Matrix) -> Matrix:
-    from scipy.spatial.distance import cdist  # slow to import, not always needed
+    if points.shape[1] > FEW_DIRECTIONS // 4:
+        from scipy.spatial.distance import cdist  # slow to import, not always needed
 
-    found: Matrix = cdist(points, others, "sqeuclidean")
+        found: Matrix = cdist(points, others, "sqeuclidean")
+        return found
+    found = np.zeros((len(points), len(others)))
+    for here, there in zip(points.T, others.T, strict=True):
+        found += np.square(np.subtract.outer(here, there))
     return found
 
 

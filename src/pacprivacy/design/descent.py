@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
-from scipy import special
+import scipy
 
 from pacprivacy import _version
 from pacprivacy._checks import (
@@ -545,7 +545,7 @@ def descent_step(
     if exact:
         return np.asarray(_least_point(pull, np.minimum(most * mu, 1.0), n_steps) / mu)
     with np.errstate(invalid="ignore", divide="ignore"):
-        scaled = np.log(np.real(special.wrightomega(pull + 1.0)))
+        scaled = np.log(np.real(scipy.special.wrightomega(pull + 1.0)))
         # e^u + u = z; near u = 0 the logarithm has lost digits that Newton's steps bring back.
         for _ in range(_NEWTON_STEPS):
             scaled = scaled - np.where(

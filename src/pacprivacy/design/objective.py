@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
-from scipy import special
+import scipy
 
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy.errors import MechanismError
@@ -50,7 +50,7 @@ class Objective:
         """Return the derivative of every record's loss in its score; arrays broadcast."""
         if self.loss == "squared":
             return np.asarray(scores - targets)
-        return np.asarray(-targets * special.expit(-targets * scores))
+        return np.asarray(-targets * scipy.special.expit(-targets * scores))
 
     def gradient(self, X: Matrix, targets: Array, weights: Array) -> Array:
         """Return the gradient over all rows; ``weights`` of shape (d,) or (d, k)."""
@@ -99,7 +99,7 @@ class Objective:
     def _hessian(self, X: Matrix, targets: Vector, weights: Vector) -> Matrix:
         bend = np.ones(len(X))
         if self.loss == "logistic":
-            chance = special.expit(-targets * (X @ weights))
+            chance = scipy.special.expit(-targets * (X @ weights))
             bend = chance * (1.0 - chance)
         hessian: Matrix = (X.T * bend) @ X / len(X) + self.penalty * np.eye(X.shape[1])
         return hessian

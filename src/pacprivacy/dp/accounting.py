@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from pacprivacy._checks import Vector
 from pacprivacy._rounding import at_most
@@ -208,7 +208,7 @@ def _single(event: Event, delta: float) -> float:
     high = 1.0
     while excess(high) > 0:
         high *= 2.0
-    root = float(brentq(excess, 0.0, high, xtol=1e-12))
+    root = float(scipy.optimize.brentq(excess, 0.0, high, xtol=1e-12))
     return root * (1 + 1e-9) + 1e-10
 
 

@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import numpy as np
+import scipy
 from msgspec.structs import replace
-from scipy.optimize import brentq
 
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
@@ -439,7 +439,7 @@ def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta:
     low = high - math.log(2.0)
     while excess(low) <= 0:
         low, high = low - math.log(2.0), low
-    found = float(brentq(excess, low, high, xtol=PRECISION))
+    found = float(scipy.optimize.brentq(excess, low, high, xtol=PRECISION))
     while excess(found) > 0:  # towards more noise, never less
         found += PRECISION
     return math.exp(found)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
 
 import msgspec
 import numpy as np
+import scipy
 from msgspec.structs import replace
-from scipy import special
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
@@ -136,8 +136,8 @@ class GaussianEvent(_NoiseEvent, kw_only=True, frozen=True, tag="gaussian"):
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
         """Least ``δ`` of one run without sampling, for ``repeats`` times the sensitivity."""
         parameter = repeats / self.noise_multiplier
-        first = special.log_ndtr(parameter / 2 - epsilon / parameter)
-        second = epsilon + special.log_ndtr(-parameter / 2 - epsilon / parameter)
+        first = scipy.special.log_ndtr(parameter / 2 - epsilon / parameter)
+        second = epsilon + scipy.special.log_ndtr(-parameter / 2 - epsilon / parameter)
         return np.asarray(-np.exp(first) * np.expm1(np.minimum(0.0, second - first)))
 
 
@@ -412,7 +412,9 @@ def event_gaussian_square(event: Event) -> Fraction | None:
     if loss is None:
         return None
     # The trade-off of a pure mechanism lies above the Gaussian curve through its corner.
-    return Fraction(-2.0 * float(special.ndtri(special.expit(-loss))) * (1.0 + 1e-12)) ** 2
+    return (
+        Fraction(-2.0 * float(scipy.special.ndtri(scipy.special.expit(-loss))) * (1.0 + 1e-12)) ** 2
+    )
 
 
 def event_covers(token: Event, event: Event) -> bool:

@@ -14,9 +14,8 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
+import scipy
 from msgspec.structs import replace
-from scipy import special
-from scipy.optimize import brentq
 
 from pacprivacy._random import ProcessBound
 from pacprivacy._rounding import at_most
@@ -264,12 +263,12 @@ def _crossing(divergences: np.ndarray, delta: float) -> float:
     log_target = math.log(len(slopes) / delta)
 
     def excess(loss: float) -> float:
-        return float(special.logsumexp(slopes * (loss - divergences))) - log_target
+        return float(scipy.special.logsumexp(slopes * (loss - divergences))) - log_target
 
     high = 1.0
     while excess(high) < 0.0:
         high *= 2.0
-    return float(brentq(excess, 0.0, high, xtol=1e-12)) * (1 + 1e-9) + 1e-10
+    return float(scipy.optimize.brentq(excess, 0.0, high, xtol=1e-12)) * (1 + 1e-9) + 1e-10
 
 
 def _pool_beside(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
-from scipy import special
+import scipy
 
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy.dp.records import encode_record_labels, read_record_numbers
@@ -78,7 +78,7 @@ class Logistic(_TwoClasses):
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return the derivative."""
         signs = target[:, None]
-        return np.asarray(-signs * special.expit(-scores * signs))
+        return np.asarray(-signs * scipy.special.expit(-scores * signs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Softmax:
 
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return probabilities, less one for the true class."""
-        found: Matrix = special.softmax(scores, axis=1)
+        found: Matrix = scipy.special.softmax(scores, axis=1)
         found[np.arange(len(target)), target] -= 1.0
         found[target < 0] = 0.0
         return found
@@ -143,11 +143,11 @@ class LogisticMargin:
 
     def slope(self, margins: Vector) -> Vector:
         """Return the derivative."""
-        return np.asarray(-special.expit(-margins))
+        return np.asarray(-scipy.special.expit(-margins))
 
     def curvature(self, margins: Vector) -> Vector:
         """Return the second derivative."""
-        return np.asarray(special.expit(margins) * special.expit(-margins))
+        return np.asarray(scipy.special.expit(margins) * scipy.special.expit(-margins))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from pacprivacy._checks import Integers, Vector, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
@@ -158,7 +158,9 @@ def dp_noise_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
     by_zcdp = (rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))) * (1 + 1e-12)
     low, high = 0.0, by_zcdp
     if paid(high) > delta:
-        high = float(minimize_scalar(paid, bounds=(0.0, by_zcdp), method="bounded").x)
+        high = float(
+            scipy.optimize.minimize_scalar(paid, bounds=(0.0, by_zcdp), method="bounded").x
+        )
     if paid(high) > delta:
         return by_zcdp  # which the grid costs nothing
     while high - low > 1e-12 * high:

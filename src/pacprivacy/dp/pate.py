@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy import special
+import scipy
 
 from pacprivacy._checks import Array, Integers, Vector
 from pacprivacy._random import BitSource
@@ -293,7 +293,7 @@ def _chance_of_upset(row: Integers, noise_std: float) -> float:
     """Return a bound on the probability that the winner of the votes does not win."""
     winner = int(np.argmax(row))
     gaps = row[winner] - np.delete(row, winner)
-    chance = 0.5 * float(special.erfc(gaps / (2.0 * noise_std)).sum())
+    chance = 0.5 * float(scipy.special.erfc(gaps / (2.0 * noise_std)).sum())
     # Discrete noise is within this total variation of a rounded continuous one, and rounding can
     # make a tie of a small difference.
     tie = len(gaps) / (noise_std * math.sqrt(4.0 * math.pi)) * noise_std / noise.UNITS_PER_SCALE

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
-from scipy import linalg
-from scipy.optimize import brentq
+import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import clipping, noise, records
@@ -293,7 +292,7 @@ def _parameter(epsilon: float, delta: float, neighbours: Neighbours) -> float:
     low = high - 1.0
     while excess(low) > 0:
         low -= 1.0
-    return math.exp(float(brentq(excess, low, high, xtol=1e-12)) - 1e-9)
+    return math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-12)) - 1e-9)
 
 
 def output_perturbation(
@@ -433,7 +432,7 @@ def ridge_penalty(
         share = math.exp(log_share)
         return (2.0 + 1.0 / math.sqrt(share)) / (share * n * parameter) - NOISE_OF_PREDICTION
 
-    share = math.exp(float(brentq(excess, -100.0, 100.0)))
+    share = math.exp(float(scipy.optimize.brentq(excess, -100.0, 100.0)))
     return share * n * float(x_bound) ** 2
 
 
@@ -496,7 +495,7 @@ def _declared(x_bound: float) -> str:
 def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -> Vector:
     """Return a point at which the gradient of the sum is at most ``allowed``."""
     n, d = rows.shape
-    factor = linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
+    factor = scipy.linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
     row = float(clipping.clipping_norms(rows).max(initial=0.0))
     largest = float(np.abs(target).max(initial=0.0))
     point: Vector = np.zeros(d)
@@ -508,5 +507,5 @@ def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -
         error = n * reach * (d + 2.0 * math.log2(n + 2) + 24.0) * _UNIT + penalty * size * _UNIT
         if float(np.linalg.norm(gradient)) + error <= allowed:
             break
-        point = point - linalg.cho_solve(factor, gradient)
+        point = point - scipy.linalg.cho_solve(factor, gradient)
     return point

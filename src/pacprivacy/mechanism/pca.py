@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh
+import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
@@ -187,7 +187,7 @@ def _leading(X: Matrix, d: int, rounding: float) -> tuple[Vector, Matrix]:
         _refuse(d, size)
     products = X.T @ X if p <= n else X @ X.T
     wanted = (max(0, size - d - 1), size - 1)
-    rising, vectors = eigh(products, subset_by_index=wanted)
+    rising, vectors = scipy.linalg.eigh(products, subset_by_index=wanted)
     values = rising[::-1]
     _check_values(values, d, max(n, p), rounding)
     components = vectors[:, ::-1].T[:d]

@@ -16,7 +16,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, PlanProblem
-from pacprivacy.theory import entropy, information_slack_bound, log_det_bound
+from pacprivacy.theory import entropy, falling_root, information_slack_bound, log_det_bound
 
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
 ROUND_UP = 1 + 1e-12
@@ -91,8 +91,6 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
     ``log_det_bound(variances, result) <= mi_nats``; the root is approached from the side of
     more noise.
     """
-    from scipy.optimize import brentq  # slow to import, not always needed
-
     beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
     noise_var = np.zeros(len(variances))
     moving = variances > 0
@@ -109,12 +107,7 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
         low -= 2.0
     while excess(high) > 0:
         high += 2.0
-    level = brentq(excess, low, high, xtol=1e-13, rtol=1e-13)
-    step = 1e-13
-    while excess(level) > 0:  # towards more noise, never less
-        level += step
-        step *= 2
-    noise_var[moving] = top * _fill(scaled, math.exp(level))
+    noise_var[moving] = top * _fill(scaled, math.exp(falling_root(excess, low, high)))
     return noise_var
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+import scipy
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
@@ -545,7 +545,7 @@ def _matrix(lattice: _Lattice, found: Any, values: Matrix, n_cells: int) -> tupl
     columns = np.asarray(found["cell"]).astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
     parts = np.hstack(lattice.parts(values))
     places = np.hstack([columns, columns + n_cells * n_sums])
-    made = csr_array(
+    made = scipy.sparse.csr_array(
         (parts.ravel(), (np.repeat(rows, 2 * n_sums), places.ravel())),
         shape=(len(units), 2 * n_cells * n_sums),
     )

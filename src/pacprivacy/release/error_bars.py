@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from pacprivacy._certificates import plain_value
 from pacprivacy._checks import (
@@ -124,7 +124,7 @@ class ErrorBars:
             raise BudgetError(
                 f"confidence must be a number between 0 and 1; got {confidence!r}. Use 0.95."
             )
-        half = float(ndtri(0.5 + confidence / 2)) * self.std_error(of)
+        half = float(scipy.special.ndtri(0.5 + confidence / 2)) * self.std_error(of)
         return numbers - half, numbers + half
 
     @property

@@ -39,6 +39,7 @@ from pacprivacy.simulation import (
     Cost,
     Outputs,
     predict_cost,
+    prepare_run,
     read_checkpoint_seed,
     run_mechanism,
     run_on_all,
@@ -96,6 +97,7 @@ class Rehearsal:
         self._given = None if rng is None else self.seed
         self._wanted, self._n_subsets, self._units = pool, n_subsets, units
         self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
+        self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
 
     def draw(
         self,
@@ -201,13 +203,15 @@ class Rehearsal:
         choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
         if len(choices) == 1:
             return choices[0], ()
+        fixed = prepare_run(mechanism, self.data)
+        self._fixed = mechanism, fixed
         advance, started = begin(TRYING, len(choices)), time.perf_counter()
         alone = mechanism_by_subset(mechanism)
         part = 4 if alone else 2
         size = strategy.n_subsets // (part * len(choices))
         pilots: list[tuple[Outputs, Pool]] = []
         for k in choices:
-            pilots.append(self._pilot(mechanism, strategy, k, size, seed))
+            pilots.append(self._pilot(fixed, strategy, k, size, seed))
             advance(1)
             if len(pilots) == 1:
                 each = (time.perf_counter() - started) / pilots[0][1].n_subsets
@@ -215,7 +219,7 @@ class Rehearsal:
                 size_of_one = pilots[0][0].values.shape[1]
                 after = run_seconds_after(strategy.n_subsets, self.data.n_rows, size_of_one)
                 expect({TRYING: runs / part, EVALUATING: runs, **after})
-        goal = run_on_all(mechanism, self.data)
+        goal = run_on_all(fixed, self.data, fixed=True)
         if any(goal.shape != outputs.values.shape[1:] for outputs, _ in pilots):
             return 2, ()  # a value whose size is that of the subset: nothing to compare
         found = scale_run_outputs(pilots[0][0]).scales  # units that the release has too
@@ -233,9 +237,9 @@ class Rehearsal:
         )
 
     def _pilot(
-        self, mechanism: Mechanism, strategy: Balanced, folds: int, size: int, seed: int
+        self, fixed: Mechanism, strategy: Balanced, folds: int, size: int, seed: int
     ) -> tuple[Outputs, Pool]:
-        """Run a mechanism on a pool of few candidates; the run itself repeats its warnings."""
+        """Run a prepared mechanism on few candidates; the run itself repeats its warnings."""
         rehearsal = Rehearsal(
             self.data,
             pool=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
@@ -245,9 +249,10 @@ class Rehearsal:
             rng=public_generator(seed, "pilot", folds),
             progress=False,
         )
+        rehearsal._fixed = fixed, fixed
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            outputs = rehearsal.run(mechanism)
+            outputs = rehearsal.run(fixed)
         assert rehearsal.pool is not None  # drawn by the run
         return outputs, rehearsal.pool
 
@@ -270,10 +275,11 @@ class Rehearsal:
             return None
         prepared, size = as_mechanism(mechanism), pool.n_subsets // 4
         try:
-            more, wider = self._pilot(prepared, strategy, MORE_FOLDS, size, self.seed)
+            fixed = prepare_run(prepared, self.data)
+            more, wider = self._pilot(fixed, strategy, MORE_FOLDS, size, self.seed)
         except MechanismError:
             return None
-        goal = run_on_all(prepared, self.data)
+        goal = run_on_all(fixed, self.data, fixed=True)
         if not goal.shape == more.values.shape[1:] == outputs.values.shape[1:]:
             return None
         some = np.arange(pool.n_subsets).reshape(pool.folds, -1)[:, : wider.n_subsets // pool.folds]
@@ -313,8 +319,10 @@ class Rehearsal:
         """Run a mechanism on every subset; ``rng`` stands in for the seed, where there is one."""
         prepared = as_mechanism(mechanism)
         pool, _ = self.draw(prepared, checkpoint=checkpoint)
+        found, self._fixed = self._fixed, None
+        fixed = found is not None and found[0] is prepared
         return run_mechanism(
-            prepared,
+            found[1] if found is not None and fixed else prepared,
             self.data,
             pool,
             n_jobs=self._n_jobs,
@@ -322,6 +330,7 @@ class Rehearsal:
             checkpoint=checkpoint,
             rng=self._given if rng is None or self._given is None else rng,
             progress=self.progress,
+            fixed=fixed,
         )
 
     def calibrate(

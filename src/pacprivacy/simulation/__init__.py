@@ -8,6 +8,7 @@ from pacprivacy.simulation.run import (
     SEARCHING as SEARCHING,
     WRITING as WRITING,
     Outputs as Outputs,
+    prepare_run as prepare_run,
     run_mechanism as run_mechanism,
     run_on_all as run_on_all,
     run_seconds_after as run_seconds_after,

@@ -102,9 +102,12 @@ class Outputs:
         }
 
 
-def run_on_all(mechanism: Any, data: mechanisms.Data) -> Vector:
-    """Return the mechanism's value on all records, flattened; curator-only."""
-    prepared = prepare_run(mechanism, data)
+def run_on_all(mechanism: Any, data: mechanisms.Data, *, fixed: bool = False) -> Vector:
+    """Return the mechanism's value on all records, flattened; curator-only.
+
+    With ``fixed`` the mechanism is prepared already.
+    """
+    prepared = mechanism if fixed else prepare_run(mechanism, data)
     batch = mechanisms.mechanism_batch(prepared)
     if batch is not None and mechanisms.is_data_streamed(data):
         bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
@@ -193,13 +196,15 @@ def run_mechanism(
     checkpoint: str | Path | None = None,
     rng: np.random.Generator | int | None = None,
     progress: bool | None = None,
+    fixed: bool = False,
 ) -> Outputs:
     """Evaluate a mechanism on all subsets of a pool; none is left out.
 
     ``n_jobs``, ``backend``, ``checkpoint`` and ``progress`` are those of
     :func:`pacprivacy.privatize`. ``rng`` seeds the mechanism's public streams; None draws a fresh
     seed, or takes that of the checkpoint. Mechanisms that
-    evaluate all subsets at once write no checkpoint.
+    evaluate all subsets at once write no checkpoint. With ``fixed`` the mechanism is prepared
+    already.
 
     Guarantee
     ---------
@@ -208,7 +213,7 @@ def run_mechanism(
     """
     universe = coerce_for_run(pool, data)
     path = None if checkpoint is None else Path(checkpoint)
-    prepared = prepare_run(mechanism, universe)
+    prepared = mechanism if fixed else prepare_run(mechanism, universe)
     header = None if path is None or rng is not None else read_checkpoint_header(path)
     seed = coerce_seed(rng) if header is None else header.seed
     job = RunJob(mechanism=prepared, data=universe, seed=seed)

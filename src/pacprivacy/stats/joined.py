@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+import scipy
 
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import DataError
@@ -87,7 +87,9 @@ class JoinedStatistic(MechanismWrapper):
         assert self.units is not None
         features = self.inner._features(self.inner.read(self.rows.parts))
         places = (self.units, np.arange(len(self.units)))
-        of_unit = csr_array((np.ones(len(self.units)), places), shape=(pool.n_units, len(features)))
+        of_unit = scipy.sparse.csr_array(
+            (np.ones(len(self.units)), places), shape=(pool.n_units, len(features))
+        )
         sums = of_unit @ features
         return self.inner._combine(subset_sums(pool, lambda some: sums[some], sums.shape[1]))
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+import scipy
 
 from pacprivacy._checks import Matrix, listed
 from pacprivacy.errors import DataError, PacPrivacyError
@@ -113,7 +113,7 @@ def _named(model: Mapping[str, Any], predicted: Any) -> Predicted:
 
 
 def _odds(model: Mapping[str, Any], value: Any, X: Matrix) -> Predicted:
-    probability, classes = expit(_line(model, value, X)), np.array(model["classes"])
+    probability, classes = scipy.special.expit(_line(model, value, X)), np.array(model["classes"])
     likely = classes[(probability >= 0.5).astype(np.int64)]
     return {**_named(model, likely), f"probability_{classes[1]}": probability}
 

@@ -20,6 +20,7 @@ from pacprivacy.theory.success_and_gaussian import (
     Readings as Readings,
     divergence_success as divergence_success,
     epsilon_equivalent as epsilon_equivalent,
+    falling_root as falling_root,
     gaussian_delta as gaussian_delta,
     gaussian_epsilon as gaussian_epsilon,
     gaussian_equivalent as gaussian_equivalent,

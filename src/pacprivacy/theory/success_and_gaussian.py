@@ -413,42 +413,46 @@ def gaussian_equivalent(success: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _largest_parameter(epsilon: float, delta: float) -> float:
-    from scipy.optimize import brentq  # slow to import, not always needed
+    def excess(log_noise: float) -> float:
+        return gaussian_delta(epsilon, math.exp(-log_noise)) - delta
 
-    def excess(log_parameter: float) -> float:
-        return gaussian_delta(epsilon, math.exp(log_parameter)) - delta
-
-    low, high = 0.0, 1.0
-    while excess(low) > 0:
-        low -= 1.0
-    while excess(high) < 0:
+    low, high = -1.0, 0.0
+    while excess(high) > 0:
         high += 1.0
-    root = float(brentq(excess, low, high, xtol=1e-12))
-    step = 1e-12
-    while excess(root) > 0:  # towards more noise, never less
-        root -= step
-        step *= 2
-    return math.exp(root)
+    while excess(low) < 0:
+        low -= 1.0
+    return math.exp(-falling_root(excess, low, high))  # towards more noise, never less
 
 
 @lru_cache(maxsize=4096)
 def _least_epsilon(parameter: float, delta: float) -> float:
-    from scipy.optimize import brentq  # slow to import, not always needed
-
     def excess(epsilon: float) -> float:
         return gaussian_delta(epsilon, parameter) - delta
 
     high = 1.0
     while excess(high) > 0:
         high *= 2.0
-    root = float(brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-13))
-    step = 1e-14 + 1e-13 * root
-    while excess(root) > 0:  # a promise that is too large is kept, one too small is not
-        root += step
-        step *= 2
-    return root
+    return falling_root(excess, 0.0, high)  # a promise that is too large is kept
 
 
 def _check_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta}. Use below 1/n.")
+
+
+def falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a falling function is zero or a hair below (regula falsi, Illinois)."""
+    above, below, last = excess(low), excess(high), 0
+    while above > 0 > below and high - low > 1e-13 * max(1.0, abs(high)):
+        middle = high - below * (high - low) / (below - above)
+        if not low < middle < high:
+            middle = 0.5 * (low + high)
+            if not low < middle < high:
+                break
+        found = excess(middle)
+        if found > 0:
+            low, above, below = middle, found, below / 2 if last > 0 else below
+        else:
+            high, below, above = middle, found, above / 2 if last < 0 else above
+        last = 1 if found > 0 else -1
+    return high

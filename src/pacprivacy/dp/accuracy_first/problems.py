@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from scipy import optimize, special
-from scipy.optimize import brentq
+import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import records
@@ -269,7 +268,7 @@ def _on_the_sphere(curvature: Vector, turned: Vector, radius: float, start: floa
         low *= 0.25
     while gap(high) < 0:
         high *= 2.0
-    shift = low if low == high else optimize.brentq(gap, low, high, xtol=1e-300, rtol=1e-14)
+    shift = low if low == high else scipy.optimize.brentq(gap, low, high, xtol=1e-300, rtol=1e-14)
     return np.asarray(turned / (lengths + shift))
 
 
@@ -371,7 +370,7 @@ def _minimise(signed: Matrix, penalty: float, radius: float) -> Vector:
     high = 2.0 * penalty
     while float(np.linalg.norm(optimum(high))) > radius:
         high *= 2.0
-    found = brentq(
+    found = scipy.optimize.brentq(
         lambda p: float(np.linalg.norm(optimum(p))) - radius, penalty, high, rtol=1e-9, disp=False
     )
     return _refine_on_sphere(signed, penalty, optimum(float(found)), radius)
@@ -382,7 +381,7 @@ def _refine_on_sphere(signed: Matrix, penalty: float, model: Vector, radius: flo
     best, least = model * (radius / float(np.linalg.norm(model))), math.inf
     for _ in range(MOST_STEPS):
         model = model * (radius / float(np.linalg.norm(model)))
-        wrong = special.expit(-(signed @ model))
+        wrong = scipy.special.expit(-(signed @ model))
         gradient = penalty * model - wrong @ signed
         multiplier = max(0.0, -float(gradient @ model) / radius**2)
         residual = gradient + multiplier * model

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
-from scipy import integrate, optimize
+import scipy
 
 from pacprivacy._checks import check_positive
 from pacprivacy._random import BitSource, ProcessBound, SystemSource
@@ -167,7 +167,7 @@ def threshold_wrong_yes(margin: float, n_levels: int) -> float:
 
     kinks = sorted({-60.0, 0.0, margin, 60.0 + margin})
     pieces = [
-        integrate.quad(integrand, a, b, epsabs=1e-12, epsrel=1e-10, limit=200)[0]
+        scipy.integrate.quad(integrand, a, b, epsabs=1e-12, epsrel=1e-10, limit=200)[0]
         for a, b in pairwise(kinks)
     ]
     return float(sum(pieces))
@@ -180,7 +180,7 @@ def _reach_of_noise(n_levels: int, gamma: float) -> float:
         high *= 2.0
     if high == 1.0:
         return high
-    root = optimize.brentq(
+    root = scipy.optimize.brentq(
         lambda x: threshold_wrong_yes(x, n_levels) - gamma, 0.5 * high, high, xtol=1e-9
     )
     # Covers quadrature, the margin for floats, and the grid: less than a part in 2^28.
