@@ -136,10 +136,18 @@ def console_choices(names: Iterable[str]) -> Callable[[str], list[str]]:
     return complete
 
 
+_COMMANDS: Final = re.compile("[^\t\n -~\xa0-\U0010ffff]")  # what terminals obey
+
+
+def _seen(text: str) -> str:
+    """Return a text without commands to the terminal: a file of others may hold some."""
+    return _COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def show(text: str, *, style: str = "") -> None:
     """Print a text as it is; long lines are left to the terminal."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(text, style=style))
+    console.print(Text(_seen(text), style=style))
 
 
 def show_json(content: Any) -> None:
@@ -161,9 +169,10 @@ def show_table(
     """Print a table without rules; the first column and ``left`` to the left, the rest right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number and heading not in left else "left")
+        side = "right" if number and heading not in left else "left"
+        table.add_column(Text(_seen(heading)), justify=side)  # as it is: no markup
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(_seen(cell)) for cell in row))
     Console(highlight=False).print(table)
 
 
@@ -171,7 +180,8 @@ def complain(message: str, *, kind: Literal["error", "warning"] = "error") -> No
     """Print one line on stderr, whatever line breaks the message has."""
     wipe()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", " ".join(message.split()))
+    said = _seen(" ".join(message.split()))
+    line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", said)
     console.print(line)
 
 
@@ -179,7 +189,7 @@ def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
     """Print what only the curator may know, on stderr; it is in no file."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for note in () if quiet else notes:
-        console.print(Text.assemble("pac: ", ("curator only:", "cyan"), " ", note))
+        console.print(Text.assemble("pac: ", ("curator only:", "cyan"), " ", _seen(note)))
 
 
 # --- the configuration -------------------------------------------------------------------

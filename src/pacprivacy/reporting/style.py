@@ -9,6 +9,7 @@ import functools
 import html
 import io
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
@@ -152,6 +153,9 @@ def style_number(value: float) -> str:
     return f"{float(mantissa):g}e{int(exponent)}"
 
 
+UNWRITTEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML has none of them
+
+
 def style_svg(figure: Any, title: str, extra: str = "") -> str:
     """Return a figure as SVG for the page: shapes and texts, without addresses and styles.
 
@@ -160,9 +164,11 @@ def style_svg(figure: Any, title: str, extra: str = "") -> str:
     import matplotlib as mpl  # slow to import, and needed for pictures only
 
     buffer = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": title}):  # names of shapes: the same in every run
+    # A salt for the names of shapes: the same in every run.
+    with mpl.rc_context({"svg.hashsalt": title}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the reader's browser has fonts of its own
         figure.savefig(buffer, format="svg", transparent=True)
-    drawn = ElementTree.fromstring(buffer.getvalue())
+    drawn = ElementTree.fromstring(UNWRITTEN.sub(" ", buffer.getvalue().decode()))
     shapes = (_plain(child) for child in drawn)
     body = "".join(
         ElementTree.tostring(shape, encoding="unicode") for shape in shapes if shape is not None

@@ -237,7 +237,9 @@ def _sniff_delimiter(text: str) -> str:
 
 def _check_names(header: Sequence[Any], path: Path) -> tuple[str, ...]:
     names = tuple("" if name is None else str(name).strip() for name in header)
-    if not any(names):
+    if any(names):  # as that of an index that pandas has written
+        names = tuple(name or f"column {place}" for place, name in enumerate(names, 1))
+    else:
         raise DataError(
             f"{path} must start with a line of column names; got an empty line or file. "
             "Export it again with a header."

@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pacprivacy.cli import app
+from pacprivacy.cli.console import complain, show, show_table
+from pacprivacy.tables import read_table
 
 N = 20_000
 QUICK = ["--subsets", 64, "--rule", "waterfill", "--budget", "mi<=1/4"]
@@ -174,3 +176,20 @@ def test_a_session_goes_on_with_another_condition(few: Path, tmp_path: Path) -> 
         out = tmp_path / str(number)
         options = ["--model", "mean", "--columns", "income", "--where", where, *account]
         run_pac("release", few, *QUICK, *options, "-o", out, "-q")
+
+
+def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
+    (tmp_path / "index.csv").write_text(",age\n0,40\n1,50\n")  # as pandas writes its index
+    assert read_table(tmp_path / "index.csv").names == ("column 1", "age")
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show("\x1b[2J\x9b1A\tü\n")
+    complain("\x1b[2J")
+    show_table(["[/x]\x1b"], [["\x07"]])
+    out, err = capsys.readouterr()
+    mark = "\N{REPLACEMENT CHARACTER}"
+    assert out.split() == [f"{mark}[2J{mark}1A", "ü", f"[/x]{mark}", mark]
+    assert err == f"pac: error: {mark}[2J\n"

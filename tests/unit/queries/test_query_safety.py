@@ -287,6 +287,7 @@ def test_no_part_of_a_query_is_dropped(end: str, shop: pac.Tables) -> None:
     [
         (f"SELECT sum({'(' * 2000}cost{')' * 2000}) FROM bills", "fewer brackets"),
         ("SELECT count(*) FROM bills WHERE kind = '\ud800'", "half a character"),
+        ("SELECT count(*) AS 'n\0' FROM bills", "half a character"),
         (
             f"SELECT count(*) FROM bills GROUP BY CUBE ({', '.join(map(str, range(40)))})",
             "at most 10 keys",

@@ -34,7 +34,9 @@ from pacprivacy.reporting import (
 from pacprivacy.reporting.style import style_number
 from pacprivacy.theory import clopper_pearson
 
-HOSTILE = "<script>alert('x')</script>\"'&<img src=http://example.org/x onerror=alert(1)>"
+HOSTILE = (
+    "\x1b[31m\x01<script>alert('x')</script>\"'&<img src=http://example.org/x onerror=alert(1)>"
+)
 SIZE_LIMIT = 3 * 1024 * 1024
 
 
