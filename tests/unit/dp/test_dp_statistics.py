@@ -59,6 +59,43 @@ def test_a_record_moves_the_totals_by_what_is_paid_for(statistic: str) -> None:
 
 
 @pytest.mark.claim("DP-40")
+@pytest.mark.parametrize(("budget", "times"), [({"epsilon": 1.0}, 3.0), ({"success": 0.6}, 3**0.5)])
+def test_noise_is_paid_for_every_column_that_a_record_is_in(
+    budget: dict[str, float], times: float
+) -> None:
+    few, scales = np.arange(20.0), []
+    for count in (1, 3):
+        columns = {f"c{i}": few for i in range(count)}
+        given: Any = {"ranges": [(0, 20)] * count, "simulate": 0, **budget}
+        found = release_dp_statistic(columns, statistic="sum", **given).certificate
+        scales.append((found.noise or {})["std"])
+    assert scales[1] == pytest.approx(times * scales[0], rel=1e-3)
+    assert scales[1] >= times * scales[0] * (1 - 1e-6)
+
+
+@pytest.mark.claim("DP-40")
+@pytest.mark.parametrize("level", [0.1, 0.5, 0.75])
+def test_a_record_moves_the_score_of_a_quantile_by_what_is_paid_for(
+    level: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def choose(scores: Any, *, sensitivity: float, epsilon: float, **_: Any) -> int:
+        seen.append((np.asarray(scores), sensitivity, epsilon))
+        return 0
+
+    monkeypatch.setattr("pacprivacy.dp.statistics.exponential_choice", choose)
+    for people in (AGES[:40], AGES[1:40], np.append(AGES[:40], 3.0), np.append(AGES[:40], 1e9)):
+        columns = {"a": people, "b": people}
+        given: Any = {"ranges": [(0, 100)] * 2, "q": [level, 0.5], "epsilon": 1.0}
+        release_dp_statistic(columns, statistic="quantiles", **given)
+    whole, *others = seen[::4]
+    moves = [np.abs(scores - whole[0]).max() for scores, _, _ in others]
+    assert max(level, 1 - level) - 1e-9 <= max(moves) <= whole[1]
+    assert sum(epsilon for _, _, epsilon in seen[:4]) == pytest.approx(1.0)
+
+
+@pytest.mark.claim("DP-40")
 def test_values_are_right_within_their_noise() -> None:
     truth = {name: AGES[(k == CELLS) & ~np.isnan(AGES)] for k, name in enumerate(("f", "m"))}
     of = {"count": len, "sum": np.sum, "mean": np.mean}
