@@ -38,7 +38,8 @@ from pacprivacy.adversary.advantage import (
     line_advantage,
     plane_advantage,
 )
-from pacprivacy.adversary.view_and_belief import View, ViewTilts, view_posterior
+from pacprivacy.adversary.regression import AdvantageRegression, RegressedSums
+from pacprivacy.adversary.view_and_belief import View, ViewTilts, draw_views, view_posterior
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.theory import information_slack_bound, success_at
 
@@ -54,6 +55,10 @@ def line_view(pool: Pool, spread: float, *, believed: bool = False, seed: int = 
     rng = np.random.default_rng(seed)
     log_p = np.log(rng.dirichlet(np.ones(pool.n_subsets))) if believed else None
     return make_view(spread * rng.normal(size=(pool.n_subsets, 1)), log_p)
+
+
+def _draw_view(view: View, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+    return view_posterior(view, draw_views(view, n_draws, rng))
 
 
 def by_quadrature(view: View, pool: Pool) -> np.ndarray:
@@ -302,6 +307,38 @@ def test_sums_over_who_is_left_out_are_the_products(folds: int) -> None:
             found[lines, place] = a
         allowed = (tilts.rows + 8) * epsilon * most * np.abs(folded).sum(axis=1, keepdims=True)
         assert (np.abs(found - exact) <= allowed).all()
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.parametrize(("rate", "dropped"), [(100.0, "level"), (400.0, "penalty")])
+def test_a_regression_on_squares_fails_as_rarely_as_it_says(
+    rate: float, dropped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, gamma, n_repeats = POOLS["halves"], 0.1, 200
+    view, tilts, units = line_view(pool, 0.7), ViewTilts(pool), np.arange(pool.n_units)
+    truth, rng = by_quadrature(view, pool), np.random.default_rng(0)
+    a = _draw_view(view, 4096, rng) @ tilts.masks(units, np.float64, whole=True)
+    slope = 0.3 / float(np.sqrt(np.square(a).mean()))
+    centers = float(np.abs(a).mean()), float((np.abs(a) - slope * a**2).mean())
+    plan = AdvantageRegression(
+        n_draws=512, slope=slope, centers=centers, level=math.log(1 / gamma), looks=((128, rate),)
+    )
+    failed, wrong = np.zeros((2, len(units)))
+    for _ in range(n_repeats):
+        sums = RegressedSums(plan, tilts)
+        sums.add(row := tilts.fold(_draw_view(view, 512, rng)).astype(np.float32))
+        failed += sums.bounds(units, np.full(len(units), math.inf))[1] < truth
+        with monkeypatch.context() as patch:
+            if dropped == "level":
+                patch.setattr(sums, "_plan", replace(plan, level=0.0))
+            else:
+                patch.setattr("pacprivacy.adversary.regression._penalty", lambda _: 0.0)
+            wrong += sums.bounds(units, np.full(len(units), math.inf))[1] < truth
+    squares, exact = sums._mean_squares(units), np.square(row @ tilts.masks(units, np.float64))
+    assert (np.abs(squares - 1e-4 - exact.mean(axis=0)) <= 1e-4).all()  # rounded up
+    slack = 4 * math.sqrt(gamma * (1 - gamma) / n_repeats)
+    assert (failed / n_repeats <= gamma + slack).all()
+    assert (wrong / n_repeats > gamma + slack).any()  # neither may be left out
 
 
 @pytest.mark.claim("A-5", "A-8")

@@ -21,11 +21,14 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.candidates import Candidates, Units
+from pacprivacy.adversary.regression import AdvantageRegression, RegressedSums
 from pacprivacy.adversary.view_and_belief import (
     FEW_UNITS,
+    HALF_PRECISION,
     View,
     ViewTilts,
     draw_view_blocks,
+    single_loss,
     view_posterior,
 )
 
@@ -58,7 +61,6 @@ LINE_BLOCK = 1024  # nodes
 NOTHING = 1e-20  # of a density
 REACH = 8.5  # of a grid beyond the outermost candidates
 CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
-HALF_PRECISION = 2.0**-24
 RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)  # of claim T-5, where nothing is known beforehand
 MANY_RATES = tuple(np.geomspace(0.02, 0.9, 40).tolist())
 ROUNDING = 1e-12  # sums of a few thousand products of double precision
@@ -100,7 +102,7 @@ class _Sums:
         """Add a block of folded posteriors, in the precision that they have."""
         if folded.dtype == np.float32:
             total = float(np.abs(folded).sum(dtype=np.float64))
-            lost = (tilts.rows + 8) * total + _single_loss(tilts.n_subsets) * len(folded)
+            lost = (tilts.rows + 8) * total + single_loss(tilts.n_subsets) * len(folded)
             self.error += lost * HALF_PRECISION
         self.n_draws += len(folded)
         if tilts.accelerator is not None and folded.dtype == np.float32:
@@ -152,11 +154,6 @@ class _Sums:
             value = np.where(high < upper, mean, value)
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         return np.clip(value, lower, upper), lower, upper
-
-
-def _single_loss(n_subsets: int) -> float:
-    """Return how far a posterior in single precision is off in all, in units of its rounding."""
-    return 2 * (math.log(n_subsets) + 8)
 
 
 def advantage_deviation(
@@ -221,24 +218,27 @@ def _by_draws(
     """Bound the likely worst units on all draws, and everybody else until they cannot be worse.
 
     All units are looked at on a few draws, which ranks them. The first few are bounded as sharply
-    as the draws allow. The others are bounded by second moments, where that can help, and on more
-    and more draws of one row while their bound is above that of the first. Every look at a unit
-    pays its share of ``gamma``.
+    as the draws allow. The others are bounded by second moments, or by regression on squares, where
+    that can help, and on more and more draws of one row while their bound is above that of the
+    first. Every look at a unit pays its share of ``gamma``.
     """
     per_side = gamma / (4 * len(units) * _looks(n_draws))
     gained = np.abs(before)
     lower, upper = gained.copy(), 0.5 / np.minimum(tilts.share, 1 - tilts.share)
     value = np.maximum(GUESS, gained)
     dtype: npt.DTypeLike = np.float32
+    halves = tilts.accelerator is None and bool((tilts.share == 0.5).all())
 
     def sums_of(chosen: Units) -> _Sums:
         return _Sums(chosen, before[chosen], tilts.share[chosen])
 
-    def draw(sums: _Sums, n: int) -> _Sums:
+    def draw(sums: _Sums, n: int, others: RegressedSums | None = None) -> _Sums:
         held: list[npt.NDArray[Any]] = []
         together = len(sums.units) > CHAMPIONS or tilts.accelerator is not None
         for draws in draw_view_blocks(view, n, rng, block_elements=CACHED):
             held.append(tilts.fold(view_posterior(view, draws, dtype, tilts.accelerator)))
+            if others is not None:
+                others.add(held[-1])
             if not together or sum(map(len, held)) + len(draws) > GATHERED:
                 sums.add(tilts, np.concatenate(held))
                 held = []
@@ -274,10 +274,32 @@ def _by_draws(
     if screen is not None:
         rest = np.setdiff1d(units, few)
         value[rest] = rough[rest] * (value[sample].sum() / rough[sample].sum())
-    lost = ((tilts.rows + 8) + _single_loss(view.n_subsets)) * HALF_PRECISION
+    lost = ((tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
     dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
     first = np.sort(few[np.argsort(gained[few] - value[few])[:FINALISTS]])
-    look(draw(sums_of(first), n_draws), value)
+
+    def sharpest(n: int) -> tuple[float, float]:
+        return min((_half_width(variance, n, per_side, rates=(rate,)), rate) for rate in MANY_RATES)
+
+    def seen(room: float) -> int:
+        n = min(FIRST_STAGE, n_draws)
+        while n < n_draws and sharpest(n)[0] > room:
+            n = min(n + n // 8, n_draws)
+        return n
+
+    regressed = None
+    if screen is None and len(units) > CHAMPIONS and dtype == np.float32 and halves:
+        near = value[first] + sharpest(n_draws)[0]
+        if allowed is not None and (near > (1 - LITTLE_ROOM) * allowed[first]).any():
+            near = allowed[first]
+        room = float((near - gained[first]).max() - np.median((value - gained)[sample]))
+        pilot = next(draw_view_blocks(view, PILOT, rng, block_elements=PILOT * view.n_subsets))
+        a = tilts.fold(view_posterior(view, pilot)) @ tilts.masks(sample, np.float64)
+        level = math.log(4 * len(units) / gamma)
+        plan = AdvantageRegression.planned(a, room=room, n_draws=n_draws, level=level)
+        if plan is not None and plan.cost(tilts.rows, len(units)) < seen(room):
+            regressed = RegressedSums(plan, tilts)
+    look(draw(sums_of(first), n_draws, regressed), value)
     goal, sharp = float((upper - gained)[first].max()), value[first]
     slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
     if allowed is not None and (upper > allowed)[first].any():
@@ -295,15 +317,13 @@ def _by_draws(
         left = 1 - float((upper - gained)[first].max()) / given
         limit = limit if left > LITTLE_ROOM else np.maximum(limit, allowed)
     room = float(np.quantile((limit - value)[sample], 1 - FIRST_DROPPED))
-
-    def sharpest(n: int) -> tuple[float, float]:
-        return min((_half_width(variance, n, per_side, rates=(rate,)), rate) for rate in MANY_RATES)
-
     others = np.ones(len(units), dtype=np.bool_)
     others[first] = False
-    n_seen = min(FIRST_STAGE, n_draws)
-    while n_seen < n_draws and sharpest(n_seen)[0] > room:
-        n_seen = min(n_seen + n_seen // 8, n_draws)
+    n_seen = seen(room)
+    if regressed is not None:
+        rest = np.flatnonzero(others)
+        value[rest], high = regressed.bounds(rest, limit[rest])
+        upper[rest] = np.minimum(upper[rest], np.maximum(high, gained[rest]))
     if screen is not None:
         above = np.flatnonzero(others & (upper > limit))
         upper[above] = np.minimum(upper[above], np.maximum(screen.bounds(above), gained[above]))

@@ -33,6 +33,7 @@ UNEVEN = 1e4  # squared positions that differ by this factor from the typical on
 
 BLOCK_ELEMENTS = 1 << 19  # posterior entries at a time
 LEAST_LOG = -80.0  # of a weight in single precision, the largest being 0
+HALF_PRECISION = 2.0**-24
 
 Groups = npt.NDArray[np.int64]
 
@@ -193,6 +194,11 @@ def view_posterior(
     p, total = _likelihoods(view, draws, dtype)[1:]
     p /= total.astype(dtype, copy=False)[:, None]
     return p
+
+
+def single_loss(n_subsets: int) -> float:
+    """Return how far a posterior in single precision is off in all, in units of its rounding."""
+    return 2 * (math.log(n_subsets) + 8)
 
 
 def view_entropy(view: View, draws: Draws) -> Vector:

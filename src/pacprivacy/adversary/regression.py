@@ -1,0 +1,161 @@
+"""Advantages of many units on few draws, regressed on squares that are known on many (claim A-2).
+
+``y = |a| - b a²`` varies far less than ``|a|`` over draws, and is at most ``1/(4b)``. Its mean is
+found on few draws; the mean of ``a²`` over many is one quadratic form of the masks, whose cost does
+not grow with the number of draws. For units that are in half of the candidates.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.adversary.candidates import Units
+from pacprivacy.adversary.view_and_belief import HALF_PRECISION, ViewTilts, single_loss
+
+SLOPES = (0.2, 0.25, 0.3, 0.35, 0.4)  # over the root mean square of a
+LOOKS = 3  # each on twice the draws of the last
+LEAST_LOOKED, MOST_LOOKED = 256, 4096  # rounding of sums of squares is counted for no more
+RATES_TRIED = np.geomspace(0.5, 20.0, 60)  # over level / room
+FORM_ROWS = 1024  # posteriors that are added to the form at once
+STRIPES = 8  # of the form's upper triangle: it costs 9/16 of the whole
+SPREADS = 2.0  # standard deviations of the few draws that are left as room for most units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageRegression:
+    """How ``E |a|`` will be bounded: all of it is fixed before the draws."""
+
+    n_draws: int
+    slope: float
+    centers: tuple[float, float]  # guesses of the means of |a| and of y
+    level: float
+    looks: tuple[tuple[int, float], ...] = ()  # on so many of the draws, and at what rate
+
+    @classmethod
+    def planned(
+        cls, a: Matrix, *, room: float, n_draws: int, level: float
+    ) -> "AdvantageRegression | None":
+        """Return the least effort that should put bounds no more than ``room`` above the mean.
+
+        ``a`` is that of a few units on the draws of a pilot; None where too many would be needed.
+        """
+        size, square = np.abs(a), np.square(a)
+        mean, mean_square = float(size.mean()), float(square.mean())
+        most = min(MOST_LOOKED, n_draws)
+        if not (room > 0 and mean_square > 0 and most > LEAST_LOOKED):
+            return None
+        level += math.log(LOOKS)
+        rates = RATES_TRIED * level / room
+        for n in np.geomspace(LEAST_LOOKED, most, 25).astype(int).tolist():
+            for slope in (part / math.sqrt(mean_square) for part in SLOPES):
+                y = size - slope * square
+                spread, centers = float(y.var(axis=0).mean()), (mean, float(y.mean()))
+                plan = cls(n_draws=n_draws, slope=slope, centers=centers, level=level)
+
+                def best(n: int) -> tuple[float, float]:
+                    tried = (
+                        (plan.upper((n, rate), centers[1], spread, mean_square), rate)  # noqa: B023
+                        for rate in rates.tolist()
+                    )
+                    return min(tried)
+
+                if best(n)[0] + SPREADS * math.sqrt(spread / n) <= mean + room:
+                    later = sorted({min(n << k, most) for k in range(LOOKS)})
+                    return replace(plan, looks=tuple((k, best(k)[1]) for k in later))
+        return None
+
+    def cost(self, rows: int, n_units: int) -> float:
+        """Return what the first look takes, in draws that all units are looked at on."""
+        form = rows * (STRIPES + 1) / (2 * STRIPES)
+        return self.looks[0][0] + form + self.n_draws * rows / n_units
+
+    def upper(self, look: tuple[int, float], mean: Any, squares: Any, mean_square: Any) -> Any:
+        """Return the bound of ``E |a|``; ``squares`` are those of ``y`` around its center."""
+        (n_looked, rate), (center, other) = look, self.centers
+        whole = max(1.0 - center, 1e-3)
+        paid = self.n_draws * _penalty(rate * whole / self.n_draws) / whole**2
+        left = rate - 2 * center * paid
+        if not left > 0:
+            return mean + math.inf
+        whole = max(0.25 / self.slope - other, 1e-3)
+        looked = n_looked * _penalty(left * whole / n_looked) / whole**2
+        total = left * (mean + self.slope * mean_square) + paid * (mean_square + center**2)
+        return (total + looked * squares + self.level) / rate
+
+
+def _penalty(rate: float) -> float:
+    return -math.log1p(-rate) - rate if rate < 1 else math.inf
+
+
+class RegressedSums:
+    """What the draws of a regression show, and bounds by it; curator-only."""
+
+    def __init__(self, plan: AdvantageRegression, tilts: ViewTilts) -> None:
+        self._plan, self._tilts = plan, tilts
+        self._form = np.zeros((tilts.rows, tilts.rows))
+        self._looked: list[npt.NDArray[np.float32]] = []
+        self._held: list[npt.NDArray[np.float32]] = []
+        self._n_looked, self._mass = 0, 0.0
+
+    def add(self, folded: npt.NDArray[np.float32]) -> None:
+        """Add folded posteriors, in single precision: the next draws of the row."""
+        if (left := self._plan.looks[-1][0] - self._n_looked) > 0:
+            self._looked.append(folded[:left])
+            self._n_looked += min(left, len(folded))
+        self._held.append(folded)
+        if sum(map(len, self._held)) >= FORM_ROWS:
+            self._settle()
+
+    def _settle(self) -> None:
+        for start in range(0, len(rows := np.concatenate(self._held)), FORM_ROWS):
+            some = rows[start : start + FORM_ROWS]
+            self._form += some.T @ some
+            self._mass += float(np.square(np.abs(some).sum(axis=1, dtype=np.float64)).sum())
+        self._held = []
+
+    def bounds(self, units: Units, limit: Vector) -> tuple[Vector, Vector]:
+        """Return estimates and upper bounds of ``E |a|``, sharper while they are above a limit."""
+        plan, tilts, slope = self._plan, self._tilts, self._plan.slope
+        rows, looked = tilts.rows, np.concatenate(self._looked)
+        mean_square, (total, squares) = self._mean_squares(units), np.zeros((2, len(units)))
+        value, upper = np.empty(len(units)), np.full(len(units), math.inf)
+        posterior = single_loss(tilts.n_subsets) * HALF_PRECISION
+        lost = (rows + 8) * HALF_PRECISION * float(np.abs(looked).sum(axis=1).max()) + posterior
+        lost = lost * (1 + 2.1 * slope) + 8 * (1 + slope) * HALF_PRECISION
+        most = max(0.25 / slope, abs(1 - slope)) + abs(plan.centers[1])
+        first, left = 0, np.arange(len(units))
+        for n, rate in plan.looks:
+            for place, masks in tilts.blocks(units[left], np.float32):
+                y = looked[first:n] @ masks
+                y = np.abs(y) - np.float32(slope) * np.square(y)
+                total[left[place]] += y.sum(axis=0, dtype=np.float64)
+                y -= np.float32(plan.centers[1])
+                squares[left[place]] += np.einsum("ij,ij->j", y, y)
+            mean = total[left] / n
+            second = squares[left] / n * (1 + 2.0**-11) + 2.1 * most * lost
+            high = plan.upper((n, rate), mean + lost, second, mean_square[left])
+            value[left] = mean + slope * mean_square[left]
+            upper[left] = np.minimum(upper[left], high)
+            first, left = n, left[upper[left] > limit[left]]
+        return value, upper
+
+    def _mean_squares(self, units: Units) -> Vector:
+        """Return the mean of ``a²`` over all draws, rounded up."""
+        if self._held:
+            self._settle()
+        rows, n_draws, found = self._tilts.rows, self._plan.n_draws, np.zeros(len(units))
+        form = np.triu(self._form / n_draws)
+        form += np.triu(form, 1)
+        single, width = form.astype(np.float32), -(-rows // STRIPES)
+        for place, masks in self._tilts.blocks(units, np.float32):
+            for start in range(0, rows, width):
+                stripe = slice(start, start + width)
+                image = single[stripe, start:] @ masks[start:]
+                found[place] += np.einsum("ij,ij->j", image, masks[stripe])
+        found += (2 * rows + 16) * HALF_PRECISION * float(np.abs(form).sum())
+        found += (FORM_ROWS + 8) * HALF_PRECISION * self._mass / n_draws
+        return found + 2.1 * single_loss(self._tilts.n_subsets) * HALF_PRECISION
