@@ -53,7 +53,7 @@ def fits(quick: bool) -> dict[str, Any]:
         # H-2 charges at least mean squares: on average no more fit than these leave room for
         found[f"mean_d{d}"]["mean_squares_allow"] = by_squares
         found[f"mean_d{d}"]["runs"] = counts
-    for bits in (12, 16, 20):
+    for bits in (11, 12, 16, 20):
         found[f"votes_{bits}_bits"] = _equal_votes(5 if quick else 40, 2.0**-bits)
     return found
 
@@ -111,6 +111,7 @@ def _equal_votes(runs: int, nats: float) -> dict[str, Any]:
             total_nats=math.inf,
             source=SimulatedSource(seed),
             advantage=advantage,
+            two_votes=True,
         )
         batch = np.repeat(vote, max(4, int(exact / 100)), axis=1)
         while batch.shape[1]:
@@ -123,9 +124,15 @@ def _equal_votes(runs: int, nats: float) -> dict[str, Any]:
 
 
 def noise(quick: bool) -> dict[str, Any]:
-    """Compare total noise variance at 30 releases with flat increments of success."""
+    """Compare total noise variance at 30 releases with flat increments of success.
+
+    ``diverse`` takes 1/(T - t) of what is left, as equal releases should. ``diverse_by_weight``
+    counts on three of four later releases being about the unit that is worst off now, and gives
+    a release a share in proportion to what it tells of one unit, which is what makes the sum of
+    variances least under a sum of charges.
+    """
     found: dict[str, Any] = {}
-    for m, n_units, n in ((16, 6, 200), (64, 40, 40)):
+    for m, n_units, n in ((16, 6, 200), (64, 40, 100)):
         pool = Balanced(n_subsets=m).draw(n_units, rng=7)
         data = hold.MEMBER_DATA if n_units == 6 else np.random.default_rng(6).gamma(2.0, size=40)
         found[f"m{m}_n{n_units}"] = _against_flat(pool, data, n // 5 if quick else n)
@@ -137,7 +144,7 @@ def _against_flat(pool: Any, data: Any, n: int) -> dict[str, Any]:
     lines = np.array([[q(data[mask]) for mask in masks] for q in hold.MEMBER_QUERIES])
     signs = np.where(masks, 1.0, -1.0)
     found: dict[str, Any] = {}
-    for name in ("repeated", "diverse"):
+    for name in ("repeated", "diverse", "diverse_by_weight"):
         totals = {}
         for rule in ("heat", "flat"):
             coins = np.random.default_rng(3)
@@ -150,11 +157,20 @@ def _against_flat(pool: Any, data: Any, n: int) -> dict[str, Any]:
                 aimed = signs.T[np.abs(now).argmax(axis=1)] * likely
                 other = lines[coins.integers(3, size=len(log_p))]
                 other = (other - other.mean(axis=1, keepdims=True)) / np.ptp(other, axis=1)[:, None]
-                return np.where(coins.random((len(log_p), 1)) < 0.5, aimed, 2 * other), share
+                asked = np.where(coins.random((len(log_p), 1)) < 0.5, aimed, 2 * other)
+                if name == "diverse" or k == n_releases - 1:
+                    return asked, share
+                told = np.abs((np.exp(log_p) * asked) @ signs - now * _mean(log_p, asked))
+                weight = np.clip(2 * told.max(axis=1), 0.3, 3.0)
+                return asked, np.minimum(weight / (1 + 0.75 * (n_releases - 1 - k)), 1.0)
 
             totals[rule] = _total_noise(pool, choose, n, n_releases, flat=rule == "flat")
         found[name] = {**totals, "ratio": totals["flat"] / totals["heat"]}
     return found
+
+
+def _mean(log_p: Any, values: Any) -> Any:
+    return (np.exp(log_p) * values).sum(axis=1, keepdims=True)
 
 
 def _total_noise(pool: Any, choose: Any, n: int, n_releases: int, *, flat: bool) -> float:
@@ -224,6 +240,7 @@ def answers(quick: bool) -> dict[str, Any]:
                 total_nats=total,
                 source=SystemSource(),
                 advantage=most,
+                two_votes=True,
             )
             rng, batch, spent = np.random.default_rng(0), 2048, 0.0
             while batch and spent < (20 if quick else 600):

@@ -166,6 +166,8 @@ class VoteBalances:
             raise ValueError("watched")
         if not (0 <= balance.min() <= balance.max() <= self._full and (rest >= 0).all()):
             raise ValueError("balance")
+        if not (np.sqrt(balance * 2 / math.pi) + reserve <= self.advantage * (1 + 1e-9)).all():
+            raise ValueError("reserve")
         self.balance, self.reserve, self._owed = balance, reserve, owed
         self._watched, self._others = watched, others
         self._others_lowest = self._lowest(others)

@@ -312,6 +312,7 @@ def refine(
     start, done, now = session.spent.mi_nats or 0.0, 0.0, share.balances
     for fraction in fractions:
         gone = (session.spent.mi_nats or 0.0) - start
+        now = session.balances or now  # a metric may have made a release of its own
         nats = steps.ceiling_nats * (1.0 if share.limits.mi_nats is None else fraction) - gone
         part = _part(share, (done, fraction), nats, now)
         if part is None:

@@ -33,6 +33,7 @@ from pacprivacy.budget import (
 )
 from pacprivacy.errors import (
     BudgetError,
+    BudgetExceededError,
     LedgerError,
     PoolError,
     SecretError,
@@ -521,6 +522,11 @@ class Session(Keeper):
             certificate = releasing.write_certificate(bundle, noise)
         charges, left = releasing.certified_charges(noise, bundle), share.balances
         if left is not None and charges is not None:
+            if not (charges <= left.per_unit).all():
+                raise BudgetExceededError(
+                    "the release must be paid for by every unit; what was proved of its noise is "
+                    "more than some have left. Nothing was drawn or spent. Ask for less."
+                )
             left = left.after(charges, share.part)
         self._planned = Plan(
             certificate=certificate,
@@ -544,7 +550,12 @@ class Session(Keeper):
         """
         self.check_process()
         with self._lock:
-            if plan is not self._planned:
+            part = plan.bundle.session
+            moved = part is not None and (
+                part.before is not self._spent
+                or (self._balances is not None and part.balances is not self._balances)
+            )
+            if plan is not self._planned or moved:
                 raise SecretError(
                     "plan must be the session's latest: the belief has moved on since; got "
                     "another. Plan it again."
@@ -596,6 +607,11 @@ class Session(Keeper):
         return certificate, bundle
 
     # --- what the steps are held to -------------------------------------------------------------
+
+    @property
+    def balances(self) -> adversary.Balances | None:
+        """What every unit may still lose; None where membership has no total."""
+        return self._balances
 
     @property
     def belief(self) -> adversary.Belief:

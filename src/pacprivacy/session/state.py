@@ -152,6 +152,8 @@ def _balances(stored: _Stored, n_units: int) -> Balances | None:
     terms = {"advantage": stored.advantage, "reserve": stored.reserve}
     found = Balances(per_unit=stored.balances.read(), **terms)
     full = Balances.begin(found.advantage, 1).worst
+    if not 0 <= found.reserve <= 1:
+        raise ValueError("reserve")
     if found.per_unit.shape != (n_units,) or not 0 <= found.worst <= found.per_unit.max() <= full:
         raise ValueError("balances")
     return found

@@ -14,7 +14,13 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy._rounding import two_digits
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
-from pacprivacy.errors import BudgetError, CertificateError, MechanismError
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    CertificateError,
+    MechanismError,
+    SecretError,
+)
 from pacprivacy.noise import PlanProblem, calibrate, proof as noise_proof, prove_rescaled
 from pacprivacy.session import GradualRelease
 from pacprivacy.session.refinement import Refinement, refinement_shares
@@ -275,3 +281,47 @@ def test_confidence_asks_for_a_margin() -> None:
     assert look.score == pytest.approx(0.95)
     assert not look.enough
     assert look.cautious > 0.89
+
+
+@pytest.mark.claim("S-3", "H-1")
+def test_a_release_that_the_metric_makes_stays_paid() -> None:
+    """The next step goes on from what every unit has left then, not from after the last step."""
+    left: list[Any] = []
+    with pac.Session(
+        DATA[:12, 0], budget=Membership(0.7), n_subsets=16, rng=0, simulate=True
+    ) as session:
+
+        def metric(value: Any, known: Any) -> float:
+            left.append(session.balances)
+            if len(left) == 1:
+                session.release(np.median, share=0.3)
+                left.append(session.balances)
+            return 0.0
+
+        target = pac.Accuracy(at_least=1.0, on=(0.0,), metric=metric)
+        steps = session.refine(np.mean, Membership(0.69), target, levels=2).steps
+        assert len(steps) == 2
+        for before, step in zip((None, left[1]), steps, strict=True):
+            assert before in (None, step.bundle.session.balances)
+        charged = 0.5 * 0.4 - session.balances.increment_left  # type: ignore[union-attr]
+        assert session.spent.success_increment == pytest.approx(charged, rel=1e-9)
+
+
+def test_a_charge_that_some_unit_cannot_pay_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pac.Session(DATA, budget=Membership(0.6), n_subsets=16, rng=0, simulate=True) as session:
+        monkeypatch.setattr(
+            "pacprivacy.release.certified_charges", lambda *_: np.full(len(DATA), 0.07)
+        )
+        with pytest.raises(BudgetExceededError, match="paid for by every unit"):
+            session.release(mean, share=0.5)
+        assert session.spent.n_releases == 0
+
+
+def test_a_plan_from_before_another_release_is_refused() -> None:
+    """Even if it is called the latest one: a rule may have made the other release."""
+    with pac.Session(DATA, budget=Membership(0.6), n_subsets=16, rng=0, simulate=True) as session:
+        plan = session.plan(mean, share=0.2)
+        session.release(mean, share=0.2)
+        session._planned = plan
+        with pytest.raises(SecretError, match="the belief has moved on"):
+            session.publish(plan)

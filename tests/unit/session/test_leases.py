@@ -345,19 +345,21 @@ def test_balances_of_many_units_go_on_and_are_never_charged_more_than_the_worst(
     assert whole.balance.max() < VoteBalances(pool, 0.1, 1e-5).balance.max()
 
 
-@pytest.mark.parametrize("name", ["balance", "reserve", "watched", "owed", "rest"])
+@pytest.mark.parametrize("name", ["balance", "reserve", "kept", "watched", "owed", "rest"])
 def test_balances_that_make_no_sense_are_refused(name):
     pool = pac.Balanced(n_subsets=16).draw(20, rng=0)
     stored = VoteBalances(pool, 0.1, 1e-5).to_arrays()
     wrong = {
         "balance": stored["balance"] * 2,
         "reserve": stored["reserve"][:3],
+        "kept": stored["reserve"] * 2,
         "watched": stored["watched"] * 0,
         "owed": stored["owed"].astype(np.float32),
         "rest": -np.ones(3),
     }
-    with pytest.raises(ValueError, match=r"dtype|shape|watched|balance"):
-        VoteBalances(pool, 0.1, 1e-5).restore({**stored, name: wrong[name]})
+    place = "reserve" if name == "kept" else name
+    with pytest.raises(ValueError, match=r"dtype|shape|watched|balance|reserve"):
+        VoteBalances(pool, 0.1, 1e-5).restore({**stored, place: wrong[name]})
 
 
 @pytest.mark.claim("V-1")
