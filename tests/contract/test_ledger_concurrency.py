@@ -15,8 +15,8 @@ from pacprivacy.budget import Spent
 from pacprivacy.ledger import Ledger
 
 N_PROCESSES = 8
-N_SPENDS = 30
-N_ALLOWED = 125
+N_SPENDS = 12
+N_ALLOWED = 50
 
 # One process imports, then forks the others, which all start when the pipe is closed.
 FORKS = """
@@ -54,7 +54,7 @@ def work(where, who):
     made, refused = [], 0
     for number in range({n_spends}):
         try:
-            reservation = ledger.reserve("people", who, Spent(mi_nats=0.004), f"spend {{number}}")
+            reservation = ledger.reserve("people", who, Spent(mi_nats=0.01), f"spend {{number}}")
         except BudgetExceededError:
             refused += 1
         else:
