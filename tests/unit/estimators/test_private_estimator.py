@@ -63,7 +63,7 @@ NAMES = np.array(["ash", "birch", "cedar"])[LABELS]
 TARGET = X @ np.array([1.0, -2.0, 0.5])
 COLUMNS = ["width", "height", "depth"]
 
-FAST: dict[str, Any] = {"budget": pac.Information(1.0), "rule": "waterfill", "n_subsets": 16}
+FAST: dict[str, Any] = {"budget": pac.Information(1.0), "rule": "waterfill", "n_subsets": 8}
 SEEDED: dict[str, Any] = FAST | {"random_state": 3, "simulate": True}
 MODELS = [PrivateKMeans(3, **SEEDED), PrivatePCA(2, **SEEDED)]
 CLASSIFIERS = [
@@ -568,7 +568,7 @@ def test_without_the_scoring_the_budgets_are_counted() -> None:
     assert search_cost(search).total.mi_nats == pytest.approx(6 * 1.0 + refit)
     search.estimator.set_params(budget=pac.Membership(0.9))  # limits no information
     cost = search_cost(search)
-    assert cost.total.mi_nats == pytest.approx(6 * math.log(16) + refit)
+    assert cost.total.mi_nats == pytest.approx(6 * math.log(8) + refit)
     search.estimator.set_params(n_subsets=None, pool=pac.Half())
     assert search_cost(search).candidates[0][1].mi_nats == pytest.approx(2 * math.log(2000))
     search.estimator.set_params(budget=pac.Information(0.1))
