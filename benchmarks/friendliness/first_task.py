@@ -9,6 +9,7 @@ imports included; an error bar counts if the library gives one.
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import random
@@ -110,6 +111,7 @@ def main() -> int:
                 rows[library] |= run([python, str(task)], folder, PYTHONPATH="")
             else:
                 rows[library]["not_installed"] = problem
+        compileall.compile_dir(ROOT / "src", quiet=1)  # as pip does with the others
         pac = folder / "pac"
         pac.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pacprivacy "$@"\n', encoding="utf-8")
         pac.chmod(0o755)

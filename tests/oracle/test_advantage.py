@@ -33,6 +33,7 @@ from pacprivacy.adversary.advantage import (
     advantage_bounds,
     advantage_deviation,
     advantage_moments,
+    advantage_upper,
     finest_advantage_step,
     has_plane_advantage,
     line_advantage,
@@ -497,6 +498,20 @@ def test_nobody_is_left_out_among_many_units(folds: int) -> None:
         assert (found.lower <= truth + 2e-4).all()
         if allowed is None:
             assert found.value.mean() == pytest.approx(truth.mean(), rel=0.1)
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_a_bound_is_foretold_by_moments_of_other_draws(folds: int) -> None:
+    pool = Balanced(n_subsets=60, folds=folds).draw(40, rng=1)
+    view, tilts, units = turned(line_view(pool, 0.25), 0.6), ViewTilts(pool), np.arange(40)
+    rng, n = np.random.default_rng(0), 1 << 14
+    found = _by_draws(view, tilts, units, np.zeros(40), n_draws=n, gamma=1e-6, rng=rng)
+    a = tilts.fold(view_posterior(view, draw_views(view, n, rng), np.float64))
+    a = a @ tilts.masks(units, np.float64)
+    moments = np.stack([x.mean(axis=0) for x in (np.abs(a), a, a**2, np.abs(a) * a)])
+    foretold = advantage_upper(view, tilts, units, moments, n, 1e-6)
+    half = found.upper - found.value
+    assert np.abs(foretold - found.upper).max() < 0.5 * half.min()
 
 
 @pytest.mark.claim("A-2")

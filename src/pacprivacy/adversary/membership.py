@@ -375,7 +375,8 @@ def side_knowledge(
             groups=None if view.groups is None else view.groups[kept],
             slack=view.slack,
         )
-        inside = memberships[kept][:, ~np.isin(units, told)]
+        inside, others = memberships[kept], ~np.isin(units, told)
+        inside = inside if others.all() else inside[:, others]
         blind, gains = _gains(left, inside, n_draws=n_draws, rng=generator)
         without[number] = blind.max()
         with_release[number] = min(1.0, float((blind + gains).max()))
@@ -424,7 +425,9 @@ def _gains(
     sign = np.where(before < 0, 2.0, -2.0).astype(np.float32)
 
     def mean_gain(units: npt.NDArray[np.int64] | slice, n: int) -> Vector:
-        against = (inside[:, units].astype(np.float32) - np.float32(0.5)) * sign[units]
+        against = inside[:, units].astype(np.float32)
+        against -= np.float32(0.5)
+        against *= sign[units]
         total = np.zeros(against.shape[1])
         for draws in draw_view_blocks(view, n, rng, block_elements=SIDE_BLOCK):
             change = view_posterior(view, draws, np.float32) @ against

@@ -1,6 +1,7 @@
 """Confidence bounds, checked by enumerating every outcome of small experiments."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from pacprivacy.theory import (
     bernstein_estimate,
     clopper_pearson,
     empirical_bernstein,
+    falling_root,
     std_upper_bound,
 )
 
@@ -154,3 +156,19 @@ def test_refusals() -> None:
         Estimate(value=2.0, lower=0.0, upper=1.0, confidence=0.9, n_draws=1)
     with pytest.raises(BudgetError, match="confidence must be above 0"):
         Estimate(value=0.5, lower=0.0, upper=1.0, confidence=0.0, n_draws=1)
+
+
+@pytest.mark.parametrize(
+    ("excess", "root"),
+    [
+        (lambda x: 2 - math.exp(x), math.log(2)),
+        (lambda x: math.exp(-40 * x) - 1e-9, math.log(1e9) / 40),
+        (lambda x: 0.25 - x if x < 0.3 else -1e9, 0.25),
+        (lambda x: 1.0 if x < 0.7 else -1.0, 0.7),
+        (lambda x: -x, 0.0),
+    ],
+)
+def test_the_root_of_a_falling_function_is_never_above_it(excess: Any, root: float) -> None:
+    found = falling_root(excess, 0.0, 1.0) if root else falling_root(excess, -1.0, 0.0)
+    assert excess(found) <= 0
+    assert found == pytest.approx(root, abs=1e-12)
