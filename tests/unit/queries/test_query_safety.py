@@ -166,9 +166,10 @@ def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
             pac.Tables(engine, unit="people.id")
     with pytest.raises(DataError, match="'people' in several schemas"):
         pac.Tables(tmp_path / "a.duckdb", unit="people.id")
-    frame = pd.DataFrame({"id": range(3)})
-    with pytest.raises(DataError, match="'people' in capitals"):
-        pac.Tables({"people": frame, "People": frame}, unit="people.id")
+    of_spark = type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe"})()
+    for frame in (pd.DataFrame({"id": range(3)}), of_spark):
+        with pytest.raises(DataError, match="'people' in capitals"):
+            pac.Tables({"people": frame, "People": frame}, unit="people.id")
     for name in ("people.csv", "People.parquet"):
         (tmp_path / name).touch()
     with pytest.raises(DataError, match="'people' with several endings"):
