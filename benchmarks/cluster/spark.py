@@ -13,7 +13,6 @@ Java 17 and the extra ``cluster``; writes benchmarks/results/cluster_spark.json.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -38,6 +37,7 @@ sys.path.insert(0, str(HERE.parents[2]))
 import pyspark  # noqa: E402
 
 import pacprivacy as pac  # noqa: E402
+from benchmarks.cluster.workers import write_results  # noqa: E402
 from pacprivacy._random import SimulatedSource  # noqa: E402
 from pacprivacy.design import JointRidge  # noqa: E402
 from pacprivacy.mechanism import SparkDataset, flatten  # noqa: E402
@@ -214,17 +214,8 @@ def main() -> int:
             session.stop()
     runs = [(name, row[run]) for name, row in rows.items() for run in ("local", "killed")]
     ok = all(is_equal(*run) for run in runs) and seen["killed_in"] is not None
-    result = {
-        "scale_factor": scale,
-        "n_subsets": n_subsets,
-        "load_average": round(os.getloadavg()[0], 1),
-        "worker_killed": seen,
-        "rows": rows,
-        "ok": ok,
-    }
-    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
-    return 0 if ok else 1
+    measured = {"scale_factor": scale, "n_subsets": n_subsets, "worker_killed": seen, "rows": rows}
+    return write_results(RESULTS, ok, **measured)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,15 @@ def measure(kind: str, n_subsets: int, seconds: float) -> dict[str, Any]:
     }
 
 
+def write_results(path: Path, ok: bool, **found: Any) -> int:
+    """Write what was measured, show it, and return the exit status."""
+    load = round(os.getloadavg()[0], 1)
+    text = json.dumps({**found, "load_average": load, "ok": ok}, indent=2) + "\n"
+    path.write_text(text)
+    print(text, end="")
+    return 0 if ok else 1
+
+
 def main() -> int:
     n_subsets = int(sys.argv[1]) if len(sys.argv) > 1 else 512
     seconds = float(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.05
@@ -131,18 +140,15 @@ def main() -> int:
     ok = n_bytes <= MOST_BYTES and all(
         r["equal"] and r["speedup"] >= r["speedup_least"] for r in rows
     )
-    result = {
-        "n_subsets": n_subsets,
-        "seconds_each": seconds,
-        "load_average": round(os.getloadavg()[0], 1),
-        "bytes_of_a_task": n_bytes,
-        "bytes_most": MOST_BYTES,
-        "rows": rows,
-        "ok": ok,
-    }
-    RESULTS.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
-    return 0 if ok else 1
+    return write_results(
+        RESULTS,
+        ok,
+        n_subsets=n_subsets,
+        seconds_each=seconds,
+        bytes_of_a_task=n_bytes,
+        bytes_most=MOST_BYTES,
+        rows=rows,
+    )
 
 
 if __name__ == "__main__":

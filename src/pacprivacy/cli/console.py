@@ -169,8 +169,8 @@ def show_table(
     """Print a table without rules; the first column and ``left`` to the left, the rest right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, heading in enumerate(headings):
-        side = "right" if number and heading not in left else "left"
-        table.add_column(Text(_seen(heading)), justify=side)  # as it is: no markup
+        shown = Text(_seen(heading))  # as it is: no markup
+        table.add_column(shown, justify="right" if number and heading not in left else "left")
     for row in rows:
         table.add_row(*(Text(_seen(cell)) for cell in row))
     Console(highlight=False).print(table)

@@ -11,6 +11,7 @@ from pacprivacy.cli.console import (
     Quiet,
     Verb,
     format_console_number,
+    option,
     read_console_number,
     show,
     show_json,
@@ -40,37 +41,23 @@ _Where = Annotated[
     str,
     typer.Argument(metavar="LEDGER", help="SQLite file, or postgresql://user@host/name."),
 ]
-_OneDataset = Annotated[
-    str | None, typer.Option("--dataset", metavar="NAME", help="Only this dataset.")
-]
-_OnePrincipal = Annotated[
-    str | None, typer.Option("--principal", metavar="NAME", help="Only this principal.")
-]
+_OneDataset = Annotated[str | None, option("--dataset", "NAME", "Only this dataset.")]
+_OnePrincipal = Annotated[str | None, option("--principal", "NAME", "Only this principal.")]
 
 
 def _create(
     where: _Where,
-    dataset: Annotated[
-        str, typer.Option("--dataset", metavar="NAME", help="What is limited; * for all together.")
-    ],
+    dataset: Annotated[str, option("--dataset", "NAME", "What is limited; * for all together.")],
     principal: Annotated[
-        str, typer.Option("--principal", metavar="NAME", help="Who is limited; * for all together.")
+        str, option("--principal", "NAME", "Who is limited; * for all together.")
     ] = "*",
-    mi: Annotated[
-        str | None, typer.Option("--mi", metavar="NATS", help="Information, e.g. 1 or 1/4.")
-    ] = None,
+    mi: Annotated[str | None, option("--mi", "NATS", "Information, e.g. 1 or 1/4.")] = None,
     increment: Annotated[
         str | None,
-        typer.Option(
-            "--increment", metavar="RATE", help="Membership success above the prior, e.g. 10%."
-        ),
+        option("--increment", "RATE", "Membership success above the prior, e.g. 10%."),
     ] = None,
-    epsilon: Annotated[
-        str | None, typer.Option("--epsilon", metavar="E", help="Differential privacy.")
-    ] = None,
-    delta: Annotated[
-        str | None, typer.Option("--delta", metavar="D", help="With --epsilon; 0 if absent.")
-    ] = None,
+    epsilon: Annotated[str | None, option("--epsilon", "E", "Differential privacy.")] = None,
+    delta: Annotated[str | None, option("--delta", "D", "With --epsilon; 0 if absent.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -190,7 +177,7 @@ def _verify(
     where: _Where,
     head: Annotated[
         str | None,
-        typer.Option("--head", metavar="HASH", help="A last hash that was noted earlier."),
+        option("--head", "HASH", "A last hash that was noted earlier."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

@@ -18,6 +18,7 @@ from pacprivacy.cli.console import (
     Quiet,
     Verb,
     format_console_number,
+    option,
     read_console_number,
     show,
     show_json,
@@ -52,10 +53,8 @@ def _plan(
     model: options.ModelName,
     budgets: Annotated[
         str,
-        typer.Option(
-            "--budgets",
-            metavar="LIST",
-            help='Success bounds such as 55%,60%, or budgets such as "mi<=1/16".',
+        option(
+            "--budgets", "LIST", 'Success bounds such as 55%,60%, or budgets such as "mi<=1/16".'
         ),
     ] = BUDGETS,
     table: options.TableOptions,
@@ -72,7 +71,7 @@ def _plan(
     ] = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the curve: .png, .svg or .pdf."),
+        option("--plot", "FILE", "Draw the curve: .png, .svg or .pdf."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

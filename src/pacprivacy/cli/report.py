@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status
+from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json, show_status
 from pacprivacy.reporting import report as write_report
 
 
@@ -13,24 +13,16 @@ def _report(
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="The release.json to explain, or its folder.")
     ],
-    title: Annotated[
-        str, typer.Option("--title", metavar="TEXT", help="What the page is called.")
-    ] = "",
-    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who answers for it.")] = "",
-    dataset: Annotated[
-        str, typer.Option("--dataset", metavar="NAME", help="What the data are called.")
-    ] = "",
-    date: Annotated[
-        str | None, typer.Option("--date", metavar="TEXT", help="When; today by default.")
-    ] = None,
+    title: Annotated[str, option("--title", "TEXT", "What the page is called.")] = "",
+    by: Annotated[str, option("--by", "NAME", "Who answers for it.")] = "",
+    dataset: Annotated[str, option("--dataset", "NAME", "What the data are called.")] = "",
+    date: Annotated[str | None, option("--date", "TEXT", "When; today by default.")] = None,
     officer: Annotated[
         bool, typer.Option("--officer", help="One printed page for a privacy officer.")
     ] = False,
     bundle: Annotated[
         Path | None,
-        typer.Option(
-            "--bundle", metavar="FILE", help="The curator's bundle; curator.npz beside the release."
-        ),
+        option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release."),
     ] = None,
     curator: Annotated[
         bool,
@@ -40,13 +32,11 @@ def _report(
     ] = False,
     audit: Annotated[
         Path | None,
-        typer.Option("--audit", metavar="FILE", help="What 'pac audit --json' printed, to show."),
+        option("--audit", "FILE", "What 'pac audit --json' printed, to show."),
     ] = None,
     session: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--session", metavar="FILE", help="Another release of the same session; may repeat."
-        ),
+        option("--session", "FILE", "Another release of the same session; may repeat."),
     ] = None,
     curve: Annotated[
         bool | None,

@@ -566,6 +566,8 @@ def _read_source(source: Any) -> _Source:
             "tables need duckdb, sqlglot and pyarrow, which are not installed. "
             "Run: pip install 'pacprivacy[sql]'"
         ) from error
+    if isinstance(source, Mapping):
+        _check_different([str(name) for name in source], "in capitals and small letters")
     if isinstance(source, Mapping) and any(map(is_spark_frame, source.values())):
         given = {
             str(name): frame if is_spark_frame(frame) else _as_arrow(frame, name)
@@ -574,7 +576,6 @@ def _read_source(source: Any) -> _Source:
         spark = SparkTables(given, BASE)
         return _Source(relations={}, frames=spark.empty, spark=spark)
     if isinstance(source, Mapping):
-        _check_different([str(name) for name in source], "in capitals and small letters")
         frames = {str(name): _as_arrow(frame, name) for name, frame in source.items()}
         made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
         return _Source(relations={}, frames=frames, libraries=made_by)

@@ -166,9 +166,10 @@ def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
             pac.Tables(engine, unit="people.id")
     with pytest.raises(DataError, match="'people' in several schemas"):
         pac.Tables(tmp_path / "a.duckdb", unit="people.id")
-    frame = pd.DataFrame({"id": range(3)})
-    with pytest.raises(DataError, match="'people' in capitals"):
-        pac.Tables({"people": frame, "People": frame}, unit="people.id")
+    of_spark = type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe"})()
+    for frame in (pd.DataFrame({"id": range(3)}), of_spark):
+        with pytest.raises(DataError, match="'people' in capitals"):
+            pac.Tables({"people": frame, "People": frame}, unit="people.id")
     for name in ("people.csv", "People.parquet"):
         (tmp_path / name).touch()
     with pytest.raises(DataError, match="'people' with several endings"):
@@ -269,6 +270,12 @@ def test_the_name_of_a_table_in_a_query_is_no_sql(shop: pac.Tables) -> None:
         assert np.ptp(rows) > 0
 
 
+@pytest.mark.parametrize("name", ["pac_unit", "{'pac_unit': 1}.pac_unit", '"PAC_share"'])
+def test_names_of_ours_are_refused(name: str, shop: pac.Tables) -> None:
+    with pytest.raises(QueryError, match="must not begin with pac_"):
+        make_query_mechanism(f"SELECT sum({name}) AS s FROM bills", shop)
+
+
 def test_a_column_that_is_called_as_a_cell_is_none() -> None:
     tables = pac.Tables({"people": pd.DataFrame({"id": range(N), "c0": 3.0})}, unit="people.id")
     for text in ("SELECT c0, count(*) FROM people", "SELECT count(*) FROM people HAVING c0 > 1"):
@@ -327,13 +334,15 @@ def test_the_engine_reads_the_declared_files_and_no_others(
     (tmp_path / "other.csv.txt").write_text("a\n1\n")
     tables = pac.Tables(tmp_path, unit="people.id")
     assert tables.rows("SELECT count(*) FROM pac_base.people") == [(9,)]
-    other = str(tmp_path / "other.csv.txt")
+    other, frame = str(tmp_path / "other.csv.txt"), pd.DataFrame({"id": range(9)})
+    assert len(frame) == 9
     for engine in (shop.connect(), tables.connect()):
         for text in (
             f"SELECT * FROM read_csv('{other}')",
             f"COPY (SELECT 1) TO '{other}'",
             f"ATTACH '{tmp_path / 'new.duckdb'}'",
             "SET enable_external_access = true",
+            "FROM frame",  # a variable of the program
         ):
             with pytest.raises(duckdb.Error):
                 engine.execute(text)

@@ -13,7 +13,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.budget import Spent
-from pacprivacy.errors import BudgetExceededError, DataError, SecretError
+from pacprivacy.errors import BudgetExceededError, DataError, MechanismError, SecretError
 from pacprivacy.serve import Limits, Tokens
 from tests.serving import Client, Folder, Running, malformed, people, send_raw
 
@@ -199,16 +199,17 @@ def test_an_error_of_a_model_is_told_by_nothing(running, monkeypatch, caplog, er
     assert running.model.odometer().spent == before
 
 
-def test_an_unexpected_error_is_told_by_its_kind(running, monkeypatch, caplog):
+@pytest.mark.parametrize(("error", "status"), [(ZeroDivisionError, 500), (MechanismError, 400)])
+def test_an_unexpected_error_is_told_by_its_kind(running, monkeypatch, caplog, error, status):
     def fail(*_):
-        raise ZeroDivisionError("a value of somebody")
+        raise error("a value of somebody")
 
     monkeypatch.setattr(running.model, "answer_each", fail)
     with caplog.at_level(logging.DEBUG):
-        status, found = running.client().predict(QUESTIONS[:1])
-    assert status == 500
+        answered, found = running.client().predict(QUESTIONS[:1])
+    assert answered == status
     assert "somebody" not in json.dumps(found) + caplog.text
-    assert "ZeroDivisionError" in caplog.text
+    assert ("ZeroDivisionError" in caplog.text) == (status == 500)
 
 
 def test_one_bad_question_does_not_take_others_with_it(running, monkeypatch):
