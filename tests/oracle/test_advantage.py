@@ -24,21 +24,24 @@ from pacprivacy.adversary.advantage import (
     RATES,
     ROUGH_ERROR,
     _by_draws,
-    _kernel,
     _on_a_line,
     _on_a_plane,
-    _Screen,
     _Sums,
     _two_steps,
     advantage_bounds,
     advantage_deviation,
-    advantage_moments,
     finest_advantage_step,
     has_plane_advantage,
     line_advantage,
     plane_advantage,
 )
-from pacprivacy.adversary.regression import AdvantageRegression, RegressedSums
+from pacprivacy.adversary.second_moments import (
+    AdvantageRegression,
+    MomentScreen,
+    RegressedSums,
+    _kernel,
+    advantage_moments,
+)
 from pacprivacy.adversary.view_and_belief import View, ViewTilts, draw_views, view_posterior
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.theory import information_slack_bound, success_at
@@ -342,7 +345,7 @@ def test_a_regression_on_squares_fails_as_rarely_as_it_says(
             if dropped == "level":
                 patch.setattr(sums, "_plan", replace(plan, level=0.0))
             else:
-                patch.setattr("pacprivacy.adversary.regression._penalty", lambda _: 0.0)
+                patch.setattr("pacprivacy.adversary.second_moments._penalty", lambda _: 0.0)
             wrong += sums.bounds(units, np.full(len(units), math.inf))[1] < truth
     squares, exact = sums._mean_squares(units), np.square(row @ tilts.masks(units, np.float64))
     assert (np.abs(squares - 1e-4 - exact.mean(axis=0)) <= 1e-4).all()  # rounded up
@@ -434,7 +437,7 @@ def test_a_bound_by_few_directions_is_no_smaller(folds: int) -> None:
     pool = Balanced(n_subsets=60, folds=folds).draw(400, rng=1)
     view = make_view(0.8 * np.random.default_rng(2).normal(size=(60, 3)))
     tilts, units = ViewTilts(pool), np.arange(pool.n_units)
-    screen = _Screen.of(view, tilts)
+    screen = MomentScreen.of(view, tilts)
     assert screen is not None
     whole, widest = screen.bounds(units), screen.bounds(units, 0)
     assert tilts.lengths == pytest.approx(
@@ -451,7 +454,7 @@ def test_what_the_next_direction_holds_may_not_be_halved() -> None:
     # two partitions that mirror each other: the masks of units are the directions themselves
     pool, corner = Balanced(n_subsets=4).draw(10, rng=1), np.array([[1.0, 0.4], [1.0, -0.4]])
     view, tilts = make_view(np.concatenate([corner, -corner])), ViewTilts(pool)
-    screen = _Screen.of(view, tilts)
+    screen = MomentScreen.of(view, tilts)
     assert screen is not None
     whole, units = screen.bounds(np.arange(10)), np.arange(10)
     weaker = whole < whole.max() - 0.01

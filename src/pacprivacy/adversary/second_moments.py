@@ -1,5 +1,6 @@
-"""Advantages of many units on few draws, regressed on squares that are known on many (claim A-2).
+"""Second moments of units: bounds of all by one quadratic form, and a regression on squares.
 
+The form needs no draws (claim A-6). The regression bounds many units on few draws (claim A-2):
 ``y = |a| - b a²`` varies far less than ``|a|`` over draws, and is at most ``1/(4b)``. Its mean is
 found on few draws; the mean of ``a²`` over many is one quadratic form of the masks, whose cost does
 not grow with the number of draws. For units that are in half of the candidates.
@@ -14,8 +15,11 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.candidates import Units
-from pacprivacy.adversary.view_and_belief import HALF_PRECISION, ViewTilts, single_loss
+from pacprivacy.adversary.view_and_belief import HALF_PRECISION, View, ViewTilts, single_loss
 
+SCREEN_SPREADS = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
+SCREEN_REST = 1e-4  # of a squared advantage, for what a root of few rows leaves out
+LARGEST_TRACE = 1e3
 SLOPES = (0.2, 0.25, 0.3, 0.35, 0.4)  # over the root mean square of a
 LOOKS = 3  # each on twice the draws of the last
 LEAST_LOOKED, MOST_LOOKED = 256, 4096  # rounding of sums of squares is counted for no more
@@ -23,6 +27,120 @@ RATES_TRIED = np.geomspace(0.5, 20.0, 60)  # over level / room
 FORM_ROWS = 1024  # posteriors that are added to the form at once
 STRIPES = 8  # of the form's upper triangle: it costs 9/16 of the whole
 SPREADS = 2.0  # standard deviations of the few draws that are left as room for most units
+
+
+def advantage_moments(
+    view: View, tilts: ViewTilts, *, most: float = math.inf, tail: float = 0.0
+) -> Vector | None:
+    """Bound ``E |a|`` for all units by one quadratic form, without draws (math §18).
+
+    None where candidates are told apart exactly, or are so uneven that the form overflows, or where
+    a typical bound is above ``most``. A ``tail`` of the squared bound makes it wider and faster.
+
+    Guarantee
+    ---------
+    Claim A-6. No unit's advantage is above its bound.
+    """
+    screen = MomentScreen.of(view, tilts, most)
+    if screen is None:
+        return None
+    return screen.bounds(np.arange(tilts.n_units, dtype=np.int64), screen.rank(tail))
+
+
+class MomentScreen:
+    """Second moments of units by one quadratic form, its strongest directions first (claim A-6)."""
+
+    def __init__(self, tilts: ViewTilts, form: Matrix, lost: float) -> None:
+        root, rest = _root(form)
+        few = 2 * len(root) <= tilts.rows
+        strengths, vectors = np.linalg.eigh(root @ root.T if few else form)
+        self._strengths, turned = np.maximum(strengths[::-1], 0.0), vectors[:, ::-1].T
+        turned = turned @ root if few else turned * np.sqrt(self._strengths)[:, None]
+        self._along = tilts.fold(tilts.turn_back(turned))
+        self._rest = rest + (tilts.rows + 64) * 2.0**-48 * float(self._strengths.sum())
+        self._tilts, self._lost = tilts, lost
+
+    @classmethod
+    def of(cls, view: View, tilts: ViewTilts, most: float = math.inf) -> "MomentScreen | None":
+        """Return the form of a view; None if there is none, or a typical bound is above most."""
+        most = most**2 * tilts.rows / float(np.median(tilts.lengths))
+        kernel = _kernel(view, tilts.turn_steps, most)
+        if kernel is None:
+            return None
+        largest = float(np.square(view.points).sum(axis=1).max())
+        steps = view.points.shape[1] + 8 + 4 * tilts.turn_steps
+        lost = float(kernel.sum()) * steps * 2.0**-51 * (1 + largest)
+        return cls(tilts, tilts.turn(np.ascontiguousarray(tilts.turn(kernel).T)), lost)
+
+    def rank(self, tail: float) -> int:
+        """Return how many directions leave no more than ``tail`` of a squared advantage."""
+        weak = self._strengths * float(self._tilts.lengths.max()) <= tail
+        return int(np.argmax(weak)) if weak.any() else len(weak)
+
+    def bounds(self, units: Units, rank: int | None = None) -> Vector:
+        """Return bounds by the first directions, the others being as strong as the next."""
+        tilts, first = self._tilts, slice(0, len(self._strengths) if rank is None else rank)
+        following = self._strengths[first.stop :].max(initial=0.0)
+        strengths = self._strengths[first]
+        kept = np.sqrt(1 - following / np.maximum(strengths, max(following, 1e-300)))
+        along = self._along[first] * kept[:, None]
+        rounding = tilts.rows * float(np.square(along).sum())
+        rounding = (tilts.rows + 8) * HALF_PRECISION * math.sqrt(rounding)
+        moment = np.zeros(len(units))
+        for _, place, image in tilts.products(along.astype(np.float32), units):
+            moment[place] += np.einsum("ij,ij->j", image, image)
+        worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)[units]
+        moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
+        moment += (following + self._rest) * tilts.lengths[units] + self._lost * worst**2
+        return np.sqrt(moment)
+
+
+def _kernel(view: View, folds: int = 0, most: float = math.inf) -> Matrix | None:
+    """Return ``p_j p_k ∫ φ(z - w_j) φ(z - w_k) / ρ(z) dz`` for the best of a few normal ``ρ``.
+
+    None also where its trace, among rows that add up to zero in each partition, is above ``most``.
+    """
+    if view.groups is not None or view.gaps is not None:
+        return None
+    points, weights = view.points, np.exp(view.log_prior)
+    squares = np.square(points)
+    spread, best = weights @ squares, (math.inf, np.ones(points.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for times in SCREEN_SPREADS:
+            width = 1 + times * spread  # twice the variance of ρ, less 1
+            log_factor = float(np.log((1 + width) / (2 * np.sqrt(width))).sum())
+            diagonal = np.exp(squares @ (1 / width) + 2 * view.log_prior + log_factor)
+            best = min(best, (float(diagonal.sum()), width), key=lambda pair: pair[0])
+        if not best[0] < LARGEST_TRACE:
+            return None
+        width = best[1]
+        log_factor = float(np.log((1 + width) / (2 * np.sqrt(width))).sum())
+        half = view.log_prior - 0.25 * (squares @ (1 - 1 / width)) + 0.5 * log_factor
+        inner = points * (0.5 + 0.5 / width)
+        trace = np.exp(2 * half + np.einsum("ij,ij->i", inner, points)).sum()
+        for step in range(0, len(half) if folds else 0, len(half) // max(folds, 1)):
+            beside = np.einsum("ij,ij->i", inner, np.roll(points, step, axis=0))
+            trace -= np.exp(half + np.roll(half, step) + beside).sum() / folds
+        if trace > most:
+            return None
+        kernel: Matrix = inner @ points.T
+        kernel += half
+        kernel += half[:, None]
+        np.exp(kernel, out=kernel)
+    return kernel
+
+
+def _root(kernel: Matrix) -> tuple[Matrix, float]:
+    """Return ``R`` with ``v'Kv <= |Rv|² + rest · |v|²`` for every ``v``, with few rows."""
+    from scipy.linalg.lapack import dpstrf  # slow to import, not always needed
+
+    n, diagonal = len(kernel), kernel.diagonal()
+    largest = float(diagonal.max(initial=0.0))
+    upper, order, rank, _ = dpstrf(kernel, tol=SCREEN_REST / n**2)
+    root = np.zeros((rank, n))
+    root[:, order - 1] = np.triu(upper)[:rank]
+    left = np.maximum(diagonal - np.square(root).sum(axis=0), 0.0)
+    return root, float(left.sum()) + 4.0 * n**2 * 2.0**-53 * largest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
