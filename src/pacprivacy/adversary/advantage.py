@@ -33,6 +33,7 @@ from pacprivacy.adversary.view_and_belief import (
     View,
     ViewTilts,
     draw_view_blocks,
+    draw_views,
     single_loss,
     view_posterior,
 )
@@ -45,7 +46,8 @@ FINALISTS = 64  # likely worst units, bounded on all draws
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
 SCREEN_TAIL = 0.2  # of the largest squared advantage, for all but the strongest directions
 GUESS = 0.2  # an advantage, before anything is known
-PILOT = 256  # simulated releases that rank the units
+PILOT = 256  # simulated releases that rank the units, half of that where they are very many
+VERY_MANY = 1 << 27  # entries of all masks
 CACHED = 1 << 18  # posterior entries at a time
 GATHERED = 4096  # posteriors that are multiplied at once, where units are many
 BLOCK_CELLS = 1 << 24  # of a block of posteriors
@@ -263,7 +265,8 @@ def _by_draws(
         upper = np.minimum(upper, np.maximum(rough, gained))
         ranked = gained - upper
     else:
-        look(draw(sums_of(units), PILOT), value)
+        many = tilts.rows * len(units) > VERY_MANY
+        look(draw(sums_of(units), PILOT // 2 if many else PILOT), value)
         ranked = gained - value
     sample = units[:: len(units) // CHAMPIONS + 1]
     few = np.union1d(np.argsort(ranked)[:CHAMPIONS], sample).astype(np.int64)
@@ -295,7 +298,7 @@ def _by_draws(
         if allowed is not None and (near > (1 - LITTLE_ROOM) * allowed[first]).any():
             near = allowed[first]
         room = float((near - gained[first]).max() - np.median((value - gained)[sample]))
-        pilot = next(draw_view_blocks(view, PILOT, rng, block_elements=PILOT * view.n_subsets))
+        pilot = draw_views(view, FIRST_STAGE // 2, rng)
         a = tilts.fold(view_posterior(view, pilot)) @ tilts.masks(sample, np.float64)
         level = math.log(4 * len(units) / gamma)
         plan = AdvantageRegression.planned(a, room=room, n_draws=n_draws, level=level)
@@ -323,9 +326,8 @@ def _by_draws(
     others[first] = False
     n_seen = seen(room)
     if regressed is not None:
-        rest = np.flatnonzero(others)
-        value[rest], high = regressed.bounds(rest, limit[rest])
-        upper[rest] = np.minimum(upper[rest], np.maximum(high, gained[rest]))
+        value, high = regressed.bounds(units, np.where(others, limit, math.inf))
+        upper = np.minimum(upper, np.maximum(high, gained))
     if screen is not None:
         above = np.flatnonzero(others & (upper > limit))
         upper[above] = np.minimum(upper[above], np.maximum(screen.bounds(above), gained[above]))

@@ -25,7 +25,7 @@ LOOKS = 3  # each on twice the draws of the last
 LEAST_LOOKED, MOST_LOOKED = 256, 4096  # rounding of sums of squares is counted for no more
 RATES_TRIED = np.geomspace(0.5, 20.0, 60)  # over level / room
 FORM_ROWS = 1024  # posteriors that are added to the form at once
-STRIPES = 8  # of the form's upper triangle: it costs 9/16 of the whole
+STRIPES = 16  # of the form's upper triangle: it costs 17/32 of the whole
 SPREADS = 2.0  # standard deviations of the few draws that are left as room for most units
 
 
@@ -237,43 +237,48 @@ class RegressedSums:
 
     def bounds(self, units: Units, limit: Vector) -> tuple[Vector, Vector]:
         """Return estimates and upper bounds of ``E |a|``, sharper while they are above a limit."""
-        plan, tilts, slope = self._plan, self._tilts, self._plan.slope
-        rows, looked = tilts.rows, np.concatenate(self._looked)
-        mean_square, (total, squares) = self._mean_squares(units), np.zeros((2, len(units)))
-        value, upper = np.empty(len(units)), np.full(len(units), math.inf)
+        plan, tilts, slope, form = self._plan, self._tilts, self._plan.slope, self._upper_half()
+        single, looked = form.astype(np.float32), np.concatenate(self._looked)
+        value, upper, mean_square, total, squares = np.zeros((5, len(units)))
         posterior = single_loss(tilts.n_subsets) * HALF_PRECISION
-        lost = (rows + 8) * HALF_PRECISION * float(np.abs(looked).sum(axis=1).max()) + posterior
-        lost = lost * (1 + 2.1 * slope) + 8 * (1 + slope) * HALF_PRECISION
+        lost = (tilts.rows + 8) * HALF_PRECISION * float(np.abs(looked).sum(axis=1).max())
+        lost = (lost + posterior) * (1 + 2.1 * slope) + 8 * (1 + slope) * HALF_PRECISION
         most = max(0.25 / slope, abs(1 - slope)) + abs(plan.centers[1])
+        rounding = (2 * tilts.rows + 16) * HALF_PRECISION * float(np.abs(form).sum())
+        rounding += (FORM_ROWS + 8) * HALF_PRECISION * self._mass / plan.n_draws + 2.1 * posterior
         first, left = 0, np.arange(len(units))
         for n, rate in plan.looks:
             for place, masks in tilts.blocks(units[left], np.float32):
+                some = left[place]
+                if not first:
+                    mean_square[some] = _form_at(single, masks) + rounding
                 y = looked[first:n] @ masks
                 y = np.abs(y) - np.float32(slope) * np.square(y)
-                total[left[place]] += y.sum(axis=0, dtype=np.float64)
+                total[some] += y.sum(axis=0, dtype=np.float64)
                 y -= np.float32(plan.centers[1])
-                squares[left[place]] += np.einsum("ij,ij->j", y, y)
+                squares[some] += np.einsum("ij,ij->j", y, y)
             mean = total[left] / n
             second = squares[left] / n * (1 + 2.0**-11) + 2.1 * most * lost
             high = plan.upper((n, rate), mean + lost, second, mean_square[left])
             value[left] = mean + slope * mean_square[left]
-            upper[left] = np.minimum(upper[left], high)
+            upper[left] = np.minimum(upper[left], high) if first else high
             first, left = n, left[upper[left] > limit[left]]
         return value, upper
 
-    def _mean_squares(self, units: Units) -> Vector:
-        """Return the mean of ``a²`` over all draws, rounded up."""
+    def _upper_half(self) -> Matrix:
+        """Return the mean of ``P P'`` over all draws, what is below the diagonal put above it."""
         if self._held:
             self._settle()
-        rows, n_draws, found = self._tilts.rows, self._plan.n_draws, np.zeros(len(units))
-        form = np.triu(self._form / n_draws)
+        form: Matrix = np.triu(self._form / self._plan.n_draws)
         form += np.triu(form, 1)
-        single, width = form.astype(np.float32), -(-rows // STRIPES)
-        for place, masks in self._tilts.blocks(units, np.float32):
-            for start in range(0, rows, width):
-                stripe = slice(start, start + width)
-                image = single[stripe, start:] @ masks[start:]
-                found[place] += np.einsum("ij,ij->j", image, masks[stripe])
-        found += (2 * rows + 16) * HALF_PRECISION * float(np.abs(form).sum())
-        found += (FORM_ROWS + 8) * HALF_PRECISION * self._mass / n_draws
-        return found + 2.1 * single_loss(self._tilts.n_subsets) * HALF_PRECISION
+        return form
+
+
+def _form_at(upper_half: npt.NDArray[np.float32], masks: npt.NDArray[Any]) -> Vector:
+    """Return the form of every column of masks."""
+    found, width = np.zeros(masks.shape[1]), -(-len(masks) // STRIPES)
+    for start in range(0, len(masks), width):
+        stripe = slice(start, start + width)
+        image = upper_half[stripe, start:] @ masks[start:]
+        found += np.einsum("ij,ij->j", image, masks[stripe])
+    return found
