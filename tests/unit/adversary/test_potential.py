@@ -184,8 +184,13 @@ def test_the_lattice_is_in_every_charge_and_every_test_is_paid_for(
     settings: Any = {"n_draws": 4096, "gamma": 1e-3, "rng": np.random.default_rng(0)}
     charges = heat_charges(view, pool, terms, **settings)
     moved = 0.01 * ViewTilts(pool).scale ** 2
-    assert (charges >= moved).all()
     assert (charges < 2 * moved)[6:].all()
+    if rank == 1:  # the lattice moves the potential too, so that only a quick charge will do
+        assert (charges >= terms.quick(moved)).all()
+        assert (terms.quick(moved) > 1.005 * moved).all()
+    else:
+        drawn = math.log(N_BOUNDS * UNITS / 1e-3) / (2 * 4096)  # and draws may be lucky
+        assert (charges >= moved + drawn).all()
     for level, n_tested in levels:
         assert 6 <= n_tested < UNITS
         assert math.exp(-level * 4096) * len(RATES) * N_BOUNDS * UNITS <= 1e-3 * (1 + 1e-9)
