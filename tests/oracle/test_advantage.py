@@ -356,6 +356,32 @@ def test_a_regression_on_squares_fails_as_rarely_as_it_says(
     assert (wrong / n_repeats > gamma + slack).any()  # neither may be left out
 
 
+@pytest.mark.claim("A-2")
+@pytest.mark.parametrize("sizes", [(0.0, 1.0), (0.2, 0.9), (0.5, 0.0)])
+@pytest.mark.parametrize(("n", "n_draws"), [(4, 20), (20, 60)])
+def test_the_inequality_behind_a_regression_on_squares(
+    sizes: tuple[float, float], n: int, n_draws: int
+) -> None:
+    """Draws that show one of two sizes: over all outcomes an exponential has a mean below 1."""
+    size, few, rest = np.array(sizes), np.arange(n + 1)[:, None], np.arange(n_draws - n + 1)
+    many, largest = few + rest, 0.0
+    mean_square = ((n_draws - many) * size[0] ** 2 + many * size[1] ** 2) / n_draws
+    for slope, center in ((0.5, 0.05), (1.0, 0.05), (1.0, 0.4), (2.0, 0.05)):
+        y = size - slope * size**2
+        plan = AdvantageRegression(n_draws=n_draws, slope=slope, centers=(center, 0.0), level=1.0)
+        mean, squares = (((n - few) * v[0] + few * v[1]) / n for v in (y, y**2))
+        for rate in (0.3, 5.0, 13.5, 40.0, 127.0):
+            with np.errstate(invalid="ignore"):  # a rate may be too large for so few draws
+                upper = plan.upper((n, rate), mean, squares, mean_square)
+            for chance in (0.02, 0.1, 0.5, 0.9) if np.isfinite(upper).all() else ():
+                law = binom.pmf(few, n, chance) * binom.pmf(rest, n_draws - n, chance)
+                truth = (1 - chance) * size[0] + chance * size[1]
+                found = float((law * np.exp(rate * (truth - upper) + plan.level)).sum())
+                assert found <= 1 + 1e-9
+                largest = max(largest, found)
+    assert largest > 0.95  # hardly less: penalties and widths that are smaller break it
+
+
 @pytest.mark.claim("A-5", "A-8")
 def test_densities_in_two_steps_are_off_by_a_tiny_share() -> None:
     points, nodes = np.array([-3.0, 0.21, 7.7]), np.linspace(-11.5, 16.2, 997)
