@@ -6,7 +6,6 @@ posterior computed here, so its success is a certificate and not the result of o
 
 from pacprivacy.adversary.accelerator import accelerated as accelerated
 from pacprivacy.adversary.advantage import (
-    advantage_moments as advantage_moments,
     advantage_room as advantage_room,
     advantage_upper as advantage_upper,
     finest_advantage_step as finest_advantage_step,
@@ -66,6 +65,7 @@ from pacprivacy.adversary.membership import (
     noiseless_membership_risk as noiseless_membership_risk,
     side_knowledge as side_knowledge,
 )
+from pacprivacy.adversary.second_moments import advantage_moments as advantage_moments
 from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
     View as View,

@@ -21,13 +21,19 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.regression import AdvantageRegression, RegressedSums
+from pacprivacy.adversary.second_moments import (
+    AdvantageRegression,
+    MomentScreen,
+    RegressedSums,
+    advantage_moments,
+)
 from pacprivacy.adversary.view_and_belief import (
     FEW_UNITS,
     HALF_PRECISION,
     View,
     ViewTilts,
     draw_view_blocks,
+    draw_views,
     single_loss,
     view_posterior,
 )
@@ -38,12 +44,10 @@ LITTLE_ROOM = 0.025  # of what is allowed: with less left, others need only stay
 FIRST_DROPPED = 0.25  # share of the units that the first look at others should drop
 FINALISTS = 64  # likely worst units, bounded on all draws
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
-SCREEN_SPREADS = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
 SCREEN_TAIL = 0.2  # of the largest squared advantage, for all but the strongest directions
-SCREEN_REST = 1e-4  # of a squared advantage, for what a root of few rows leaves out
-LARGEST_TRACE = 1e3
 GUESS = 0.2  # an advantage, before anything is known
-PILOT = 256  # simulated releases that rank the units
+PILOT = 256  # simulated releases that rank the units, half of that where they are very many
+VERY_MANY = 1 << 27  # entries of all masks
 CACHED = 1 << 18  # posterior entries at a time
 GATHERED = 4096  # posteriors that are multiplied at once, where units are many
 BLOCK_CELLS = 1 << 24  # of a block of posteriors
@@ -255,13 +259,14 @@ def _by_draws(
     screen = None
     if len(units) > CHAMPIONS:
         most = 1.0 if allowed is None else float(allowed.max())
-        screen = _Screen.of(view, tilts, most)
+        screen = MomentScreen.of(view, tilts, most)
     if screen is not None:
         rough = screen.bounds(units, screen.rank(SCREEN_TAIL * most**2))
         upper = np.minimum(upper, np.maximum(rough, gained))
         ranked = gained - upper
     else:
-        look(draw(sums_of(units), PILOT), value)
+        many = tilts.rows * len(units) > VERY_MANY
+        look(draw(sums_of(units), PILOT // 2 if many else PILOT), value)
         ranked = gained - value
     sample = units[:: len(units) // CHAMPIONS + 1]
     few = np.union1d(np.argsort(ranked)[:CHAMPIONS], sample).astype(np.int64)
@@ -293,7 +298,7 @@ def _by_draws(
         if allowed is not None and (near > (1 - LITTLE_ROOM) * allowed[first]).any():
             near = allowed[first]
         room = float((near - gained[first]).max() - np.median((value - gained)[sample]))
-        pilot = next(draw_view_blocks(view, PILOT, rng, block_elements=PILOT * view.n_subsets))
+        pilot = draw_views(view, FIRST_STAGE // 2, rng)
         a = tilts.fold(view_posterior(view, pilot)) @ tilts.masks(sample, np.float64)
         level = math.log(4 * len(units) / gamma)
         plan = AdvantageRegression.planned(a, room=room, n_draws=n_draws, level=level)
@@ -321,9 +326,8 @@ def _by_draws(
     others[first] = False
     n_seen = seen(room)
     if regressed is not None:
-        rest = np.flatnonzero(others)
-        value[rest], high = regressed.bounds(rest, limit[rest])
-        upper[rest] = np.minimum(upper[rest], np.maximum(high, gained[rest]))
+        value, high = regressed.bounds(units, np.where(others, limit, math.inf))
+        upper = np.minimum(upper, np.maximum(high, gained))
     if screen is not None:
         above = np.flatnonzero(others & (upper > limit))
         upper[above] = np.minimum(upper[above], np.maximum(screen.bounds(above), gained[above]))
@@ -361,109 +365,6 @@ def _half_width(
 def _block(n_units: int) -> int:
     """Return how many posterior entries to hold at a time."""
     return BLOCK_CELLS // 4 if n_units > CHAMPIONS else BLOCK_CELLS // 16
-
-
-def advantage_moments(
-    view: View, tilts: ViewTilts, *, most: float = math.inf, tail: float = 0.0
-) -> Vector | None:
-    """Bound ``E |a|`` for all units by one quadratic form, without draws (math §18).
-
-    None where candidates are told apart exactly, or are so uneven that the form overflows, or where
-    a typical bound is above ``most``. A ``tail`` of the squared bound makes it wider and faster.
-
-    Guarantee
-    ---------
-    Claim A-6. No unit's advantage is above its bound.
-    """
-    screen = _Screen.of(view, tilts, most)
-    if screen is None:
-        return None
-    return screen.bounds(np.arange(tilts.n_units, dtype=np.int64), screen.rank(tail))
-
-
-class _Screen:
-    """Second moments of units by one quadratic form, its strongest directions first (claim A-6)."""
-
-    def __init__(self, tilts: ViewTilts, form: Matrix, lost: float) -> None:
-        root, rest = _root(form)
-        strengths, vectors = np.linalg.eigh(root @ root.T)
-        self._strengths = np.maximum(strengths[::-1], 0.0)
-        self._along = tilts.fold(tilts.turn_back(vectors[:, ::-1].T @ root))
-        self._rest = rest + (tilts.rows + 64) * 2.0**-48 * float(self._strengths.sum())
-        self._tilts, self._lost = tilts, lost
-
-    @classmethod
-    def of(cls, view: View, tilts: ViewTilts, most: float = math.inf) -> "_Screen | None":
-        """Return the form of a view; None if there is none, or a typical bound is above most."""
-        kernel = _kernel(view)
-        if kernel is None:
-            return None
-        largest = float(np.square(view.points).sum(axis=1).max())
-        steps = view.points.shape[1] + 8 + 4 * tilts.turn_steps
-        lost = float(kernel.sum()) * steps * 2.0**-51 * (1 + largest)
-        form = tilts.turn(np.ascontiguousarray(tilts.turn(kernel).T))
-        typical = float(form.trace()) * float(np.median(tilts.lengths)) / tilts.rows
-        return None if typical > most**2 else cls(tilts, form, lost)
-
-    def rank(self, tail: float) -> int:
-        """Return how many directions leave no more than ``tail`` of a squared advantage."""
-        weak = self._strengths * float(self._tilts.lengths.max()) <= tail
-        return int(np.argmax(weak)) if weak.any() else len(weak)
-
-    def bounds(self, units: Units, rank: int | None = None) -> Vector:
-        """Return bounds by the first directions, the others being as strong as the next."""
-        tilts, first = self._tilts, slice(0, len(self._strengths) if rank is None else rank)
-        following = self._strengths[first.stop :].max(initial=0.0)
-        strengths = self._strengths[first]
-        kept = np.sqrt(1 - following / np.maximum(strengths, max(following, 1e-300)))
-        along = self._along[first] * kept[:, None]
-        rounding = tilts.rows * float(np.square(along).sum())
-        rounding = (tilts.rows + 8) * HALF_PRECISION * math.sqrt(rounding)
-        moment = np.zeros(len(units))
-        for _, place, image in tilts.products(along.astype(np.float32), units):
-            moment[place] += np.einsum("ij,ij->j", image, image)
-        worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)[units]
-        moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
-        moment += (following + self._rest) * tilts.lengths[units] + self._lost * worst**2
-        return np.sqrt(moment)
-
-
-def _kernel(view: View) -> Matrix | None:
-    """Return ``p_j p_k ∫ φ(z - w_j) φ(z - w_k) / ρ(z) dz`` for the best of a few normal ``ρ``."""
-    if view.groups is not None or view.gaps is not None:
-        return None
-    points, weights = view.points, np.exp(view.log_prior)
-    squares = np.square(points)
-    spread, best = weights @ squares, (math.inf, np.ones(points.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for times in SCREEN_SPREADS:
-            width = 1 + times * spread  # twice the variance of ρ, less 1
-            log_factor = float(np.log((1 + width) / (2 * np.sqrt(width))).sum())
-            diagonal = np.exp(squares @ (1 / width) + 2 * view.log_prior + log_factor)
-            best = min(best, (float(diagonal.sum()), width), key=lambda pair: pair[0])
-        if not best[0] < LARGEST_TRACE:
-            return None
-        width = best[1]
-        log_factor = float(np.log((1 + width) / (2 * np.sqrt(width))).sum())
-        half = view.log_prior - 0.25 * (squares @ (1 - 1 / width)) + 0.5 * log_factor
-        kernel: Matrix = (points * (0.5 + 0.5 / width)) @ points.T
-        kernel += half
-        kernel += half[:, None]
-        np.exp(kernel, out=kernel)
-    return kernel
-
-
-def _root(kernel: Matrix) -> tuple[Matrix, float]:
-    """Return ``R`` with ``v'Kv <= |Rv|² + rest · |v|²`` for every ``v``, with few rows."""
-    from scipy.linalg.lapack import dpstrf  # slow to import, not always needed
-
-    n, diagonal = len(kernel), kernel.diagonal()
-    largest = float(diagonal.max(initial=0.0))
-    upper, order, rank, _ = dpstrf(kernel, tol=SCREEN_REST / n**2)
-    root = np.zeros((rank, n))
-    root[:, order - 1] = np.triu(upper)[:rank]
-    left = np.maximum(diagonal - np.square(root).sum(axis=0), 0.0)
-    return root, float(left.sum()) + 4.0 * n**2 * 2.0**-53 * largest
 
 
 def _contenders(gain: tuple[Vector, Vector]) -> npt.NDArray[np.bool_]:

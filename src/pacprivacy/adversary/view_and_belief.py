@@ -299,6 +299,7 @@ class ViewTilts:
         self.scale: Vector = 0.5 / (self.share * (1 - self.share))
         self.lengths: Vector = 0.5 * m * self.scale  # squared, of all m rows of a mask
         self.step = max(8, MASK_CELLS // m // 8 * 8)
+        self._halves = bool((self.share == 0.5).all())
         self.accelerator = (
             Accelerator(pool.inside, self.share, self.scale) if ACCELERATED.get() else None
         )
@@ -339,7 +340,10 @@ class ViewTilts:
     ) -> npt.NDArray[Any]:
         """Return centred and scaled masks of these units, shape (rows, n_listed), or all ``m``."""
         rows = None if whole else self.rows
-        masks = self._pool.inside(units, n_subsets=rows).astype(dtype)
+        inside = self._pool.inside(units, n_subsets=rows)
+        if self._halves:  # every entry is 1 or -1
+            return (2 * inside.view(np.int8) - 1).astype(dtype)
+        masks = inside.astype(dtype)
         masks -= self.share[units].astype(dtype)
         masks *= self.scale[units].astype(dtype)
         return masks

@@ -1,6 +1,8 @@
 """The heat potential against quadrature and enumeration: charges are enough, and no more."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,8 @@ from pacprivacy.adversary import (
     make_view,
     noiseless_heat_charges,
 )
-from pacprivacy.adversary.heat import _reach, _Tests
+from pacprivacy.adversary.advantage import RATES
+from pacprivacy.adversary.heat import N_BOUNDS, _reach, _Tests
 from pacprivacy.pool import Balanced, Half, Pool
 
 Array = npt.NDArray[np.float64]
@@ -160,6 +163,37 @@ def test_far_moves_and_the_lattice_are_paid_for_where_a_charge_is_tested() -> No
     assert paid(0.0, 0.0) < 4e-4
     assert paid(2e-3, 0.0) > 2e-3
     assert paid(0.0, 1e-3) > 2e-3
+
+
+@pytest.mark.claim("H-1", "L-2")
+@pytest.mark.parametrize("rank", [1, 2])
+def test_the_lattice_is_in_every_charge_and_every_test_is_paid_for(
+    pool: Pool, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points, levels = 1e-3 * np.random.default_rng(0).normal(size=(32, rank)), []
+
+    def tests(heat: Heat, share: Array, pilot: Array, reach: Any, level: float) -> _Tests:
+        levels.append((level, len(pilot)))
+        return _Tests(heat, share, pilot, reach, level)
+
+    monkeypatch.setattr("pacprivacy.adversary.heat._Tests", tests)
+    monkeypatch.setattr("pacprivacy.adversary.heat.MOST_TESTED", 1)
+    allowed = np.where(np.arange(UNITS) < 6, 1e-6, 0.9)  # half of them are tested one by one
+    terms = Heat(before=np.zeros(UNITS), balance=np.ones(UNITS), allowed=allowed)
+    view = replace(make_view(points), slack=0.01)
+    settings: Any = {"n_draws": 4096, "gamma": 1e-3, "rng": np.random.default_rng(0)}
+    charges = heat_charges(view, pool, terms, **settings)
+    moved = 0.01 * ViewTilts(pool).scale ** 2
+    assert (charges < 2 * moved)[6:].all()
+    if rank == 1:  # the lattice moves the potential too, so that only a quick charge will do
+        assert (charges >= terms.quick(moved)).all()
+        assert (terms.quick(moved) > 1.005 * moved).all()
+    else:
+        drawn = math.log(N_BOUNDS * UNITS / 1e-3) / (2 * 4096)  # and draws may be lucky
+        assert (charges >= moved + drawn).all()
+    for level, n_tested in levels:
+        assert 6 <= n_tested < UNITS
+        assert math.exp(-level * 4096) * len(RATES) * N_BOUNDS * UNITS <= 1e-3 * (1 + 1e-9)
 
 
 @pytest.mark.claim("H-1")
