@@ -150,6 +150,17 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed, nats):
         mass @ heat_potential(after, units.balance) <= heat_potential(now, before) + taken + 1e-9
     ).all()
     assert (mass @ np.square(after - now) >= 0.79 * paid).all()  # and hardly more than enough
+    charge = np.square(answered.moves[0] / (p * (vote - p @ vote)))
+    apart = answered.noise_std[0] ** -2
+    by = math.expm1(apart)
+    if not cubes:
+        (by,) = balances.vote_path_charges(*np.array([[p @ vote], [apart]]))
+    np.testing.assert_allclose(charge, by, rtol=1e-9)
+    square = np.square(answered.moves @ signs)[0]
+    assert (paid >= (balances._vote_price(before, square) if cubes else square)).all()
+    each = balances.BEND * cubes / units.balance
+    each = each + balances.TOP * balances.STRAY / np.sqrt(units.balance)
+    np.testing.assert_array_less(square * each * (1 - 1e-9), taken)
 
 
 def over_its_potential(ones, apart, charge, taken=0.0):
@@ -183,6 +194,36 @@ def test_no_vote_does_more_than_its_path_is_charged(ones, apart):
         assert over_its_potential(ones, apart, charge, taken) <= 1e-9
     else:
         assert abs(1 - 2 * ones) * math.sqrt(apart) > 0.05  # lopsided and coarse
+
+
+@pytest.mark.claim("H-4")
+@pytest.mark.parametrize(("ones", "apart"), [(0.1, 0.01), (0.65, 0.05), (0.3, 1e-3)])
+def test_the_excess_of_a_path_is_what_is_allowed_for(ones, apart):
+    lean = abs(1 - 2 * ones)
+    (charge,) = balances.vote_path_charges(np.array([ones]), np.array([apart]))
+    k = charge / (apart * math.exp(lean * apart))
+    z = np.linspace(-9, 9, 2001)
+    size = 2 * lean * math.sqrt(apart) * np.sqrt(np.arange(0.5, 100) / 100)
+    normal = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+
+    def excess(strike):
+        return np.maximum(np.exp(size[:, None] * z) - strike, 0.0).mean(axis=0) @ normal
+
+    assert excess(k) <= balances.STRAY * k
+    assert excess(0.98 * k) > 0.98 * balances.STRAY * k
+    even, half = balances.vote_path_charges(np.array([0.45, 0.5]), np.array([0.4]))
+    assert (even, half) == pytest.approx((0.4 / (4 * 0.45 * 0.55) ** 2, 0.4), rel=1e-6)
+
+
+@pytest.mark.claim("H-4")
+def test_answers_that_move_nothing_pay_for_the_lattice_and_need_a_reserve(pool):
+    units, nothing = VoteBalances(pool, ADVANTAGE, 1e-3, two_votes=True), np.zeros((1000, M))
+    reserve = units.reserve.copy()
+    assert units.holds(nothing, 0.0)
+    units.pay(nothing, 0.0)
+    assert (reserve - units.reserve >= 1000 * 2 * 2.0 * 2.0**-64).all()
+    units.reserve[:] = 1e-17
+    assert not units.holds(nothing, 0.0)
 
 
 @pytest.mark.claim("H-4")

@@ -123,10 +123,9 @@ class VoteBalances:
         # 2k of the balance goes into a reserve k, and e^(-k/cost) is left over when it is empty
         cost = min(BEND * self.cubes / (3 * advantage), 0.1)
         kept = max(cost * math.log(0.5 / cost), LEAST_RESERVE)
-        if two_votes:
-            coarse = 0.125 * self._scale**2 * math.expm1(2 * query_nats)
-            coarse /= first_balance(advantage)
-            kept = min(kept, max(coarse, MOST_OF_VOTES))
+        nominal = 0.25 * self._scale**2 * math.expm1(2 * query_nats) / first_balance(advantage)
+        if two_votes and nominal < 0.1:  # of the balance, for an even vote about one unit
+            kept = min(kept, max(0.5 * nominal, MOST_OF_VOTES))
         self._full = first_balance((1 - kept) * advantage)
         # for the lattice, so much of a charge that its part of the reserve is enough
         lattice = 2 * self._scale * LATTICE * math.sqrt(self._full) / (TOP * STRAY)

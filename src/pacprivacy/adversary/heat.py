@@ -427,7 +427,7 @@ class _Tests:
         self._goal = heat_potential(heat.before, heat.balance)
         start = np.zeros((1, len(pilot)))
         # the charge that the reserve and the width of the interval suggest, and a little more
-        rest = np.maximum(heat.balance - pilot, 0.01 * heat.balance)
+        rest = np.maximum(heat.balance - pilot, 0.01 * heat.balance + 1e-300)
         bend = TOP * np.exp(-0.5 * heat.before**2 / rest) / np.sqrt(rest) + 1e-300
         width = np.maximum(self._over(self._ends, pilot).max(axis=0), 1e-9)
         wide = advantage_deviation(3 * np.square(bend * pilot), width, level)

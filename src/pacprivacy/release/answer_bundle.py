@@ -117,7 +117,7 @@ def certify_answer_bundle(terms: AnswerBundle) -> Certificate:
     ---------
     Claim F-2. ``mi_upper_nats`` bounds the information of all answers together, since a question
     that would go beyond it is refused; nothing gives more than names the candidate.
-    Claim H-3. So is the success on any unit where membership is charged unit by unit.
+    Claims H-3, H-4. So is the success on any unit where membership is charged unit by unit.
     """
     pool, advantage = terms.pool, terms.advantage
     total = min(terms.total_nats, math.log(pool.n_subsets))
