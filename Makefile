@@ -24,10 +24,11 @@ $(BASE): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $(BASE)
 
-$(STAMP): $(BASE) papers/pyproject.toml
+$(STAMP): pyproject.toml papers/pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
 		--editable ./papers
-	@touch $(STAMP)
+	@touch $(BASE) $(STAMP)
 
 demo: $(BASE)
 	$(BIN)/pac demo --output out/demo
