@@ -41,6 +41,7 @@ from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, PlanProblem, make_plan
 from pacprivacy.noise.shapes import (
     COARSE,
+    LUCK,
     RiskShapeProbe,
     Shape,
     ShapeProbe,
@@ -94,7 +95,7 @@ def prove_shape(
             if best is not None:
                 return best
             step = (0.005 if problem.heat is None else HEAT_STEP) * 2 ** (attempt // 3)
-            scale = max(search.enlarged(plan, effort), scale * (1 + step))
+            scale = max(search.enlarged(scale, plan, effort), scale * (1 + step))
             continue
         best = plan
         tighter = search.tightened(scale, best)
@@ -225,10 +226,7 @@ class _Search:
                 variance,
                 most=max(4096, POSTERIOR_COST // max(m, FEW_SUBSETS)),
             )
-            if not (
-                has_line_advantage(view.scaled(self._near))
-                or has_plane_advantage(view.scaled(self._near))
-            ):
+            if not self._has_grid(self._near):
                 risk_room += 2 * math.sqrt(variance / risk_draws)  # the draws may be unlucky
             risk_room = min(risk_room, 0.5 * room)
         return Effort(
@@ -252,13 +250,24 @@ class _Search:
             scale = max(scale, shape_scale(lambda c: self._excess(c) + left, start=found))
         return scale
 
-    def enlarged(self, failed: NoisePlan, effort: Effort) -> float:
+    def enlarged(self, scale: float, failed: NoisePlan, effort: Effort) -> float:
         """Return the smallest scale again, now that a proof has shown who is worst placed."""
-        if self._risk is not None and failed.membership is not None:
+        shown, caps = scale, self._problem.caps
+        if self._risk is not None and failed.membership is not None and caps is not None:
+            here, variance = self._risk.excess(scale)
+            over = float((failed.membership.per_unit - caps).max())
+            if over > 0 and not self._has_grid(scale):
+                over += LUCK * math.sqrt(variance / effort.membership_draws)
+                shown = shape_scale(lambda c: self._excess(c) - here + over, start=scale)
             self._risk.look_at(2 * failed.membership.per_unit - 1)
         if self._risk is not None and failed.charges is not None:
             self._risk.look_at(np.sqrt(np.minimum(failed.charges, 1.0)))
-        return self.smallest(effort)
+        return max(shown, self.smallest(effort))
+
+    def _has_grid(self, scale: float) -> bool:
+        """Whether a grid leaves nothing to chance."""
+        view = self._view.scaled(scale)
+        return has_line_advantage(view) or has_plane_advantage(view)
 
     def _excess(self, scale: float) -> float:
         assert self._risk is not None  # membership is limited
