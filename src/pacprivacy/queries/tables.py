@@ -544,7 +544,13 @@ class _Source:
         for name, relation in self.relations.items():
             # A view is read once: names in it would mean the tables of a world.
             kind = "TABLE" if name in self.views else "VIEW"
-            ask_tables(connection, f"CREATE {kind} {BASE}.{quote(name)} AS FROM {relation}")
+            try:
+                ask_tables(connection, f"CREATE {kind} {BASE}.{quote(name)} AS FROM {relation}")
+            except QueryError:
+                raise DataError(
+                    f"table {name!r} must be one that can be read; it cannot: a file that is "
+                    "damaged or not in UTF-8, or a view that fails. Mend it, or take it away."
+                ) from None
         # From here on the engine reads these files and no others, whatever it is asked.
         files = ", ".join(_text(path) for path in self.files)
         connection.execute(f"SET allowed_paths = [{files}]; SET enable_external_access = false")
@@ -600,13 +606,13 @@ def _read_path(path: Path) -> _Source:
     if not path.exists():
         raise DataError(f"tables must be a file or folder that is there; got {str(path)!r}.")
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES)
+        files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
         if not files:
             raise DataError(
                 f"the folder of tables must hold .parquet or .csv files; got none in {path.name!r}."
             )
         _check_different([p.stem for p in files], "with several endings")
-        relations = {p.stem: f"{SUFFIXES[p.suffix]}({_text(str(p))})" for p in files}
+        relations = {p.stem: f"{SUFFIXES[p.suffix.lower()]}({_text(str(p))})" for p in files}
         return _Source(relations=relations, frames={}, files=tuple(map(str, files)))
     import duckdb
 

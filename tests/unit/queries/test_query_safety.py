@@ -119,6 +119,10 @@ def test_a_broken_file_is_an_error_without_values(tmp_path: Path) -> None:
         with pytest.raises(PacPrivacyError) as caught:
             fails()
         assert SECRET not in "".join(traceback.format_exception(caught.value))
+    (tmp_path / "OTHER.PARQUET").write_text(SECRET)
+    with pytest.raises(DataError, match="table 'OTHER' must be one that can be read") as unread:
+        pac.Tables(tmp_path, unit="people.id")
+    assert SECRET not in "".join(traceback.format_exception(unread.value))
 
 
 @pytest.mark.claim("Q-3")
