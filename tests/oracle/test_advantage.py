@@ -258,6 +258,19 @@ def test_all_looks_together_pay_no_more_than_gamma(
     assert sum(n_draws < 1 << 15 for _, n_draws in rows) >= (2 if n_units > 64 else 1)
 
 
+@pytest.mark.claim("A-2")
+def test_squares_are_regressed_on_for_halves_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any) -> Any:
+        raise AssertionError("it needs |a| <= 1")
+
+    pool = Balanced(n_subsets=24, folds=4).draw(700, rng=1)
+    points = np.random.default_rng(0).normal(size=(24, 3))
+    points[0] = 40.0  # second moments say nothing
+    monkeypatch.setattr(RegressedSums, "__init__", none)
+    settings: Any = {"n_draws": 1 << 15, "gamma": 1e-3, "rng": np.random.default_rng(0)}
+    advantage_bounds(make_view(points), pool, **settings)
+
+
 TAU = 0.01
 
 
@@ -352,6 +365,10 @@ def test_a_regression_on_squares_fails_as_rarely_as_it_says(
     masks = tilts.masks(units, np.float64)
     exact = np.square(row @ masks).mean(axis=0)
     assert np.allclose(_form_at(sums._upper_half(), masks), exact, rtol=1e-5)
+    wide = sums.bounds(units, np.full(len(units), math.inf))[1]
+    monkeypatch.setattr("pacprivacy.adversary.second_moments.HALF_PRECISION", 0.0)
+    rounding = wide - sums.bounds(units, np.full(len(units), math.inf))[1]
+    assert (rounding * 2**24 >= 400).all()  # less without that of y, of its square, or of the form
     slack = 4 * math.sqrt(gamma * (1 - gamma) / n_repeats)
     assert (failed / n_repeats <= gamma + slack).all()
     assert (wrong / n_repeats > gamma + slack).any()  # neither may be left out
