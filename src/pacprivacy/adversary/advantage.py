@@ -44,7 +44,7 @@ LITTLE_ROOM = 0.025  # of what is allowed: with less left, others need only stay
 FIRST_DROPPED = 0.25  # share of the units that the first look at others should drop
 FINALISTS = 64  # likely worst units, bounded on all draws
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
-SCREEN_TAIL = 0.2  # of the largest squared advantage, for all but the strongest directions
+SCREEN_TAILS = 0.2, 0.02  # of the largest squared advantage, for all but the strongest directions
 GUESS = 0.2  # an advantage, before anything is known
 PILOT = 256  # simulated releases that rank the units, half of that where they are very many
 VERY_MANY = 1 << 27  # entries of all masks
@@ -261,7 +261,7 @@ def _by_draws(
         most = 1.0 if allowed is None else float(allowed.max())
         screen = MomentScreen.of(view, tilts, most)
     if screen is not None:
-        rough = screen.bounds(units, screen.rank(SCREEN_TAIL * most**2))
+        rough = screen.bounds(units, screen.rank(SCREEN_TAILS[0] * most**2))
         upper = np.minimum(upper, np.maximum(rough, gained))
         ranked = gained - upper
     else:
@@ -330,7 +330,8 @@ def _by_draws(
         upper = np.minimum(upper, np.maximum(high, gained))
     if screen is not None:
         above = np.flatnonzero(others & (upper > limit))
-        upper[above] = np.minimum(upper[above], np.maximum(screen.bounds(above), gained[above]))
+        finer = screen.bounds(above, screen.rank(SCREEN_TAILS[1] * most**2))
+        upper[above] = np.minimum(upper[above], np.maximum(finer, gained[above]))
         n_seen = min(FIRST_STAGE, n_draws)
     center, sums = value.copy(), sums_of(np.flatnonzero(others & (upper > limit)))
     for n in np.geomspace(n_seen, n_draws, _looks(n_draws) - 1).astype(np.int64):
