@@ -227,6 +227,22 @@ def test_answers_that_move_nothing_pay_for_the_lattice_and_need_a_reserve(pool):
 
 
 @pytest.mark.claim("H-4")
+def test_one_vote_is_refused_if_somebody_who_pays_later_cannot_pay(monkeypatch):
+    """Those who owe are looked at where a bound does not show that they can pay."""
+    monkeypatch.setattr(balances, "WATCHED", 20)
+    pool = Balanced(n_subsets=16).draw(60, rng=1)
+    units = VoteBalances(pool, ADVANTAGE, 1e-3, two_votes=True)
+    masks = units._tilts.masks(np.arange(60), np.float64)
+    moves = np.random.default_rng(0).normal(size=(1, 16))
+    square = np.square(units._tilts.fold(moves) @ masks)[0]
+    aimed = int(units._others[np.argmax(square[units._others])])
+    for share in (0.4, 0.9, 1.1):  # of what the unit has left
+        moves *= math.sqrt(share * units.balance[aimed] / square[aimed])
+        square = np.square(units._tilts.fold(moves) @ masks)[0]
+        assert units.holds(moves, 0.0) == (square < 0.999 * units.balance).all()
+
+
+@pytest.mark.claim("H-4")
 def test_a_lopsided_vote_that_is_charged_as_an_even_one_is_caught():
     """At its first moment a path moves as much as is charged; then the vote becomes more even."""
     ones, apart = 0.1, 0.02

@@ -210,17 +210,27 @@ class VoteBalances:
 
     def holds(self, moves: Matrix, cubes: float) -> bool:
         """Whether every unit can pay for answers that move the belief so."""
-        self.settle()
         folded = self._tilts.fold(moves)
         size, more = float(np.abs(folded.T @ folded).sum()), len(moves) * self._lattice
-        for place, masks in self._tilts.blocks(np.arange(len(self.balance)), np.float64):
-            square = self._rounded(np.square(folded @ masks).sum(axis=0) + more, size)
-            left = self.balance[place] - _price(self.balance[place], square, cubes)
-            if (left <= 0).any() or (
-                _from_reserve(square, left, cubes) > self.reserve[place] * (1 - 1e-6)
-            ).any():
-                return False
-        return True
+        if self._booked or not self._others_pay(size, more, cubes):
+            self.settle()
+            if not self._others_pay(size, more, cubes):  # by a bound: look at them one by one
+                for place, masks in self._tilts.blocks(self._others, np.float64):
+                    square = self._rounded(np.square(folded @ masks).sum(axis=0) + more, size)
+                    if not self._can_pay(self._others[place], square, cubes):
+                        return False
+        square = self._rounded(np.square(folded @ self._masks).sum(axis=0) + more, size)
+        return self._can_pay(self._watched, square, cubes)
+
+    def _others_pay(self, size: float, more: float, cubes: float) -> bool:
+        if not len(self._others):
+            return True
+        square = self._rounded(np.array([self.most**2 * size + more]), size) + self._most_owed()
+        lowest = (np.array([least]) for least in self._others_lowest)
+        return _can_pay(*lowest, square, max(cubes, self._owed_cubes))
+
+    def _can_pay(self, units: Units, square: Vector, cubes: float) -> bool:
+        return _can_pay(self.balance[units], self.reserve[units], square, cubes)
 
     def _lowest(self, units: Units) -> tuple[float, float]:
         """Return the smallest balance and the smallest reserve."""
@@ -304,6 +314,13 @@ def _from_reserve(square: npt.ArrayLike, left: npt.ArrayLike, cubes: float) -> V
     with np.errstate(divide="ignore"):
         each: Vector = BEND * cubes / np.asarray(left) + TOP * STRAY / np.sqrt(left)
     return np.asarray(square) * each
+
+
+def _can_pay(balance: Vector, reserve: Vector, square: Vector, cubes: float) -> bool:
+    left = balance - _price(balance, square, cubes)
+    if (left <= 0).any():
+        return False
+    return bool((_from_reserve(square, left, cubes) <= reserve * (1 - 1e-6)).all())
 
 
 def vote_path_charges(ones: Vector, apart: Vector) -> Vector:

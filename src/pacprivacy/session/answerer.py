@@ -589,11 +589,11 @@ class Answerer(Keeper):
             )
         units, had = self._units, 0.0
         if units is not None:
-            if not units.fits(costly, self._query_nats) and not (
-                costly == 1  # what one vote costs is known before it is drawn
-                and isinstance(questions, VoteAnswers)
-                and units.holds(*questions.only_move(units.most))
-            ):
+            if costly == 1 and isinstance(questions, VoteAnswers):  # its cost is known before
+                fits = units.holds(*questions.only_move(units.most))
+            else:
+                fits = units.fits(costly, self._query_nats)
+            if not fits:
                 raise BudgetExceededError(
                     f"queries must fit in what is left of every unit's membership balance, "
                     f"whatever the answers are; got {costly} that the candidates disagree on. "
