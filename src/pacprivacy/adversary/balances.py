@@ -226,8 +226,8 @@ class VoteBalances:
         if not len(self._others):
             return True
         square = self._rounded(np.array([self.most**2 * size + more]), size) + self._most_owed()
-        lowest = (np.array([least]) for least in self._others_lowest)
-        return _can_pay(*lowest, square, max(cubes, self._owed_cubes))
+        balance, reserve = (np.array([least]) for least in self._others_lowest)
+        return _can_pay(balance, reserve, square, max(cubes, self._owed_cubes))
 
     def _can_pay(self, units: Units, square: Vector, cubes: float) -> bool:
         return _can_pay(self.balance[units], self.reserve[units], square, cubes)
