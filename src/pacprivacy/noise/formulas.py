@@ -5,7 +5,6 @@ a direction along which the output never moves gets no noise. A rule measures th
 some directions, applies a formula, and is proved by the log-determinant bound.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
@@ -16,7 +15,7 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, PlanProblem
-from pacprivacy.theory import entropy, falling_root, information_slack_bound, log_det_bound
+from pacprivacy.theory import entropy, information_slack_bound, water_filled_noise
 
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
 ROUND_UP = 1 + 1e-12
@@ -98,23 +97,8 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
         return noise_var
     top = float(variances.max())
     scaled = np.maximum(variances[moving] / top, 1e-300)  # a quotient must not become zero
-
-    def excess(log_level: float) -> float:
-        return log_det_bound(scaled, _fill(scaled, math.exp(log_level))) - beta
-
-    low, high = -1.0, 1.0
-    while excess(low) < 0:
-        low -= 2.0
-    while excess(high) > 0:
-        high += 2.0
-    noise_var[moving] = top * _fill(scaled, math.exp(falling_root(excess, low, high)))
+    noise_var[moving] = top * water_filled_noise(scaled, beta)
     return noise_var
-
-
-def _fill(variances: Vector, level: float) -> Vector:
-    """Return the stationary noise at water level ``level``, in the form that does not cancel."""
-    filled: Vector = level * variances / (variances + np.sqrt(variances**2 + 2 * level * variances))
-    return filled
 
 
 def log_det_of_points(points: Matrix, weights: Vector, groups: Integers | None) -> float:

@@ -12,6 +12,7 @@ from pacprivacy.theory.bounds import (
     lattice_total_variation_bound as lattice_total_variation_bound,
     log_det_bound as log_det_bound,
     std_upper_bound as std_upper_bound,
+    water_filled_noise as water_filled_noise,
 )
 from pacprivacy.theory.success_and_gaussian import (
     DIVERGENCES as DIVERGENCES,
@@ -20,7 +21,6 @@ from pacprivacy.theory.success_and_gaussian import (
     Readings as Readings,
     divergence_success as divergence_success,
     epsilon_equivalent as epsilon_equivalent,
-    falling_root as falling_root,
     gaussian_delta as gaussian_delta,
     gaussian_epsilon as gaussian_epsilon,
     gaussian_equivalent as gaussian_equivalent,

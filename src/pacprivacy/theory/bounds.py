@@ -4,6 +4,7 @@ What is estimated from draws comes with an interval and its confidence.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, overload
 
@@ -355,3 +356,44 @@ def _require_gamma(gamma: float) -> None:
         raise BudgetError(
             f"gamma must be above 0 and below 1; got {gamma}. Use 1e-9 unless you have a reason."
         )
+
+
+def water_filled_noise(variances: Vector, mi_nats: float) -> Vector:
+    """Return the noise variances of least sum whose ``log_det_bound`` is at most ``mi_nats``.
+
+    ``variances`` are positive, the largest of them 1.
+    """
+
+    def excess(log_level: float) -> float:
+        return log_det_bound(variances, _filled(variances, math.exp(log_level))) - mi_nats
+
+    low, high = -1.0, 1.0
+    while excess(low) < 0:
+        low -= 2.0
+    while excess(high) > 0:
+        high += 2.0
+    return _filled(variances, math.exp(falling_root(excess, low, high)))
+
+
+def _filled(variances: Vector, level: float) -> Vector:
+    """Return the stationary noise at water level ``level``, in the form that does not cancel."""
+    filled: Vector = level * variances / (variances + np.sqrt(variances**2 + 2 * level * variances))
+    return filled
+
+
+def falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a falling function is zero or a hair below (regula falsi, Illinois)."""
+    above, below, last = excess(low), excess(high), 0
+    while above > 0 > below and high - low > 1e-13 * max(1.0, abs(high)):
+        middle = high - below * (high - low) / (below - above)
+        if not low < middle < high:
+            middle = 0.5 * (low + high)
+            if not low < middle < high:
+                break
+        found = excess(middle)
+        if found > 0:
+            low, above, below = middle, found, below / 2 if last > 0 else below
+        else:
+            high, below, above = middle, found, above / 2 if last < 0 else above
+        last = 1 if found > 0 else -1
+    return high

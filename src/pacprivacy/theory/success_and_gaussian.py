@@ -10,7 +10,7 @@ import numpy as np
 
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy.errors import BudgetError
-from pacprivacy.theory.bounds import bernoulli_kl
+from pacprivacy.theory.bounds import bernoulli_kl, falling_root
 
 READ_AT_DELTA: Final = 1e-5  # where the ε of a Gaussian mechanism is read off its curve
 
@@ -438,21 +438,3 @@ def _least_epsilon(parameter: float, delta: float) -> float:
 def _check_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta}. Use below 1/n.")
-
-
-def falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a falling function is zero or a hair below (regula falsi, Illinois)."""
-    above, below, last = excess(low), excess(high), 0
-    while above > 0 > below and high - low > 1e-13 * max(1.0, abs(high)):
-        middle = high - below * (high - low) / (below - above)
-        if not low < middle < high:
-            middle = 0.5 * (low + high)
-            if not low < middle < high:
-                break
-        found = excess(middle)
-        if found > 0:
-            low, above, below = middle, found, below / 2 if last > 0 else below
-        else:
-            high, below, above = middle, found, above / 2 if last < 0 else above
-        last = 1 if found > 0 else -1
-    return high

@@ -13,9 +13,9 @@ from pacprivacy.theory import (
     bernstein_estimate,
     clopper_pearson,
     empirical_bernstein,
-    falling_root,
     std_upper_bound,
 )
+from pacprivacy.theory.bounds import falling_root
 
 
 @pytest.mark.claim("T-3")
