@@ -564,10 +564,9 @@ def test_a_bound_is_foretold_by_moments_of_other_draws(folds: int) -> None:
     view, tilts, units = turned(line_view(pool, 0.25), 0.6), ViewTilts(pool), np.arange(40)
     rng, n = np.random.default_rng(0), 1 << 14
     found = _by_draws(view, tilts, units, np.zeros(40), n_draws=n, gamma=1e-6, rng=rng)
-    a = tilts.fold(view_posterior(view, draw_views(view, n, rng), np.float64))
-    a = a @ tilts.masks(units, np.float64)
-    moments = np.stack([x.mean(axis=0) for x in (np.abs(a), a, a**2, np.abs(a) * a)])
-    foretold = advantage_upper(view, tilts, units, moments, n, 1e-6)
+    settings: Any = {"n_draws": n, "gamma": 1e-6, "n_measured": n // 2, "rng": rng}
+    foretold, variance = advantage_upper(view, tilts, units, **settings)
+    assert (variance < 0.25 / tilts.share / (1 - tilts.share)).all()
     half = found.upper - found.value
     assert np.abs(foretold - found.upper).max() < 0.5 * half.min()
 

@@ -621,12 +621,21 @@ def advantage_room(
 
 
 def advantage_upper(
-    view: View, tilts: ViewTilts, units: Units, moments: Matrix, n_draws: int, gamma: float
-) -> Vector:
-    """Return about what :func:`advantage_bounds` will say of units, given moments of other draws.
-
-    Those are the means of ``|a|``, ``a``, ``a²`` and ``|a| a``.
-    """
+    view: View,
+    tilts: ViewTilts,
+    units: Units,
+    *,
+    n_draws: int,
+    gamma: float,
+    n_measured: int,
+    rng: np.random.Generator,
+) -> tuple[Vector, Vector]:
+    """Foretell the bounds of few units on ``n_draws`` draws from other ones; and the variances."""
     sums = _Sums(units, tilts.before(view.log_prior, units), tilts.share[units])
-    sums.sums, sums.n_draws = n_draws * moments, n_draws
-    return sums.bounds(moments[0], gamma / (4 * tilts.n_units * _looks(n_draws)))[2]
+    for draws in draw_view_blocks(view, n_measured, rng):
+        sums.add(tilts, tilts.fold(view_posterior(view, draws, np.float32)))
+    mean, _, square, _ = sums.sums / n_measured
+    sums.sums, sums.error = sums.sums * n_draws / n_measured, sums.error * n_draws / n_measured
+    sums.n_draws = n_draws
+    upper = sums.bounds(mean, gamma / (4 * tilts.n_units * _looks(n_draws)))[2]
+    return upper, np.maximum(square - mean**2, 0.0)

@@ -25,7 +25,6 @@ from pacprivacy.adversary import (
     ViewTilts,
     advantage_moments,
     advantage_upper,
-    draw_view_blocks,
     exact_information,
     finest_advantage_step,
     has_banded_advantage,
@@ -39,7 +38,6 @@ from pacprivacy.adversary import (
     make_view,
     plane_advantage,
     view_log_ratios,
-    view_posterior,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.formulas import waterfill
@@ -53,7 +51,7 @@ LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
 COARSE = 1024  # draws of a search by membership; the place that it finds is measured on more
 MEASURED = 1 << 15
-LUCK = 2.6  # deviations that the draws of a proof may be worse than those
+LUCK = 1.3  # deviations that the draws of a proof may be worse than those
 RANKING = (48, 256)  # draws that rank all units
 RANKING_COST = 10**10  # multiplications
 RANKING_TAIL = 0.4  # of the largest squared advantage: directions too weak to rank units by
@@ -550,16 +548,9 @@ class RiskShapeProbe:
             found = plane_advantage(view, self._tilts, self._chosen, step)[0]
             self._shift = found - self._means(scale)[0]
             return room
-        sums = np.zeros((4, len(self._chosen)))
-        for draws in draw_view_blocks(view, MEASURED, rng):
-            a = self._tilts.fold(view_posterior(view, draws, np.float32)) @ self._masks
-            size = np.abs(a)
-            sums[:2] += size.sum(axis=0), a.sum(axis=0)
-            sums[2:] += np.einsum("ij,ij->j", a, a), np.einsum("ij,ij->j", a, size)
-        moments = sums / MEASURED
-        bound = advantage_upper(view, self._tilts, self._chosen, moments, n_draws, gamma)
-        lucky = np.sqrt(np.maximum(moments[2] - moments[0] ** 2, 0.0))
-        lucky *= LUCK * math.sqrt(1 / MEASURED + 1 / n_draws)
+        settings: Any = {"n_draws": n_draws, "gamma": gamma, "n_measured": MEASURED, "rng": rng}
+        bound, variance = advantage_upper(view, self._tilts, self._chosen, **settings)
+        lucky = LUCK * np.sqrt(variance * (1 / MEASURED + 1 / n_draws))
         self._shift = bound + lucky - self._means(scale)[0]
         return 0.0
 
