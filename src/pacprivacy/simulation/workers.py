@@ -284,8 +284,9 @@ class _Dask(Workers):
     def __init__(self, client: Any, n_jobs: int | None) -> None:
         from distributed import KilledWorker
         from distributed.client import FutureCancelledError
+        from distributed.comm import CommClosedError
 
-        self.lost = (KilledWorker, FutureCancelledError)
+        self.lost = (KilledWorker, FutureCancelledError, CommClosedError)
         client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
         threads = sum(client.nthreads().values())
         super().__init__(threads if n_jobs is None or n_jobs < 0 else min(n_jobs, threads))
