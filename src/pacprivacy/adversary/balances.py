@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.heat import TOP, Heat
+from pacprivacy.adversary.heat import TOP, Heat, heat_potential
 from pacprivacy.adversary.view_and_belief import ViewTilts
 
 RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
@@ -28,6 +28,8 @@ STEADIEST = 1.25  # a vote that would be charged more by its path is charged by 
 FINENESS, LONGEST = 2048, 0.3  # of the table of path charges
 LATTICE = 2.0**-64  # total variation of an answer's noise from a continuous one (L-2)
 WATCHED = 1024  # units that are worst off, and pay at every batch of votes
+LENT = tuple(2.0 ** (-0.5 * k) for k in range(18, 7, -1))  # of a balance, to its reserve
+DUST = 1e-12  # of the largest tilt: more than a potential is off by rounding
 
 
 def first_balance(advantage: float) -> float:
@@ -110,6 +112,7 @@ class VoteBalances:
     Claim H-3. With ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
     ``E |a' - a|³ / E (a' - a)²`` of each answer, what a unit pays is enough for (7).
     Claim H-4. So is ``square`` alone, with no cubes, where it is the sum of path charges.
+    Claim H-5. What a balance lends to its reserve, and takes back, costs nothing.
     """
 
     def __init__(
@@ -132,6 +135,7 @@ class VoteBalances:
         self._lattice = max(lattice, self._scale**2 * LATTICE)
         self.balance = np.full(pool.n_units, self._full)
         self.reserve = np.full(pool.n_units, kept * advantage)
+        self._lent: tuple[Vector, Vector, Vector] | None = None  # both as they were; how much
         self._watch()
 
     def _watch(self) -> None:
@@ -187,12 +191,16 @@ class VoteBalances:
     def _increment(self, balance: float) -> float:
         return 0.5 * self.advantage * math.sqrt(balance / self._full)
 
-    def fits(self, n_answers: int, query_nats: float) -> bool:
-        """Whether so many answers can be paid for, whatever they turn out to be."""
+    def fits(self, n_answers: int, query_nats: float, log_p: Vector | None = None) -> bool:
+        """Whether so many answers can be paid for, whatever they turn out to be.
+
+        Given what is believed, balances lend to their reserves if need be.
+        """
         square = self._worst_square(n_answers, query_nats)
-        if self._booked or not self._holds(square):
-            self.settle()
-        return self._holds(square)
+        if not self._booked and self._holds(square):
+            return True
+        self.settle()
+        return self._lend(np.full(len(self.balance), square), self.cubes, log_p)
 
     def _holds(self, square: float) -> bool:
         for (worst, reserve), owed in (
@@ -208,29 +216,83 @@ class VoteBalances:
                 return False
         return True
 
-    def holds(self, moves: Matrix, cubes: float) -> bool:
-        """Whether every unit can pay for answers that move the belief so."""
+    def holds(self, moves: Matrix, cubes: float, log_p: Vector | None = None) -> bool:
+        """Whether every unit can pay for answers that move the belief so; as :meth:`fits`."""
         folded = self._tilts.fold(moves)
         size, more = float(np.abs(folded.T @ folded).sum()), len(moves) * self._lattice
-        if self._booked or not self._others_pay(size, more, cubes):
-            self.settle()
-            if not self._others_pay(size, more, cubes):  # by a bound: look at them one by one
-                for place, masks in self._tilts.blocks(self._others, np.float64):
-                    square = self._rounded(np.square(folded @ masks).sum(axis=0) + more, size)
-                    if not self._can_pay(self._others[place], square, cubes):
-                        return False
-        square = self._rounded(np.square(folded @ self._masks).sum(axis=0) + more, size)
-        return self._can_pay(self._watched, square, cubes)
+        if not self._booked and self._others_pay(size, more, cubes):
+            square = self._rounded(np.square(folded @ self._masks).sum(axis=0) + more, size)
+            balance, reserve = self.balance[self._watched], self.reserve[self._watched]
+            if _can_pay(balance, reserve, square, cubes).all():
+                return True
+        self.settle()
+        square = np.empty(len(self.balance))
+        for place, masks in self._tilts.blocks(np.arange(len(square)), np.float64):
+            square[place] = np.square(folded @ masks).sum(axis=0)
+        return self._lend(self._rounded(square + more, size), cubes, log_p)
+
+    def _lend(self, square: Vector, cubes: float, log_p: Vector | None) -> bool:
+        """Lower balances for more of a reserve where units, settled, could not pay; or none.
+
+        Guarantee
+        ---------
+        Claim H-5. The potential of where a unit stands now and its reserve together do not grow.
+        """
+        balance, reserve = self.balance.copy(), self.reserve.copy()
+        short = np.flatnonzero(~_can_pay(balance, reserve, square, cubes))
+        tilt = np.zeros(0) if log_p is None else self._tilts.before(log_p, short)
+        for part in () if log_p is None else LENT:
+            if not len(short):
+                break
+            had = self.balance[short]
+            balance[short] = kept = had * (1 - part)
+            freed = heat_potential(tilt, had) - heat_potential(tilt, kept) - DUST * self.most
+            reserve[short] = self.reserve[short] + np.maximum(freed, 0.0)
+            still = ~_can_pay(balance[short], reserve[short], square[short], cubes)
+            short, tilt = short[still], tilt[still]
+        if len(short):
+            return False
+        lent = self.balance - balance
+        if lent.any():
+            self._lent = (self.balance, self.reserve, lent)
+            self.balance, self.reserve = balance, reserve
+            self._watch()
+        return True
+
+    def give_back(self, log_p: Vector) -> None:
+        """Let balances take back what they lent and was not needed, given what is believed now.
+
+        Guarantee
+        ---------
+        Claim H-5. As above, and no balance is above what it would be had it lent nothing.
+        """
+        if self._lent is None:
+            return
+        self.settle()
+        (_, _, lent), self._lent = self._lent, None
+        units = np.flatnonzero(lent)
+        tilt, had, reserve = self._tilts.before(log_p, units), self.balance[units], self.reserve[units]
+        least = LEAST_RESERVE * self.advantage * np.sqrt(had / self._full)
+        spare = np.maximum(reserve - least, 0.0)
+        start = heat_potential(tilt, had)
+        goal, low, high = start + spare - DUST * self.most, had, had + lent[units] * (1 - DUST)
+        low = np.where(heat_potential(tilt, high) <= goal, high, low)
+        for _ in range(20):
+            middle = 0.5 * (low + high)
+            fits = heat_potential(tilt, middle) <= goal
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+        taken = heat_potential(tilt, low) - start + DUST * self.most
+        reserve = np.where(low > had, reserve - taken, reserve)
+        self.reserve[units] = np.minimum(reserve, self.advantage - np.sqrt(low * 2 / math.pi))
+        self.balance[units] = low
+        self._watch()
 
     def _others_pay(self, size: float, more: float, cubes: float) -> bool:
         if not len(self._others):
             return True
         square = self._rounded(np.array([self.most**2 * size + more]), size) + self._most_owed()
         balance, reserve = (np.array([least]) for least in self._others_lowest)
-        return _can_pay(balance, reserve, square, max(cubes, self._owed_cubes))
-
-    def _can_pay(self, units: Units, square: Vector, cubes: float) -> bool:
-        return _can_pay(self.balance[units], self.reserve[units], square, cubes)
+        return bool(_can_pay(balance, reserve, square, max(cubes, self._owed_cubes)).all())
 
     def _lowest(self, units: Units) -> tuple[float, float]:
         """Return the smallest balance and the smallest reserve."""
@@ -243,8 +305,12 @@ class VoteBalances:
         self._booked += self._worst_square(n_answers, query_nats)
 
     def unbook(self) -> None:
-        """Take back what was booked for a batch that was refused before its first draw."""
+        """Take back what was booked, and lent, for a batch that was refused before its first draw."""
         self._booked = 0.0
+        if self._lent is not None:
+            before, self.reserve, _ = self._lent
+            self.balance, self._lent = before, None
+            self._watch()
 
     def _worst_square(self, n_answers: int, query_nats: float) -> float:
         # Var(s) <= scale²/4, and the distance of two votes is set by their information
@@ -283,7 +349,7 @@ class VoteBalances:
         """Let all units pay what they owe, and what was booked and never replaced."""
         booked, cubes = self._booked, self._owed_cubes
         if booked:  # an interruption: nobody knows what it would have been
-            cubes = self.cubes
+            cubes, self._lent = self.cubes, None
             self._charge(self._watched, np.full(len(self._watched), booked), 0.0, cubes)
         size, more = float(np.abs(self._owed).sum()), booked + self._owed_more
         if len(self._others) and (size or more):
@@ -311,16 +377,17 @@ def _price(balance: Vector, square: Vector, cubes: float) -> Vector:
 
 def _from_reserve(square: npt.ArrayLike, left: npt.ArrayLike, cubes: float) -> Vector:
     """Return what answers take from the reserve when a balance is ``left`` (claims H-3, H-4)."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         each: Vector = BEND * cubes / np.asarray(left) + TOP * STRAY / np.sqrt(left)
     return np.asarray(square) * each
 
 
-def _can_pay(balance: Vector, reserve: Vector, square: Vector, cubes: float) -> bool:
-    left = balance - _price(balance, square, cubes)
-    if (left <= 0).any():
-        return False
-    return bool((_from_reserve(square, left, cubes) <= reserve * (1 - 1e-6)).all())
+def _can_pay(
+    balance: Vector, reserve: Vector, square: Vector, cubes: float
+) -> npt.NDArray[np.bool_]:
+    left = np.maximum(balance - _price(balance, square, cubes), 0.0)
+    enough: npt.NDArray[np.bool_] = _from_reserve(square, left, cubes) <= reserve * (1 - 1e-6)
+    return enough & (square <= 0.38 * balance if cubes else left > 0)
 
 
 def vote_path_charges(ones: Vector, apart: Vector) -> Vector:

@@ -589,19 +589,20 @@ class Answerer(Keeper):
             )
         units, had = self._units, 0.0
         if units is not None:
+            had, log_p = units.increment_left, self.belief.log_p
             if costly == 1 and isinstance(questions, VoteAnswers):  # its cost is known before
-                fits = units.holds(*questions.only_move(units.most))
+                fits = units.holds(*questions.only_move(units.most), log_p)
             else:
-                fits = units.fits(costly, self._query_nats)
+                fits = units.fits(costly, self._query_nats, log_p)
             if not fits:
                 raise BudgetExceededError(
                     f"queries must fit in what is left of every unit's membership balance, "
                     f"whatever the answers are; got {costly} that the candidates disagree on. "
                     f"Nothing was drawn or spent. Ask fewer at a time, or end here."
                 )
-            had = units.increment_left
+            lent = max(0.0, had - units.increment_left)
             most = units.worst_increment(costly, self._query_nats)
-            worst = replace(worst, success_increment=most)
+            worst = replace(worst, success_increment=lent + most)
             units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
         try:
@@ -610,14 +611,17 @@ class Answerer(Keeper):
             if units is not None and self._spent is before:  # refused: nothing was drawn
                 units.unbook()
             raise
+        belief = Belief(log_p=answered.log_p)
         if units is not None and costly and answered.moves is not None:
             units.pay(answered.moves, answered.cubes * units.most, answered.more)
+            self._belief = belief  # first: what is taken back rests on it
+            units.give_back(belief.log_p)
         charge = Spent(mi_nats=float(answered.charges.sum()))
         if units is not None:
             charge = replace(charge, success_increment=max(0.0, had - units.increment_left))
         self._spent = before + charge
         self._book.settle(charge)
-        self.keep(Belief(log_p=answered.log_p), n_releases=len(answered.charges))
+        self.keep(belief, n_releases=len(answered.charges))
         self._n_free += int(np.count_nonzero(answered.charges == 0.0))
         return Reply(
             values=answered.values,
