@@ -264,14 +264,18 @@ class VoteBalances:
 
         Guarantee
         ---------
-        Claim H-5. As above, and no balance is above what it would be had it lent nothing.
+        Claim H-5. As above, and a balance and all its charges together do not grow either.
         """
         if self._lent is None:
             return
         self.settle()
         (_, _, lent), self._lent = self._lent, None
         units = np.flatnonzero(lent)
-        tilt, had, reserve = self._tilts.before(log_p, units), self.balance[units], self.reserve[units]
+        tilt, had, reserve = (
+            self._tilts.before(log_p, units),
+            self.balance[units],
+            self.reserve[units],
+        )
         least = LEAST_RESERVE * self.advantage * np.sqrt(had / self._full)
         spare = np.maximum(reserve - least, 0.0)
         start = heat_potential(tilt, had)
@@ -305,7 +309,7 @@ class VoteBalances:
         self._booked += self._worst_square(n_answers, query_nats)
 
     def unbook(self) -> None:
-        """Take back what was booked, and lent, for a batch that was refused before its first draw."""
+        """Undo what was booked and lent for a batch that was refused before its first draw."""
         self._booked = 0.0
         if self._lent is not None:
             before, self.reserve, _ = self._lent
