@@ -196,8 +196,8 @@ class VoteBalances:
 
         Given what is believed, balances lend to their reserves if need be.
         """
-        square = self._worst_square(n_answers, query_nats)
-        if not self._booked and self._holds(square):
+        self._lent, square = None, self._worst_square(n_answers, query_nats)
+        if not n_answers or (not self._booked and self._holds(square)):
             return True
         self.settle()
         return self._lend(np.full(len(self.balance), square), self.cubes, log_p)
@@ -218,7 +218,7 @@ class VoteBalances:
 
     def holds(self, moves: Matrix, cubes: float, log_p: Vector | None = None) -> bool:
         """Whether every unit can pay for answers that move the belief so; as :meth:`fits`."""
-        folded = self._tilts.fold(moves)
+        self._lent, folded = None, self._tilts.fold(moves)
         size, more = float(np.abs(folded.T @ folded).sum()), len(moves) * self._lattice
         if not self._booked and self._others_pay(size, more, cubes):
             square = self._rounded(np.square(folded @ self._masks).sum(axis=0) + more, size)
@@ -254,8 +254,9 @@ class VoteBalances:
             return False
         lent = self.balance - balance
         if lent.any():
-            self._lent = (self.balance, self.reserve, lent)
+            before = self.balance, self.reserve
             self.balance, self.reserve = balance, reserve
+            self._lent = (*before, lent)
             self._watch()
         return True
 
@@ -271,11 +272,8 @@ class VoteBalances:
         self.settle()
         (_, _, lent), self._lent = self._lent, None
         units = np.flatnonzero(lent)
-        tilt, had, reserve = (
-            self._tilts.before(log_p, units),
-            self.balance[units],
-            self.reserve[units],
-        )
+        tilt = self._tilts.before(log_p, units)
+        had, reserve = self.balance[units], self.reserve[units]
         least = LEAST_RESERVE * self.advantage * np.sqrt(had / self._full)
         spare = np.maximum(reserve - least, 0.0)
         start = heat_potential(tilt, had)
@@ -312,8 +310,8 @@ class VoteBalances:
         """Undo what was booked and lent for a batch that was refused before its first draw."""
         self._booked = 0.0
         if self._lent is not None:
-            before, self.reserve, _ = self._lent
-            self.balance, self._lent = before, None
+            (balance, reserve, _), self._lent = self._lent, None
+            self.reserve, self.balance = reserve, balance
             self._watch()
 
     def _worst_square(self, n_answers: int, query_nats: float) -> float:
