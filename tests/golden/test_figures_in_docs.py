@@ -120,3 +120,28 @@ def test_every_group_of_a_paper_and_every_figure_that_it_stands_for_has_a_row() 
     for paper in (ALG, DESIGN, RESIDUAL, ACCURACY_FIRST, CS208):
         for section in paper.sections:
             assert f"`{section.name}`" in page, (paper.name, section.name)
+
+
+def test_what_large_runs_took_is_what_was_measured() -> None:
+    page = (ROOT / "docs" / "howto" / "large.md").read_text(encoding="utf-8")
+    part = page.split("## What it took")[1].split("## ")[0]
+    shown = [[cell.strip() for cell in line.split("|")[2:4]] for line in part.splitlines()]
+    shown = [cells for cells in shown if len(cells) == 2][2:]
+    measured = {
+        name: json.loads((ROOT / "benchmarks/results" / f"cluster_{name}.json").read_text("utf-8"))
+        for name in ("files", "scale", "spark", "workers")
+    }
+    rows, query = measured["files"]["rows"], measured["spark"]["rows"]["Q1"]
+    whole = [measured["scale"][name] for name in ("rows", "numbers")]
+    timed = [*rows, *whole, {"seconds": query["local"]["s"]}, {"seconds": query["killed"]["s"]}]
+    assert shown == [
+        [f"{row['seconds']:.0f}", f"{row['peak_gb']:.1f}" if "peak_gb" in row else ""]
+        for row in timed
+    ]
+    for words in (
+        "{:.0f}, {:.0f} and {:.0f} seconds".format(*(row["script"]["seconds"] for row in rows)),
+        "{:.2f} (loky), {:.2f} (Dask) and {:.2f} (Ray)".format(
+            *(row["speedup"] for row in measured["workers"]["rows"])
+        ),
+    ):
+        assert words in part
