@@ -25,6 +25,13 @@ class QueryError(PacPrivacyError, ValueError):
     """A query cannot be answered with noise; the message names the fragment and the reason."""
 
 
+class UnansweredError(PacPrivacyError):
+    """A principal's query failed on the data, for whatever reason; it was paid for (Q-4)."""
+
+    def __init__(self) -> None:
+        super().__init__("The query could not be answered on these data. It was paid for.")
+
+
 class PoolError(PacPrivacyError, ValueError):
     """A pool of subsets is malformed or too small."""
 

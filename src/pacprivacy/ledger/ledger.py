@@ -274,12 +274,14 @@ class Ledger:
         *,
         session: str | None = None,
         name: str | None = None,
+        instead: Reservation | None = None,
         simulation: bool = False,
     ) -> Reservation:
         """Spend before anything is drawn; the result allows one release.
 
         ``name`` is that of the reservation, from :meth:`new_name` and used once, for whoever has
-        to write it down before; it is found here by default.
+        to write it down before; it is found here by default. ``instead`` is given back in the
+        same transaction, as :meth:`cancel` does; if this one is refused it stays spent.
 
         Raises
         ------
@@ -306,6 +308,9 @@ class Ledger:
             assert entry.reservation is not None  # named above
             if db.database_settled(connection, entry.reservation):
                 raise LedgerError("name must be new; got that of a reservation. Use new_name().")
+            if instead is not None:
+                instead.mark_cancelled()
+                self._append(connection, instead, "cancel", units=instead.entry.units)
             check_ledger_spend(connection, entry)
             return Reservation(db.append_to_database(connection, entry), self.ledger_id)
 
@@ -431,31 +436,36 @@ class Ledger:
         return target
 
     def _settle(self, reservation: Reservation, kind: EntryKind, **fields: Any) -> LedgerEntry:
+        with self._database.writing(lock=_LOCK) as connection:
+            return self._append(connection, reservation, kind, **fields)
+
+    def _append(
+        self, connection: Connection, reservation: Reservation, kind: EntryKind, **fields: Any
+    ) -> LedgerEntry:
         made = reservation.entry
         if reservation.ledger_id != self.ledger_id:
             raise LedgerError(
                 f"reservation must be of this ledger; got one of another. Use the ledger that "
                 f"made it, not {self.label}."
             )
-        with self._database.writing(lock=_LOCK) as connection:
-            assert made.reservation is not None  # reserve() names it
-            if db.database_settled(connection, made.reservation) != ["reserve"]:
-                raise LedgerError(
-                    "reservation must be open; it was committed or cancelled, or is not in the "
-                    "ledger. Reserve again."
-                )
-            return db.append_to_database(
-                connection,
-                LedgerEntry(
-                    kind=kind,
-                    dataset=made.dataset,
-                    principal=made.principal,
-                    session=made.session,
-                    reservation=made.reservation,
-                    what=made.what,
-                    **fields,
-                ),
+        assert made.reservation is not None  # reserve() names it
+        if db.database_settled(connection, made.reservation) != ["reserve"]:
+            raise LedgerError(
+                "reservation must be open; it was committed or cancelled, or is not in the "
+                "ledger. Reserve again."
             )
+        return db.append_to_database(
+            connection,
+            LedgerEntry(
+                kind=kind,
+                dataset=made.dataset,
+                principal=made.principal,
+                session=made.session,
+                reservation=made.reservation,
+                what=made.what,
+                **fields,
+            ),
+        )
 
 
 def _name(what: str, text: str, *, every: bool = True) -> str:

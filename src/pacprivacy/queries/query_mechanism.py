@@ -91,31 +91,34 @@ class QueryMechanism(Mechanism):
         line = " ".join(self.query.text.split())
         return line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
 
+    def checked(self) -> Self:
+        """Refuse what its words, types and declared keys forbid; no private row is read (Q-4)."""
+        if self.tables.spark is not None and (found := spark_refusal(self.query.core)):
+            reason = "a query over Spark frames must be of expressions that mean the same there"
+            advice = "Make it a column first: frame.withColumn(...)."
+            if self.query.sets:
+                advice = "Ask for every subtotal in a query of its own."
+            raise refuse_query(self.query.text, found, reason, advice)
+        self._check_numbers()
+        sums, cells = sums_plan(self.query, self.tables), self._declared_cells()
+        if cells is not None:
+            _check_arranged(self.query, cells)
+        return replace(self, cells=cells, sums=sums if isinstance(sums, SumsPlan) else None)
+
     def prepare(self, data: Data) -> Self:
         """Find the cells and the plan, which are facts of the universe or declared."""
-        if self.cells is not None:
+        if self.plan:
             return self
-        if self.tables.spark is not None and (found := spark_refusal(self.query.core)):
-            raise refuse_query(
-                self.query.text,
-                found,
-                "a query over Spark frames must be of expressions that mean the same there",
-                "Ask for every subtotal in a query of its own."
-                if self.query.sets
-                else "Make it a column first: frame.withColumn(...).",
-            )
-        self._check_numbers()
         sums, worlds, said = self._plan()
-        cells, told = self._find_cells(sums)
+        cells, told = (self.cells, ()) if self.cells is not None else self._supported(sums)
         told = (*told, f"the plan of the query: {said}")
         plan = said if self.tables.spark is None else f"{said}, in Spark"
         ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=plan, published=told)
-        _check_arranged(self.query, cells)
         return replace(ready, nothing=self._nothing())
 
     def _plan(self) -> tuple[SumsPlan | None, WorldsPlan | None, str]:
         """Return the cheapest plan that gives the query's cells, and why it is that one."""
-        sums = sums_plan(self.query, self.tables)
+        sums = self.sums or sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         if isinstance(sums, SumsPlan) and not why:
             return sums, None, "sums per unit, once, then products with the subsets"
@@ -286,26 +289,19 @@ class QueryMechanism(Mechanism):
         types = self._types()
         for name, kind in zip(self.query.key_names, map(_kind, types), strict=False):
             if kind not in KEYS:
-                raise refuse_query(
-                    self.query.text,
-                    name,
-                    f"group keys must be text, numbers, days or times, not {kind}",
-                    "Group by a part of it.",
-                )
+                reason = f"group keys must be text, numbers, days or times, not {kind}"
+                raise refuse_query(self.query.text, name, reason, "Group by a part of it.")
         kinds = map(_kind, types[self.query.n_keys :])
         for column, kind in zip(self.query.columns, kinds, strict=True):
             if kind not in NUMERIC:
-                raise refuse_query(
-                    self.query.text,
-                    column.name,
-                    f"every output must be a number or a group key, not {kind}",
-                    "Count it, or group by it.",
-                )
+                reason = f"every output must be a number or a group key, not {kind}"
+                advice = "Count it, or group by it."
+                raise refuse_query(self.query.text, column.name, reason, advice)
 
-    def _find_cells(self, sums: SumsPlan | None) -> tuple[Cells, tuple[str, ...]]:
-        """Return the group keys: declared, or those of the universe with enough units behind."""
+    def _declared_cells(self) -> Cells | None:
+        """Return the group keys that were declared; None if those of the universe are meant."""
         if not self.query.keys:
-            return ((),), ()
+            return ((),)
         if self.keys is None:
             raise refuse_query(
                 self.query.text,
@@ -314,9 +310,13 @@ class QueryMechanism(Mechanism):
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}} or keys='universe'.",
             )
         if not isinstance(self.keys, str):
-            return _declared(self.query, self.keys, self.tables, self._types()), ()
+            return _declared(self.query, self.keys, self.tables, self._types())
         if self.keys != "universe":
             raise QueryError(f"keys must be 'universe', lists or a mapping; got {self.keys!r}.")
+        return None
+
+    def _supported(self, sums: SumsPlan | None) -> tuple[Cells, tuple[str, ...]]:
+        """Return the groups of the universe with enough units behind."""
         if sums is None:
             raise refuse_query(
                 self.query.text,
@@ -324,9 +324,6 @@ class QueryMechanism(Mechanism):
                 "group keys must be declared where units behind a group cannot be counted",
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}}.",
             )
-        return self._supported(sums)
-
-    def _supported(self, sums: SumsPlan) -> tuple[Cells, tuple[str, ...]]:
         k = self.query.n_keys
         keys = ", ".join(f"k{i}" for i in range(k))
         rows = self.tables.rows(
@@ -341,6 +338,7 @@ class QueryMechanism(Mechanism):
                 f"groups must have at least {self.at_least} units",
                 "Group by something coarser, or lower at_least.",
             )
+        _check_arranged(self.query, kept)
         dropped = len(rows) - len(kept)
         told = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
@@ -710,11 +708,11 @@ def make_query_mechanism(
     at_least: int = AT_LEAST,
     fill: float | None = None,
 ) -> QueryMechanism:
-    """Return a query as a mechanism."""
+    """Return a query as a mechanism; no private row is read."""
     if at_least < 2:
         raise QueryError(
             f"at_least must be 2 or more, since a group of one unit singles it out; got {at_least}."
         )
-    return QueryMechanism(
-        query=parse_query(text, tables), tables=tables, keys=keys, at_least=at_least, fill=fill
-    )
+    query = parse_query(text, tables)
+    made = QueryMechanism(query=query, tables=tables, keys=keys, at_least=at_least, fill=fill)
+    return made.checked()

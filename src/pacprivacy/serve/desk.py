@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,12 +13,14 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._checks import Matrix
+from pacprivacy.errors import UnansweredError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.serve.limits import Limits, Refused
 from pacprivacy.session import Left, QueryRelease, Session
 
 MOST_ROWS: Final = 8192  # of one pass
 CUT_EVERY_S: Final = 0.02
+LATE: Final = "No answer in time. Ask for less."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,19 +91,27 @@ class Desk:
     async def ask_sql(self, principal: str, query: str) -> Result:
         """Return the released answer to a query.
 
-        One that takes too long is cut short while the tables are read: nothing is drawn or spent
-        then. Where it is past that, the spend is kept and the answer is lost.
+        One that fails on the data, or is cut short because it takes too long, is paid for, and
+        nobody is told which of the two it was (Q-4).
         """
         stops: list[Callable[[], None]] = []
+        latest = time.monotonic() + 0.5 * self._limits.seconds
 
         def answer() -> Result:
             assert self.session is not None  # the route is there only if it is
+            if time.monotonic() > latest:  # others took the time, which this one would pay for
+                raise Refused(503, LATE, Retry_After="1")
             with self.session.charged_to(principal) as account:
                 stops.append(self.session.query_stop())
                 found: QueryRelease = self.session.sql(query, self._limits.per_query)
                 return Result(reply=found, left=account.left_for(principal))
 
-        found: Result = await self._call(answer, stops)
+        try:
+            found: Result = await self._call(answer, stops)
+        except (UnansweredError, Refused):
+            if stops:  # it was begun
+                raise Refused(422, str(UnansweredError())) from None
+            raise
         return found
 
     async def look(self, principal: str) -> list[tuple[Left, Left]]:
@@ -157,7 +168,7 @@ class Desk:
         try:
             return await asyncio.wait_for(answer, self._limits.seconds)
         except TimeoutError:
-            raise Refused(503, "No answer in time. Ask for less.", Retry_After="1") from None
+            raise Refused(503, LATE, Retry_After="1") from None
 
     def _on_thread(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -15,6 +15,7 @@ _REFUSALS: Final = {
     "408": "The body came too slowly.",
     "413": "The request is too large.",
     "415": "The body is not JSON.",
+    "422": "The query could not be answered on these data, or not in time; it was paid for.",
     "429": "Too many requests of this principal.",
     "503": "Too many requests wait, or the service is closing.",
 }

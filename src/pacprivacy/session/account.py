@@ -48,10 +48,12 @@ class AccountShare:
     """What a release may spend; curator-only but for ``limits``.
 
     ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
-    much of the reserve that is left; None and unused where membership is not limited.
+    much of the reserve that is left; None and unused where membership is not limited. ``asked`` is
+    what was asked for, if anything was.
     """
 
     limits: Spent
+    asked: Spent | None = None
     balances: Balances | None = None
     allowed: Vector | None = None
     part: float = 1.0
@@ -66,6 +68,25 @@ class AccountShare:
             told = member if told is None else told & member
         assert told is not None  # a session limits something
         return told
+
+    def forfeit(self) -> tuple[Spent, Balances | None]:
+        """Return what a query pays that fails, and what it leaves of every unit's balance.
+
+        Nothing is drawn for it, so any price is sound. It is what was asked for; of a kind that
+        was not named, as much as the other could move: ``b`` nats move the advantage about a unit
+        by ``2b`` in mean square, at most (Pinsker).
+        """
+        nats, paid, asked = self.limits.mi_nats, self.allowed, self.asked
+        if self.balances is None or paid is None:
+            return self.limits, None
+        if asked is not None and nats is not None:
+            if asked.success_level is None:
+                paid = np.minimum(paid, 2 * nats)
+            elif asked.mi_nats is None:
+                nats = min(nats, 0.5 * float(paid.max()))
+        after = self.balances.after(paid, self.part)
+        lost = max(self.balances.increment_left - after.increment_left, 0.0)
+        return Spent(mi_nats=nats, success_increment=lost), after
 
 
 def account_share(
@@ -84,12 +105,13 @@ def account_share(
         nats = wanted.mi_nats if nats is None else min(nats, wanted.mi_nats)
     limits, level = Spent(mi_nats=nats), wanted.success_level
     if balances is None and level is None:
-        return AccountShare(limits=limits)
+        return AccountShare(limits=limits, asked=asked)
     if balances is None:  # nothing is totalled: the release is held to what it asked for
         assert level is not None  # or there would be nothing to hold it to
         balances = Balances.begin(2 * level - 1, n_units)
         return AccountShare(
             limits=replace(limits, success_increment=balances.increment_left),
+            asked=asked,
             balances=balances,
             allowed=balances.per_unit,
         )
@@ -110,6 +132,7 @@ def account_share(
     lost = balances.increment_left - balances.after(allowed, part).increment_left
     return AccountShare(
         limits=replace(limits, success_increment=max(lost, 0.0)),
+        asked=asked,
         balances=balances,
         allowed=allowed,
         part=part,
@@ -152,18 +175,23 @@ class Left:
 
 def account_left(balances: Iterable[Balance], own: Spent = NOTHING, all_: Spent = NOTHING) -> Left:
     """Return what budgets leave, and what was taken from them and not yet used counts as left."""
-    kinds = ("mi_nats", "success_increment")
     found: dict[bool, Spent | None] = {False: None, True: None}
     for balance in balances:
         shared = balance.principal == "*"
-        unused: dict[str, Any] = {
-            kind: left + (getattr(all_ if shared else own, kind) or 0.0)
-            for kind in kinds
-            if (left := getattr(balance.left, kind)) is not None
-        }
-        known = found[shared]
-        found[shared] = Spent(**unused) if known is None else known.tightest(Spent(**unused))
+        unused, known = _with(balance.left, all_ if shared else own), found[shared]
+        found[shared] = unused if known is None else known.tightest(unused)
     return Left(own=found[False], total=found[True])
+
+
+def _with(left: Spent, unused: Spent) -> Spent:
+    """Return what is left with what was taken and not used, where something is limited."""
+    kinds = ("mi_nats", "success_increment")
+    known: dict[str, Any] = {
+        kind: amount + (getattr(unused, kind) or 0.0)
+        for kind in kinds
+        if (amount := getattr(left, kind)) is not None
+    }
+    return Spent(**known)
 
 
 def account_limits(balances: Iterable[Balance]) -> Left:
@@ -190,6 +218,7 @@ class Account(KeeperBook, ProcessBound):
         self._ledger, self._holder, self._file = ledger, holder, file
         self._session_id = session_id
         self._reservation: Reservation | None = None
+        self._held: Reservation | None = None
         self.state: SessionState | None = None
 
     @property
@@ -219,9 +248,26 @@ class Account(KeeperBook, ProcessBound):
         payer = self._holder.principal if shared else self._payer
         balances = self._ledger.balance(self._holder.dataset, payer)
         least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
+        if self._held is not None:  # what is held is there for the release that it is held for
+            least = _with(least, self._held.entry.amounts)
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
 
+    def hold(self, charge: Spent, what: str, before: SessionState) -> None:
+        """Reserve what a release pays if it fails; :meth:`spend` puts its charge in the place."""
+        self._held = self._reserve(charge, what, before)
+
+    def lose(self) -> bool:
+        """Leave what is held spent, for a release that failed; False if nothing is held."""
+        held, self._held = self._held, None
+        return held is not None
+
     def spend(self, charge: Spent, what: str, before: SessionState) -> None:
+        """Reserve a charge, in the place of what is held."""
+        self._reservation = self._reserve(charge, what, before)
+        self._held = None
+        self._reservation.mark_used()
+
+    def _reserve(self, charge: Spent, what: str, before: SessionState) -> Reservation:
         """Reserve a charge; where the ledger has no budget yet, set the session's total first.
 
         The file is told first. From then on an older file does not fit the ledger, whatever
@@ -240,15 +286,15 @@ class Account(KeeperBook, ProcessBound):
         if not math.isfinite(charge.mi_nats or 0.0):
             # Infinity is no figure to keep; a budget that limits nats has a finite one.
             charge = replace(charge, mi_nats=None)
-        self._reservation = self._ledger.reserve(
+        return self._ledger.reserve(
             self._holder.dataset,
             self._payer,
             charge,
             what,
             session=self._session_id,
             name=name,
+            instead=self._held,
         )
-        self._reservation.mark_used()
 
     def keep(self, after: SessionState) -> None:
         """Store the belief after a release, before anyone sees the release."""

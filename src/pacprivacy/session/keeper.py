@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import html
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
@@ -17,7 +18,7 @@ from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import Spent
-from pacprivacy.errors import SecretError
+from pacprivacy.errors import LedgerError, SecretError, UnansweredError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Certificate, ReleaseSampler, ReleaseSecret, certificate_success_bound
 from pacprivacy.session.state import SessionState
@@ -50,6 +51,13 @@ class KeeperBook:
 
     def spend(self, charge: Spent, what: str, before: SessionState) -> None:
         """Write a charge down; the secret is not used before this returns."""
+
+    def hold(self, charge: Spent, what: str, before: SessionState) -> None:
+        """Write down what a release pays if it fails, before it is tried."""
+
+    def lose(self) -> bool:
+        """Leave what is held spent; False if the release was charged instead."""
+        return False
 
     def keep(self, after: SessionState) -> None:
         """Store the belief after a release; nobody sees the release before this returns."""
@@ -204,9 +212,8 @@ class Keeper(ProcessBound):
         """
         self.check_process()  # last of all: a mechanism may have forked, or closed the session,
         self.check_open()  # and then there must be no second secret under the belief of the first
-        assert self._pool is not None  # drawn before anything is calibrated
-        if self._secret is None:
-            self._secret = ReleaseSecret(self._pool.n_subsets, self._source, first=first)
+        self._draw_secret(first)
+        assert self._secret is not None  # drawn now, or earlier
         unpaid, self._balances = self._balances, balances
         try:
             self._book.spend(charge, what, self._standing())
@@ -215,6 +222,38 @@ class Keeper(ProcessBound):
             raise
         self._spent = self._spent + replace(charge, n_releases=0)
         return self._secret.observe(sampler, self._source)
+
+    @contextmanager
+    def paid(self, charge: Spent, what: str, balances: Balances | None) -> Iterator[None]:
+        """Charge whatever fails inside, beforehand; a release inside is charged in its place.
+
+        Guarantee
+        ---------
+        Claim Q-4. The charge is on the disk before anything inside runs, and stays there if the
+        process is stopped. Of every failure but those of the books the same is said.
+        """
+        self.check_process()
+        self.check_open()
+        self._draw_secret()  # a file of the session has one; it is not used
+        unpaid, self._balances = self._balances, balances
+        try:
+            self._book.hold(charge, what, self._standing())
+        finally:
+            self._balances = unpaid
+        try:
+            yield
+        except (LedgerError, SecretError):
+            raise
+        except Exception as error:
+            raise UnansweredError from error
+        finally:
+            if self._book.lose():
+                self._balances, self._spent = balances, self._spent + charge
+
+    def _draw_secret(self, first: int = 0) -> None:
+        assert self._pool is not None  # drawn before anything is calibrated
+        if self._secret is None:
+            self._secret = ReleaseSecret(self._pool.n_subsets, self._source, first=first)
 
     def keep(self, belief: Belief, n_releases: int = 1) -> None:
         """Remember what was seen, on disk where there is a ledger, before anyone sees it."""

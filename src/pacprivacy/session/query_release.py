@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import html
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -211,16 +212,27 @@ class QueryRelease(Release):
 def released_query(
     text: str, data: Data, keys: Any, at_least: int, fill: float | None
 ) -> QueryMechanism:
-    """Return a query over a session's tables, with its cells and its plan."""
+    """Return a query over a session's tables; refuse it for what no private row tells (Q-4)."""
     tables = data.parts[0]
     if not isinstance(tables, Tables):
         raise DataError(
             f"data must be pac.Tables to be asked in SQL; got {type(tables).__name__}. "
             "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
         )
-    try:
-        asked = make_query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
+    with _flat():
+        return make_query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
+
+
+def prepared_query(asked: QueryMechanism, data: Data) -> QueryMechanism:
+    """Return a query with its cells and its plan, for which its rows are read."""
+    with _flat():
         return asked.prepare(data)
+
+
+@contextmanager
+def _flat() -> Iterator[None]:
+    try:
+        yield
     except RecursionError:
         raise QueryError(
             "the query must have fewer brackets, functions or queries inside each other; got too "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
 from pacprivacy.session.account import Account, AccountShare, Holder, account_share, open_account
 from pacprivacy.session.keeper import Keeper, Reading
-from pacprivacy.session.query_release import QueryRelease, released_query
+from pacprivacy.session.query_release import QueryRelease, prepared_query, released_query
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_run_outputs
@@ -354,6 +354,7 @@ class Session(Keeper):
         """Let what is released inside be charged to a principal, under its own limit in the ledger.
 
         All principals share the secret, the balances and the total, whose budget is that of ``*``.
+        A query that fails on the data is paid for (:class:`~pacprivacy.errors.UnansweredError`).
         """
         book = self._book
         if not isinstance(book, Account):
@@ -403,11 +404,23 @@ class Session(Keeper):
 
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
-        asked = released_query(query, self._rehearsal.data, keys, at_least, fill)
-        made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
-        found = QueryRelease.of(made, asked)
+        data = self._rehearsal.data
+        asked = released_query(query, data, keys, at_least, fill)
+        with self._paid(asked, budget, share):
+            asked = prepared_query(asked, data)
+            made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
+            found = QueryRelease.of(made, asked)
         self._releases[self._releases.index(made)] = found
         return found
+
+    def _paid(self, asked: Any, budget: BudgetLike | None, share: float | None) -> Any:
+        """Let a query fail at its principal's cost; the curator, who has the rows, pays nothing."""
+        if self._book.payer is None:
+            return nullcontext()
+        self._draw(as_mechanism(asked))
+        limit = None if budget is None else as_budget(budget)
+        charge, after = self._share(limit, share, None).forfeit()
+        return self.paid(charge, asked.name, None if self._balances is None else after)
 
     def query_stop(self) -> Callable[[], None]:
         """Return what another thread calls to stop a query of this thread that reads its tables.
@@ -465,11 +478,7 @@ class Session(Keeper):
             )
         limit = None if budget is None else as_budget(budget)
         prepared = as_mechanism(mechanism)
-        pool, notes = self._rehearsal.draw(prepared, limit, rule=rule, checkpoint=checkpoint)
-        if self._pool is None:
-            self._pool, self._belief = pool, adversary.Belief.uniform(pool.n_subsets)
-            self._total = self._read_total(pool.n_subsets)
-            self._balances = self._first_balances(pool.n_units)
+        notes = self._draw(prepared, limit, rule=rule, checkpoint=checkpoint)
         self._share(limit, share, rule)  # refused here, before the mechanism runs
         outputs = self._rehearsal.run(prepared, checkpoint=checkpoint, rng=self._stream())
         if rule is None:  # a rule that was asked for is in the units of the mechanism
@@ -478,6 +487,14 @@ class Session(Keeper):
         given = self._share(limit, share, rule)
         asked = given.said() if limit is None else limit
         return Evaluated(outputs=outputs, budget=asked, share=given, notes=notes)
+
+    def _draw(self, mechanism: Any, *limit: AnyBudget | None, **asked: Any) -> tuple[str, ...]:
+        pool, notes = self._rehearsal.draw(mechanism, *limit, **asked)
+        if self._pool is None:
+            self._pool, self._belief = pool, adversary.Belief.uniform(pool.n_subsets)
+            self._total = self._read_total(pool.n_subsets)
+            self._balances = self._first_balances(pool.n_units)
+        return notes
 
     def prepare(self, evaluated: Evaluated, calibrate: Callable[..., NoisePlan]) -> Plan:
         """Calibrate the noise to the belief, prove what it does, and write the certificate."""
