@@ -13,7 +13,13 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.budget import Spent
-from pacprivacy.errors import BudgetExceededError, DataError, MechanismError, SecretError
+from pacprivacy.errors import (
+    BudgetExceededError,
+    DataError,
+    MechanismError,
+    SecretError,
+    UnansweredError,
+)
 from pacprivacy.serve import Limits, Tokens
 from tests.serving import Client, Folder, Running, malformed, people, send_raw
 
@@ -386,10 +392,11 @@ def test_tables_are_asked_in_sql(tmp_path, monkeypatch):
         assert "/sql" in json.loads(started.client().call("GET", "/openapi.json")[2])["paths"]
     finally:
         started.stop()
-    entries = [e for e in folder.ledger.entries(dataset="pay") if e.kind == "reserve"]
-    assert [entry.principal for entry in entries if entry.reservation in kept] == [
-        *("ann", "bob", "ann", "ann")
-    ]
+    entries = folder.ledger.entries(dataset="pay")
+    back = {entry.reservation for entry in entries if entry.kind == "cancel"}  # for the answers
+    spent = [e.principal for e in entries if e.kind == "reserve" and e.reservation not in back]
+    assert spent == ["ann", "bob", "ann", "ann"]
+    assert [e.principal for e in entries if e.kind == "commit"] == ["ann", "bob", "ann"]
     alone = Running(folder, session=pac.Session.resume(tables, **names), models=False)
     try:
         client = alone.client()
@@ -404,3 +411,68 @@ def test_tables_are_asked_in_sql(tmp_path, monkeypatch):
         assert set(described["paths"]) == {"/sql", "/budget", "/certificate", "/metrics"}
     finally:
         alone.stop()
+
+
+@pytest.mark.claim("Q-4")
+def test_a_query_that_fails_on_the_data_is_paid_for(tmp_path, caplog):
+    """Whatever it fails of, one thing is said; what its words alone forbid is free.
+
+    Only who asks and the shared total pay, until nothing is left.
+    """
+    pytest.importorskip("duckdb")
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"id": range(40), "pay": np.arange(40.0)})
+    tokens = Tokens(tmp_path / "tokens.json")
+    folder = Folder(tmp_path, {name: tokens.grant(name) for name in ("ann", "bob")})
+    names = {"ledger": tmp_path / "study.db", "dataset": "pay"}
+    session = pac.Session(
+        pac.Tables({"people": frame}, unit="people.id"),
+        budget="mi<=1.2",
+        n_subsets=16,
+        rng=0,
+        **names,
+    )
+    folder.ledger.create_budget("pay", "*", limits=Spent(mi_nats=1.2))
+    folder.ledger.create_budget("pay", "bob", limits=Spent(mi_nats=0.65))
+    started = Running(folder, Limits(per_query="mi<=1/10", rate=1e4), session, models=False)
+
+    def ask(who, what, rest=""):
+        body = {"query": f"SELECT {what} AS x FROM people {rest}"}
+        status, _, text = started.client(who).call("POST", "/sql", body)
+        return status, json.loads(text)
+
+    def left(who):
+        found = json.loads(started.client(who).call("GET", "/budget")[2])["left"]
+        return found["total"]["mi_nats"], (found["own"] or {}).get("mi_nats")
+
+    try:
+        for words in ("sum(pay", "sum(nobody)", "pay", "sum(random())", "sum('x'::int::date)"):
+            assert ask("bob", words)[0] == 400, words
+        assert ask("bob", "count(*)", "GROUP BY pay")[0] == 400
+        assert left("bob") == (1.2, 0.65)
+        with caplog.at_level(logging.DEBUG):
+            for n, words in enumerate(
+                (
+                    "sum(CASE WHEN id = 7 AND pay > 6 THEN 'x'::int ELSE 0 END)",
+                    "sum(CASE WHEN id = 7 THEN 1e308 * 10 ELSE 0 END)",
+                    "sum(CASE WHEN id = 7 THEN 1e200 ELSE 0 END)",
+                    "sum(CASE WHEN id = 7 THEN sqrt(6 - pay) ELSE 0 END)",
+                    "sum(CASE WHEN id = 7 THEN 9223372036854775807 + id ELSE 0 END)",
+                    "sum(pay) + (SELECT pay FROM people WHERE pay > 6)",
+                ),
+                1,
+            ):
+                assert ask("bob", words) == (422, {"error": str(UnansweredError())}), words
+                assert left("bob") == pytest.approx((1.2 - n / 10, 0.65 - n / 10))
+        assert "bob /sql 422" in caplog.text
+        assert "Query" not in caplog.text
+        assert ask("bob", "sum(sqrt(-1 - pay))")[0] == 403
+        assert ask("ann", "avg(pay)")[0] == 200  # what bob did is bob's, and the total's
+        assert left("ann") == (pytest.approx(0.5, abs=1e-3), None)
+        statuses = [ask("ann", "sum('x'::int)")[0] for _ in range(7)]
+        assert statuses == [422] * 5 + [403] * 2
+        described = json.loads(started.client().call("GET", "/openapi.json")[2])
+        assert "paid" in described["paths"]["/sql"]["post"]["responses"]["422"]["description"]
+    finally:
+        started.stop()
+    assert folder.ledger.verify().ok

@@ -26,10 +26,13 @@ from pacprivacy.errors import (
     DataError,
     LedgerError,
     PoolError,
+    QueryError,
     SecretError,
+    UnansweredError,
 )
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
+from pacprivacy.queries import QueryMechanism
 from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import Account, account_digest
 from pacprivacy.session.state import Marks, SessionState, StateFile
@@ -773,3 +776,56 @@ def test_the_last_of_a_membership_budget_is_not_lost_to_rounding(tmp_path: Path)
             session.release(lambda rows: rows.mean(axis=0), share=share)
         assert session.odometer().spent.success_increment == pytest.approx(0.2, rel=1e-4)
         assert session.odometer().spent.success_increment < 0.2
+
+
+# --- queries of principals ------------------------------------------------------------------
+
+
+@pytest.mark.claim("Q-4", "K-1")
+def test_a_query_is_paid_for_before_its_rows_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop while the engine reads leaves a session that has paid, and goes on."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("duckdb")
+    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
+    good, bad = (f"SELECT sum({x}) AS s FROM people" for x in ("id", "('x' || id)::int"))
+    real, folders = QueryMechanism.prepare, [tmp_path / name for name in ("now", "one", "two")]
+    stops = iter(folders[1:])
+
+    def prepare(self: Any, data: Any) -> Any:
+        if not self.plan:
+            shutil.copytree(folders[0], next(stops))  # what a stop at this moment would leave
+        return real(self, data)
+
+    folders[0].mkdir()
+    each, total = pac.Information(1 / 1000), pac.Information(1) & pac.Membership(0.6)
+    session = pac.Session(tables, budget=total, n_subsets=8, rng=0, ledger=folders[0] / "study.db")
+    with session, session.charged_to("ann"), monkeypatch.context() as patch:
+        patch.setattr(QueryMechanism, "prepare", prepare)
+        session.sql(good, each)
+        belief, full = session.belief, session.balances
+        with pytest.raises(UnansweredError) as told:
+            session.sql(bad, each)
+        assert isinstance(told.value.__cause__, QueryError)
+        assert session.belief is belief  # nothing was drawn
+        failed = session.odometer().spent
+    assert full is not None
+    for folder, n_answered, n_paid in zip(folders, (1, 0, 1), (2, 1, 2), strict=True):
+        with pac.Session.resume(tables, ledger=folder / "study.db") as again:
+            paid, left = again.odometer().spent, again.balances
+            assert paid.n_releases == n_answered
+            assert paid.mi_nats == pytest.approx(n_paid / 1000, rel=1e-3)
+            assert left is not None
+            lost = 0.1 - left.increment_left  # of what the balances allow at first
+            assert lost == pytest.approx(paid.success_increment, rel=1e-6)
+            if n_answered:
+                assert paid.success_increment == pytest.approx(failed.success_increment)
+                assert (left.per_unit < full.per_unit).all()
+            with pytest.raises(QueryError):  # the curator reads the words, and pays nothing
+                again.sql(bad, each)
+            assert again.odometer().spent == paid
+            if folder.name == "two":
+                with again.charged_to("ann"):
+                    again.sql(good, each)
+        assert Ledger(folder / "study.db").verify().ok
