@@ -822,10 +822,10 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
             if n_answered:
                 assert paid.success_increment == pytest.approx(failed.success_increment)
                 assert (left.per_unit < full.per_unit).all()
-            with pytest.raises(QueryError):  # the curator reads the words, and pays nothing
-                again.sql(bad, each)
-            assert again.odometer().spent == paid
             if folder.name == "two":
+                with pytest.raises(QueryError):  # the curator reads the words, and pays nothing
+                    again.sql(bad, each)
+                assert again.odometer().spent == paid
                 with again.charged_to("ann"):
                     again.sql(good, each)
         assert Ledger(folder / "study.db").verify().ok
