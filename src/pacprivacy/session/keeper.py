@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource, ProcessBound
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pacprivacy.session.answerer import Standing
 
 Seen = TypeVar("Seen")
+Price: TypeAlias = Callable[[], tuple[Spent, Balances | None]]
 
 
 class KeeperBook:
@@ -169,6 +170,8 @@ class Keeper(ProcessBound):
         self._belief: Belief | None = None
         self._balances: Balances | None = None
         self._secret: ReleaseSecret | None = None
+        self._price: Price | None = None
+        self._held: tuple[Spent, Balances | None] = (Spent(), None)
         self._closed = False
         self._lock = threading.RLock()
 
@@ -214,6 +217,8 @@ class Keeper(ProcessBound):
         self.check_open()  # and then there must be no second secret under the belief of the first
         self._draw_secret(first)
         assert self._secret is not None  # drawn now, or earlier
+        if self._price is not None and not (charge.mi_nats or charge.success_increment):
+            charge, balances = self._price()  # an exact answer: it tells of the universe
         unpaid, self._balances = self._balances, balances
         try:
             self._book.spend(charge, what, self._standing())
@@ -224,31 +229,43 @@ class Keeper(ProcessBound):
         return self._secret.observe(sampler, self._source)
 
     @contextmanager
-    def paid(self, charge: Spent, what: str, balances: Balances | None) -> Iterator[None]:
-        """Charge whatever fails inside, beforehand; a release inside is charged in its place.
+    def paid(self, price: Price, what: str) -> Iterator[None]:
+        """Charge a price for what fails inside, or is exact; a release is charged in its place.
 
         Guarantee
         ---------
-        Claim Q-4. The charge is on the disk before anything inside runs, and stays there if the
-        process is stopped. Of every failure but those of the books the same is said.
+        Claim Q-4. The price is on the disk before anything inside runs, and stays there if the
+        process is stopped; only of the very first, whose rows choose the pool, it is paid when it
+        has failed. Of every failure but those of the books the same is said.
         """
         self.check_process()
         self.check_open()
-        self._draw_secret()  # a file of the session has one; it is not used
-        unpaid, self._balances = self._balances, balances
-        try:
-            self._book.hold(charge, what, self._standing())
-        finally:
-            self._balances = unpaid
+        first, before = self._pool is None, self._spent
+        if not first:
+            self._hold(price, what)
+        self._price = price
         try:
             yield
         except (LedgerError, SecretError):
             raise
         except Exception as error:
+            if first and self._spent is before:
+                self._hold(price, what)
             raise UnansweredError from error
         finally:
+            self._price = None
             if self._book.lose():
-                self._balances, self._spent = balances, self._spent + charge
+                charge, self._balances = self._held
+                self._spent = self._spent + charge
+
+    def _hold(self, price: Price, what: str) -> None:
+        self._held = charge, after = price()
+        self._draw_secret()  # a file of the session has one; it is not used
+        unpaid, self._balances = self._balances, after
+        try:
+            self._book.hold(charge, what, self._standing())
+        finally:
+            self._balances = unpaid
 
     def _draw_secret(self, first: int = 0) -> None:
         assert self._pool is not None  # drawn before anything is calibrated

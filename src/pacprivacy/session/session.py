@@ -417,15 +417,19 @@ class Session(Keeper):
         """Let a query fail at its principal's cost; the curator, who has the rows, pays nothing."""
         if self._book.payer is None:
             return nullcontext()
-        self._draw(as_mechanism(asked))
         limit = None if budget is None else as_budget(budget)
-        charge, after = self._share(limit, share, None).forfeit()
-        return self.paid(charge, asked.name, None if self._balances is None else after)
+
+        def price() -> tuple[Spent, adversary.Balances | None]:
+            self._draw(as_mechanism(asked))
+            charge, after = self._share(limit, share, None).forfeit()
+            return charge, None if self._balances is None else after
+
+        return self.paid(price, asked.name)
 
     def query_stop(self) -> Callable[[], None]:
         """Return what another thread calls to stop a query of this thread that reads its tables.
 
-        Nothing is drawn or spent then. Later it does nothing: released cells are elsewhere.
+        Nothing is drawn then. Later it does nothing: released cells are elsewhere.
         """
         stop: Callable[[], None] = self._rehearsal.data.parts[0].connect().interrupt
         return stop
@@ -684,16 +688,11 @@ class Session(Keeper):
         """Return what a release may spend: what was asked, never more than what is left."""
         assert self._pool is not None  # drawn in evaluate()
         if budget is not None and share is not None:
-            raise BudgetError(
-                "budget and share must not both be given: each says what the release may spend. "
-                "Leave one out."
-            )
+            raise BudgetError("budget and share must not both be given. Leave one out.")
         if share is not None and not 0 < share <= 1:
             raise BudgetError(f"share must be above 0 and at most 1; got {share!r}. Use 0.2.")
         asked = None if budget is None else budget_limits(budget, self._pool.n_subsets)
-        if self._alone:
-            assert budget is not None  # a session of one release has its budget
-            assert asked is not None  # with it
+        if self._alone and budget is not None and asked is not None:  # one release has both
             check_rule_feasible(budget, rule, self._pool)
             return AccountShare(limits=asked.above())
         left = self._spent.left_of(self._total).tightest(self._book.left())

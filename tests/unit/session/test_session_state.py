@@ -781,6 +781,26 @@ def test_the_last_of_a_membership_budget_is_not_lost_to_rounding(tmp_path: Path)
 # --- queries of principals ------------------------------------------------------------------
 
 
+@pytest.mark.claim("Q-4")
+def test_a_first_query_that_fails_is_paid_for_afterwards(tmp_path: Path) -> None:
+    """Its rows choose the pool, so nothing can be paid before; an exact answer has a price too."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("duckdb")
+    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
+    session = pac.Session(tables, budget="mi<=1", n_subsets=8, rng=0, ledger=tmp_path / "study.db")
+    with session, session.charged_to("ann"):
+        with pytest.raises(UnansweredError):
+            session.sql("SELECT sum(('x' || id)::int) AS s FROM people", "mi<=1/8")
+        assert session.odometer().spent.mi_nats == pytest.approx(1 / 8)
+        exact = session.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/8")
+        assert exact.value["c"] == 0
+        assert session.odometer().spent.mi_nats == pytest.approx(2 / 8)
+    with pac.Session.resume(tables, ledger=tmp_path / "study.db") as again:
+        assert again.odometer().spent.mi_nats == pytest.approx(2 / 8)
+        again.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/8")
+        assert again.odometer().spent.mi_nats == pytest.approx(2 / 8)  # the curator knows anyway
+
+
 @pytest.mark.claim("Q-4", "K-1")
 def test_a_query_is_paid_for_before_its_rows_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -802,6 +822,7 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
     each, total = pac.Information(1 / 1000), pac.Information(1) & pac.Membership(0.6)
     session = pac.Session(tables, budget=total, n_subsets=8, rng=0, ledger=folders[0] / "study.db")
     with session, session.charged_to("ann"), monkeypatch.context() as patch:
+        session.sql(good, each)  # its rows choose the pool
         patch.setattr(QueryMechanism, "prepare", prepare)
         session.sql(good, each)
         belief, full = session.belief, session.balances
@@ -811,7 +832,7 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
         assert session.belief is belief  # nothing was drawn
         failed = session.odometer().spent
     assert full is not None
-    for folder, n_answered, n_paid in zip(folders, (1, 0, 1), (2, 1, 2), strict=True):
+    for folder, n_answered, n_paid in zip(folders, (2, 1, 2), (3, 2, 3), strict=True):
         with pac.Session.resume(tables, ledger=folder / "study.db") as again:
             paid, left = again.odometer().spent, again.balances
             assert paid.n_releases == n_answered
@@ -819,7 +840,7 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
             assert left is not None
             lost = 0.1 - left.increment_left  # of what the balances allow at first
             assert lost == pytest.approx(paid.success_increment, rel=1e-6)
-            if n_answered:
+            if n_answered == 2:
                 assert paid.success_increment == pytest.approx(failed.success_increment)
                 assert (left.per_unit < full.per_unit).all()
             if folder.name == "two":
