@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal, Never, get_type_hints
 
 import typer
 from rich.console import Console
@@ -403,6 +403,16 @@ class _Verbs(TyperGroup):
         except KeyboardInterrupt as error:
             complain(str(error) or "stopped before it was done.")
             raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            if not _SIGNALS or isinstance(error, typer.Exit):
+                return self._explain(error)
+            complain("stopped before it was done.")  # a signal in the middle of something else
+            raise typer.Exit(INTERRUPTED) from None
+
+    @staticmethod
+    def _explain(failed: Exception) -> Never:
+        try:
+            raise failed
         except PacPrivacyError as error:
             complain(str(error))
             code = BUDGET_REFUSED if isinstance(error, BudgetExceededError) else BAD_INPUT
@@ -500,7 +510,11 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     complain(str(message), kind="warning")
 
 
-def _stop(*_: Any) -> None:
+_SIGNALS: Final[list[int]] = []  # that came
+
+
+def _stop(number: int, _: Any) -> None:
+    _SIGNALS.append(number)
     raise KeyboardInterrupt
 
 

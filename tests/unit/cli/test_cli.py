@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy._certificates import write_release
-from pacprivacy.cli import app, demo as demo_verb
+from pacprivacy.cli import app, console, demo as demo_verb
 from pacprivacy.dp import laplace
 from pacprivacy.errors import BudgetExceededError, InterruptedRun, PoolError
 from pacprivacy.release import Certificate
@@ -324,6 +324,18 @@ def test_exit_codes(
     assert text in line
     assert "Ada" not in line, "the text of a foreign exception may hold data"
     assert not (tmp_path / "out").exists()
+
+
+def test_what_fails_because_of_a_signal_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt in the middle of a library's code may come out as another error."""
+    words = ["verify", str(tmp_path / "nothing.json")]
+    assert CliRunner().invoke(app, words).exit_code == 2
+    monkeypatch.setattr(console, "_SIGNALS", [15])
+    stopped = CliRunner().invoke(app, words)
+    assert stopped.exit_code == 130
+    assert "stopped before it was done" in stopped.output
 
 
 def test_a_defect_shows_its_traceback_on_request(
