@@ -28,6 +28,7 @@ SPARSE_FOLDS = 10  # from here on a mask is a sum over the few candidates that l
 LAID = 128  # rows at a time that such sums are taken of
 
 LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
+MANY_SHIFTS = 1 << 20  # units whose shifts are kept in single precision
 FEW_DIRECTIONS = 32  # up to here exact differences cost little
 UNEVEN = 1e4  # squared positions that differ by this factor from the typical one are outliers
 
@@ -418,10 +419,12 @@ class ViewTilts:
         weighted = weights[:, None] * (points - weights @ points)
         size = max(float(np.abs(weighted).max(initial=0.0)), 1e-300)
         folded = self.fold(weighted.T / size).astype(np.float32)
-        found = np.empty((self.n_units, points.shape[1]))
+        dtype = np.float32 if self.n_units > MANY_SHIFTS else np.float64  # as exact as products are
+        found = np.empty((self.n_units, points.shape[1]), dtype)
         for lines, place, moved in self.products(folded, np.arange(self.n_units)):
             found[place, lines] = moved.T
-        return found * size
+        found *= size
+        return found
 
     def weight(self, before: Vector, units: Units) -> Vector:
         """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""

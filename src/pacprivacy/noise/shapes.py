@@ -366,6 +366,7 @@ def _group_starts(
 MI_LEVELS = (0.1, 1.5)
 POWERS = (1.0, 0.8, 0.6)  # flatter versions of the hiding ellipsoid do better for large caps
 N_TRIED = 512  # draws that tell shapes apart
+BLOCK = 1 << 16  # units whose shifts are looked at together
 HIDDEN = (5, 1024)  # after so many steps the search for an ellipsoid goes on with so many units
 SMALL_STEP = 1e-6  # shifts rank units within caps that are alike
 
@@ -390,7 +391,7 @@ def risk_shapes(
     for shape in shapes[:1] if spread.rank == 1 else shapes:
         draws = ShapeProbe(shape.view(spread, log_p), rng, n_draws=N_TRIED)
         probe = risk_shape_probe(draws, tilts, limits)
-        lengths = np.square(shifts @ shape.rotation) @ (1 / shape.noise_var)
+        lengths = _lengths(shifts, shape.rotation, shape.noise_var)
         probe.look_at(SMALL_STEP * np.sqrt(lengths / max(float(lengths.max()), 1e-300)))
         scale = shape_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]
         scaled.append(shape.scaled(max(scale, _least_scale(shape, spread))))
@@ -404,7 +405,7 @@ def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
     ``M`` tends to the least-trace matrix with ``φ_iᵀ M^{-1} φ_i <= 1`` for all units.
     """
     importance = np.full(len(shifts), 1.0 / len(shifts))
-    typical = float(np.square(shifts).sum(axis=1).mean())
+    typical = sum(np.square(part).sum(axis=1).sum() for part in _blocks(shifts)) / len(shifts)
     if typical <= 1e-18 * float(spread.eigenvalues.sum()):  # nobody's membership shifts the mean
         return Shape(rotation=np.eye(spread.rank), noise_var=spread.eigenvalues)
     ridge = 1e-9 * typical
@@ -413,13 +414,26 @@ def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
         if step == HIDDEN[0] and len(shifts) > HIDDEN[1]:
             kept = np.argpartition(importance, -HIDDEN[1])[-HIDDEN[1] :]
             shifts, importance = shifts[kept], importance[kept] / importance[kept].sum()
-        second = (shifts.T * importance) @ shifts + ridge * np.eye(spread.rank)
+        weighed = zip(_blocks(shifts), _blocks(importance), strict=True)
+        second = sum((part.T * weights) @ part for part, weights in weighed)
+        second = second + ridge * np.eye(spread.rank)
         values, vectors = np.linalg.eigh(second)
         values = np.sqrt(np.maximum(values, ridge))
-        lengths = np.square(shifts @ vectors) @ (1 / values)
+        lengths = _lengths(shifts, vectors, values)
         importance *= np.sqrt(lengths / lengths.mean())
         importance /= importance.sum()
     return Shape(rotation=vectors, noise_var=values)
+
+
+def _blocks(units: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield rows, so many at a time that copies of them take little room."""
+    return (units[start : start + BLOCK] for start in range(0, len(units), BLOCK))
+
+
+def _lengths(shifts: Matrix, rotation: Matrix, noise_var: Vector) -> Vector:
+    """Return the squared shift of every unit in units of the noise."""
+    parts = [np.square(part @ rotation) @ (1 / noise_var) for part in _blocks(shifts)]
+    return np.concatenate(parts)
 
 
 class ShapeProbe:
