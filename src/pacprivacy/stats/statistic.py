@@ -254,8 +254,7 @@ class Statistic(Mechanism):
     def _check_gaps(self, frame: Columns) -> None:
         layout = fixed_mechanism(self.layout, "layout")
         names = dict.fromkeys([*(column for _, column, _ in layout.terms), *self.by])
-        if self.weights is not None:
-            names[self.weights] = None
+        names.update({name: None for name in (self.target, self.weights) if name is not None})
         counts = {name: int(np.count_nonzero(self._gaps(frame, name))) for name in names}
         wrong = [name for name, number in counts.items() if number]
         if wrong:

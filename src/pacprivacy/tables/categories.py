@@ -81,7 +81,7 @@ class Categories:
         text += [name for name in grouped if name not in text]
         _check_categories(table, names, text, options)
         if options.missing == "error":
-            _refuse_gaps(table, names)
+            _refuse_gaps(table, (*names, options.target, options.weights))
         levels = {}
         for name in text:
             found = options.levels.get(name) or _levels_of(table, name)
@@ -196,8 +196,10 @@ def _check_categories(
     )
 
 
-def _refuse_gaps(table: Table, names: Sequence[str]) -> None:
-    wrong = [name for name in names if table.columns[name].gaps.any()]
+def _refuse_gaps(table: Table, names: Sequence[str | None]) -> None:
+    given = dict.fromkeys(name for name in names if name is not None)
+    check_table_columns(table, tuple(given))
+    wrong = [name for name in given if table.columns[name].gaps.any()]
     if wrong:
         raise DataError(
             f"columns must have no missing values with --missing error; got some in "

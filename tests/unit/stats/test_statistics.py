@@ -287,6 +287,7 @@ def test_wrong_options(make: Any, message: str) -> None:
         (stats.mean("salary"), "column 'salary' must be in the table; got 'region', 'sex'"),
         (stats.mean(["name", "note", "age"]), "got ids in 'name', 'note'"),
         (stats.mean("age", missing="error", by="region"), "missing values; got some in 'region'"),
+        (stats.ols("part", ["age"], missing="error"), "missing values; got some in 'part'"),
         (stats.ols("region", ["age"]), "column 'region' must hold numbers; got text"),
         (stats.ols("income", ["age", "twice"]), "must not determine each other"),
         (stats.logistic("region", ["age"]), "must have two levels for logistic; got 3"),
@@ -303,6 +304,7 @@ def test_wrong_columns(statistic: Any, message: str, people: pd.DataFrame) -> No
         twice=2 * people.age + 1,
         old=np.where(people.age > 45, "yes", "no"),
         below=-1.0,
+        part=np.where(people.index % 7, 1.0 * people.index, np.nan),
     )
     with pytest.raises(MechanismError, match=message):
         on_all(statistic, more)
