@@ -126,16 +126,16 @@ def _equal_votes(runs: int, nats: float) -> dict[str, Any]:
 def noise(quick: bool) -> dict[str, Any]:
     """Compare total noise variance at 30 releases with flat increments of success.
 
-    ``diverse`` takes 1/(T - t) of what is left, as equal releases should. ``diverse_by_weight``
-    counts on three of four later releases being about the unit that is worst off now, and gives
-    a release a share in proportion to what it tells of one unit, which is what makes the sum of
-    variances least under a sum of charges.
+    ``repeated``: one question about one unit. ``aimed``: half of the questions are about the unit
+    of which most is known, the others means and maxima. ``diverse``: means under weights that are
+    drawn anew, of the candidates that are still likely. Shares are equal, ``1/(T - t)`` of what is
+    left, or planned, "1 of T - t".
     """
     found: dict[str, Any] = {}
-    for m, n_units, n in ((16, 6, 200), (64, 40, 100)):
+    for m, n_units, n in ((16, 6, 400), (64, 40, 200)):
         pool = Balanced(n_subsets=m).draw(n_units, rng=7)
         data = hold.MEMBER_DATA if n_units == 6 else np.random.default_rng(6).gamma(2.0, size=40)
-        found[f"m{m}_n{n_units}"] = _against_flat(pool, data, n // 5 if quick else n)
+        found[f"m{m}_n{n_units}"] = _against_flat(pool, data, n // 10 if quick else n)
     return found
 
 
@@ -144,9 +144,9 @@ def _against_flat(pool: Any, data: Any, n: int) -> dict[str, Any]:
     lines = np.array([[q(data[mask]) for mask in masks] for q in hold.MEMBER_QUERIES])
     signs = np.where(masks, 1.0, -1.0)
     found: dict[str, Any] = {}
-    for name in ("repeated", "diverse", "diverse_by_weight"):
+    for name in ("repeated", "aimed", "diverse"):
         totals = {}
-        for rule in ("heat", "flat"):
+        for rule in ("equal", "planned", "flat"):
             coins = np.random.default_rng(3)
 
             def choose(k: int, log_p: Any, now: Any, name: str = name, coins: Any = coins) -> Any:
@@ -154,31 +154,43 @@ def _against_flat(pool: Any, data: Any, n: int) -> dict[str, Any]:
                 if name == "repeated":
                     return np.tile(signs[:, 0], (len(log_p), 1)), share
                 likely = np.exp(log_p) >= np.median(np.exp(log_p), axis=1, keepdims=True)
+                if name == "diverse":
+                    return _within_one(coins.normal(size=now.shape) @ signs.T) * likely, share
                 aimed = signs.T[np.abs(now).argmax(axis=1)] * likely
-                other = lines[coins.integers(3, size=len(log_p))]
-                other = (other - other.mean(axis=1, keepdims=True)) / np.ptp(other, axis=1)[:, None]
-                asked = np.where(coins.random((len(log_p), 1)) < 0.5, aimed, 2 * other)
-                if name == "diverse" or k == n_releases - 1:
-                    return asked, share
-                told = np.abs((np.exp(log_p) * asked) @ signs - now * _mean(log_p, asked))
-                weight = np.clip(2 * told.max(axis=1), 0.3, 3.0)
-                return asked, np.minimum(weight / (1 + 0.75 * (n_releases - 1 - k)), 1.0)
+                other = _within_one(lines[coins.integers(3, size=len(log_p))])
+                return np.where(coins.random((len(log_p), 1)) < 0.5, aimed, other), share
 
-            totals[rule] = _total_noise(pool, choose, n, n_releases, flat=rule == "flat")
-        found[name] = {**totals, "ratio": totals["flat"] / totals["heat"]}
+            totals[rule] = _total_noise(pool, choose, n, n_releases, rule)
+        flat, error = totals["flat"]
+        found[name] = {"flat": flat, "flat_error": error, "n_sessions": n}
+        for rule in ("equal", "planned"):
+            mean, spread = totals[rule]
+            ratio = flat / mean
+            found[name][rule] = mean
+            found[name][f"{rule}_ratio"] = ratio
+            found[name][f"{rule}_ratio_error"] = ratio * math.hypot(error / flat, spread / mean)
     return found
 
 
-def _mean(log_p: Any, values: Any) -> Any:
-    return (np.exp(log_p) * values).sum(axis=1, keepdims=True)
+def _within_one(values: Any) -> Any:
+    """Return numbers of a range of two, around their mean."""
+    return 2 * (values - values.mean(axis=1, keepdims=True)) / np.ptp(values, axis=1)[:, None]
 
 
-def _total_noise(pool: Any, choose: Any, n: int, n_releases: int, *, flat: bool) -> float:
-    """Return the mean over sessions of the sum of noise variances."""
+def _total_noise(pool: Any, choose: Any, n: int, n_releases: int, rule: str) -> tuple[float, float]:
+    """Return the mean over sessions of the sum of noise variances, and its standard error."""
     variances: list[Any] = []
-    if not flat:
-        hold.run_heat(np.zeros(0), pool, choose, n_releases=n_releases, n=n, watch=variances.append)
-        return float(np.mean(np.sum(variances, axis=0)))
+    if rule != "flat":
+        hold.run_heat(
+            np.zeros(0),
+            pool,
+            choose,
+            n_releases=n_releases,
+            n=n,
+            watch=variances.append,
+            planned=rule == "planned",
+        )
+        return _mean_and_error(np.sum(variances, axis=0))
     signs = np.where(pool.masks(), 1.0, -1.0)
     bulk, step = hold.Bulk.start(n, pool.n_subsets, 8), (2 * TOTAL - 1) / n_releases
     for k in range(n_releases):
@@ -196,7 +208,11 @@ def _total_noise(pool: Any, choose: Any, n: int, n_releases: int, *, flat: bool)
         std = spread * np.exp(high)
         variances.append(np.square(std))
         bulk.see(points, std)
-    return float(np.mean(np.sum(variances, axis=0)))
+    return _mean_and_error(np.sum(variances, axis=0))
+
+
+def _mean_and_error(totals: Any) -> tuple[float, float]:
+    return float(totals.mean()), float(totals.std(ddof=1) / math.sqrt(len(totals)))
 
 
 def sessions(quick: bool) -> dict[str, Any]:

@@ -330,11 +330,11 @@ class Filter:
     reserve: Array
     plant: str = ""
 
-    def terms(self, before: Array, share: Array) -> Heat:
+    def terms(self, before: Array, share: Array, plan: tuple[int, int] | None = None) -> Heat:
         """What every unit of every session is held to, sessions and units in one row."""
         full = replace(self.full, per_unit=self.balance.ravel(), reserve=float(self.reserve.min()))
-        allowed = share[:, None] * self.balance
-        return full.heat(before.ravel(), allowed.ravel(), float(share.min()))
+        allowed = (share[:, None] * self.balance).ravel() if plan is None else full.planned(*plan)
+        return full.heat(before.ravel(), allowed, float(share.min()))
 
 
 def run_heat(
@@ -347,8 +347,11 @@ def run_heat(
     n: int = MEMBER_SESSIONS,
     seed: int = 8,
     watch: Callable[[Array], None] | None = None,
+    planned: bool = False,
 ) -> tuple[Bulk, Array, Array]:
     """Adaptive sessions: ``choose`` gives outputs (s, m) and shares (s,), 0 where one ends.
+
+    With ``planned`` every release is one of those to come.
 
     ``plant`` names a mistake: "stale" calibrates and charges as if nothing had been released,
     "wrong side" charges half of what (7) asks for, "top up" sets balances to what the attacker
@@ -366,7 +369,8 @@ def run_heat(
         log_p, points = bulk.log_p[going], outputs[going]
         known = np.full_like(log_p, -math.log(pool.n_subsets)) if plant == "stale" else log_p
         here = replace_rows(state, going)
-        terms = here.terms(tilt(known, signs), share[going])
+        plan = (n_releases - k, k) if planned else None
+        terms = here.terms(tilt(known, signs), share[going], plan)
         low, high = np.full(len(going), -4.0), np.full(len(going), 6.0)
         spread = np.maximum(np.ptp(points, axis=1), 1e-12)
         for _ in range(N_HALVINGS):

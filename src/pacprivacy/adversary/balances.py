@@ -83,6 +83,18 @@ class Balances:
         """Return the balance below which more than ``increment`` of that would be gone."""
         return first_balance(2 * (1 - RESERVE) * max(self.increment_left - increment, 0.0))
 
+    def planned(self, n_left: int, n_done: int) -> Vector:
+        """Return what units may pay for the next of ``n_left`` releases, after ``n_done``.
+
+        A unit that was asked about by all of them has ``V/n_left``. One that paid less has saved.
+        To spread what it saved would serve a unit that is always asked about, to give it all one
+        that is not asked about again; who knows? The geometric mean of both.
+        """
+        full = Balances.begin(self.advantage, 1).worst
+        even = self.per_unit / n_left
+        ahead = self.per_unit - full * ((n_left - 1) / (n_left + n_done))
+        return np.minimum(np.sqrt(even * np.maximum(even, ahead)), self.per_unit)
+
     def heat(self, before: Vector, allowed: Vector, part: float) -> Heat:
         """Return the terms of a release that takes a ``part`` of the reserve that is left."""
         taken = part * self.reserve

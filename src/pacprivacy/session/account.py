@@ -89,18 +89,43 @@ class AccountShare:
         return Spent(mi_nats=nats, success_increment=lost), after
 
 
+def _read_share(share: float | str | None) -> tuple[float, int | None]:
+    """Return a share of what is left, and of how many releases to come it is one, if it says so."""
+    if share is None:
+        return 1.0, None
+    if isinstance(share, str):
+        found = re.fullmatch(r"1 of ([1-9]\d{0,8})", share.strip())
+        if found:
+            return 1 / int(found[1]), int(found[1])
+    elif 0 < share <= 1:
+        return share, None
+    raise BudgetError(
+        f"share must be above 0 and at most 1, or one of the releases to come, such as "
+        f"'1 of 10'; got {share!r}. Use 0.2."
+    )
+
+
 def account_share(
-    asked: Spent | None, share: float | None, left: Spent, balances: Balances | None, n_units: int
+    asked: Spent | None,
+    share: float | str | None,
+    left: Spent,
+    balances: Balances | None,
+    n_units: int,
+    n_done: int = 0,
 ) -> AccountShare:
     """Return what a release may spend: what was asked, never more than what is left.
 
-    Where nothing was asked it is a share of what is left, or all of that.
+    Where nothing was asked it is a share of what is left, or all of that. ``n_done`` releases
+    went before.
     """
+    portion, n_left = _read_share(share)
+    if asked is not None and share is not None:
+        raise BudgetError("budget and share must not both be given. Leave one out.")
     wanted = Spent() if asked is None else asked
     _check_left("information", wanted.mi_nats, left.mi_nats)
     nats = left.mi_nats
     if nats is not None and asked is None:
-        nats *= 1.0 if share is None else share
+        nats *= portion
     if wanted.mi_nats is not None:
         nats = wanted.mi_nats if nats is None else min(nats, wanted.mi_nats)
     limits, level = Spent(mi_nats=nats), wanted.success_level
@@ -116,7 +141,7 @@ def account_share(
             allowed=balances.per_unit,
         )
     if asked is None:
-        part = 1.0 if share is None else share
+        part = portion
     else:
         part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
     most = balances.increment_left
@@ -124,6 +149,8 @@ def account_share(
         most = left.success_increment * (1 - MARGIN)
     _check_left("membership", None if level is None else level - BLIND, most)
     allowed = balances.per_unit if share is None else part * balances.per_unit
+    if n_left is not None:
+        allowed = balances.planned(n_left, n_done)
     if level is not None:
         cap = Balances.begin(2 * level - 1, 1).worst
         allowed = np.minimum(allowed, cap)

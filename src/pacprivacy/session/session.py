@@ -305,7 +305,7 @@ class Session(Keeper):
         mechanism: Any,
         budget: BudgetLike | None = None,
         *,
-        share: float | None = None,
+        share: float | str | None = None,
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
@@ -320,9 +320,10 @@ class Session(Keeper):
             What this release may spend. ``Membership(q)`` is what a release may spend that is
             the only one under a total of ``q``; of such releases ``T`` fit, for ``T = ((Q - 1/2)
             / (q - 1/2))²`` and a total of ``Q``.
-        share : float in (0, 1], optional
-            Instead: this share of what is left, of every limit. For ``T`` equal releases
-            ``1/T, 1/(T - 1), ..., 1``. With neither, all that is left.
+        share : float in (0, 1] or str, optional
+            Instead: this share of what is left, of every limit. ``"1 of 10"`` plans for ten
+            releases to come, this one included: units that were asked about less than others
+            have saved, and may pay more now. With neither, all that is left.
         name : str, optional
             What the release is called in its certificate and in the ledger.
 
@@ -393,7 +394,7 @@ class Session(Keeper):
         query: str,
         budget: BudgetLike | None = None,
         *,
-        share: float | None = None,
+        share: float | str | None = None,
         keys: Any = None,
         at_least: int = AT_LEAST,
         fill: float | None = None,
@@ -413,7 +414,7 @@ class Session(Keeper):
         self._releases[self._releases.index(made)] = found
         return found
 
-    def _paid(self, asked: Any, budget: BudgetLike | None, share: float | None) -> Any:
+    def _paid(self, asked: Any, budget: BudgetLike | None, share: float | str | None) -> Any:
         """Let a query fail at its principal's cost; the curator, who has the rows, pays nothing."""
         if self._book.payer is None:
             return nullcontext()
@@ -468,7 +469,7 @@ class Session(Keeper):
         mechanism: Any,
         budget: BudgetLike | None,
         *,
-        share: float | None = None,
+        share: float | str | None = None,
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
     ) -> Evaluated:
@@ -683,20 +684,17 @@ class Session(Keeper):
         return adversary.Balances.begin(2 * max(left, 0.0), n_units)
 
     def _share(
-        self, budget: AnyBudget | None, share: float | None, rule: AnyRule | None
+        self, budget: AnyBudget | None, share: float | str | None, rule: AnyRule | None
     ) -> AccountShare:
         """Return what a release may spend: what was asked, never more than what is left."""
         assert self._pool is not None  # drawn in evaluate()
-        if budget is not None and share is not None:
-            raise BudgetError("budget and share must not both be given. Leave one out.")
-        if share is not None and not 0 < share <= 1:
-            raise BudgetError(f"share must be above 0 and at most 1; got {share!r}. Use 0.2.")
         asked = None if budget is None else budget_limits(budget, self._pool.n_subsets)
         if self._alone and budget is not None and asked is not None:  # one release has both
             check_rule_feasible(budget, rule, self._pool)
             return AccountShare(limits=asked.above())
         left = self._spent.left_of(self._total).tightest(self._book.left())
-        return account_share(asked, share, left, self._balances, self._pool.n_units)
+        done, units = self._spent.n_releases, self._pool.n_units
+        return account_share(asked, share, left, self._balances, units, done)
 
 
 def _check_independent(

@@ -147,10 +147,29 @@ def test_a_share_is_of_what_is_left() -> None:
         session.release(mean, share=0.5)
 
 
-@pytest.mark.parametrize("asked", [{"share": 0.0}, {"share": 1.1}, {"share": float("nan")}])
-def test_a_share_is_a_share(asked: dict[str, float]) -> None:
+@pytest.mark.parametrize("share", [0.0, 1.1, float("nan"), "1 of 0", "2 of 10", "1/10", "1 of ten"])
+def test_a_share_is_a_share(share: float | str) -> None:
     with pytest.raises(BudgetError, match="share must be above 0"):
-        open_session(pac.Membership(0.6)).release(mean, **asked)
+        open_session(pac.Membership(0.6)).release(mean, share=share)
+
+
+@pytest.mark.claim("H-1")
+def test_a_plan_lets_units_spend_what_they_saved() -> None:
+    """The last of three planned releases takes all; who was not asked about has more of it."""
+    full, session = Balances.begin(0.2, 1).worst, open_session(pac.Membership(0.6))
+    releases = [session.release(lambda x: x[:, 0].mean(), share=f"1 of {n}") for n in (3, 2, 1)]
+    for k, release in enumerate(releases):
+        part = release.bundle.session
+        before, even = part.balances.per_unit, part.balances.per_unit / (3 - k)
+        ahead = before - full * (2 - k) / 3
+        assert part.part == 1 / (3 - k)
+        np.testing.assert_allclose(part.allowed, np.sqrt(even * np.maximum(even, ahead)))
+        assert (before - part.allowed >= full * (2 - k) / 3 * (1 - 1e-6)).all()  # not behind
+    worst = [release.bundle.session.balances.worst for release in releases]
+    np.testing.assert_allclose(worst, [full, full * 2 / 3, full / 3], rtol=0.02)
+    assert releases[1].bundle.session.allowed.max() > 1.05 * full / 3
+    with pytest.raises(BudgetExceededError):
+        session.release(mean, share="1 of 1")
 
 
 def test_a_release_has_a_budget_or_a_share() -> None:
