@@ -322,12 +322,51 @@ def accounting_loss_distribution(
     )
     rate = 1.0 if event.sampling is None else event.sampling.rate
     if known and isinstance(event, GaussianEvent):
-        one = pld.from_gaussian_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
+        one = _sampled_gaussian(event.noise_multiplier, rate, discretization)
     elif known and isinstance(event, LaplaceEvent):
         one = pld.from_laplace_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
     else:
         one = _from_profile(event, discretization, _CUT * delta / event.count)
     return one.self_compose(event.count)
+
+
+def _sampled_gaussian(noise: float, rate: float, discretization: float) -> Any:
+    """Build dp-accounting's distribution of a Gaussian run on a Poisson sample.
+
+    To the bit that of ``from_gaussian_mechanism``, which inverts the loss at one point at a time.
+    """
+    # Slow to import, not always needed.
+    from dp_accounting.pld import (
+        pld_pmf,
+        privacy_loss_distribution as pld,
+        privacy_loss_mechanism as mechanism,
+    )
+
+    if rate == 1.0:
+        return pld.from_gaussian_mechanism(noise, value_discretization_interval=discretization)
+
+    def one(adjacency: Any, sign: float, moved: float) -> Any:
+        loss = mechanism.GaussianPrivacyLoss(noise, sampling_prob=rate, adjacency_type=adjacency)
+        ends = loss.connect_dots_bounds()
+        low = math.floor(ends.epsilon_lower / discretization)
+        high = math.ceil(ends.epsilon_upper / discretization)
+        epsilon = np.arange(low, high + 1) * discretization
+        # Beyond the least loss of a removal, or the largest of an addition, the laws are in order.
+        deltas = np.maximum(0.0, -np.expm1(epsilon))
+        inner = sign * epsilon > math.log1p(-rate)
+        # The loss of a full run is log(1 + (e^ε - 1) / rate), or minus that at -ε.
+        scaled = sign * epsilon[inner] + np.log(1.0 / rate)
+        full = scaled + np.log1p(-np.exp(np.log(1.0 / rate - 1.0) - scaled))
+        full[epsilon[inner] == 0.0] = np.log(1.0 / rate + (1.0 - 1.0 / rate))
+        cut = moved + (-0.5 - sign * full * noise**2)
+        apart = loss.mu_upper_cdf(cut) - np.exp(epsilon[inner] + loss.mu_lower_log_cdf(cut))
+        deltas[inner] = np.clip(apart, 0.0, 1.0)
+        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            discretization, low, high, deltas
+        )
+
+    kinds = mechanism.AdjacencyType
+    return pld.PrivacyLossDistribution(one(kinds.REMOVE, 1.0, 0.0), one(kinds.ADD, -1.0, 1.0))
 
 
 def compose_accounting_losses(
