@@ -258,6 +258,30 @@ def test_all_looks_together_pay_no_more_than_gamma(
     assert sum(n_draws < 1 << 15 for _, n_draws in rows) >= (2 if n_units > 64 else 1)
 
 
+@pytest.mark.claim("R-1")
+def test_a_machine_that_rounds_otherwise_looks_at_the_same_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three candidates differ from all others: there are four kinds of units, alike within each."""
+    pool = Balanced(n_subsets=24).draw(700, rng=1)
+    points, rng, add = np.zeros((24, 3)), np.random.default_rng(0), _Sums.add
+    points[:3] = 9 * np.eye(3)
+
+    def rounded(self: _Sums, tilts: ViewTilts, folded: Any) -> None:
+        add(self, tilts, folded)
+        self.sums *= 1 + 1e-9 * rng.normal(size=self.sums.shape)
+
+    monkeypatch.setattr(_Sums, "add", rounded)
+    monkeypatch.setattr("pacprivacy.adversary.advantage.MomentScreen.of", lambda *_: None)
+    lows = []
+    for _ in range(2):
+        settings: Any = {"n_draws": 4096, "gamma": 1e-3, "rng": np.random.default_rng(1)}
+        lows.append(advantage_bounds(make_view(points), pool, **settings).lower)
+    assert lows[0][lows[1].argmax()] > lows[0].max() - 1e-6
+    assert lows[1][lows[0].argmax()] > lows[1].max() - 1e-6
+    assert np.median(lows[0]) < lows[0].max() - 1e-3  # few are looked at on all draws
+
+
 @pytest.mark.claim("A-2")
 def test_squares_are_regressed_on_for_halves_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: Any) -> Any:

@@ -269,10 +269,10 @@ def _by_draws(
         look(draw(sums_of(units), PILOT // 2 if many else PILOT), value)
         ranked = gained - value
     sample = units[:: len(units) // CHAMPIONS + 1]
-    few = np.union1d(np.argsort(ranked)[:CHAMPIONS], sample).astype(np.int64)
+    few = np.union1d(_ascending(ranked)[:CHAMPIONS], sample).astype(np.int64)
     if screen is None and view.points.shape[1] <= PILOT and len(units) > CHAMPIONS:
         moved = np.square(tilts.shifts(view.points, view.log_prior)).sum(axis=1)
-        few = np.union1d(few, np.argsort(-moved)[:CHAMPIONS])
+        few = np.union1d(few, _ascending(-moved)[:CHAMPIONS])
     finer = draw(sums_of(few), FIRST_STAGE).sums / FIRST_STAGE
     value[few] = np.maximum(finer[0], gained[few])
     variance = float(np.median((finer[2] - finer[0] ** 2)[np.isin(few, sample)]))
@@ -281,7 +281,7 @@ def _by_draws(
         value[rest] = rough[rest] * (value[sample].sum() / rough[sample].sum())
     lost = ((tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
     dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
-    first = np.sort(few[np.argsort(gained[few] - value[few])[:FINALISTS]])
+    first = np.sort(few[_ascending(gained[few] - value[few])[:FINALISTS]])
 
     def sharpest(n: int) -> tuple[float, float]:
         return min((_half_width(variance, n, per_side, rates=(rate,)), rate) for rate in MANY_RATES)
@@ -345,6 +345,15 @@ def _by_draws(
         upper=upper + slack,
         n_draws=n_draws,
     )
+
+
+def _ascending(values: Vector) -> Units:
+    """Return places in ascending order, those of about equal values as they come.
+
+    Many units may be as good as equal: who is looked at must not hang on how a machine rounds.
+    """
+    size = max(float(np.abs(values).max(initial=0.0)), 1e-300)
+    return np.argsort(np.round(values / size, 5), kind="stable")
 
 
 def _looks(n_draws: int) -> int:

@@ -535,6 +535,8 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
     names = _check_names(table.column_names, path)
     columns: dict[str, TableColumn] = {}
     texts: dict[str, Cells] = {}
+    of = pa.types
+    numeric = of.is_integer, of.is_floating, of.is_decimal, of.is_boolean, of.is_null
     for name, column in zip(names, table.columns, strict=True):
         kind = column.type
         if pa.types.is_dictionary(kind):
@@ -542,18 +544,18 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
             column = column.cast(kind)
         if pa.types.is_boolean(kind):
             column = column.cast(pa.int8())
-        if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             moments = column.cast(pa.timestamp("ms"), safe=False)
             numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
             days = _array(numbers, np.float64, np.nan) / (1000 * _SECONDS_A_DAY)
             columns[name] = TableColumn(numbers=days, is_date=True)
-        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        elif str(kind) in ("string", "large_string", "string_view"):
             texts[name] = column.cast(pa.string())
-        elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
-            texts[name] = _index([str(item) for item in column.to_pylist()])
-        else:
+        elif any(is_kind(kind) for is_kind in numeric):
             plain = column.cast(pa.float64(), safe=False)
             columns[name] = TableColumn(numbers=_array(plain, np.float64, np.nan))
+        else:
+            texts[name] = _index([str(item) for item in column.to_pylist()])
     columns |= _understand(texts, None)
     return {name: columns[name] for name in names}
 

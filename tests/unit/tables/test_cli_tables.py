@@ -2,7 +2,7 @@
 
 import gzip
 import sys
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 
@@ -280,11 +280,16 @@ def test_parquet_columns_of_every_kind(tmp_path: Path) -> None:
         "money": pa.array([Decimal("1.50"), Decimal("2"), Decimal("3")]),
         "word": pa.array(["a", "b", "a"]).dictionary_encode(),
         "gap": pa.array([1, None, 3], pa.int32()),
+        "none": pa.nulls(3),
+        "clock": pa.array([time(1, 2), None, time(3)]),
+        "key": pa.array([b"12", b"34", b"56"], pa.binary(2)),
     }
     pq.write_table(pa.table(columns), path)
     table = read_table(path)
     assert table.names == tuple(columns)
-    assert numeric(table) == {"small", "large", "real", "yes", "money", "gap"}
+    assert numeric(table) == {"small", "large", "real", "yes", "money", "gap", "none"}
+    assert table.columns["clock"].labels.tolist() == ["01:02:00", None, "03:00:00"]
+    assert table.columns["key"].labels.tolist() == ["b'12'", "b'34'", "b'56'"]
     assert table.columns["large"].numbers[0] == 2.0**60
     assert table.columns["yes"].numbers.tolist() == [1, 0, 1]
     assert table.columns["money"].numbers.tolist() == [1.5, 2, 3]
