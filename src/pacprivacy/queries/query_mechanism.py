@@ -100,10 +100,10 @@ class QueryMechanism(Mechanism):
                 advice = "Ask for every subtotal in a query of its own."
             raise refuse_query(self.query.text, found, reason, advice)
         self._check_numbers()
-        sums, cells = sums_plan(self.query, self.tables), self._declared_cells()
+        cells = self._declared_cells()
         if cells is not None:
             _check_arranged(self.query, cells)
-        return replace(self, cells=cells, sums=sums if isinstance(sums, SumsPlan) else None)
+        return replace(self, cells=cells)
 
     def prepare(self, data: Data) -> Self:
         """Find the cells and the plan, which are facts of the universe or declared."""
@@ -118,7 +118,7 @@ class QueryMechanism(Mechanism):
 
     def _plan(self) -> tuple[SumsPlan | None, WorldsPlan | None, str]:
         """Return the cheapest plan that gives the query's cells, and why it is that one."""
-        sums = self.sums or sums_plan(self.query, self.tables)
+        sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         if isinstance(sums, SumsPlan) and not why:
             return sums, None, "sums per unit, once, then products with the subsets"
