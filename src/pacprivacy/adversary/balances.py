@@ -100,6 +100,11 @@ class Balances:
         left = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
         return replace(self, per_unit=left, reserve=self.reserve * (1 - part))
 
+    def least(self, other: Self) -> Self:
+        """Return the smaller of both, unit by unit."""
+        least, reserve = np.minimum(self.per_unit, other.per_unit), min(self.reserve, other.reserve)
+        return replace(self, per_unit=least, reserve=reserve)
+
 
 class VoteBalances:
     """Membership balances of every unit under very many small answers; curator-only.

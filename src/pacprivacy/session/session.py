@@ -517,10 +517,8 @@ class Session(Keeper):
             )
             asked = rehearsal_information(share.limits)
         begin(SEARCHING)
-        noise, outputs = (
-            calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
-            evaluated.outputs,
-        )
+        noise = calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given)
+        outputs = evaluated.outputs
         bars, said = releasing.measure_error_bars(outputs, noise, pool), outputs.published
         context = releasing.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*said, bars.sentence)),
@@ -535,9 +533,8 @@ class Session(Keeper):
         )
         with few_threads(pool.n_subsets * pool.n_units):
             begin(PROVING)
-            noise = releasing.certified_plan(
-                noise, context
-            )  # the charge is the best bound that is proved
+            # the charge is the best bound that is proved
+            noise = releasing.certified_plan(noise, context)
             begin(WRITING)
             bundle = releasing.bundle_of(noise, context)
             certificate = releasing.write_certificate(bundle, noise)
@@ -591,7 +588,8 @@ class Session(Keeper):
         try:
             name, first = plan.outputs.mechanism_name, plan.noise.first_secret
             left = None if self._balances is None else plan.balances
-            seen = self.observe(plan.noise, plan.charge, name, balances=left, first=first)
+            terms = {"balances": left, "first": first, "exact": plan.noise.is_noiseless}
+            seen = self.observe(plan.noise, plan.charge, name, **terms)
             certificate, bundle = self._remember(plan, seen)
             value = plan.outputs.restore(plan.noise.value_of(seen))
         except BaseException:
