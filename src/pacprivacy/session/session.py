@@ -404,14 +404,16 @@ class Session(Keeper):
 
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
-        data = self._rehearsal.data
-        asked = released_query(query, data, keys, at_least, fill)
-        with self._paid(asked, budget, share):
-            asked = prepared_query(asked, data)
-            made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
-            found = QueryRelease.of(made, asked)
-        self._releases[self._releases.index(made)] = found
-        return found
+        self.check_process()
+        with self._lock:  # who pays is read under it: another thread may ask for a principal
+            data = self._rehearsal.data
+            asked = released_query(query, data, keys, at_least, fill)
+            with self._paid(asked, budget, share):
+                asked = prepared_query(asked, data)
+                made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
+                found = QueryRelease.of(made, asked)
+            self._releases[self._releases.index(made)] = found
+            return found
 
     def _paid(self, asked: Any, budget: BudgetLike | None, share: float | None) -> Any:
         """Let a query fail at its principal's cost; the curator, who has the rows, pays nothing."""

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -880,3 +881,30 @@ def test_an_answer_on_which_nearly_all_agree_has_the_price_of_one_on_which_all_d
             with pytest.raises(BudgetExceededError, match="what a query pays that fails"):
                 session.sql("SELECT sum(id) AS s FROM people", "mi<=1/10")
             session.sql("SELECT sum(id) AS s FROM people", "mi<=1/100")
+
+
+def test_a_query_of_the_curators_waits_for_a_principals(tmp_path: Path) -> None:
+    """In another thread: or it would be the principal's, and undo what that one has paid."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("duckdb")
+    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
+    session = pac.Session(tables, budget="mi<=1", n_subsets=8, rng=0, ledger=tmp_path / "study.db")
+    told: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            session.sql("SELECT sum(('x' || id)::int) AS s FROM people", "mi<=1/8")
+        except Exception as error:
+            told.append(error)
+
+    curator = threading.Thread(target=ask)
+    with session:
+        with session.charged_to("ann"):
+            session.sql("SELECT sum(id) AS s FROM people", "mi<=1/8")
+            before = session.spent
+            curator.start()
+            curator.join(0.2)
+            assert not told
+        curator.join()
+        assert isinstance(told[0], QueryError)  # and not the words for a principal
+        assert session.spent == before
