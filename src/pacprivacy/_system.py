@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from pacprivacy.errors import LedgerError, PacPrivacyError
 
@@ -47,6 +47,7 @@ SMALL_WORK: Final = 1_000_000_000
 _lock = threading.Lock()
 _holders = 0
 _stack = ExitStack()
+_found: tuple[int, ThreadpoolController] | None = None
 
 
 @contextmanager
@@ -58,7 +59,7 @@ def single_threaded() -> Iterator[None]:
             # Loaded before the limit: SciPy's own BLAS would keep it for as long as it lives.
             import_module("scipy.linalg")
             _stack.enter_context(_environment())
-            _stack.enter_context(threadpool_limits(limits=1))
+            _stack.enter_context(_numerical_libraries().limit(limits=1))
         _holders += 1
     try:
         yield
@@ -67,6 +68,17 @@ def single_threaded() -> Iterator[None]:
             _holders -= 1
             if _holders == 0:
                 _stack.close()
+
+
+def _numerical_libraries() -> ThreadpoolController:
+    """Return the loaded libraries that have threads; looked for again once a module was imported.
+
+    To look takes as long as a small calibration. A library comes with the module that needs it.
+    """
+    global _found
+    if _found is None or _found[0] != len(sys.modules):
+        _found = len(sys.modules), ThreadpoolController()
+    return _found[1]
 
 
 @contextmanager

@@ -257,6 +257,11 @@ class Spent:
         }
         return Spent(**least)
 
+    def at_least(self, other: Spent) -> Spent:
+        """Return the larger of both, amount by amount."""
+        mine = {name: _joined(max, getattr(self, name), getattr(other, name)) for name in SUMS}
+        return replace(self, **mine)
+
     def above(self, prior: float = BLIND) -> Spent:
         """Say a level of success as an increment above a guess without a release."""
         if self.success_level is None:

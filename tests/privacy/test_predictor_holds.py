@@ -493,6 +493,46 @@ def test_a_batch_of_coarse_votes_is_answered_while_nearly_all_is_left(pool, vote
     VoteBalances(pool, 0.9, 0.01, two_votes=True).restore(units.to_arrays())
 
 
+@pytest.mark.claim("H-3", "H-5")
+def test_whoever_is_stopped_at_any_moment_goes_on_with_everybodys_own_masks(monkeypatch):
+    """At every product or choice of masks: units must not pay later by the masks of others."""
+    monkeypatch.setattr(balances, "WATCHED", 6)
+    pool = Balanced(n_subsets=M).draw(20, rng=0)
+    masks = pool.masks().astype(np.int64)
+    real, number, lent = ViewTilts.masks, 0, []
+    while not lent or lent[-1] is not None:  # until one is not stopped
+        responder = Answerer(
+            pool,
+            query_nats=0.002,
+            total_nats=math.inf,
+            source=SimulatedSource(0),
+            advantage=0.9,
+            two_votes=True,
+        )
+        responder.answer_votes(masks[:, [0, 3, 5, 9]], n_classes=2)  # some owe
+        units, calls, number = responder._units, itertools.count(), number + 1
+        units.reserve *= 0.05
+        units.settle()
+
+        def stops(self, *asked, calls=calls, number=number, **options):
+            if next(calls) == number - 1:
+                raise KeyboardInterrupt
+            return real(self, *asked, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ViewTilts, "masks", stops)
+            try:
+                responder.answer_votes(masks[:, [1, 2, 1, 7, 7, 1, 12, 13, 1]], n_classes=2)
+                lent.append(None)
+            except KeyboardInterrupt:
+                lent.append(units._lent is not None)
+        np.testing.assert_array_equal(units._masks, real(units._tilts, units._watched, np.float64))
+        for said, array in zip(units._others_lowest, (units.balance, units.reserve), strict=True):
+            assert said <= array[units._others].min() or units._booked or units._owed.any()
+        responder.answer_votes(masks[:, :1], n_classes=2)
+    assert True in lent
+
+
 @pytest.mark.claim("H-5")
 @pytest.mark.parametrize("aimed", [0, 1])
 def test_what_is_lent_and_given_back_adds_nothing(pool, leaning, aimed):

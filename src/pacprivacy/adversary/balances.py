@@ -112,6 +112,11 @@ class Balances:
         left = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
         return replace(self, per_unit=left, reserve=self.reserve * (1 - part))
 
+    def least(self, other: Self) -> Self:
+        """Return the smaller of both, unit by unit."""
+        least, reserve = np.minimum(self.per_unit, other.per_unit), min(self.reserve, other.reserve)
+        return replace(self, per_unit=least, reserve=reserve)
+
 
 class VoteBalances:
     """Membership balances of every unit under very many small answers; curator-only.
@@ -145,18 +150,22 @@ class VoteBalances:
         # for the lattice, so much of a charge that its part of the reserve is enough
         lattice = 2 * self._scale * LATTICE * math.sqrt(self._full) / (TOP * STRAY)
         self._lattice = max(lattice, self._scale**2 * LATTICE)
-        self.balance = np.full(pool.n_units, self._full)
-        self.reserve = np.full(pool.n_units, kept * advantage)
         self._lent: tuple[Vector, Vector, Vector] | None = None  # both as they were; how much
-        self._watch()
+        n_units = pool.n_units
+        self._watch(np.full(n_units, self._full), np.full(n_units, kept * advantage))
 
-    def _watch(self) -> None:
-        """Choose the units that are worst off; from here on the others owe."""
-        order = np.argsort(self.balance)
-        self._watched, self._others = order[:WATCHED], np.sort(order[WATCHED:])
-        self._others_lowest = self._lowest(self._others)
-        self._masks = self._tilts.masks(self._watched, np.float64)
-        self._owed = np.zeros((self._tilts.rows, self._tilts.rows))
+    def _watch(self, balance: Vector, reserve: Vector) -> None:
+        """Choose the units that are worst off; from here on the others owe.
+
+        All is there before anything changes: a stop in between must not leave units that pay by
+        the masks of others.
+        """
+        order = np.argsort(balance)
+        watched, others = order[:WATCHED], np.sort(order[WATCHED:])
+        lowest, masks = _lowest(balance, reserve, others), self._tilts.masks(watched, np.float64)
+        owed = np.zeros((self._tilts.rows, self._tilts.rows))
+        self.balance, self.reserve, self._watched, self._others = balance, reserve, watched, others
+        self._others_lowest, self._masks, self._owed = lowest, masks, owed
         self._owed_cubes = self._owed_more = self._booked = 0.0
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -185,7 +194,7 @@ class VoteBalances:
             raise ValueError("reserve")
         self.balance, self.reserve, self._owed = balance, reserve, owed
         self._watched, self._others = watched, others
-        self._others_lowest = self._lowest(others)
+        self._others_lowest = _lowest(balance, reserve, others)
         self._masks = self._tilts.masks(watched, np.float64)
         self._owed_cubes, self._owed_more, self._booked = rest.tolist()
 
@@ -194,7 +203,7 @@ class VoteBalances:
         if not n_answers:
             return 0.0
         before, square = self.increment_left, self._worst_square(n_answers, query_nats) * (1 + 1e-6)
-        (mine, _), (others, _) = self._lowest(self._watched), self._others_lowest
+        mine, (others, _) = float(self.balance[self._watched].min()), self._others_lowest
         if len(self._others) and _after(others, square + self._most_owed()) < _after(mine, square):
             self.settle()
             mine = float(self.balance.min())
@@ -216,7 +225,7 @@ class VoteBalances:
 
     def _holds(self, square: float) -> bool:
         for (worst, reserve), owed in (
-            (self._lowest(self._watched), 0.0),
+            (_lowest(self.balance, self.reserve, self._watched), 0.0),
             (self._others_lowest, self._most_owed()),
         ):
             if math.isinf(worst):  # there are no others
@@ -266,10 +275,8 @@ class VoteBalances:
             return False
         lent = self.balance - balance
         if lent.any():
-            before = self.balance, self.reserve
-            self.balance, self.reserve = balance, reserve
-            self._lent = (*before, lent)
-            self._watch()
+            self._lent = self.balance, self.reserve, lent
+            self._watch(balance, reserve)
         return True
 
     def give_back(self, log_p: Vector) -> None:
@@ -297,9 +304,10 @@ class VoteBalances:
             low, high = np.where(fits, middle, low), np.where(fits, high, middle)
         taken = heat_potential(tilt, low) - start + DUST * self.most
         reserve = np.where(low > had, reserve - taken, reserve)
-        self.reserve[units] = np.minimum(reserve, self.advantage - np.sqrt(low * 2 / math.pi))
-        self.balance[units] = low
-        self._watch()
+        after = self.balance.copy(), self.reserve.copy()
+        after[0][units] = low
+        after[1][units] = np.minimum(reserve, self.advantage - np.sqrt(low * 2 / math.pi))
+        self._watch(*after)
 
     def _others_pay(self, size: float, more: float, cubes: float) -> bool:
         if not len(self._others):
@@ -307,12 +315,6 @@ class VoteBalances:
         square = self._rounded(np.array([self.most**2 * size + more]), size) + self._most_owed()
         balance, reserve = (np.array([least]) for least in self._others_lowest)
         return bool(_can_pay(balance, reserve, square, max(cubes, self._owed_cubes)).all())
-
-    def _lowest(self, units: Units) -> tuple[float, float]:
-        """Return the smallest balance and the smallest reserve."""
-        least = (array[units].min(initial=math.inf) for array in (self.balance, self.reserve))
-        balance, reserve = (float(value) for value in least)
-        return balance, reserve
 
     def book(self, n_answers: int, query_nats: float) -> None:
         """Write down the worst of a batch before its first draw; :meth:`pay` replaces it."""
@@ -323,8 +325,7 @@ class VoteBalances:
         self._booked = 0.0
         if self._lent is not None:
             (balance, reserve, _), self._lent = self._lent, None
-            self.reserve, self.balance = reserve, balance
-            self._watch()
+            self._watch(balance, reserve)
 
     def _worst_square(self, n_answers: int, query_nats: float) -> float:
         # Var(s) <= scale²/4, and the distance of two votes is set by their information
@@ -370,7 +371,7 @@ class VoteBalances:
             for place, masks in self._tilts.blocks(self._others, np.float64):
                 square = np.einsum("ij,ij->j", masks, self._owed @ masks) + more
                 self._charge(self._others[place], square, size, cubes)
-        self._watch()
+        self._watch(self.balance, self.reserve)
 
     def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
         """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
@@ -382,6 +383,12 @@ class VoteBalances:
     def _rounded(self, square: Vector, size: float) -> Vector:
         found: Vector = np.maximum(square, 0.0) * (1 + 1e-9) + 1e-12 * self.most**2 * size + 1e-18
         return found
+
+
+def _lowest(balance: Vector, reserve: Vector, units: Units) -> tuple[float, float]:
+    """Return the smallest balance and the smallest reserve of some units."""
+    least = (float(array[units].min(initial=math.inf)) for array in (balance, reserve))
+    return next(least), next(least)
 
 
 def _price(balance: Vector, square: Vector, cubes: float) -> Vector:

@@ -74,14 +74,20 @@ class AccountShare:
 
         Nothing is drawn for it, so any price is sound. It is what was asked for; of a kind that
         was not named, as much as the other could move: ``b`` nats move the advantage about a unit
-        by ``2b`` in mean square, at most (Pinsker).
+        by ``2b`` in mean square, at most (Pinsker; of a unit that half of the candidates hold).
+        Who has less than that left is refused: what costs hardly anything would have no end.
         """
         nats, paid, asked = self.limits.mi_nats, self.allowed, self.asked
         if self.balances is None or paid is None:
             return self.limits, None
         if asked is not None and nats is not None:
             if asked.success_level is None:
-                paid = np.minimum(paid, 2 * nats)
+                if (paid < 2 * nats).any():
+                    raise BudgetExceededError(
+                        "membership must have left what a query pays that fails; it has less. "
+                        "Nothing was drawn or spent. Ask for less or end the session."
+                    )
+                paid = np.full(len(paid), 2 * nats)
             elif asked.mi_nats is None:
                 nats = min(nats, 0.5 * float(paid.max()))
         after = self.balances.after(paid, self.part)

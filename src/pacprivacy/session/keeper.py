@@ -206,19 +206,23 @@ class Keeper(ProcessBound):
         *,
         balances: Balances | None = None,
         first: int = 0,
+        exact: bool = False,
     ) -> Seen:
         """Charge, and only then let the secret be seen.
 
         What fails before the charge costs nothing; what fails after it stays spent. ``balances``
         are what the charge leaves of every unit's. The secret is drawn here if there is none yet,
-        from the candidates that come at ``first`` or later.
+        from the candidates that come at ``first`` or later. What is ``exact`` tells of the
+        universe: it is charged the price of :meth:`paid` at least.
         """
         self.check_process()  # last of all: a mechanism may have forked, or closed the session,
         self.check_open()  # and then there must be no second secret under the belief of the first
         self._draw_secret(first)
         assert self._secret is not None  # drawn now, or earlier
-        if self._price is not None and not (charge.mi_nats or charge.success_increment):
-            charge, balances = self._price()  # an exact answer: it tells of the universe
+        if self._price is not None and exact:
+            least, after = self._price()
+            charge = charge.at_least(least)
+            balances = after if after is None or balances is None else balances.least(after)
         unpaid, self._balances = self._balances, balances
         try:
             self._book.spend(charge, what, self._standing())

@@ -405,14 +405,16 @@ class Session(Keeper):
 
         As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
         """
-        data = self._rehearsal.data
-        asked = released_query(query, data, keys, at_least, fill)
-        with self._paid(asked, budget, share):
-            asked = prepared_query(asked, data)
-            made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
-            found = QueryRelease.of(made, asked)
-        self._releases[self._releases.index(made)] = found
-        return found
+        self.check_process()
+        with self._lock:  # who pays is read under it: another thread may ask for a principal
+            data = self._rehearsal.data
+            asked = released_query(query, data, keys, at_least, fill)
+            with self._paid(asked, budget, share):
+                asked = prepared_query(asked, data)
+                made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
+                found = QueryRelease.of(made, asked)
+            self._releases[self._releases.index(made)] = found
+            return found
 
     def _paid(self, asked: Any, budget: BudgetLike | None, share: float | str | None) -> Any:
         """Let a query fail at its principal's cost; the curator, who has the rows, pays nothing."""
@@ -518,10 +520,8 @@ class Session(Keeper):
             )
             asked = rehearsal_information(share.limits)
         begin(SEARCHING)
-        noise, outputs = (
-            calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given),
-            evaluated.outputs,
-        )
+        noise = calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given)
+        outputs = evaluated.outputs
         bars, said = releasing.measure_error_bars(outputs, noise, pool), outputs.published
         context = releasing.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*said, bars.sentence)),
@@ -536,9 +536,8 @@ class Session(Keeper):
         )
         with few_threads(pool.n_subsets * pool.n_units):
             begin(PROVING)
-            noise = releasing.certified_plan(
-                noise, context
-            )  # the charge is the best bound that is proved
+            # the charge is the best bound that is proved
+            noise = releasing.certified_plan(noise, context)
             begin(WRITING)
             bundle = releasing.bundle_of(noise, context)
             certificate = releasing.write_certificate(bundle, noise)
@@ -592,7 +591,8 @@ class Session(Keeper):
         try:
             name, first = plan.outputs.mechanism_name, plan.noise.first_secret
             left = None if self._balances is None else plan.balances
-            seen = self.observe(plan.noise, plan.charge, name, balances=left, first=first)
+            terms = {"balances": left, "first": first, "exact": plan.noise.is_noiseless}
+            seen = self.observe(plan.noise, plan.charge, name, **terms)
             certificate, bundle = self._remember(plan, seen)
             value = plan.outputs.restore(plan.noise.value_of(seen))
         except BaseException:

@@ -166,16 +166,18 @@ def mi_for_membership(
             f"success must be at least what is known before the release; got {success}. "
             "Nobody can be kept below what a blind guess achieves."
         )
-    highest = _SURE / np.minimum(f, 1 - f)
-    apart, _ = _bisect(lambda d: _dearest(d, f, q)[0] > size, highest)
-    nats = np.maximum(_dearest(apart, f, q)[1] - 2 * _ROOM, 0.0) * (1 - 2e-9)
     even = f == 0.5
+    known = [math.inf]
     if even.any():
         prior = np.minimum(np.maximum(q, 1 - q), caps)
         pairs = np.unique(np.stack([prior[even], caps[even]]), axis=1)
-        known = [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
-        return float(min(*known, *nats[~even], math.inf))
-    return float(nats.min())
+        known += [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
+    if not even.all():
+        size, f, q = size[~even], f[~even], q[~even]
+        apart, _ = _bisect(lambda d: _dearest(d, f, q)[0] > size, _SURE / np.minimum(f, 1 - f))
+        nats = np.maximum(_dearest(apart, f, q)[1] - 2 * _ROOM, 0.0) * (1 - 2e-9)
+        known.append(float(nats.min()))
+    return min(known)
 
 
 def _unit_terms(share: Vector | float, inside: Vector | float | None) -> tuple[Vector, Vector]:

@@ -578,3 +578,17 @@ def test_a_defect_of_the_engine_does_not_end_the_tables(shop: pac.Tables) -> Non
         shop.rows("SELECT 1")
     assert "somebody" not in str(error.value)
     assert shop.rows("SELECT count(*) FROM pac_units") == [before]
+
+
+@pytest.mark.claim("Q-4")
+@pytest.mark.parametrize(
+    "item", ["sum(#)", "stddev(#)", "corr(#, cost)", "median(#)", "count(DISTINCT #)", "max(#)"]
+)
+def test_what_is_free_reads_no_private_row(shop: pac.Tables, item: str) -> None:
+    """One that would, if it did, learn by the words of a free refusal what is in the rows."""
+    bad = item.replace("#", f"CASE WHEN person = {ODD} THEN text::INT ELSE cost END")
+    made = make_query_mechanism(f"SELECT {bad} AS x FROM bills", shop)
+    with pytest.raises(QueryError, match="group keys must be declared"):
+        make_query_mechanism(f"SELECT {bad} AS x FROM bills GROUP BY kind", shop)
+    with pytest.raises(QueryError, match="must have a value on every subset"):
+        run_mechanism(made, coerce_data(shop), pac.Balanced(n_subsets=8).draw(N, rng=0), rng=0)

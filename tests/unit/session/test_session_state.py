@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -850,3 +851,60 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
                 with again.charged_to("ann"):
                     again.sql(good, each)
         assert Ledger(folder / "study.db").verify().ok
+
+
+@pytest.mark.claim("Q-4")
+@pytest.mark.parametrize("total", ["mi<=1", "membership<=0.8"])
+def test_an_answer_on_which_nearly_all_agree_has_the_price_of_one_on_which_all_do(
+    tmp_path: Path, total: str
+) -> None:
+    """Without noise it tells of the universe as exactly, and its own charge may be any small one.
+
+    What is left ends it: at last less than the price.
+    """
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("duckdb")
+    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
+    pool = pac.Balanced(n_subsets=64).draw(12, rng=0)
+    rare = ",".join(map(str, np.flatnonzero(pool.masks()[0])))  # all of them in one candidate
+    case = f"CASE WHEN (SELECT count(*) FROM people WHERE id IN ({rare})) = 6 THEN 1 ELSE 0 END"
+    session = pac.Session(tables, budget=total, pool=pool, ledger=tmp_path / "study.db")
+    with session, session.charged_to("ann"):
+        session.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/10")
+        full = session.balances
+        found = session.sql(f"SELECT sum(x) AS x FROM (SELECT {case} AS x)", "mi<=1/10")
+        assert found.certificate.noise.largest_std == 0
+        assert session.spent.mi_nats == pytest.approx(2 / 10)
+        if full is not None:
+            assert session.balances is not None
+            np.testing.assert_allclose(full.per_unit - session.balances.per_unit, 2 / 10)
+            with pytest.raises(BudgetExceededError, match="what a query pays that fails"):
+                session.sql("SELECT sum(id) AS s FROM people", "mi<=1/10")
+            session.sql("SELECT sum(id) AS s FROM people", "mi<=1/100")
+
+
+def test_a_query_of_the_curators_waits_for_a_principals(tmp_path: Path) -> None:
+    """In another thread: or it would be the principal's, and undo what that one has paid."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("duckdb")
+    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
+    session = pac.Session(tables, budget="mi<=1", n_subsets=8, rng=0, ledger=tmp_path / "study.db")
+    told: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            session.sql("SELECT sum(('x' || id)::int) AS s FROM people", "mi<=1/8")
+        except Exception as error:
+            told.append(error)
+
+    curator = threading.Thread(target=ask)
+    with session:
+        with session.charged_to("ann"):
+            session.sql("SELECT sum(id) AS s FROM people", "mi<=1/8")
+            before = session.spent
+            curator.start()
+            curator.join(0.2)
+            assert not told
+        curator.join()
+        assert isinstance(told[0], QueryError)  # and not the words for a principal
+        assert session.spent == before
