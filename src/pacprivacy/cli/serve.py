@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pacprivacy.budget import parse_budget
+from pacprivacy.budget import budget_limits, budget_needs_pool, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
+from pacprivacy.cli.console import AsJson, Quiet, Verb, complain, option, show, show_json
 from pacprivacy.cli.sql import Via, read_sql_paths
 from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
@@ -129,6 +129,12 @@ def _open_tables(
         raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
     tables = Tables(source, unit=unit, via=read_sql_paths(via))
     budget = None if total is None else parse_budget(total)
+    if budget and not budget_needs_pool(budget) and budget_limits(budget).mi_nats is None:
+        complain(
+            f"--total limits no nats: a query that moves no belief about anybody costs nothing "
+            f"then, and its noise tells a fact of all rows. Use --total '{total} & mi<=1'.",
+            kind="warning",
+        )
     return Session(tables, budget=budget, progress=False, **names)
 
 

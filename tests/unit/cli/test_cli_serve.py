@@ -4,6 +4,7 @@ import json
 import socket
 import warnings
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -77,3 +78,17 @@ def test_a_port_that_is_taken(folder, monkeypatch):
     assert found.exit_code == 2
     assert "must be free" in found.output
     folder.load().close()
+
+
+@pytest.mark.claim("Q-4")
+@pytest.mark.parametrize(("total", "warned"), [("membership<=0.6", True), ("mi<=1", False)])
+def test_a_total_that_counts_no_queries_is_warned_of(folder, monkeypatch, total, warned):
+    monkeypatch.chdir(folder.path)
+    file = f"{total[:2]}.duckdb"
+    with duckdb.connect(file) as shop:
+        shop.execute("CREATE OR REPLACE TABLE customer AS SELECT range AS id FROM range(40)")
+    monkeypatch.setattr("pacprivacy.serve.run_service", lambda service, **_: service.desk.close())
+    files = ("--tables", file, "--unit", "customer.id", "--queries", total[:2])
+    found = run("--ledger", "study.db", *files, "--total", total)
+    assert found.exit_code == 0, found.output
+    assert ("limits no nats" in found.output) == warned
