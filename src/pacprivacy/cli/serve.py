@@ -129,7 +129,7 @@ def _open_tables(
         raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
     tables = Tables(source, unit=unit, via=read_sql_paths(via))
     budget = None if total is None else parse_budget(total)
-    if budget and not budget_needs_pool(budget) and budget_limits(budget).mi_nats is None:
+    if not (budget is None or budget_needs_pool(budget) or budget_limits(budget).mi_nats):
         complain(
             f"--total limits no nats: a query that moves no belief about anybody costs nothing "
             f"then, and its noise tells a fact of all rows. Use --total '{total} & mi<=1'.",
