@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -207,34 +208,16 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     The page loads nothing; it is for screens and for paper, light and dark. For an ``officer`` it
     is the certificate on one printed page, with a glossary.
     """
-    from jinja2 import Environment, FunctionLoader, StrictUndefined  # slow, not always needed
-    from markupsafe import Markup
+    from markupsafe import Markup  # slow to import, not always needed
 
     css, js = read_page_template("report.css"), read_page_template("report.js")
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=FunctionLoader(read_page_template),
-    )
-    environment.filters |= {
-        "at_most": at_most,
-        "failure": failure_text,
-        "number": style_number,
-        "plus_minus": error_bar_plus_minus,
-        "ends": error_bar_ends,
-        "spaced": lambda text: text.replace(",", " "),  # as the answer to a query is written
-        "whole": lambda number: f"{number:,.0f}" if 100 <= number < WHOLE else style_number(number),
-        "percent": percent_at_most,
-        "shape": Markup,  # pictures, whose texts are escaped already
-    }
     cert = data.certificate
     asked = cert.mechanism.replace("<lambda>", "A function")
     if data.answer is not None:  # its text stands above its answer
         asked = asked.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
         asked = asked or "A query"
-    return environment.get_template("officer.html" if officer else "report.html").render(
+    frame = _environment().get_template("officer.html" if officer else "report.html")
+    return frame.render(
         css=Markup(css),
         js=Markup(js),
         policy=f"default-src 'none'; style-src '{page_content_source(css)}'; "
@@ -257,6 +240,33 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         draws=[e.n_draws for e in (cert.membership, cert.information) if e and e.n_draws],
         **({} if officer else _pictures(data) | _utility(data)),
     )
+
+
+@cache
+def _environment() -> Any:
+    """Return what fills the frames of pages; each is compiled once in a process."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # slow, not always needed
+    from markupsafe import Markup
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(read_page_template),
+    )
+    environment.filters |= {
+        "at_most": at_most,
+        "failure": failure_text,
+        "number": style_number,
+        "plus_minus": error_bar_plus_minus,
+        "ends": error_bar_ends,
+        "spaced": lambda text: text.replace(",", " "),  # as the answer to a query is written
+        "whole": lambda number: f"{number:,.0f}" if 100 <= number < WHOLE else style_number(number),
+        "percent": percent_at_most,
+        "shape": Markup,  # pictures, whose texts are escaped already
+    }
+    return environment
 
 
 def read_page_template(name: str) -> str:
