@@ -213,15 +213,16 @@ def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tu
     spots = np.arange(2 * reach * LAW_POINTS + 1) / LAW_POINTS
     n_units, n_law = weights.shape[1], len(spots)
     n_cells = int(np.ceil(places.max())) + 2 * reach + 2
+    below = np.floor(places + spots[:, None]).astype(np.int64)
+    part = places + spots[:, None] - below
+    cells = (below + n_cells * np.arange(n_law)[:, None]).ravel()
     blocks = []
     for column in weights.T:
-        dense = np.zeros((n_cells, n_law))
-        for j, spot in enumerate(spots):
-            below = np.floor(places + spot).astype(np.int64)
-            part = places + spot - below
-            dense[:, j] = np.bincount(below, column * (1 - part), n_cells)
-            dense[:, j] += np.bincount(below + 1, column * part, n_cells)
-        blocks.append(csr_array(dense))
+        dense = np.bincount(cells, (column * (1 - part)).ravel(), n_law * n_cells)
+        dense += np.bincount(cells + 1, (column * part).ravel(), n_law * n_cells)
+        kept = np.flatnonzero(dense)
+        where = (kept % n_cells, kept // n_cells)
+        blocks.append(csr_array((dense[kept], where), shape=(n_cells, n_law)))
     excess = hstack([vstack(blocks), -eye_array(n_units * n_cells)])
     ones = block_diag([csr_array(np.ones((1, n_cells)))] * n_units)
     total = hstack([csr_array((n_units, n_law)), 2 * ones])
