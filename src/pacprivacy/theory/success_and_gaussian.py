@@ -47,12 +47,14 @@ def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> V
             "Use about 0.02 to keep any membership guess below 60 %."
         )
     _require_prior(start, prior)
+    goal = budget.ravel() * (1.0 + _MARGIN)
+    if not start.ndim:
+        return _one_success(float(goal[0]), float(start))
     # Positive doubles are ordered like their bit patterns, so cutting the patterns again and again
     # finds the smallest double that is large enough, for every prior, in at most 63 steps; in 11
     # where the priors are few, since 63 cuts at once take as long as one.
     priors = start.ravel()
     low, high = priors.view(np.int64), np.ones_like(priors).view(np.int64)
-    goal = budget.ravel() * (1.0 + _MARGIN)
     cuts = np.arange(1, max(2, min(64, 4096 // max(1, priors.size))))[:, None]
     while np.any(high - low > 1):
         step = (high - low + len(cuts)) // (len(cuts) + 1)
@@ -63,8 +65,15 @@ def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> V
             np.minimum(low + step * below, high - 1),
             np.minimum(low + step * (below + 1), high),
         )
-    result = np.where(goal == 0.0, priors, high.view(np.float64)).reshape(start.shape)
-    return float(result) if result.ndim == 0 else result
+    return np.where(goal == 0.0, priors, high.view(np.float64)).reshape(start.shape)
+
+
+def _one_success(goal: float, prior: float) -> float:
+    """Return the smallest double of which the divergence reaches a goal: plain numbers are fast."""
+    low, high = prior, prior if goal == 0.0 else 1.0
+    while low < (middle := 0.5 * (low + high)) < high:
+        low, high = (low, middle) if bernoulli_kl(middle, prior) >= goal else (middle, high)
+    return high
 
 
 def mi_for_success(success: float, prior: float = 0.5) -> float:
