@@ -63,6 +63,9 @@ class SimulatedSource:
 
     def words(self, size: int) -> npt.NDArray[np.uint64]:
         """Return ``size`` independent uniform 64-bit words."""
+        raw = self._generator.bit_generator
+        if isinstance(raw, np.random.PCG64):  # the same words in less time
+            return np.asarray(raw.random_raw(size))
         return self._generator.integers(0, 2**64, size=size, dtype=np.uint64)
 
 

@@ -109,7 +109,7 @@ def _propose_laplace(scales: Integers, source: BitSource) -> tuple[Integers, Int
     accepted = lattice_bernoulli_exp(
         digits / scales, lambda i: Fraction(int(digits[i]), int(scales[i])), source
     )
-    chosen = np.flatnonzero(accepted)
+    chosen = accepted.nonzero()[0]
     magnitude = digits[chosen] + scales[chosen] * _geometric(chosen.size, source)
     n_words = -(-chosen.size // _WORD_BITS)
     bits = np.unpackbits(source.words(n_words).view(np.uint8))[: chosen.size]
@@ -134,7 +134,7 @@ def uniform_lattice_integers(bounds: Integers, source: BitSource) -> Integers:
     limits = bounds.astype(np.uint64)
     surplus = (np.uint64(2**64 - 1) - limits + np.uint64(1)) % limits  # 2^64 mod bound
     words = source.words(limits.size).copy()
-    while (again := np.flatnonzero(words < surplus)).size:
+    while (again := (words < surplus).nonzero()[0]).size:
         words[again] = source.words(again.size)
     return (words % limits).astype(np.int64)
 
@@ -153,7 +153,7 @@ def lattice_bernoulli_exp(
     below = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
     heads = below + 2.0**-53 <= rate * (1.0 - _RELATIVE_SLACK) - _ABSOLUTE_SLACK
     tails = below >= rate * (1.0 + _RELATIVE_SLACK) + _ABSOLUTE_SLACK
-    for i in np.flatnonzero(~(heads | tails)):
+    for i in (~(heads | tails)).nonzero()[0]:
         heads[i] = _LazyUniform(int(words[i]), source).is_below_exp(exact(int(i)))
     return np.asarray(heads)
 
@@ -173,7 +173,7 @@ def lattice_bernoulli_enclosed(
     # The uniform real lies in [word, word + 1] / 2^64.
     heads = words <= np.uint64(lower - 1) if lower > 0 else none.copy()
     tails = words >= np.uint64(upper) if upper < 2**64 else none
-    for i in np.flatnonzero(~(heads | tails)):
+    for i in (~(heads | tails)).nonzero()[0]:
         heads[i] = _LazyUniform(int(words[i]), source).is_below(enclose)
     return np.asarray(heads)
 
