@@ -32,7 +32,7 @@ from pacprivacy.release import (
     load_verified_bundle,
 )
 from pacprivacy.release.bundle import BundleSession
-from pacprivacy.release.certificate import write_certificate
+from pacprivacy.release.certificate import DIVERGENCE_GAMMA, write_certificate
 from pacprivacy.release.verification import prove_verified_again
 
 Plain = dict[str, Any]
@@ -311,6 +311,12 @@ def well_placed(bundle: Bundle) -> Bundle:
     return replace(bundle, worst_unit=int(risk.upper_per_unit.argmin()))
 
 
+def surer(bundle: Bundle) -> Bundle:
+    """Count all that may fail but a little: proofs, divergences, and the trade-off."""
+    needed = sum(proof.gamma for proof in bundle.proofs) + 2 * DIVERGENCE_GAMMA
+    return replace(bundle, gamma=0.99 * needed)
+
+
 REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a stricter budget": ("release", changed(budget=pac.Membership(0.51))),
     "a budget of information": ("release", changed(budget=pac.Information(1e-6))),
@@ -346,7 +352,7 @@ REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "less than nothing of the reserve": (
         "session", in_session(lambda part: replace(part, part=-0.5))
     ),
-    "surer than its proofs": ("release", lambda bundle: replace(bundle, gamma=1e-15)),
+    "surer than its proofs": ("release", surer),
     "closer points": ("release", lambda bundle: replace(bundle, points=bundle.points // 2)),
 }  # fmt: skip
 NAMED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {

@@ -258,7 +258,7 @@ class RegressedSums:
                 y -= np.float32(plan.centers[1])
                 squares[some] += np.einsum("ij,ij->j", y, y)
             mean = total[left] / n
-            second = squares[left] / n * (1 + 2.0**-11) + 2.1 * most * lost
+            second = squares[left] / n * (1 + 2 * MOST_LOOKED * HALF_PRECISION) + 2.1 * most * lost
             high = plan.upper((n, rate), mean + lost, second, mean_square[left])
             value[left] = mean + slope * mean_square[left]
             upper[left] = np.minimum(upper[left], high) if first else high

@@ -427,7 +427,8 @@ class ViewTilts:
         weighted = weights[:, None] * (points - weights @ points)
         size = max(float(np.abs(weighted).max(initial=0.0)), 1e-300)
         folded = self.fold(weighted.T / size).astype(np.float32)
-        dtype = np.float32 if self.n_units > MANY_SHIFTS else np.float64  # as exact as products are
+        many = self.n_units > MANY_SHIFTS and 1e-12 < size < 1e12  # their squares are numbers too
+        dtype = np.float32 if many else np.float64  # as exact as products are
         found = np.empty((self.n_units, points.shape[1]), dtype)
         for lines, place, moved in self.products(folded, np.arange(self.n_units)):
             found[place, lines] = moved.T

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -345,6 +347,24 @@ def test_what_fails_because_of_a_signal_was_stopped(
     stopped = CliRunner().invoke(app, words)
     assert stopped.exit_code == 130
     assert "stopped before it was done" in stopped.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_every_signal_that_stops_is_remembered(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(console, "app", lambda **_: signal.raise_signal(number))
+    monkeypatch.setattr(console, "_SIGNALS", [])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            console.run_console()
+        assert [number] == console._SIGNALS
+    finally:
+        for one, handler in kept.items():
+            signal.signal(one, handler)
 
 
 def test_a_defect_shows_its_traceback_on_request(

@@ -471,9 +471,16 @@ def test_bad_boxes_are_refused(bad: dict[str, object]) -> None:
 # --- the shifts that the risk rule hides ----------------------------------------------------
 
 
-def test_unit_shifts_are_half_the_difference_of_means(outputs: Matrix, pool: Pool) -> None:
+def test_unit_shifts_are_half_the_difference_of_means(
+    outputs: Matrix, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spread = spread_of(outputs, np.exp(UNIFORM))
     shifts = ViewTilts(pool).shifts(spread.coordinates, UNIFORM)
+    monkeypatch.setattr("pacprivacy.adversary.view_and_belief.MANY_SHIFTS", 0)
+    for scale in (1.0, 1e-25, 1e22):  # units may be very many, and numbers of any size
+        found = ViewTilts(pool).shifts(scale * spread.coordinates, UNIFORM)
+        lengths = np.sqrt(np.square(found).sum(axis=1)) / scale
+        np.testing.assert_allclose(lengths, np.linalg.norm(shifts, axis=1), atol=1e-6)
     for unit, inside in enumerate(pool.masks().T):
         apart = spread.coordinates[inside].mean(axis=0) - spread.coordinates[~inside].mean(axis=0)
         np.testing.assert_allclose(shifts[unit], apart / 2, atol=1e-6)
