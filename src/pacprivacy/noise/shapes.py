@@ -391,8 +391,7 @@ def risk_shapes(
     for shape in shapes[:1] if spread.rank == 1 else shapes:
         draws = ShapeProbe(shape.view(spread, log_p), rng, n_draws=N_TRIED)
         probe = risk_shape_probe(draws, tilts, limits)
-        lengths = _lengths(shifts, shape.rotation, shape.noise_var)
-        probe.look_at(_steps_of(lengths))
+        probe.look_at(_steps_of(_lengths(shifts, shape.rotation, shape.noise_var)))
         scale = shape_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]
         scaled.append(shape.scaled(max(scale, _least_scale(shape, spread))))
     return sorted(scaled, key=lambda shape: shape.total_variance)
