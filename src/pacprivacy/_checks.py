@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -39,6 +39,16 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 def freeze(array: npt.NDArray[np.generic]) -> None:
     """Make ``array`` read-only, in place."""
     array.setflags(write=False)
+
+
+def elementwise(function: Callable[..., Array], *vectors: Array) -> Array:
+    """Return a function of vectors, entry by entry; one entry where each repeats one number.
+
+    Such vectors are those of :func:`numpy.broadcast_to`: they, and what is returned, take no room.
+    """
+    if any(vector.strides != (0,) for vector in vectors):
+        return function(*vectors)
+    return np.broadcast_to(function(*(vector[:1] for vector in vectors)), vectors[0].shape)
 
 
 def check_positive(

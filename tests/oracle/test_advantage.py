@@ -99,7 +99,7 @@ def test_a_grid_is_as_near_as_claimed(pool: Pool, spread: float, believed: bool)
     view = line_view(pool, spread, believed=believed)
     tilts, units = ViewTilts(pool), np.arange(pool.n_units)
     before = tilts.before(view.log_prior, units)
-    found = _on_a_line(view, tilts, units, before)
+    found = _on_a_line(view, tilts, before)
     truth = by_quadrature(view, pool)
     assert (found.lower <= truth + 1e-9).all()
     assert (truth <= found.upper + 1e-9).all()
@@ -125,9 +125,9 @@ def test_no_bound_is_below_the_truth_where_candidates_are_odd(seed: int) -> None
     else:
         y[0] = 60.0
     line = make_view(10.0 ** rng.uniform(-2, 2.5) * y[:, None])
-    truth, tilts, everyone = by_quadrature(line, pool), ViewTilts(pool), np.arange(pool.n_units)
+    truth, tilts = by_quadrature(line, pool), ViewTilts(pool)
     before = np.zeros(pool.n_units)
-    found = _on_a_line(line, tilts, everyone, before)
+    found = _on_a_line(line, tilts, before)
     assert (found.lower - 1e-9 <= truth).all()
     assert (truth <= found.upper + 1e-13).all()
     assert found.upper.max() - truth.max() < 1e-3
@@ -137,7 +137,7 @@ def test_no_bound_is_below_the_truth_where_candidates_are_odd(seed: int) -> None
         assert (truth <= screen + 1e-13).all()
         on_plane = _on_a_plane(view, tilts, before, screen) if has_plane_advantage(view) else None
         assert on_plane is None or (truth <= on_plane.upper).all()
-    drawn = _by_draws(view, tilts, everyone, before, n_draws=2048, gamma=1e-6, rng=rng)
+    drawn = _by_draws(view, tilts, before, n_draws=2048, gamma=1e-6, rng=rng)
     assert (truth <= drawn.upper).all()
 
 
@@ -160,17 +160,17 @@ def test_the_error_of_a_grid_is_not_far_below_its_bound() -> None:
 @pytest.mark.parametrize("believed", [False, True])
 def test_draws_and_second_moments_cover_the_truth(pool: Pool, believed: bool) -> None:
     view = line_view(pool, 0.8, believed=believed, seed=3)
-    truth, units, tilts = by_quadrature(view, pool), np.arange(pool.n_units), ViewTilts(pool)
+    truth, tilts = by_quadrature(view, pool), ViewTilts(pool)
     rng, before = np.random.default_rng(0), tilts.before(view.log_prior, np.arange(pool.n_units))
     screen = advantage_moments(view, tilts)
     assert screen is not None
     assert (truth <= screen).all()
     assert (screen <= 1.7 * truth + 0.1).all()  # it is a screen, not a wall
-    found = _by_draws(view, tilts, units, before, n_draws=1 << 14, gamma=1e-6, rng=rng)
+    found = _by_draws(view, tilts, before, n_draws=1 << 14, gamma=1e-6, rng=rng)
     assert (found.lower <= truth).all()
     assert (truth <= found.upper).all()
     settings: Any = {"n_draws": 1 << 14, "gamma": 1e-6, "rng": rng}
-    too_much = _by_draws(view, tilts, units, before, allowed=0.9 * truth, **settings)
+    too_much = _by_draws(view, tilts, before, allowed=0.9 * truth, **settings)
     assert (too_much.lower <= truth).all()
     assert (truth <= too_much.upper).all()  # who is not looked at again keeps a wide bound
     assert (too_much.upper > 0.9 * truth).any()
@@ -229,7 +229,7 @@ def test_all_looks_together_pay_no_more_than_gamma(
 
     def pay(self: _Sums, center: Any, gamma: float, rates: tuple[float, ...] = RATES) -> Any:
         spent[self.units] += 2 * gamma
-        rows.append((len(self.units), self.n_draws))
+        rows.append((len(self), self.n_draws))
         assert (center != self.sums[0] / self.n_draws).all()  # it was fixed before
         told[:] = gamma, self.n_draws, len(rates)
         found = bounds(self, center, gamma, rates)
@@ -590,7 +590,7 @@ def test_nobody_is_left_out_among_many_units(folds: int) -> None:
     truth, view = line_advantage(line, tilts, units, 0.02)[0], turned(line, 0.6)
     settings: Any = {"n_draws": 1 << 13, "gamma": 1e-6, "rng": np.random.default_rng(0)}
     for allowed in (None, np.full(1500, 1.3 * truth.max()), np.full(1500, 0.1 * truth.max())):
-        found = _by_draws(view, tilts, units, before, allowed=allowed, **settings)
+        found = _by_draws(view, tilts, before, allowed=allowed, **settings)
         assert (truth <= found.upper + 2e-4).all()
         assert (found.lower <= truth + 2e-4).all()
         if allowed is None:
@@ -602,7 +602,7 @@ def test_a_bound_is_foretold_by_moments_of_other_draws(folds: int) -> None:
     pool = Balanced(n_subsets=60, folds=folds).draw(40, rng=1)
     view, tilts, units = turned(line_view(pool, 0.25), 0.6), ViewTilts(pool), np.arange(40)
     rng, n = np.random.default_rng(0), 1 << 14
-    found = _by_draws(view, tilts, units, np.zeros(40), n_draws=n, gamma=1e-6, rng=rng)
+    found = _by_draws(view, tilts, np.zeros(40), n_draws=n, gamma=1e-6, rng=rng)
     settings: Any = {"n_draws": n, "gamma": 1e-6, "n_measured": n // 2, "rng": rng}
     foretold, variance = advantage_upper(view, tilts, units, **settings)
     assert (variance < 0.25 / tilts.share / (1 - tilts.share)).all()

@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, elementwise
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.second_moments import (
+    BOUNDED,
     AdvantageRegression,
     MomentScreen,
     RegressedSums,
     advantage_moments,
 )
 from pacprivacy.adversary.view_and_belief import (
+    EVERYONE,
     FEW_UNITS,
     HALF_PRECISION,
     View,
@@ -88,16 +90,23 @@ class AdvantageBounds:
 class _Sums:
     """Running sums over draws, for units that are still of interest."""
 
-    def __init__(self, units: Units, before: Vector, share: Vector) -> None:
+    def __init__(self, units: Units | slice, before: Vector, share: Vector) -> None:
         self.units, self.before, self.share = units, before, share
-        self.sums = np.zeros((4, len(units)))  # of |a|, a, a², |a| a; of a only where it is used
+        self.sums = np.zeros((4, len(share)))  # of |a|, a, a², |a| a; of a only where it is used
         self.tilted = bool((share != 0.5).any())
         self.n_draws, self.error = 0, 0.0
         self._kept: list[tuple[slice, npt.NDArray[Any]]] = []
 
-    def of(self, kept: npt.NDArray[np.bool_]) -> "_Sums":
+    def __len__(self) -> int:
+        return len(self.share)
+
+    def of(self, kept: npt.NDArray[np.bool_] | slice) -> "_Sums":
         """Return the sums of some of the units."""
-        found = _Sums(self.units[kept], self.before[kept], self.share[kept])
+        if isinstance(self.units, slice):  # all of them
+            units = kept if isinstance(kept, slice) else np.flatnonzero(kept)
+        else:
+            units = self.units[kept]
+        found = _Sums(units, self.before[kept], self.share[kept])
         found.sums, found.tilted = self.sums[:, kept], self.tilted
         found.n_draws, found.error = self.n_draws, self.error
         return found
@@ -110,10 +119,11 @@ class _Sums:
             self.error += lost * HALF_PRECISION
         self.n_draws += len(folded)
         if tilts.accelerator is not None and folded.dtype == np.float32:
-            for place, found in tilts.accelerator.sums(self.units, folded):
+            listed = np.arange(len(self)) if isinstance(self.units, slice) else self.units
+            for place, found in tilts.accelerator.sums(listed, folded):
                 self.sums[:, place] += found
             return
-        if len(self.units) <= FEW_UNITS:  # few enough to keep their masks
+        if len(self) <= FEW_UNITS:  # few enough to keep their masks
             self._kept = self._kept or list(tilts.blocks(self.units, folded.dtype))
             products = ((place, folded @ masks) for place, masks in self._kept)
         else:
@@ -196,22 +206,20 @@ def advantage_bounds(
     ``upper`` holds, for all units together.
     """
     tilts = ViewTilts(pool)
-    everyone = np.arange(pool.n_units, dtype=np.int64)
-    before = tilts.before(view.log_prior, everyone)
+    before = tilts.before(view.log_prior, EVERYONE)
     if has_line_advantage(view):
-        return _on_a_line(view, tilts, everyone, before)
+        return _on_a_line(view, tilts, before)
     screen = advantage_moments(view, tilts) if has_plane_advantage(view) else None
     found = None if screen is None else _on_a_plane(view, tilts, before, screen)
     if found is None:
         settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
-        found = _by_draws(view, tilts, everyone, before, **settings)
+        found = _by_draws(view, tilts, before, **settings)
     return found
 
 
 def _by_draws(
     view: View,
     tilts: ViewTilts,
-    units: Units,
     before: Vector,
     *,
     n_draws: int,
@@ -226,19 +234,19 @@ def _by_draws(
     that can help, and on more and more draws of one row while their bound is above that of the
     first. Every look at a unit pays its share of ``gamma``.
     """
-    per_side = gamma / (4 * len(units) * _looks(n_draws))
-    gained = np.abs(before)
-    lower, upper = gained.copy(), 0.5 / np.minimum(tilts.share, 1 - tilts.share)
-    value = np.maximum(GUESS, gained)
+    n_units = tilts.n_units
+    per_side = gamma / (4 * n_units * _looks(n_draws))
+    gained = elementwise(np.abs, before)
+    lower, upper = gained.copy(), tilts.most
     dtype: npt.DTypeLike = np.float32
     halves = tilts.accelerator is None and bool((tilts.share == 0.5).all())
 
-    def sums_of(chosen: Units) -> _Sums:
+    def sums_of(chosen: Units | slice) -> _Sums:
         return _Sums(chosen, before[chosen], tilts.share[chosen])
 
     def draw(sums: _Sums, n: int, others: RegressedSums | None = None) -> _Sums:
         held: list[npt.NDArray[Any]] = []
-        together = len(sums.units) > CHAMPIONS or tilts.accelerator is not None
+        together = len(sums) > CHAMPIONS or tilts.accelerator is not None
         for draws in draw_view_blocks(view, n, rng, block_elements=CACHED):
             held.append(tilts.fold(view_posterior(view, draws, dtype, tilts.accelerator)))
             if others is not None:
@@ -251,34 +259,42 @@ def _by_draws(
         return sums
 
     def look(sums: _Sums, center: Vector, rates: tuple[float, ...] = RATES) -> None:
-        chosen = sums.units
-        value[chosen], low, high = sums.bounds(center[chosen], per_side, rates)
-        lower[chosen] = np.maximum(lower[chosen], low)
-        upper[chosen] = np.minimum(upper[chosen], high)
+        for start in range(0, len(sums), BOUNDED):
+            place = slice(start, min(start + BOUNDED, len(sums)))
+            some = sums.of(place)
+            chosen = some.units
+            value[chosen], low, high = some.bounds(center[place], per_side, rates)
+            lower[chosen] = np.maximum(lower[chosen], low)
+            upper[chosen] = np.minimum(upper[chosen], high)
 
     screen = None
-    if len(units) > CHAMPIONS:
+    if n_units > CHAMPIONS:
         most = 1.0 if allowed is None else float(allowed.max())
         screen = MomentScreen.of(view, tilts, most)
     if screen is not None:
-        rough = screen.bounds(units, screen.rank(SCREEN_TAILS[0] * most**2))
-        upper = np.minimum(upper, np.maximum(rough, gained))
+        value = screen.bounds(EVERYONE, screen.rank(SCREEN_TAILS[0] * most**2))
+        upper = np.maximum(value, gained)
+        np.minimum(tilts.most, upper, out=upper)
         ranked = gained - upper
     else:
-        many = tilts.rows * len(units) > VERY_MANY
-        look(draw(sums_of(units), PILOT // 2 if many else PILOT), value)
+        many = tilts.rows * n_units > VERY_MANY
+        value, upper = np.maximum(GUESS, gained), upper.copy()
+        look(draw(sums_of(EVERYONE), PILOT // 2 if many else PILOT), value)
         ranked = gained - value
-    sample = units[:: len(units) // CHAMPIONS + 1]
+    sample = np.arange(0, n_units, n_units // CHAMPIONS + 1)
     few = np.union1d(_ascending(ranked)[:CHAMPIONS], sample).astype(np.int64)
-    if screen is None and view.points.shape[1] <= PILOT and len(units) > CHAMPIONS:
-        moved = np.square(tilts.shifts(view.points, view.log_prior)).sum(axis=1)
+    del ranked
+    if screen is None and view.points.shape[1] <= PILOT and n_units > CHAMPIONS:
+        moved = tilts.shift_squares(view.points, view.log_prior)
         few = np.union1d(few, _ascending(-moved)[:CHAMPIONS])
+        del moved
     finer = draw(sums_of(few), FIRST_STAGE).sums / FIRST_STAGE
-    value[few] = np.maximum(finer[0], gained[few])
-    variance = float(np.median((finer[2] - finer[0] ** 2)[np.isin(few, sample)]))
+    shown = np.maximum(finer[0], gained[few])
+    sampled = np.isin(few, sample)
+    variance = float(np.median((finer[2] - finer[0] ** 2)[sampled]))
     if screen is not None:
-        rest = np.setdiff1d(units, few)
-        value[rest] = rough[rest] * (value[sample].sum() / rough[sample].sum())
+        value *= shown[sampled].sum() / value[sample].sum()
+    value[few] = shown
     lost = ((tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
     dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
     first = np.sort(few[_ascending(gained[few] - value[few])[:FINALISTS]])
@@ -293,58 +309,62 @@ def _by_draws(
         return n
 
     regressed = None
-    if screen is None and len(units) > CHAMPIONS and dtype == np.float32 and halves:
+    if screen is None and n_units > CHAMPIONS and dtype == np.float32 and halves:
         near = value[first] + sharpest(n_draws)[0]
         if allowed is not None and (near > (1 - LITTLE_ROOM) * allowed[first]).any():
             near = allowed[first]
-        room = float((near - gained[first]).max() - np.median((value - gained)[sample]))
+        typical = np.median(value[sample] - gained[sample])
+        room = float((near - gained[first]).max() - typical)
         pilot = draw_views(view, FIRST_STAGE // 2, rng)
         a = tilts.fold(view_posterior(view, pilot)) @ tilts.masks(sample, np.float64)
-        level = math.log(4 * len(units) / gamma)
+        level = math.log(4 * n_units / gamma)
         plan = AdvantageRegression.planned(a, room=room, n_draws=n_draws, level=level)
-        if plan is not None and plan.cost(tilts.rows, len(units)) < seen(room):
+        if plan is not None and plan.cost(tilts.rows, n_units) < seen(room):
             regressed = RegressedSums(plan, tilts)
-    look(draw(sums_of(first), n_draws, regressed), value)
-    goal, sharp = float((upper - gained)[first].max()), value[first]
-    slack = 2 * view.slack * tilts.weight(before, units) + ROUNDING
-    if allowed is not None and (upper > allowed)[first].any():
-        value = np.minimum(value, sharp.max())
+    look(draw(sums_of(first), n_draws, regressed), value[first])
+    goal, sharp = float((upper[first] - gained[first]).max()), value[first]
+
+    def found() -> AdvantageBounds:
+        weight = tilts.weight(before, EVERYONE)
+        slack = elementwise(lambda w: 2 * view.slack * w + ROUNDING, weight)
+        np.subtract(lower, slack, out=lower)
+        np.maximum(lower, 0.0, out=lower)
+        np.add(upper, slack, out=upper)
+        return AdvantageBounds(value=value, lower=lower, upper=upper, n_draws=n_draws)
+
+    if allowed is not None and (upper[first] > allowed[first]).any():
+        np.minimum(value, sharp.max(), out=value)
         value[first] = upper[first]
-        return AdvantageBounds(
-            value=value,
-            lower=np.maximum(lower - slack, 0.0),
-            upper=upper + slack,
-            n_draws=n_draws,
-        )
-    limit = gained + goal  # of the others' bounds: to be no worse than the first
+        return found()
+    # of the others' bounds: to be no worse than the first
+    limit = elementwise(lambda gain: gain + goal, gained)
     if allowed is not None and screen is None:
-        given = max(float((allowed - gained)[first].max()), 1e-300)
-        left = 1 - float((upper - gained)[first].max()) / given
-        limit = limit if left > LITTLE_ROOM else np.maximum(limit, allowed)
-    room = float(np.quantile((limit - value)[sample], 1 - FIRST_DROPPED))
-    others = np.ones(len(units), dtype=np.bool_)
+        given = max(float((allowed[first] - gained[first]).max()), 1e-300)
+        limit = limit if 1 - goal / given > LITTLE_ROOM else elementwise(np.maximum, limit, allowed)
+    room = float(np.quantile(limit[sample] - value[sample], 1 - FIRST_DROPPED))
+    others = np.ones(n_units, dtype=np.bool_)
     others[first] = False
     n_seen = seen(room)
     if regressed is not None:
-        value, high = regressed.bounds(units, np.where(others, limit, math.inf))
-        upper = np.minimum(upper, np.maximum(high, gained))
+        value, high = regressed.bounds(EVERYONE, np.where(others, limit, math.inf))
+        np.maximum(high, gained, out=high)
+        np.minimum(upper, high, out=upper)
+        del high
     if screen is not None:
         above = np.flatnonzero(others & (upper > limit))
         finer = screen.bounds(above, screen.rank(SCREEN_TAILS[1] * most**2))
         upper[above] = np.minimum(upper[above], np.maximum(finer, gained[above]))
         n_seen = min(FIRST_STAGE, n_draws)
-    center, sums = value.copy(), sums_of(np.flatnonzero(others & (upper > limit)))
+    sums = sums_of(np.flatnonzero(others & (upper > limit)))
+    center = value[sums.units]
     for n in np.geomspace(n_seen, n_draws, _looks(n_draws) - 1).astype(np.int64):
-        if len(sums.units) and n > sums.n_draws:
+        if len(sums) and n > sums.n_draws:
             look(draw(sums, int(n) - sums.n_draws), center, (sharpest(int(n))[1],))
-            sums = sums.of((upper > limit)[sums.units])
+            kept = (upper > limit)[sums.units]
+            sums, center = sums.of(kept), center[kept]
     value[first] = sharp
-    return AdvantageBounds(
-        value=np.clip(value, lower, upper),
-        lower=np.maximum(lower - slack, 0.0),
-        upper=upper + slack,
-        n_draws=n_draws,
-    )
+    np.clip(value, lower, upper, out=value)
+    return found()
 
 
 def _ascending(values: Vector) -> Units:
@@ -385,8 +405,9 @@ def _contenders(gain: tuple[Vector, Vector]) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def _on_a_line(view: View, tilts: ViewTilts, units: Units, before: Vector) -> AdvantageBounds:
+def _on_a_line(view: View, tilts: ViewTilts, before: Vector) -> AdvantageBounds:
     """Bound ``E |a|`` for outputs of rank 1 on finer and finer grids (claim A-5)."""
+    units = np.arange(tilts.n_units, dtype=np.int64)
     value, lower, upper = np.empty((3, len(units)))
     active, nodes = units, 0
     for step in GRID_STEPS:
@@ -394,8 +415,7 @@ def _on_a_line(view: View, tilts: ViewTilts, units: Units, before: Vector) -> Ad
         dtype = np.float64 if exact else np.float32
         here, error, n_nodes = line_advantage(view, tilts, active, step, dtype)
         nodes += n_nodes
-        share, a0 = tilts.share[active], before[active]
-        worst = 0.5 / np.minimum(share, 1 - share)
+        a0, worst = before[active], tilts.most[active]
         slack = (step**2 / 4 * CURVATURE + 2 * view.slack) * tilts.weight(a0, active)
         slack += error * worst + ROUNDING
         value[active] = np.maximum(here, np.abs(a0))
@@ -475,8 +495,7 @@ def _on_a_plane(
     """
     units = np.arange(len(before), dtype=np.int64)
     gained, weight = np.abs(before), tilts.weight(before, units)
-    worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
-    always = 2 * view.slack * weight + 16 * _tail(PLANE_REACH) * worst + ROUNDING
+    always = 2 * view.slack * weight + 16 * _tail(PLANE_REACH) * tilts.most + ROUNDING
     value, lower, upper = np.empty(len(units)), gained.copy(), np.maximum(screen + always, gained)
     looked = np.zeros(len(units), dtype=np.bool_)
     finest = finest_advantage_step(view)

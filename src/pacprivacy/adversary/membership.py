@@ -13,12 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, freeze
+from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, elementwise, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
 from pacprivacy.adversary.candidates import Candidates
 from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
 from pacprivacy.adversary.view_and_belief import (
+    EVERYONE,
     View,
     ViewTilts,
     check_view_size,
@@ -119,10 +120,14 @@ def membership_risk(
     check_view_size(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
-    allowed = None if caps is None else 2 * caps - 1
+    allowed = None if caps is None else elementwise(lambda cap: 2 * cap - 1, caps)
     settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
     found = advantage_bounds(view, pool, **settings)
-    value, lower, upper = (0.5 + 0.5 * np.minimum(a, 1.0) for a in found.per_unit)
+    for a in found.per_unit:  # from here on successes
+        np.minimum(a, 1.0, out=a)
+        a *= 0.5
+        a += 0.5
+    value, lower, upper = found.per_unit
 
     def estimate(*ends: float) -> Estimate:
         low, middle, high = sorted(ends)
@@ -153,7 +158,7 @@ def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     advantage = np.empty(pool.n_units)
-    for place, masks in tilts.blocks(np.arange(pool.n_units), np.float64, whole=True):
+    for place, masks in tilts.blocks(EVERYONE, np.float64, whole=True):
         sums = np.add.reduceat(masks[order] * weights[order][:, None], starts, axis=0)
         advantage[place] = np.abs(sums).sum(axis=0)
     return np.minimum(0.5 + 0.5 * advantage + ROUNDING, 1.0)

@@ -13,9 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, elementwise
 from pacprivacy.adversary.candidates import Units
-from pacprivacy.adversary.view_and_belief import HALF_PRECISION, View, ViewTilts, single_loss
+from pacprivacy.adversary.view_and_belief import (
+    EVERYONE,
+    HALF_PRECISION,
+    View,
+    ViewTilts,
+    single_loss,
+)
 
 SCREEN_SPREADS = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
 SCREEN_REST = 1e-4  # of a squared advantage, for what a root of few rows leaves out
@@ -25,6 +31,7 @@ LOOKS = 3  # each on twice the draws of the last
 LEAST_LOOKED, MOST_LOOKED = 256, 4096  # rounding of sums of squares is counted for no more
 RATES_TRIED = np.geomspace(0.5, 20.0, 60)  # over level / room
 FORM_ROWS = 1024  # posteriors that are added to the form at once
+BOUNDED = 1 << 16  # units that are bounded at a time
 STRIPES = 16  # of the form's upper triangle: it costs 17/32 of the whole
 SPREADS = 2.0  # standard deviations of the few draws that are left as room for most units
 
@@ -44,7 +51,7 @@ def advantage_moments(
     screen = MomentScreen.of(view, tilts, most)
     if screen is None:
         return None
-    return screen.bounds(np.arange(tilts.n_units, dtype=np.int64), screen.rank(tail))
+    return screen.bounds(EVERYONE, screen.rank(tail))
 
 
 class MomentScreen:
@@ -63,7 +70,7 @@ class MomentScreen:
     @classmethod
     def of(cls, view: View, tilts: ViewTilts, most: float = math.inf) -> "MomentScreen | None":
         """Return the form of a view; None if there is none, or a typical bound is above most."""
-        most = most**2 * tilts.rows / float(np.median(tilts.lengths))
+        most = most**2 * tilts.rows / tilts.length
         kernel = _kernel(view, tilts.turn_steps, most)
         if kernel is None:
             return None
@@ -77,7 +84,7 @@ class MomentScreen:
         weak = self._strengths * float(self._tilts.lengths.max()) <= tail
         return int(np.argmax(weak)) if weak.any() else len(weak)
 
-    def bounds(self, units: Units, rank: int | None = None) -> Vector:
+    def bounds(self, units: Units | slice, rank: int | None = None) -> Vector:
         """Return bounds by the first directions, the others being as strong as the next."""
         tilts, first = self._tilts, slice(0, len(self._strengths) if rank is None else rank)
         following = self._strengths[first.stop :].max(initial=0.0)
@@ -86,13 +93,17 @@ class MomentScreen:
         along = self._along[first] * kept[:, None]
         rounding = tilts.rows * float(np.square(along).sum())
         rounding = (tilts.rows + 8) * HALF_PRECISION * math.sqrt(rounding)
-        moment = np.zeros(len(units))
+        worst, lengths = tilts.most[units], tilts.lengths[units]
+        moment = np.zeros(len(worst))
         for _, place, image in tilts.products(along.astype(np.float32), units):
             moment[place] += np.einsum("ij,ij->j", image, image)
-        worst = 0.5 / np.minimum(tilts.share, 1 - tilts.share)[units]
-        moment = (np.sqrt(moment * (1 + 2 * tilts.rows * HALF_PRECISION)) + rounding * worst) ** 2
-        moment += (following + self._rest) * tilts.lengths[units] + self._lost * worst**2
-        return np.sqrt(moment)
+        moment *= 1 + 2 * tilts.rows * HALF_PRECISION
+        np.sqrt(moment, out=moment)
+        moment += elementwise(lambda most: rounding * most, worst)
+        moment *= moment
+        left, lost = following + self._rest, self._lost
+        moment += elementwise(lambda length, most: left * length + lost * most**2, lengths, worst)
+        return np.sqrt(moment, out=moment)
 
 
 def _kernel(view: View, folds: int = 0, most: float = math.inf) -> Matrix | None:
@@ -235,20 +246,21 @@ class RegressedSums:
             self._mass += float(np.square(np.abs(some).sum(axis=1, dtype=np.float64)).sum())
         self._held = []
 
-    def bounds(self, units: Units, limit: Vector) -> tuple[Vector, Vector]:
+    def bounds(self, units: Units | slice, limit: Vector) -> tuple[Vector, Vector]:
         """Return estimates and upper bounds of ``E |a|``, sharper while they are above a limit."""
         plan, tilts, slope, form = self._plan, self._tilts, self._plan.slope, self._upper_half()
         single, looked = form.astype(np.float32), np.concatenate(self._looked)
-        value, upper, mean_square, total, squares = np.zeros((5, len(units)))
+        value, upper, mean_square, total, squares = (np.zeros(len(limit)) for _ in range(5))
         posterior = single_loss(tilts.n_subsets) * HALF_PRECISION
         lost = (tilts.rows + 8) * HALF_PRECISION * float(np.abs(looked).sum(axis=1).max())
         lost = (lost + posterior) * (1 + 2.1 * slope) + 8 * (1 + slope) * HALF_PRECISION
         most = max(0.25 / slope, abs(1 - slope)) + abs(plan.centers[1])
         rounding = (2 * tilts.rows + 16) * HALF_PRECISION * float(np.abs(form).sum())
         rounding += (FORM_ROWS + 8) * HALF_PRECISION * self._mass / plan.n_draws + 2.1 * posterior
-        first, left = 0, np.arange(len(units))
+        first, left = 0, np.arange(len(limit), dtype=np.int64)
         for n, rate in plan.looks:
-            for place, masks in tilts.blocks(units[left], np.float32):
+            listed = left if isinstance(units, slice) else units[left]
+            for place, masks in tilts.blocks(listed, np.float32):
                 some = left[place]
                 if not first:
                     mean_square[some] = _form_at(single, masks) + rounding
@@ -257,11 +269,14 @@ class RegressedSums:
                 total[some] += y.sum(axis=0, dtype=np.float64)
                 y -= np.float32(plan.centers[1])
                 squares[some] += np.einsum("ij,ij->j", y, y)
-            mean = total[left] / n
-            second = squares[left] / n * (1 + 2 * MOST_LOOKED * HALF_PRECISION) + 2.1 * most * lost
-            high = plan.upper((n, rate), mean + lost, second, mean_square[left])
-            value[left] = mean + slope * mean_square[left]
-            upper[left] = np.minimum(upper[left], high) if first else high
+            for start in range(0, len(left), BOUNDED):
+                some = left[start : start + BOUNDED]
+                mean = total[some] / n
+                rounded = 1 + 2 * MOST_LOOKED * HALF_PRECISION
+                second = squares[some] / n * rounded + 2.1 * most * lost
+                high = plan.upper((n, rate), mean + lost, second, mean_square[some])
+                value[some] = mean + slope * mean_square[some]
+                upper[some] = np.minimum(upper[some], high) if first else high
             first, left = n, left[upper[left] > limit[left]]
         return value, upper
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze
+from pacprivacy._checks import Matrix, Vector, check_log_belief, elementwise, freeze
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.accelerator import ACCELERATED, Accelerator
 from pacprivacy.adversary.candidates import Candidates, Units
@@ -23,6 +23,7 @@ from pacprivacy.errors import PoolError
 from pacprivacy.theory import entropy
 
 MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
+EVERYONE = slice(None)  # in the place of a list of units
 FEW_UNITS = 512  # up to here masks are written out, and may be kept
 SPARSE_FOLDS = 10  # from here on a mask is a sum over the few candidates that leave its unit out
 LAID = 128  # rows at a time that such sums are taken of
@@ -282,7 +283,7 @@ class Belief:
         check_view_size(len(self.log_p), pool)
         tilts = ViewTilts(pool)
         if not np.ptp(self.log_p):
-            return np.full(pool.n_units, 0.5)
+            return np.broadcast_to(0.5, pool.n_units)
         return np.minimum(0.5 + 0.5 * tilts.sizes(np.exp(self.log_p)[None, :]), 1.0)
 
 
@@ -299,16 +300,20 @@ class ViewTilts:
         m = self.n_subsets
         self._parts = m // pool.folds if pool.folds > 1 else 0
         self.rows = m - self._parts
-        self.share: Vector = pool.counts() / m
-        if not ((self.share > 0) & (self.share < 1)).all():
+        counts = pool.counts()
+        share = (counts[:1] if self._parts else counts) / m  # a fold has one of all subsets
+        if not ((share > 0) & (share < 1)).all():
             raise PoolError(
                 "pool must have every unit in some subsets and out of others; one is in all or "
                 "in none, so there is nothing to guess. Use Balanced, or more subsets."
             )
-        self.scale: Vector = 0.5 / (self.share * (1 - self.share))
-        self.lengths: Vector = 0.5 * m * self.scale  # squared, of all m rows of a mask
+        scale, self._halves = 0.5 / (share * (1 - share)), bool((share == 0.5).all())
+        lengths = 0.5 * m * scale  # squared, of all m rows of a mask
+        self.length, most = float(np.median(lengths)), 0.5 / np.minimum(share, 1 - share)
+        numbers = (share, scale, lengths, most)  # for each unit; ``most`` is the largest ``|a|``
+        found: list[Vector] = [np.broadcast_to(x, self.n_units) for x in numbers]
+        self.share, self.scale, self.lengths, self.most = found
         self.step = max(8, MASK_CELLS // m // 8 * 8)
-        self._halves = bool((self.share == 0.5).all())
         self.accelerator = (
             Accelerator(pool.inside, self.share, self.scale) if ACCELERATED.get() else None
         )
@@ -358,23 +363,29 @@ class ViewTilts:
         return masks
 
     def blocks(
-        self, units: Units, dtype: npt.DTypeLike, *, whole: bool = False
+        self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
     ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Yield places in ``units``, in ascending order, and their masks, in blocks."""
-        everyone = len(units) == self.n_units
-        for start in range(0, len(units), self.step):
-            place = slice(start, min(start + self.step, len(units)))
-            yield place, self.masks(place if everyone else units[place], dtype, whole=whole)
+        for place, listed in self._steps(units):
+            yield place, self.masks(listed, dtype, whole=whole)
+
+    def _steps(self, units: Units | slice) -> Iterator[tuple[slice, Units | slice]]:
+        """Yield places in ``units``, and those that are there; as a slice if everyone is listed."""
+        size = self.n_units if isinstance(units, slice) else len(units)
+        for start in range(0, size, self.step):
+            place = slice(start, min(start + self.step, size))
+            yield place, place if size == self.n_units else units[place]  # type: ignore[index]
 
     def products(
-        self, folded: npt.NDArray[Any], units: Units
+        self, folded: npt.NDArray[Any], units: Units | slice
     ) -> Iterator[tuple[slice, slice, npt.NDArray[Any]]]:
         """Yield places of folded rows and of units, and their ``a``.
 
         With many folds a unit is out of few candidates, one of each partition: with ``o`` their sum
         in a row, and ``t`` the sum of all of it, ``a = (t (1 - f) - o) / (2 f (1 - f))``.
         """
-        if self.turn_steps < SPARSE_FOLDS or len(units) <= FEW_UNITS:
+        size = self.n_units if isinstance(units, slice) else len(units)
+        if self.turn_steps < SPARSE_FOLDS or size <= FEW_UNITS:
             for place, masks in self.blocks(units, folded.dtype):
                 yield slice(0, len(folded)), place, folded @ masks
             return
@@ -398,13 +409,12 @@ class ViewTilts:
                 found += whole
                 yield lines, place, found.T
 
-    def _outs(self, units: Units) -> Iterator[tuple[slice, npt.NDArray[np.int32]]]:
+    def _outs(self, units: Units | slice) -> Iterator[tuple[slice, npt.NDArray[np.int32]]]:
         """Yield places in ``units``, and the candidates that leave each of these units out."""
-        first, everyone = np.arange(self._parts, dtype=np.int32), len(units) == self.n_units
+        first = np.arange(self._parts, dtype=np.int32)
         kind = np.uint8 if self.turn_steps <= 256 else np.uint16  # sums that wrap around are right
-        for start in range(0, len(units), self.step):
-            place = slice(start, min(start + self.step, len(units)))
-            inside = self._pool.inside(place if everyone else units[place], n_subsets=self.rows)
+        for place, listed in self._steps(units):
+            inside = self._pool.inside(listed, n_subsets=self.rows)
             fold = np.full((self._parts, inside.shape[1]), self.turn_steps - 1, dtype=kind)
             for number, part in enumerate(inside.reshape(-1, *fold.shape)):
                 fold -= (1 - part) * kind(self.turn_steps - 1 - number)
@@ -417,49 +427,72 @@ class ViewTilts:
             for place, sums in self.accelerator.sums(np.arange(self.n_units), folded):
                 found[place] = sums[0]
             return found
-        for _, place, a in self.products(folded, np.arange(self.n_units)):
+        for _, place, a in self.products(folded, EVERYONE):
             found[place] += np.abs(a, out=a).sum(axis=0, dtype=np.float64)
         return found
 
     def shifts(self, points: Matrix, log_prior: Vector) -> Matrix:
         """Return how far each unit's membership moves the mean of points, shape (n_units, q)."""
+        folded, size, dtype = self._moves(points, log_prior)
+        found: Matrix = np.empty((self.n_units, points.shape[1]), dtype)
+        for lines, place, moved in self.products(folded, EVERYONE):
+            found[place, lines] = moved.T
+        found *= size
+        return found
+
+    def shift_squares(self, points: Matrix, log_prior: Vector) -> Vector:
+        """Return the squared length of the shift of each unit, without keeping shifts."""
+        if points.shape[1] > LAID:
+            found: Vector = np.square(self.shifts(points, log_prior)).sum(axis=1)
+            return found
+        folded, size, dtype = self._moves(points, log_prior)
+        found = np.empty(self.n_units, dtype)
+        for _, place, moved in self.products(folded, EVERYONE):
+            shifted: Matrix = np.ascontiguousarray(moved.T, dtype=dtype)
+            shifted *= size
+            found[place] = np.square(shifted).sum(axis=1)
+        return found
+
+    def _moves(
+        self, points: Matrix, log_prior: Vector
+    ) -> tuple[npt.NDArray[np.float32], float, npt.DTypeLike]:
+        """Return points as weights of masks, what they were divided by, and how to keep shifts."""
         weights = np.exp(log_prior)
         weighted = weights[:, None] * (points - weights @ points)
         size = max(float(np.abs(weighted).max(initial=0.0)), 1e-300)
         folded = self.fold(weighted.T / size).astype(np.float32)
         many = self.n_units > MANY_SHIFTS and 1e-12 < size < 1e12  # their squares are numbers too
-        dtype = np.float32 if many else np.float64  # as exact as products are
-        found = np.empty((self.n_units, points.shape[1]), dtype)
-        for lines, place, moved in self.products(folded, np.arange(self.n_units)):
-            found[place, lines] = moved.T
-        found *= size
-        return found
+        return folded, size, np.float32 if many else np.float64  # as exact as products are
 
-    def weight(self, before: Vector, units: Units) -> Vector:
+    def weight(self, before: Vector, units: Units | slice) -> Vector:
         """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""
-        share, scale = self.share[units], self.scale[units]
-        inside = share + before / scale
-        found: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
-        return found
 
-    def before(self, log_prior: Vector, units: Units) -> Vector:
+        def weigh(before: Vector, share: Vector, scale: Vector) -> Vector:
+            inside = share + before / scale
+            found: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
+            return found
+
+        return elementwise(weigh, before, self.share[units], self.scale[units])
+
+    def before(self, log_prior: Vector, units: Units | slice) -> Vector:
         """Return ``a`` before the release; zero under a uniform belief."""
+        size = self.n_units if isinstance(units, slice) else len(units)
         if not np.ptp(log_prior):
-            return np.zeros(len(units))
-        weights, found = self.fold(np.exp(log_prior)[None, :]), np.empty(len(units))
+            return np.broadcast_to(0.0, size)
+        weights, found = self.fold(np.exp(log_prior)[None, :]), np.empty(size)
         for place, masks in self.blocks(units, np.float64):
             found[place] = (weights @ masks)[0]
         return found
 
 
 def unit_beliefs_of_view(
-    pool: Candidates, log_prior: Vector, units: Units
+    pool: Candidates, log_prior: Vector, units: Units | slice
 ) -> tuple[Vector, Vector]:
     """Return the share of the candidates that hold each unit, and the belief that it is in."""
     tilts = ViewTilts(pool)
     share = tilts.share[units]
-    inside = share + tilts.before(log_prior, units) / tilts.scale[units]
-    return share, np.clip(inside, 0.0, 1.0)
+    before, scale = tilts.before(log_prior, units), tilts.scale[units]
+    return share, elementwise(lambda f, a, s: np.clip(f + a / s, 0.0, 1.0), share, before, scale)
 
 
 def check_view_size(n_outputs: int, pool: Candidates) -> None:

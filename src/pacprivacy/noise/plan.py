@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, freeze
+from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, elementwise, freeze
 from pacprivacy._random import BitSource, public_generator
 from pacprivacy.adversary import (
     Belief,
@@ -320,12 +320,13 @@ class PlanProblem:
         """The information budget that implies every limit (claim T-6)."""
         budgets = [] if self.mi_nats is None else [self.mi_nats]
         if self.caps is not None and self.pool is not None:
-            limited = np.flatnonzero(np.isfinite(self.caps))
-            share, inside = unit_beliefs_of_view(self.pool, self.log_p, limited)
-            terms = np.stack([self.caps[limited], share, inside])
-            alike = bool(len(limited)) and not np.ptp(terms, axis=1).any()
-            terms = terms[:, :1] if alike else np.unique(terms, axis=1)
-            budgets += [mi_for_membership(*terms)] if len(limited) else []
+            limited = np.isfinite(self.caps)
+            units = slice(None) if limited.all() else np.flatnonzero(limited)
+            share, inside = unit_beliefs_of_view(self.pool, self.log_p, units)
+            terms = [self.caps[units], share, inside]
+            alike = len(share) > 0 and not any(map(np.ptp, terms))
+            found = [x[:1] for x in terms] if alike else np.unique(np.stack(terms), axis=1)
+            budgets += [mi_for_membership(*found)] if len(share) else []
         if self.heat is not None and self.pool is not None:
             budgets.append(self.heat.implied_nats(self.pool.counts() / self.pool.n_subsets))
         return min(budgets)
@@ -424,13 +425,13 @@ def plan_caps(
     priors = Belief(log_p=log_p).success_per_unit(pool)
     if caps is None:
         assert limits.success_level is not None  # one of the two is given
-        caps = np.full(pool.n_units, limits.success_level)
+        caps = np.broadcast_to(limits.success_level, pool.n_units)
     if np.shape(caps) != (pool.n_units,):
         raise BudgetError(
             f"caps must hold one success per unit ({pool.n_units}); got shape {np.shape(caps)}. "
             f"Pass None to use the budget's one number."
         )
-    caps = np.where(caps >= 1, np.inf, caps)
+    caps = elementwise(lambda cap: np.where(cap >= 1, np.inf, cap), np.asarray(caps))
     if (caps <= priors).any():
         worst = float(priors.max())
         raise BudgetError(

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, elementwise
 from pacprivacy.adversary import (
     IN_CACHE,
     Candidates,
@@ -368,7 +368,7 @@ POWERS = (1.0, 0.8, 0.6)  # flatter versions of the hiding ellipsoid do better f
 N_TRIED = 512  # draws that tell shapes apart
 BLOCK = 1 << 16  # units whose shifts are looked at together
 HIDDEN = (5, 1024)  # after so many steps the search for an ellipsoid goes on with so many units
-SMALL_STEP = 1e-6  # shifts rank units within caps that are alike
+SMALL_STEP = 1e-6  # an advantage
 
 
 def risk_shapes(
@@ -391,8 +391,7 @@ def risk_shapes(
     for shape in shapes[:1] if spread.rank == 1 else shapes:
         draws = ShapeProbe(shape.view(spread, log_p), rng, n_draws=N_TRIED)
         probe = risk_shape_probe(draws, tilts, limits)
-        lengths = _lengths(shifts, shape.rotation, shape.noise_var)
-        probe.look_at(SMALL_STEP * np.sqrt(lengths / max(float(lengths.max()), 1e-300)))
+        probe.look_at(_steps_of(_lengths(shifts, shape.rotation, shape.noise_var)))
         scale = shape_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]
         scaled.append(shape.scaled(max(scale, _least_scale(shape, spread))))
     return sorted(scaled, key=lambda shape: shape.total_variance)
@@ -420,7 +419,8 @@ def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
         values, vectors = np.linalg.eigh(second)
         values = np.sqrt(np.maximum(values, ridge))
         lengths = _lengths(shifts, vectors, values)
-        importance *= np.sqrt(lengths / lengths.mean())
+        lengths /= lengths.mean()
+        importance *= np.sqrt(lengths, out=lengths)
         importance /= importance.sum()
     return Shape(rotation=vectors, noise_var=values)
 
@@ -432,8 +432,18 @@ def _blocks(units: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
 
 def _lengths(shifts: Matrix, rotation: Matrix, noise_var: Vector) -> Vector:
     """Return the squared shift of every unit in units of the noise."""
-    parts = [np.square(part @ rotation) @ (1 / noise_var) for part in _blocks(shifts)]
-    return np.concatenate(parts)
+    found = np.empty(len(shifts))
+    for part, lengths in zip(_blocks(shifts), _blocks(found), strict=True):
+        lengths[:] = np.square(part @ rotation) @ (1 / noise_var)
+    return found
+
+
+def _steps_of(lengths: Vector) -> Vector:
+    """Turn squared shifts into advantages that rank units within caps that are alike, in place."""
+    lengths /= max(float(lengths.max()), 1e-300)
+    np.sqrt(lengths, out=lengths)
+    lengths *= SMALL_STEP
+    return lengths
 
 
 class ShapeProbe:
@@ -528,9 +538,8 @@ class RiskShapeProbe:
                 self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 4 * N_WORST)
                 chosen = self._chosen
                 if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
-                    shifts = np.square(self._tilts.shifts(view.points, view.log_prior)).sum(axis=1)
-                    shifts /= max(float(shifts.max()), 1e-300)
-                    self.look_at(SMALL_STEP * np.sqrt(shifts), 4 * N_WORST)
+                    squares = self._tilts.shift_squares(view.points, view.log_prior)
+                    self.look_at(_steps_of(squares), 4 * N_WORST)
                     self._choose(np.union1d(chosen, self._chosen))
             room = self._caps[self._chosen] - 0.5 * self._means(scale)[0]
             self._choose(self._chosen[np.argsort(room)[:N_WORST]])
@@ -578,7 +587,8 @@ class RiskShapeProbe:
         return weight @ sizes, weight, sizes
 
     def _room_left(self, size: Vector) -> Vector:
-        return self._caps - 0.5 - 0.5 * size
+        half = np.multiply(size, 0.5, dtype=np.float64)
+        return np.subtract(elementwise(lambda cap: cap - 0.5, self._caps), half, out=half)
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""
@@ -607,7 +617,7 @@ class HeatShapeProbe(RiskShapeProbe):
         if self._tilts.n_units > 2 * N_WORST:
             few = self._probe.posterior(scale, _ranking(self._tilts))
             folded, squares = self._tilts.fold(few), np.empty(self._tilts.n_units)
-            for place, masks in self._tilts.blocks(np.arange(len(squares)), np.float32):
+            for place, masks in self._tilts.blocks(slice(None), np.float32):
                 moved = folded @ masks - self._heat.before[place].astype(np.float32)
                 squares[place] = np.square(moved).mean(axis=0)
             self.look_at(np.sqrt(squares))

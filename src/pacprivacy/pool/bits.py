@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -61,7 +59,8 @@ def draw_pool_bits(rng: np.random.Generator, n_units: int, size: int) -> Bits:
 
 BLOCK_UNITS: Final = 1 << 18  # a multiple of 8; part of the definition of what a seed draws
 _BLOCK_BYTES: Final = BLOCK_UNITS // 8
-_KEPT_BYTES: Final = 1 << 29  # of blocks that are read again soon
+_KEPT_BYTES: Final = 1 << 29  # up to which all blocks are kept
+_PART_BYTES: Final = 1 << 28  # of those that are kept where there are more
 _OVERALL: Final = 2**32 - 1  # number of the stream of fold sizes, which no partition has
 
 
@@ -84,7 +83,9 @@ class BlockBits:
         self.seed, self.folds, self.n_units = seed, folds, n_units
         self.shape = (n_subsets, -(-n_units // 8))
         self._counts = _draw_counts(seed, n_subsets // folds, folds, n_units)
-        self._kept: OrderedDict[int, Bits] = OrderedDict()
+        fits = self.shape[0] * self.shape[1] <= _KEPT_BYTES
+        self._kept: dict[int, Bits] = {}
+        self._most = _KEPT_BYTES if fits else _PART_BYTES
         self._name: bytes | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,16 +138,15 @@ class BlockBits:
     def _block(self, b: int) -> Bits:
         kept = self._kept.get(b)
         if kept is not None:
-            with suppress(KeyError):  # another thread has dropped it meanwhile
-                self._kept.move_to_end(b)
             return kept
         n_parts, _, folds = self._counts.shape
         drawn = [self._partition(r, b) for r in range(n_parts)]
         block = np.stack([lines[j] for j in range(folds) for lines in drawn])
         block.flags.writeable = False
-        while (len(self._kept) + 1) * block.nbytes > _KEPT_BYTES:
+        # Readers begin at the front again and again, so the first blocks are the ones to keep.
+        while (len(self._kept) + 1) * block.nbytes > self._most:
             try:
-                self._kept.popitem(last=False)
+                self._kept.popitem()  # the latest
             except KeyError:  # nothing is left
                 break
         self._kept[b] = block

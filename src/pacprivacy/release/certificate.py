@@ -458,7 +458,7 @@ def _implied_success(mi_nats: float, bundle: Bundle) -> float:
         return membership_success(mi_nats, pool.prior)
     if np.ptp(log_p) == 0:  # claim T-6: the share furthest from one half
         return membership_success(mi_nats, pool.worst_prior)
-    share, inside = adversary.unit_beliefs_of_view(pool, log_p, np.arange(pool.n_units))
+    share, inside = adversary.unit_beliefs_of_view(pool, log_p, slice(None))
     return min(1.0, float(membership_success(mi_nats, share, inside).max()) + ROUNDING)
 
 

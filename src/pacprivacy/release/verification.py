@@ -101,7 +101,7 @@ def _membership_again(bundle: Bundle) -> MembershipRisk:
     proof, caps = _proof_of(bundle, "membership"), None
     level = budget_limits(bundle.budget, bundle.pool.n_subsets).success_level
     if proof.stream == "verify-membership" and level is not None:
-        caps = np.full(bundle.pool.n_units, level if level < 1 else np.inf)
+        caps = np.broadcast_to(level if level < 1 else np.inf, bundle.pool.n_units)
     return proof.membership(bundle.view, bundle.pool, caps)
 
 

@@ -209,24 +209,24 @@ class Rehearsal:
         alone = mechanism_by_subset(mechanism)
         part = 4 if alone else 2
         size = strategy.n_subsets // (part * len(choices))
-        pilots: list[tuple[Outputs, Pool]] = []
+        errors: list[float] = []
         for k in choices:
-            pilots.append(self._pilot(fixed, strategy, k, size, seed))
-            advance(1)
-            if len(pilots) == 1:
-                each = (time.perf_counter() - started) / pilots[0][1].n_subsets
+            outputs, pool = self._pilot(fixed, strategy, k, size, seed)
+            if not errors:
+                each = (time.perf_counter() - started) / pool.n_subsets
                 runs = strategy.n_subsets * each if alone else 1.0
-                size_of_one = pilots[0][0].values.shape[1]
+                size_of_one = outputs.values.shape[1]
                 after = run_seconds_after(strategy.n_subsets, self.data.n_rows, size_of_one)
                 expect({TRYING: runs / part, EVALUATING: runs, **after})
-        goal = run_on_all(fixed, self.data, fixed=True)
-        if any(goal.shape != outputs.values.shape[1:] for outputs, _ in pilots):
-            return 2, ()  # a value whose size is that of the subset: nothing to compare
-        found = scale_run_outputs(pilots[0][0]).scales  # units that the release has too
-        scales = np.ones(goal.size) if found is None else found
-        errors = [
-            _error(outputs.values / scales, goal / scales, budget, pool) for outputs, pool in pilots
-        ]
+                goal = run_on_all(fixed, self.data, fixed=True)
+            if goal.shape != outputs.values.shape[1:]:
+                return 2, ()  # a value whose size is that of the subset: nothing to compare
+            if not errors:  # units that the release has too
+                found = scale_run_outputs(outputs).scales
+                scales = np.ones(goal.size) if found is None else found
+            errors.append(_error(outputs.values / scales, goal / scales, budget, pool))
+            del outputs, pool  # one at a time: pools of many units are large
+            advance(1)
         near = [e <= AS_GOOD**2 * min(errors) for e in errors]
         best = choices[near.index(True)]
         gain = math.sqrt(errors[choices.index(best)] / errors[0]) if errors[0] > 0 else 1.0

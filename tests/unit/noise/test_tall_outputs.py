@@ -1,4 +1,4 @@
-"""Outputs far taller than the pool: no matrix of their size is made beside them."""
+"""Outputs far taller than the pool, and very many units: little of their size is made beside."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -9,8 +9,9 @@ import pytest
 
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import exact_information
-from pacprivacy.budget import Information
+from pacprivacy.budget import Information, Membership
 from pacprivacy.noise import calibrate, spread_of
+from pacprivacy.pool import Balanced
 
 DIMENSION, M = 200_000, 64
 
@@ -22,14 +23,19 @@ def outputs() -> npt.NDArray[np.float64]:
     return values
 
 
-def peak_share(outputs: npt.NDArray[np.float64], work: Callable[[], object]) -> float:
-    """Most memory taken at once by some work, as a share of the outputs."""
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Most memory taken at once by some work."""
     tracemalloc.start()
     try:
         work()
-        return tracemalloc.get_traced_memory()[1] / outputs.nbytes
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def peak_share(outputs: npt.NDArray[np.float64], work: Callable[[], object]) -> float:
+    """Most memory taken at once by some work, as a share of the outputs."""
+    return peak_bytes(work) / outputs.nbytes
 
 
 @pytest.mark.claim("N-4")
@@ -83,3 +89,18 @@ def test_a_concentrated_belief_keeps_its_small_spread() -> None:
     short = spread_of(values[:, :20], weights)
     assert short.basis is not None
     assert short.rank == 1
+
+
+def test_few_numbers_are_kept_of_each_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that all units share are kept once; bounds are found in place, in blocks."""
+    for name in ("view_and_belief.MASK_CELLS", "second_moments.BOUNDED", "advantage.BOUNDED"):
+        monkeypatch.setattr(f"pacprivacy.adversary.{name}", 1 << 13)  # smaller, as the units are
+    monkeypatch.setattr("pacprivacy.adversary.advantage.GATHERED", 256)
+    monkeypatch.setattr("pacprivacy.noise.shapes.BLOCK", 1 << 12)
+    pools = [Balanced(n_subsets=16).draw(n, rng=0) for n in (1_000, 5_000, 35_000)]
+    values = np.random.default_rng(0).normal(size=(16, 3))
+    _, few, many = (  # the first imports what is needed
+        peak_bytes(lambda: calibrate(values, Membership(0.6), pool=pool, rng=0))  # noqa: B023
+        for pool in pools
+    )
+    assert many - few <= 30 * 8 * 30_000
