@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ DATA = np.random.default_rng(0).normal(size=(8, 1))
 # One process imports, then forks a session per trial. A session releases until it is killed and
 # notes every release that it was handed. It tells through a pipe when it has reserved.
 DRIVER = """
-import json, os, signal, sys, time
+import json, os, signal, sys, tempfile, time
 from pathlib import Path
 import numpy as np
 import pacprivacy as pac
@@ -35,7 +36,7 @@ from pacprivacy.ledger.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.release import ReleaseSecret
 
-where, folder, share, total = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+share, total = float(sys.argv[1]), float(sys.argv[2])
 DATA = np.random.default_rng(0).normal(size=(8, 1))
 
 def die():
@@ -86,7 +87,7 @@ def data():
 def release(opened):
     return opened.release(Mean(), pac.Information(share))
 
-exec(sys.argv[5])  # other data and releases
+exec(sys.argv[3])  # other data and releases
 
 def session(tell, point, plant, n_before):
     around(Ledger, "reserve", after=lambda: os.write(tell, b"."))
@@ -109,7 +110,9 @@ def session(tell, point, plant, n_before):
                 file.flush()
                 os.fsync(file.fileno())
 
-def trial(n_reserved, delay_s, point, plant, n_before):
+def trial(place, n_reserved, delay_s, point, plant, n_before):
+    global where, folder
+    where, folder = place[0], Path(place[1])
     hear, tell = os.pipe()
     child = os.fork()
     if child == 0:
@@ -134,9 +137,11 @@ def trial(n_reserved, delay_s, point, plant, n_before):
     return os.waitstatus_to_exitcode(status)
 
 # Whatever is imported late is imported here, once, and not in every trial.
-warm = pac.Session(DATA, ledger=folder / "warm.db", budget=pac.Information(1), n_subsets=4)
-warm.release(lambda rows: rows.mean(axis=0), pac.Information(share))
-warm.close()
+with tempfile.TemporaryDirectory() as warmed:
+    book = Path(warmed) / "warm.db"
+    warm = pac.Session(DATA, ledger=book, budget=pac.Information(1), n_subsets=4)
+    warm.release(lambda rows: rows.mean(axis=0), pac.Information(share))
+    warm.close()
 
 for line in sys.stdin:
     print(trial(**json.loads(line)), flush=True)
@@ -145,42 +150,63 @@ for line in sys.stdin:
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system cannot fork")
 
 
-class Crashes:
-    """A driver that runs sessions and kills them, and what is left after each."""
+class Driver:
+    """The process that runs sessions and kills them: one for many tests, since it imports much."""
 
-    def __init__(self, where: str, folder: Path, *, other: str = "") -> None:
-        self.where, self.folder = where, folder
-        told = [where, str(folder), str(SHARE), str(TOTAL), other]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, *told],
+    def __init__(self, *, other: str = "") -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(SHARE), str(TOTAL), other],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.secret: int | None = None
 
-    def __enter__(self) -> "Crashes":
+    def __enter__(self) -> "Driver":
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait(timeout=60) == 0
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(timeout=60) == 0
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def run(self, order: dict[str, Any]) -> int:
+        """Run one session; return how it ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Driver]:
+    with Driver() as started:
+        yield started
+
+
+@pytest.fixture
+def crashes(driver: Driver, ledger_where: str, tmp_path: Path) -> "Crashes":
+    return Crashes(driver, ledger_where, tmp_path)
+
+
+class Crashes:
+    """Sessions that are killed, and what is left after each."""
+
+    def __init__(self, driver: Driver, where: str, folder: Path) -> None:
+        self.where, self.folder, self._driver = where, folder, driver
+        self.secret: int | None = None
 
     def kill(self, delay_s: float = 0.0, *, n_reserved: int = 1, **at: Any) -> None:
         """Run one session; kill it some time after a reservation, or at a point of its own.
 
         That is in the release after ``n_before`` whole ones.
         """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         order = {"point": "", "plant": "", "n_before": 0, **at}
         order |= {"n_reserved": n_reserved, "delay_s": delay_s}
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        assert int(self.process.stdout.readline()) == -9, "the session ended before it was killed"
+        order["place"] = (self.where, str(self.folder))
+        assert self._driver.run(order) == -9, "the session ended before it was killed"
 
     def released(self) -> list[str]:
         path = self.folder / "released"
@@ -220,16 +246,15 @@ class Crashes:
 
 @pytest.mark.slow
 @pytest.mark.claim("K-1")
-def test_many_kills_between_reserve_and_commit(ledger_where: str, tmp_path: Path) -> None:
+def test_many_kills_between_reserve_and_commit(crashes: Crashes) -> None:
     rng = np.random.default_rng(50)
-    with Crashes(ledger_where, tmp_path) as crashes:
-        for number, delay_s in enumerate(rng.uniform(0, 0.04, size=N_KILLS)):
-            # Every third session has handed out a release before.
-            crashes.kill(delay_s, n_reserved=2 if number % 3 == 0 else 1)
-            kinds = crashes.check()
-        assert kinds["reserve"] >= N_KILLS
-        assert len(crashes.released()) >= N_KILLS // 3
-        assert kinds["reserve"] > kinds["commit"], "no kill came between reserve and commit"
+    for number, delay_s in enumerate(rng.uniform(0, 0.04, size=N_KILLS)):
+        # Every third session has handed out a release before.
+        crashes.kill(delay_s, n_reserved=2 if number % 3 == 0 else 1)
+        kinds = crashes.check()
+    assert kinds["reserve"] >= N_KILLS
+    assert len(crashes.released()) >= N_KILLS // 3
+    assert kinds["reserve"] > kinds["commit"], "no kill came between reserve and commit"
 
 
 POINTS: dict[str, dict[str, Any]] = {
@@ -249,26 +274,25 @@ POINTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.claim("K-1")
-def test_a_kill_at_every_step_leaves_what_it_must(ledger_where: str, tmp_path: Path) -> None:
-    with Crashes(ledger_where, tmp_path) as crashes:
-        expected: Counter[str] = Counter()
-        for point, traces in POINTS.items():
-            crashes.kill(point=point)
-            found = crashes.check()
-            expected.update(traces)
-            assert found["reserve"] == expected["reserve"], point
-            assert found["commit"] == expected["commit"], point
-            file = StateFile(tmp_path / "people.session")
-            stored = file.load()
-            file.close()
-            assert (0 if stored is None else stored[0].n_releases) == expected["state"], point
-            assert crashes.released() == []
-            seen = (tmp_path / "seen by the user").exists()
-            assert seen == (point == "in the user's code"), point
-        ledger = Ledger(ledger_where)
-        spent = ledger.balance("people", "ann")[0].spent.mi_nats or 0
-        reserved = [e.units.get("mi_nats", 0) for e in ledger.entries() if e.kind == "reserve"]
-        assert round(1e12 * spent) == sum(reserved) > 0  # in whole numbers of 1e-12
+def test_a_kill_at_every_step_leaves_what_it_must(crashes: Crashes, tmp_path: Path) -> None:
+    expected: Counter[str] = Counter()
+    for point, traces in POINTS.items():
+        crashes.kill(point=point)
+        found = crashes.check()
+        expected.update(traces)
+        assert found["reserve"] == expected["reserve"], point
+        assert found["commit"] == expected["commit"], point
+        file = StateFile(tmp_path / "people.session")
+        stored = file.load()
+        file.close()
+        assert (0 if stored is None else stored[0].n_releases) == expected["state"], point
+        assert crashes.released() == []
+        seen = (tmp_path / "seen by the user").exists()
+        assert seen == (point == "in the user's code"), point
+    ledger = Ledger(crashes.where)
+    spent = ledger.balance("people", "ann")[0].spent.mi_nats or 0
+    reserved = [e.units.get("mi_nats", 0) for e in ledger.entries() if e.kind == "reserve"]
+    assert round(1e12 * spent) == sum(reserved) > 0  # in whole numbers of 1e-12
 
 
 ROUNDS = (
@@ -287,29 +311,28 @@ ROUNDS = (
 
 @pytest.mark.claim("K-1")
 @pytest.mark.claim("S-1")
-def test_after_a_kill_only_the_latest_file_goes_on(ledger_where: str, tmp_path: Path) -> None:
+def test_after_a_kill_only_the_latest_file_goes_on(crashes: Crashes, tmp_path: Path) -> None:
     """Whoever puts an older file back is refused; the latest knows of all that anyone saw."""
     copies: list[tuple[int, Path]] = []
     beliefs = [Belief.uniform(4).log_p.tobytes()]
-    with Crashes(ledger_where, tmp_path) as crashes:
-        for number, point in enumerate(ROUNDS):
-            crashes.kill(point=point)
-            n_reserved = crashes.check()["reserve"]
-            copies.append((n_reserved, tmp_path / f"{number}.session"))
-            shutil.copy2(tmp_path / "people.session", copies[-1][1])
-            for known, copied in copies:
-                if known == n_reserved:
-                    with open_state(ledger_where, copied) as session:
-                        assert session.odometer().spent.mi_nats <= SHARE * n_reserved
-                        assert session._belief is not None
-                        beliefs.append(session._belief.log_p.tobytes())
-                else:
-                    with pytest.raises(SecretError, match="must be the latest of its session"):
-                        open_state(ledger_where, copied)
-            if point == "in the user's code":
-                # The value is in a file of the user's. Each one has moved the belief.
-                assert len(set(beliefs)) == len(beliefs)
-        assert len((tmp_path / "seen by the user").read_text().split()) == 2
+    for number, point in enumerate(ROUNDS):
+        crashes.kill(point=point)
+        n_reserved = crashes.check()["reserve"]
+        copies.append((n_reserved, tmp_path / f"{number}.session"))
+        shutil.copy2(tmp_path / "people.session", copies[-1][1])
+        for known, copied in copies:
+            if known == n_reserved:
+                with open_state(crashes.where, copied) as session:
+                    assert session.odometer().spent.mi_nats <= SHARE * n_reserved
+                    assert session._belief is not None
+                    beliefs.append(session._belief.log_p.tobytes())
+            else:
+                with pytest.raises(SecretError, match="must be the latest of its session"):
+                    open_state(crashes.where, copied)
+        if point == "in the user's code":
+            # The value is in a file of the user's. Each one has moved the belief.
+            assert len(set(beliefs)) == len(beliefs)
+    assert len((tmp_path / "seen by the user").read_text().split()) == 2
 
 
 def open_state(where: str, state: Path) -> pac.Session:
@@ -317,10 +340,9 @@ def open_state(where: str, state: Path) -> pac.Session:
 
 
 @pytest.mark.claim("K-1")
-def test_a_skipped_ledger_write_is_caught(ledger_where: str, tmp_path: Path) -> None:
+def test_a_skipped_ledger_write_is_caught(crashes: Crashes) -> None:
     """A planted bug: sessions release without writing anything down."""
-    with Crashes(ledger_where, tmp_path) as crashes:
-        crashes.kill(delay_s=0.5, plant="skipped ledger")
-        assert crashes.released()
-        with pytest.raises(AssertionError, match="releases without an entry"):
-            crashes.check()
+    crashes.kill(delay_s=0.5, plant="skipped ledger")
+    assert crashes.released()
+    with pytest.raises(AssertionError, match="releases without an entry"):
+        crashes.check()

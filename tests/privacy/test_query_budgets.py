@@ -11,7 +11,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.cli.console import app
 from pacprivacy.ledger import Ledger
 from tests.contract.test_ledger_concurrency import run_all
-from tests.privacy.test_ledger_crash import POINTS, SHARE, Crashes
+from tests.privacy.test_ledger_crash import POINTS, SHARE, Crashes, Driver
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system cannot fork")
 
@@ -49,7 +49,8 @@ def release(opened):
 def test_ten_adaptive_queries_survive_a_kill_between_any_two_steps(tmp_path: Path) -> None:
     where = str(tmp_path / "study.db")
     points = [point for point in POINTS if point != "in the user's code"]
-    with Crashes(where, tmp_path, other=ASK) as crashes:
+    with Driver(other=ASK) as driver:
+        crashes = Crashes(driver, where, tmp_path)
         n_reserved = n_committed = 0
         for point in points:
             crashes.kill(point=point, n_before=1)
