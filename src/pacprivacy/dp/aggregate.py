@@ -90,15 +90,17 @@ def map_aggregate_blocks(
     Claim DP-14. The result of a block is a function of its records and its seed alone, if ``fit``
     has no state besides its own and that of the global generators of NumPy and Python.
     """
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed, effective_n_jobs
 
     packed = _pack(fit)
     parts = [record_array(part) for part in data]
     calls = (
-        delayed(_run)(packed, tuple(part[rows] for part in parts), seed, failed)
+        (packed, tuple(part[rows] for part in parts), seed, failed)
         for rows, seed in zip(blocks, seeds, strict=True)
     )
-    return list(Parallel(n_jobs=n_jobs, backend="loky")(calls))
+    if effective_n_jobs(n_jobs) == 1:
+        return [_run(*call) for call in calls]
+    return list(Parallel(n_jobs=n_jobs, backend="loky")(delayed(_run)(*call) for call in calls))
 
 
 def fit_aggregate_block(estimator: Any, rows: Array, target: Array) -> Any:
