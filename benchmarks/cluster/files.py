@@ -4,8 +4,8 @@ Usage: python benchmarks/cluster/files.py [n_rows] [n_subsets] [folder]
 
 Evaluation of all candidates, for every statistic in a process of its own: seconds and peak memory,
 beside a script that reads the files once and multiplies float32 chunks with unpacked random masks.
-Then four sizes, for the exponent of time in the number of rows. With ``--release`` the mean is
-released whole under ``membership<=0.6``.
+Then four sizes, for the exponent of time in the number of rows. With ``--release`` every statistic
+is released whole under ``membership<=0.6``: search, proof and certificate.
 """
 
 from __future__ import annotations
@@ -162,10 +162,12 @@ def main() -> int:
         "seconds_of_1e8_rows": round(times[-1] * (1e8 / n_rows) ** exponent, 0),
     }
     if "--release" in sys.argv:
-        result["release"] = measure("release", "mean", root / str(n_rows), n_subsets)
-    result["ok"] = exponent <= MOST_EXPONENT and all(
-        row["peak_gb"] <= MOST_GB and row["ratio"] <= MOST_RATIO for row in rows
-    )
+        result["release"] = {
+            name: measure("release", name, root / str(n_rows), n_subsets) for name in STATISTICS
+        }
+    peaks = [row["peak_gb"] for row in (*rows, *result.get("release", {}).values())]
+    fast = exponent <= MOST_EXPONENT and all(row["ratio"] <= MOST_RATIO for row in rows)
+    result["ok"] = fast and max(peaks) <= MOST_GB
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
     return 0 if result["ok"] else 1

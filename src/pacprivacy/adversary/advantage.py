@@ -372,8 +372,8 @@ def _ascending(values: Vector) -> Units:
 
     Many units may be as good as equal: who is looked at must not hang on how a machine rounds.
     """
-    size = max(float(np.abs(values).max(initial=0.0)), 1e-300)
-    return np.argsort(np.round(values / size, 5), kind="stable")
+    scaled = values / max(float(np.abs(values).max(initial=0.0)), 1e-300)
+    return np.argsort(np.round(scaled, 5, out=scaled), kind="stable")
 
 
 def _looks(n_draws: int) -> int:

@@ -588,7 +588,8 @@ class RiskShapeProbe:
 
     def _room_left(self, size: Vector) -> Vector:
         half = np.multiply(size, 0.5, dtype=np.float64)
-        return np.subtract(elementwise(lambda cap: cap - 0.5, self._caps), half, out=half)
+        np.subtract(elementwise(lambda cap: cap - 0.5, self._caps), half, out=half)
+        return half
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""

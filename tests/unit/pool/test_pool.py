@@ -17,6 +17,7 @@ from pacprivacy.errors import PoolError
 from pacprivacy.pool import Balanced, Half, Poisson, Pool, bits, strategy_fold_choices
 from pacprivacy.pool.bits import (
     BLOCK_UNITS,
+    BlockBits,
     _deal,
     _draw_counts,
     draw_pool_bits,
@@ -536,6 +537,25 @@ def test_blocks_are_folds_of_all_units_and_the_same_however_they_are_read(folds:
     assert (copy.inside(some) == masks[:, some]).all()
     assert "bits" not in again.to_arrays()[0]
     assert pool.scheme == "balanced-blocks" + ("(3 folds)" if folds == 3 else "")
+
+
+def test_where_not_all_blocks_fit_the_first_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy, n = Balanced(n_subsets=2, blocks=True), 3 * BLOCK_UNITS + 9
+    whole = strategy.draw(n, rng=5).masks()
+    monkeypatch.setattr(bits, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(bits, "_PART_BYTES", 2 * 2 * BLOCK_UNITS // 8)  # two of four
+    pool, drawn, draw = strategy.draw(n, rng=5), [], BlockBits._partition
+
+    def noted(self: BlockBits, r: int, b: int) -> Any:
+        drawn.append(b)
+        return draw(self, r, b)
+
+    monkeypatch.setattr(BlockBits, "_partition", noted)
+    for _ in range(2):
+        for b in range(4):
+            units = slice(b * BLOCK_UNITS, min(n, (b + 1) * BLOCK_UNITS))
+            assert (pool.inside(units) == whole[:, units]).all()
+    assert drawn == [0, 1, 2, 3, 1, 2, 3]
 
 
 @pytest.mark.claim("P-5")
