@@ -259,8 +259,10 @@ class Spent:
 
     def at_least(self, other: Spent) -> Spent:
         """Return the larger of both, amount by amount."""
-        mine = {name: _joined(max, getattr(self, name), getattr(other, name)) for name in SUMS}
-        return replace(self, **mine)
+        largest: dict[str, Any] = {
+            name: _joined(max, getattr(self, name), getattr(other, name)) for name in SUMS
+        }
+        return replace(self, **largest)
 
     def above(self, prior: float = BLIND) -> Spent:
         """Say a level of success as an increment above a guess without a release."""

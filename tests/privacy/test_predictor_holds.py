@@ -474,21 +474,26 @@ def test_a_batch_of_coarse_votes_is_answered_while_nearly_all_is_left(pool, vote
             responder.answer_votes(votes[:, :9], n_classes=2)
     np.testing.assert_array_equal((units.balance, units.reserve), before)
     assert units._lent is None
-    with monkeypatch.context() as patch:
-        patch.setattr(units, "give_back", lambda _: None)
-        patch.setattr(units, "pay", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):  # stopped after the draw: the worst is paid
-            responder.answer_votes(votes[:, :9], n_classes=2)
-    worst = responder.spent.success_increment
-    assert full - units.increment_left == pytest.approx(worst, rel=1e-3)
-    assert (units.reserve > 0).all()
-    assert units._lent is None
-    units.balance[:], units.reserve[:] = before
+    for whose, name in ((VoteAnswers, "observe"), (units, "pay")):
+        spent = responder.spent.success_increment
+        with monkeypatch.context() as patch:
+            patch.setattr(units, "give_back", lambda _: None)
+            patch.setattr(whose, name, lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):  # stopped after the draw: the worst is paid
+                responder.answer_votes(votes[:, :9], n_classes=2)
+        worst = responder.spent.success_increment - spent
+        assert full - units.increment_left == pytest.approx(worst, rel=1e-3)
+        assert (units.reserve > 0).all()
+        assert units._lent is None
+        units.balance[:], units.reserve[:] = before
+    given, back = [], units.give_back
+    monkeypatch.setattr(units, "give_back", lambda log_p: back(given.append(log_p) or log_p))
     for _ in range(2):
         had = units.balance.copy()
         responder.answer_votes(votes[:, :9], n_classes=2)
         assert (units.balance < had).all()
         assert units._lent is None
+        np.testing.assert_array_equal(given[-1], responder.belief.log_p)  # what the answers leave
     assert 0 < full - units.increment_left < worst
     VoteBalances(pool, 0.9, 0.01, two_votes=True).restore(units.to_arrays())
 
@@ -581,6 +586,41 @@ def test_lending_at_the_rate_of_a_unit_of_which_nothing_is_known_is_caught(pool,
     assert units.fits(**LENDS, log_p=LOG_P)
     grown = reserve_and_potential(units, pool, leaning) - start
     assert grown[0] > 1e-4
+
+
+@pytest.mark.claim("H-5")
+def test_who_owes_has_paid_when_a_loan_is_made_for_one_vote_and_when_it_is_taken_back(
+    pool, monkeypatch
+):
+    """Or the choice of who pays at once would forget it."""
+    monkeypatch.setattr(balances, "WATCHED", 3)
+    moves = 0.01 * np.random.default_rng(0).normal(size=(8, M))
+    square = np.square(moves @ (2.0 * pool.masks() - 1))
+    units = VoteBalances(pool, 0.4, 1e-3, two_votes=True)
+    start = np.where(np.arange(N_UNITS) < 3, 0.5, 1.0) * units.balance
+    units._watch(start.copy(), units.reserve)
+    units.pay(moves[:4], 0.0)
+    assert units._owed.any()
+    units.reserve[:] = 2e-5
+    units._others_lowest = units._others_lowest[0], 2e-5
+    assert units.holds(2 * moves[4:5], 0.0, LOG_P)
+    assert units._lent is not None
+    settled = units.balance + units._lent[2]
+    np.testing.assert_allclose(start - settled, square[:4].sum(axis=0), rtol=1e-3)
+    units.pay(moves[5:], 0.0)
+    assert units._owed.any()
+    units.give_back(LOG_P)
+    assert (start - units.balance >= np.delete(square, 4, axis=0).sum(axis=0)).all()
+
+
+@pytest.mark.claim("H-5")
+def test_a_reserve_is_never_more_than_its_balance_leaves_of_the_advantage(pool, leaning):
+    """Also where it was lent while nothing was known, and is taken back when much is."""
+    units = VoteBalances(pool, 0.4, 1e-3, two_votes=True)
+    assert units.fits(**LENDS, log_p=LOG_P)
+    units.give_back(leaning)
+    assert (heat_potential(0.0, units.balance) + units.reserve <= 0.4 * (1 + 1e-12)).all()
+    VoteBalances(pool, 0.4, 1e-3, two_votes=True).restore(units.to_arrays())
 
 
 @pytest.mark.claim("H-5")

@@ -591,7 +591,7 @@ class Session(Keeper):
         try:
             name, first = plan.outputs.mechanism_name, plan.noise.first_secret
             left = None if self._balances is None else plan.balances
-            terms = {"balances": left, "first": first, "exact": plan.noise.is_noiseless}
+            terms: Any = {"balances": left, "first": first, "exact": plan.noise.is_noiseless}
             seen = self.observe(plan.noise, plan.charge, name, **terms)
             certificate, bundle = self._remember(plan, seen)
             value = plan.outputs.restore(plan.noise.value_of(seen))

@@ -831,8 +831,10 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
             session.sql(bad, each)
         assert isinstance(told.value.__cause__, QueryError)
         assert session.belief is belief  # nothing was drawn
-        failed = session.odometer().spent
+        failed, now = session.odometer().spent, session.balances
     assert full is not None
+    assert now is not None
+    np.testing.assert_allclose(full.per_unit - now.per_unit, 2 / 1000)
     for folder, n_answered, n_paid in zip(folders, (2, 1, 2), (3, 2, 3), strict=True):
         with pac.Session.resume(tables, ledger=folder / "study.db") as again:
             paid, left = again.odometer().spent, again.balances
