@@ -24,6 +24,7 @@ from pacprivacy.adversary.view_and_belief import (
     draw_views,
     make_view,
     view_entropy,
+    view_log_ratios,
 )
 from pacprivacy.budget import Information
 from pacprivacy.noise import AxisFrame, calibrate
@@ -305,6 +306,19 @@ def test_an_outlier_does_not_blur_the_others(far: float) -> None:
     assert found.value == pytest.approx(truth, abs=5e-3)
     pool = Balanced(n_subsets=16).draw(6, rng=3)
     assert membership_risk(Law().view(points[:, None]), pool, n_draws=2000, rng=20).value > 0.999
+
+
+@pytest.mark.claim("A-1", "A-2")
+@pytest.mark.parametrize("n_directions", [3, 12])
+@pytest.mark.parametrize("far", [0.0, 1e9])
+def test_every_direction_counts_in_a_distance(n_directions: int, far: float) -> None:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(6, n_directions))
+    points[3:] += far
+    view, chosen = make_view(points), np.array([0, 2, 5])
+    apart = np.square(points[chosen][:, None] - points).sum(axis=2)
+    assert (view.gaps is None) == (far == 0)
+    np.testing.assert_allclose(view_log_ratios(view, chosen), -0.5 * apart, rtol=1e-6)
 
 
 @pytest.mark.claim("A-1")

@@ -411,6 +411,16 @@ def test_draws_that_nobody_can_make_are_refused_in_one_line(
     assert is_refused(tmp_path / "release.json")
 
 
+@pytest.mark.parametrize("unit", [-1, len(DATA)])
+def test_the_trade_off_of_nobody_is_refused_in_one_line(
+    folder: Path, tmp_path: Path, unit: int
+) -> None:
+    bundle = Bundle.load(folder / "release" / "curator.npz")
+    replace(bundle, worst_unit=unit).save(tmp_path / "curator.npz")
+    with pytest.raises(CertificateError, match="must be a readable curator bundle"):
+        Bundle.load(tmp_path / "curator.npz")
+
+
 @pytest.mark.claim("R-1")
 @pytest.mark.parametrize("name", NAMED)
 def test_what_a_consistent_forger_can_change_is_named(

@@ -328,11 +328,11 @@ def test_exit_codes(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("model", ["ols", "ridge"])
-def test_gaps_of_a_target_are_errors_if_gaps_are(tmp_path: Path, model: str) -> None:
+@pytest.mark.parametrize("what", ["ols --target y", "ridge --target y", "mean --weights y"])
+def test_gaps_of_a_target_and_of_weights_are_errors_if_gaps_are(tmp_path: Path, what: str) -> None:
     rows = [f"{i},{'' if i == 3 else 2 * i}" for i in range(40)]
     (tmp_path / "gap.csv").write_text("\n".join(["a,y", *rows]) + "\n")
-    words = f"--model {model} --target y --budget mi<=1 --subsets 8 --missing error"
+    words = f"--model {what} --columns a --budget mi<=1 --subsets 8 --missing error"
     line = refused("release", tmp_path / "gap.csv", *words.split(), "-o", tmp_path / "out")
     assert "no missing values with --missing error; got some in 'y'" in line
 

@@ -288,6 +288,7 @@ def test_wrong_options(make: Any, message: str) -> None:
         (stats.mean(["name", "note", "age"]), "got ids in 'name', 'note'"),
         (stats.mean("age", missing="error", by="region"), "missing values; got some in 'region'"),
         (stats.ols("part", ["age"], missing="error"), "missing values; got some in 'part'"),
+        (stats.mean("age", weights="part", missing="error"), "values; got some in 'part'"),
         (stats.ols("region", ["age"]), "column 'region' must hold numbers; got text"),
         (stats.ols("income", ["age", "twice"]), "must not determine each other"),
         (stats.logistic("region", ["age"]), "must have two levels for logistic; got 3"),

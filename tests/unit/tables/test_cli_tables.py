@@ -300,6 +300,14 @@ def test_parquet_columns_of_every_kind(tmp_path: Path) -> None:
         table_matrix(table, ["gap"])
 
 
+def test_part_of_an_arrow_column_is_read_as_that_part() -> None:
+    pa = pytest.importorskip("pyarrow")
+    column = pa.array([1.0, None, 3.0, None, 5.0])
+    for part in (column.slice(1, 3), pa.chunked_array([column.slice(1, 2), column.slice(3, 1)])):
+        found = tables._array(part, np.float64, np.nan)
+        np.testing.assert_array_equal(found, [np.nan, 3.0, np.nan])
+
+
 def test_parquet_and_csv_agree(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
