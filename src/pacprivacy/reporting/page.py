@@ -217,7 +217,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         asked = asked.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
         asked = asked or "A query"
     frame = _environment().get_template("officer.html" if officer else "report.html")
-    return frame.render(
+    page: str = frame.render(
         css=Markup(css),
         js=Markup(js),
         policy=f"default-src 'none'; style-src '{page_content_source(css)}'; "
@@ -240,6 +240,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         draws=[e.n_draws for e in (cert.membership, cert.information) if e and e.n_draws],
         **({} if officer else _pictures(data) | _utility(data)),
     )
+    return page
 
 
 @cache
