@@ -34,7 +34,7 @@ def bernoulli_kl(q: Vector | float, p: Vector | float) -> Vector | float:
     >= 0, so that nothing cancels when ``q`` is close to ``p`` (small budgets); the relative error
     is below 1e-13.
     """
-    if type(q) is type(p) is float and 0.0 < q <= 1.0 and 0.0 < p < 1.0:
+    if type(q) is float and type(p) is float and 0.0 < q <= 1.0 and 0.0 < p < 1.0:
         return _one_excess(q, p, q - p) + _one_excess(1.0 - q, 1.0 - p, p - q)
     q_array, p_array = np.broadcast_arrays(
         np.asarray(q, dtype=np.float64), np.asarray(p, dtype=np.float64)
