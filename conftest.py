@@ -58,6 +58,16 @@ def _one_blas_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def quick_compiler() -> Iterator[None]:
+    """Problems that are small take jax longer to compile well than to run."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 # Noise and secrets that a test draws repeat from run to run: they depend on the test's own name,
 # whatever ran before it, so that a figure compared with its expectation cannot fail once in a
 # thousand runs. ``PAC_TEST_ENTROPY=system`` gives them back to the operating system, and so does

@@ -16,6 +16,7 @@ from papers.residual.gap import exact_gap, variational_gap
 pytest.importorskip("jax")
 from papers.residual.gap import fit_neural_critic
 
+pytestmark = pytest.mark.usefixtures("quick_compiler")
 SMALL: dict[str, Any] = {"hidden": 32, "n_steps": 800, "n_train": 60_000, "batch": 1024, "rng": 1}
 HEAVY = np.random.default_rng(0).standard_t(2.5, size=(256, 2))
 

@@ -13,6 +13,7 @@ from pacprivacy.mechanism import VmapMechanism
 from pacprivacy.simulation import run_mechanism
 
 jax = pytest.importorskip("jax")
+pytestmark = pytest.mark.usefixtures("quick_compiler")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(61, 3)).astype(np.float32)
 Y = (X @ [1.0, -2.0, 0.5] > 0).astype(np.float32)

@@ -1,7 +1,6 @@
 """Learned SR-PAC on the mean of Iris, a pool of 16 candidate halves, all enumerated."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -28,15 +27,7 @@ BUDGETS = (0.25, 2.0)
 EXACT = Training(n_steps=400, batch=256, chunk=50)
 BRIEF = Training(n_steps=60, chunk=20, batch=128, warm_up=20, hidden=16, n_check=1 << 16)
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_quickly() -> Iterator[None]:
-    """Problems this small take longer to compile well than to run."""
-    import jax
-
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compiler")
 
 
 @cache
