@@ -165,6 +165,9 @@ class Dataset:
             )
             yield from (batch for batch in batches if batch.num_rows)
         self._check_unchanged()
+        from pyarrow import default_memory_pool  # not always needed
+
+        default_memory_pool().release_unused()  # what comes after a pass needs the room
 
     def _chunks(self) -> Iterator[Matrix]:
         return (read_dataset_batch(batch, self.columns) for batch in self._batches(self.columns))
