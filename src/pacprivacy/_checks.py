@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -41,14 +41,20 @@ def freeze(array: npt.NDArray[np.generic]) -> None:
     array.setflags(write=False)
 
 
-def elementwise(function: Callable[..., Array], *vectors: Array) -> Array:
-    """Return a function of vectors, entry by entry; one entry where each repeats one number.
+def shortened(*vectors: Array) -> tuple[Array, ...]:
+    """Return vectors, or one entry of each where each repeats one number.
 
-    Such vectors are those of :func:`numpy.broadcast_to`: they, and what is returned, take no room.
+    Such vectors are those of :func:`numpy.broadcast_to`, which take no room; so does what is
+    computed of their entries, if :func:`lengthened` gives it their length again.
     """
     if any(vector.strides != (0,) for vector in vectors):
-        return function(*vectors)
-    return np.broadcast_to(function(*(vector[:1] for vector in vectors)), vectors[0].shape)
+        return vectors
+    return tuple(vector[:1] for vector in vectors)
+
+
+def lengthened(found: Array, size: int) -> Array:
+    """Return what was computed of :func:`shortened` vectors, at their length."""
+    return found if len(found) == size else np.broadcast_to(found, size)
 
 
 def check_positive(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, elementwise
+from pacprivacy._checks import Matrix, Vector, lengthened, shortened
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.second_moments import (
     BOUNDED,
@@ -236,7 +236,7 @@ def _by_draws(
     """
     n_units = tilts.n_units
     per_side = gamma / (4 * n_units * _looks(n_draws))
-    gained = elementwise(np.abs, before)
+    gained = lengthened(np.abs(*shortened(before)), n_units)
     lower, upper = gained.copy(), tilts.most
     dtype: npt.DTypeLike = np.float32
     halves = tilts.accelerator is None and bool((tilts.share == 0.5).all())
@@ -326,7 +326,7 @@ def _by_draws(
 
     def found() -> AdvantageBounds:
         weight = tilts.weight(before, EVERYONE)
-        slack = elementwise(lambda w: 2 * view.slack * w + ROUNDING, weight)
+        slack = 2 * view.slack * shortened(weight)[0] + ROUNDING
         np.subtract(lower, slack, out=lower)
         np.maximum(lower, 0.0, out=lower)
         np.add(upper, slack, out=upper)
@@ -337,10 +337,11 @@ def _by_draws(
         value[first] = upper[first]
         return found()
     # of the others' bounds: to be no worse than the first
-    limit = elementwise(lambda gain: gain + goal, gained)
+    limit = lengthened(shortened(gained)[0] + goal, n_units)
     if allowed is not None and screen is None:
         given = max(float((allowed[first] - gained[first]).max()), 1e-300)
-        limit = limit if 1 - goal / given > LITTLE_ROOM else elementwise(np.maximum, limit, allowed)
+        if 1 - goal / given <= LITTLE_ROOM:
+            limit = lengthened(np.maximum(*shortened(limit, allowed)), n_units)
     room = float(np.quantile(limit[sample] - value[sample], 1 - FIRST_DROPPED))
     others = np.ones(n_units, dtype=np.bool_)
     others[first] = False

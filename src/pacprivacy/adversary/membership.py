@@ -13,7 +13,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Count, Matrix, Share, Vector, check_log_belief, elementwise, freeze
+from pacprivacy._checks import (
+    Count,
+    Matrix,
+    Share,
+    Vector,
+    check_log_belief,
+    freeze,
+    lengthened,
+    shortened,
+)
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
 from pacprivacy.adversary.candidates import Candidates
@@ -120,7 +129,7 @@ def membership_risk(
     check_view_size(view.n_subsets, pool)
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
-    allowed = None if caps is None else elementwise(lambda cap: 2 * cap - 1, caps)
+    allowed = None if caps is None else lengthened(2 * shortened(caps)[0] - 1, len(caps))
     settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
     found = advantage_bounds(view, pool, **settings)
     for a in found.per_unit:  # from here on successes

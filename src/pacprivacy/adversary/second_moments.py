@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, elementwise
+from pacprivacy._checks import Matrix, Vector, shortened
 from pacprivacy.adversary.candidates import Units
 from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
@@ -99,10 +99,11 @@ class MomentScreen:
             moment[place] += np.einsum("ij,ij->j", image, image)
         moment *= 1 + 2 * tilts.rows * HALF_PRECISION
         np.sqrt(moment, out=moment)
-        moment += elementwise(lambda most: rounding * most, worst)
+        moment += rounding * shortened(worst)[0]
         moment *= moment
         left, lost = following + self._rest, self._lost
-        moment += elementwise(lambda length, most: left * length + lost * most**2, lengths, worst)
+        length, most = shortened(lengths, worst)
+        moment += left * length + lost * most**2
         return np.sqrt(moment, out=moment)
 
 

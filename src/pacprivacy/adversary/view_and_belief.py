@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, check_log_belief, elementwise, freeze
+from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze, lengthened, shortened
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.accelerator import ACCELERATED, Accelerator
 from pacprivacy.adversary.candidates import Candidates, Units
@@ -466,13 +466,10 @@ class ViewTilts:
 
     def weight(self, before: Vector, units: Units | slice) -> Vector:
         """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""
-
-        def weigh(before: Vector, share: Vector, scale: Vector) -> Vector:
-            inside = share + before / scale
-            found: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
-            return found
-
-        return elementwise(weigh, before, self.share[units], self.scale[units])
+        a, share, scale = shortened(before, self.share[units], self.scale[units])
+        inside = share + a / scale
+        found: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
+        return lengthened(found, len(before))
 
     def before(self, log_prior: Vector, units: Units | slice) -> Vector:
         """Return ``a`` before the release; zero under a uniform belief."""
@@ -492,7 +489,8 @@ def unit_beliefs_of_view(
     tilts = ViewTilts(pool)
     share = tilts.share[units]
     before, scale = tilts.before(log_prior, units), tilts.scale[units]
-    return share, elementwise(lambda f, a, s: np.clip(f + a / s, 0.0, 1.0), share, before, scale)
+    f, a, turns = shortened(share, before, scale)
+    return share, lengthened(np.clip(f + a / turns, 0.0, 1.0), len(share))
 
 
 def check_view_size(n_outputs: int, pool: Candidates) -> None:

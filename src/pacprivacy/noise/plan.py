@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pacprivacy._checks import SMALLEST_RANGE, Matrix, Vector, as_outputs, elementwise, freeze
+from pacprivacy._checks import (
+    SMALLEST_RANGE,
+    Matrix,
+    Vector,
+    as_outputs,
+    freeze,
+    lengthened,
+    shortened,
+)
 from pacprivacy._random import BitSource, public_generator
 from pacprivacy.adversary import (
     Belief,
@@ -431,7 +439,8 @@ def plan_caps(
             f"caps must hold one success per unit ({pool.n_units}); got shape {np.shape(caps)}. "
             f"Pass None to use the budget's one number."
         )
-    caps = elementwise(lambda cap: np.where(cap >= 1, np.inf, cap), np.asarray(caps))
+    (each,) = shortened(np.asarray(caps))
+    caps = lengthened(np.where(each >= 1, np.inf, each), pool.n_units)
     if (caps <= priors).any():
         worst = float(priors.max())
         raise BudgetError(

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, elementwise
+from pacprivacy._checks import Matrix, Vector, shortened
 from pacprivacy.adversary import (
     IN_CACHE,
     Candidates,
@@ -588,7 +588,7 @@ class RiskShapeProbe:
 
     def _room_left(self, size: Vector) -> Vector:
         half = np.multiply(size, 0.5, dtype=np.float64)
-        np.subtract(elementwise(lambda cap: cap - 0.5, self._caps), half, out=half)
+        np.subtract(shortened(self._caps)[0] - 0.5, half, out=half)
         return half
 
     def excess(self, scale: float) -> tuple[float, float]:
