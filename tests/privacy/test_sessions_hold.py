@@ -472,6 +472,19 @@ def test_a_repeated_statistic_uses_the_total_up(small_pool: Pool, lines: Array) 
     assert balance[:, 0].max() < 0.01 * Balances.begin(2 * MEMBER_TOTAL - 1, 1).worst
 
 
+@pytest.mark.claim("H-1")
+def test_planned_sessions_use_the_total_up_and_no_more(small_pool: Pool, lines: Array) -> None:
+    """ "1 of k": savings are spent by whoever is asked about, never beyond the total."""
+    signs = np.where(small_pool.masks(), 1.0, -1.0)
+    plans = {"seen": adaptive(lines, signs, 1), "same": repeated(signs, 8)}
+    found = {
+        name: run_heat(lines, small_pool, choose, n_releases=8, n=1000, planned=True)[1]
+        for name, choose in plans.items()
+    }
+    assert max(map(lowest, found.values())) <= MEMBER_TOTAL
+    assert 0.5 + 0.5 * found["same"][:, 0].mean() > 0.575
+
+
 def cornering(signs: Array) -> Callable[[int, Array, Array], tuple[Array, Array]]:
     """First which subset it is or its complement, which tells of no unit; then about one unit."""
     pair = np.arange(MEMBER_M) % (MEMBER_M // 2)
