@@ -161,3 +161,15 @@ def test_enclosures_are_nested(gamma: Fraction, bits: int) -> None:
     assert fine_lower <= upper << 70
     assert 0 <= upper - lower <= 2
     assert math.isclose(lower / 2**bits, math.exp(-gamma), rel_tol=1e-13, abs_tol=2 / 2**bits)
+
+
+def test_plain_numbers_and_arrays_have_the_same_divergence_and_success() -> None:
+    rng = np.random.default_rng(0)
+    q = rng.random(300)
+    near = np.clip(q * (1 + 10 ** rng.uniform(-12, 0, size=300)), 1e-12, 1 - 1e-12)
+    for p in (near, np.clip(rng.random(300), 1e-6, 1 - 1e-6)):
+        one = [bernoulli_kl(float(a), float(b)) for a, b in zip(q, p, strict=True)]
+        np.testing.assert_allclose(one, bernoulli_kl(q, p), rtol=2e-15)
+    nats = 10 ** rng.uniform(-12, 1, size=300)
+    one = [posterior_success(float(a), float(b)) for a, b in zip(nats, q, strict=True)]
+    np.testing.assert_allclose(one, posterior_success(nats, q), rtol=0, atol=1e-15)
