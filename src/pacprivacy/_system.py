@@ -18,12 +18,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -42,7 +44,12 @@ _VARIABLES: Final = (
     "VECLIB_MAXIMUM_THREADS",
 )
 
-SMALL_WORK: Final = 1_000_000_000
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+SMALL_WORK: Final = 200_000_000
+_MOST_THREADS: Final = 8
+_THREADS: ContextVar[int] = ContextVar("_THREADS", default=1)  # for blocks
 
 _lock = threading.Lock()
 _holders = 0
@@ -83,13 +90,48 @@ def _numerical_libraries() -> ThreadpoolController:
 
 @contextmanager
 def few_threads(n_elements: int) -> Iterator[None]:
-    """Use one thread while inside, unless matrices of ``n_elements`` are worth several.
+    """Limit BLAS to one thread while inside; matrices of many elements get several for blocks.
 
-    Products are taken in blocks that fit the cache: threads save little there, and cost several
-    times more where other processes are busy.
+    Products are taken in blocks that fit the cache: threads inside one save little there, and cost
+    many times more where other processes are busy. Blocks beside each other do not.
     """
-    with single_threaded() if n_elements < SMALL_WORK else nullcontext():
-        yield
+    wanted = _THREADS.get() if _holders else _usable_threads()
+    token = _THREADS.set(wanted if n_elements >= SMALL_WORK else 1)
+    try:
+        with single_threaded():
+            yield
+    finally:
+        _THREADS.reset(token)
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield ``function(item)`` in the order of the items, several at a time within a large work.
+
+    The items are taken one after another, by the caller: a generator of random numbers draws the
+    same ones. What is yielded is the same to the last bit whatever the number of threads.
+    """
+    n_threads = _THREADS.get()
+    if n_threads == 1:
+        yield from map(function, items)
+        return
+    ahead: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(n_threads) as threads:
+        try:
+            for item in items:
+                ahead.append(threads.submit(copy_context().run, function, item))
+                if len(ahead) > n_threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+def _usable_threads() -> int:
+    """Return the threads that BLAS would take: of the machine, or of this process's settings."""
+    found = (library["num_threads"] for library in _numerical_libraries().info())
+    return min(_MOST_THREADS, max(found, default=1))
 
 
 @contextmanager

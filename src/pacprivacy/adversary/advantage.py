@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, lengthened, shortened
+from pacprivacy._system import in_threads
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.second_moments import (
     BOUNDED,
@@ -32,6 +33,7 @@ from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
     FEW_UNITS,
     HALF_PRECISION,
+    Draws,
     View,
     ViewTilts,
     draw_view_blocks,
@@ -247,11 +249,15 @@ def _by_draws(
     def draw(sums: _Sums, n: int, others: RegressedSums | None = None) -> _Sums:
         held: list[npt.NDArray[Any]] = []
         together = len(sums) > CHAMPIONS or tilts.accelerator is not None
-        for draws in draw_view_blocks(view, n, rng, block_elements=CACHED):
-            held.append(tilts.fold(view_posterior(view, draws, dtype, tilts.accelerator)))
+
+        def folded(draws: Draws) -> npt.NDArray[Any]:
+            return tilts.fold(view_posterior(view, draws, dtype, tilts.accelerator))
+
+        for some in in_threads(folded, draw_view_blocks(view, n, rng, block_elements=CACHED)):
+            held.append(some)
             if others is not None:
-                others.add(held[-1])
-            if not together or sum(map(len, held)) + len(draws) > GATHERED:
+                others.add(some)
+            if not together or sum(map(len, held)) + len(some) > GATHERED:
                 sums.add(tilts, np.concatenate(held))
                 held = []
         if held:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze, lengthened, shortened
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._system import in_threads
 from pacprivacy.adversary.accelerator import ACCELERATED, Accelerator
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.errors import PoolError
@@ -38,6 +39,7 @@ LEAST_LOG = -80.0  # of a weight in single precision, the largest being 0
 HALF_PRECISION = 2.0**-24
 
 Groups = npt.NDArray[np.int64]
+Step = tuple[slice, Units | slice]  # places in a list of units, and those that are there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,10 +368,13 @@ class ViewTilts:
         self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
     ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Yield places in ``units``, in ascending order, and their masks, in blocks."""
-        for place, listed in self._steps(units):
-            yield place, self.masks(listed, dtype, whole=whole)
 
-    def _steps(self, units: Units | slice) -> Iterator[tuple[slice, Units | slice]]:
+        def block(step: Step) -> tuple[slice, npt.NDArray[Any]]:
+            return step[0], self.masks(step[1], dtype, whole=whole)
+
+        return in_threads(block, self._steps(units))
+
+    def _steps(self, units: Units | slice) -> Iterator[Step]:
         """Yield places in ``units``, and those that are there; as a slice if everyone is listed."""
         size = self.n_units if isinstance(units, slice) else len(units)
         for start in range(0, size, self.step):
@@ -386,8 +391,12 @@ class ViewTilts:
         """
         size = self.n_units if isinstance(units, slice) else len(units)
         if self.turn_steps < SPARSE_FOLDS or size <= FEW_UNITS:
-            for place, masks in self.blocks(units, folded.dtype):
-                yield slice(0, len(folded)), place, folded @ masks
+            every = slice(0, len(folded))
+
+            def product(step: Step) -> tuple[slice, slice, npt.NDArray[Any]]:
+                return every, step[0], folded @ self.masks(step[1], folded.dtype)
+
+            yield from in_threads(product, self._steps(units))
             return
         from scipy.sparse import csr_array  # slow to import, not always needed
 
@@ -401,24 +410,25 @@ class ViewTilts:
             whole = some.sum(axis=1, dtype=np.float64) * (0.5 / self.share[0])
             laid.append((lines, rows, whole.astype(dtype)))
         outer = np.full(self.step * self._parts, -self.scale[0], dtype=dtype)
-        for place, out in self._outs(units):
+
+        def products(step: Step) -> list[tuple[slice, slice, npt.NDArray[Any]]]:
+            out = self._out(step[1])
             ends = np.arange(0, out.size + 1, self._parts, dtype=np.int32)
             left = csr_array((outer[: out.size], out.ravel(), ends), (len(out), self.n_subsets))
-            for lines, rows, whole in laid:
-                found = left @ rows
-                found += whole
-                yield lines, place, found.T
+            return [(lines, step[0], (left @ rows + whole).T) for lines, rows, whole in laid]
 
-    def _outs(self, units: Units | slice) -> Iterator[tuple[slice, npt.NDArray[np.int32]]]:
-        """Yield places in ``units``, and the candidates that leave each of these units out."""
+        for found in in_threads(products, self._steps(units)):
+            yield from found
+
+    def _out(self, units: Units | slice) -> npt.NDArray[np.int32]:
+        """Return the candidates that leave each of these units out."""
         first = np.arange(self._parts, dtype=np.int32)
         kind = np.uint8 if self.turn_steps <= 256 else np.uint16  # sums that wrap around are right
-        for place, listed in self._steps(units):
-            inside = self._pool.inside(listed, n_subsets=self.rows)
-            fold = np.full((self._parts, inside.shape[1]), self.turn_steps - 1, dtype=kind)
-            for number, part in enumerate(inside.reshape(-1, *fold.shape)):
-                fold -= (1 - part) * kind(self.turn_steps - 1 - number)
-            yield place, np.ascontiguousarray((fold.astype(np.int32) * self._parts).T + first)
+        inside = self._pool.inside(units, n_subsets=self.rows)
+        fold = np.full((self._parts, inside.shape[1]), self.turn_steps - 1, dtype=kind)
+        for number, part in enumerate(inside.reshape(-1, *fold.shape)):
+            fold -= (1 - part) * kind(self.turn_steps - 1 - number)
+        return np.ascontiguousarray((fold.astype(np.int32) * self._parts).T + first)
 
     def sizes(self, weights: Matrix) -> Vector:
         """Return the sum of ``|a|`` over the rows of ``weights``, for every unit."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import public_generator
+from pacprivacy._system import in_threads
 
 Bits = npt.NDArray[np.uint8]
 
@@ -87,6 +89,7 @@ class BlockBits:
         self._kept: dict[int, Bits] = {}
         self._most = _KEPT_BYTES if fits else _PART_BYTES
         self._name: bytes | None = None
+        self._drawing = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (self.seed, self.shape[0], self.folds, self.n_units)
@@ -139,8 +142,13 @@ class BlockBits:
         kept = self._kept.get(b)
         if kept is not None:
             return kept
+        with self._drawing:
+            kept = self._kept.get(b)  # another thread may have drawn it
+            return self._draw(b) if kept is None else kept
+
+    def _draw(self, b: int) -> Bits:
         n_parts, _, folds = self._counts.shape
-        drawn = [self._partition(r, b) for r in range(n_parts)]
+        drawn = list(in_threads(lambda r: self._partition(r, b), range(n_parts)))
         block = np.stack([lines[j] for j in range(folds) for lines in drawn])
         block.flags.writeable = False
         # Readers begin at the front again and again, so the first blocks are the ones to keep.

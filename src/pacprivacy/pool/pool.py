@@ -18,6 +18,7 @@ from pacprivacy.pool.bits import Bits, BlockBits, pool_complement, pool_padding,
 MIN_UNITS: Final = 4
 GROUP: Final = "group of rows"
 SCHEMA_VERSION: Final = 2
+_RUN: Final = 64  # units that follow each other: quicker together
 _CHUNK_CELLS: Final = 2**21  # subset-unit cells unpacked at a time: bounds temporary memory
 
 Mask = npt.NDArray[np.bool_]
@@ -212,6 +213,11 @@ class Pool:
             return self.mask(subset)[units].view(np.uint8)
         if isinstance(units, slice):
             return self._unpack(units.start, units.stop, n_subsets)
+        ends = np.flatnonzero(np.diff(units) != 1) + 1
+        if len(ends) * _RUN <= len(units) > _RUN:  # they come in long runs
+            runs = zip((0, *ends.tolist()), (*ends.tolist(), len(units)), strict=True)
+            spans = [(int(units[first]), int(units[last - 1]) + 1) for first, last in runs]
+            return np.hstack([self._unpack(*span, n_subsets) for span in spans])
         shifts = (7 - (units & 7)).astype(np.uint8)
         found: Bits = np.bitwise_and(self.bits[:n_subsets, units >> 3] >> shifts, np.uint8(1))
         return found

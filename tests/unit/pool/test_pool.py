@@ -600,3 +600,22 @@ def test_arrangements_are_equally_likely() -> None:
         seen[key] = seen.get(key, 0) + 1
     assert len(seen) == 30
     assert sum((count - 200) ** 2 / 200 for count in seen.values()) < 82
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_units_in_runs_are_those_that_are_picked_one_by_one(blocks: bool) -> None:
+    n = 3000
+    pool = Balanced(n_subsets=16, folds=4, blocks=blocks).draw(n, rng=3)
+    every = np.vstack([pool.mask(k) for k in range(16)]).astype(np.uint8)
+    missing = [0, 5, 6, 700, 1999, n - 1]
+    for units in (
+        np.delete(np.arange(n), missing),
+        np.arange(100, 300),
+        np.arange(n)[::-1],
+        np.arange(0, n, 2),
+        np.r_[1000:2000, 0:1000],
+        np.r_[0:500, 0:500],
+        np.arange(3),
+    ):
+        assert np.array_equal(pool.inside(units), every[:, units])
+        assert np.array_equal(pool.inside(units, n_subsets=12), every[:12, units])
