@@ -441,27 +441,33 @@ class ViewTilts:
             found[place] += np.abs(a, out=a).sum(axis=0, dtype=np.float64)
         return found
 
-    def shifts(self, points: Matrix, log_prior: Vector) -> Matrix:
-        """Return how far each unit's membership moves the mean of points, shape (n_units, q)."""
-        folded, size, dtype = self._moves(points, log_prior)
-        found: Matrix = np.empty((self.n_units, points.shape[1]), dtype)
-        for lines, place, moved in self.products(folded, EVERYONE):
-            found[place, lines] = moved.T
-        found *= size
+    def shifts(self, points: Matrix, log_prior: Vector, units: Units | slice = EVERYONE) -> Matrix:
+        """Return how far each unit's membership moves the mean of points, shape (n_listed, q)."""
+        size = self.n_units if isinstance(units, slice) else len(units)
+        found: Matrix = np.empty((size, points.shape[1]), self._moves(points, log_prior)[2])
+        for place, moved in self.shift_blocks(points, log_prior, units):
+            found[place] = moved
         return found
 
     def shift_squares(self, points: Matrix, log_prior: Vector) -> Vector:
         """Return the squared length of the shift of each unit, without keeping shifts."""
-        if points.shape[1] > LAID:
-            found: Vector = np.square(self.shifts(points, log_prior)).sum(axis=1)
-            return found
-        folded, size, dtype = self._moves(points, log_prior)
-        found = np.empty(self.n_units, dtype)
-        for _, place, moved in self.products(folded, EVERYONE):
-            shifted: Matrix = np.ascontiguousarray(moved.T, dtype=dtype)
-            shifted *= size
-            found[place] = np.square(shifted).sum(axis=1)
+        found = np.empty(self.n_units, self._moves(points, log_prior)[2])
+        for place, moved in self.shift_blocks(points, log_prior):
+            found[place] = np.square(moved).sum(axis=1)
         return found
+
+    def shift_blocks(
+        self, points: Matrix, log_prior: Vector, units: Units | slice = EVERYONE
+    ) -> Iterator[tuple[slice, Matrix]]:
+        """Yield places in ``units``, in ascending order, and the shifts of those there."""
+        folded, size, dtype = self._moves(points, log_prior)
+        for lines, place, moved in self.products(folded, units):
+            if lines.start == 0:
+                block: Matrix = np.empty((moved.shape[1], len(folded)), dtype)
+            block[:, lines] = moved.T
+            if lines.stop == len(folded):
+                block *= size
+                yield place, block
 
     def _moves(
         self, points: Matrix, log_prior: Vector

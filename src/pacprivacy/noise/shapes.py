@@ -366,6 +366,7 @@ def _group_starts(
 MI_LEVELS = (0.1, 1.5)
 POWERS = (1.0, 0.8, 0.6)  # flatter versions of the hiding ellipsoid do better for large caps
 N_TRIED = 512  # draws that tell shapes apart
+MOST_SHIFTS = 1 << 27  # numbers that are kept
 BLOCK = 1 << 16  # units whose shifts are looked at together
 HIDDEN = (5, 1024)  # after so many steps the search for an ellipsoid goes on with so many units
 SMALL_STEP = 1e-6  # an advantage
@@ -381,7 +382,7 @@ def risk_shapes(
 ) -> list[Shape]:
     """Return shapes scaled to the limits, least total noise first; certify before use."""
     tilts = ViewTilts(pool)
-    shifts = tilts.shifts(spread.coordinates, log_p)
+    units, shifts = _farthest(spread, tilts, log_p)
     shapes = [axis_shape(waterfill(spread.eigenvalues, mi_nats=level)) for level in MI_LEVELS]
     hiding = _hiding_shape(spread, shifts)
     shapes += [
@@ -391,10 +392,31 @@ def risk_shapes(
     for shape in shapes[:1] if spread.rank == 1 else shapes:
         draws = ShapeProbe(shape.view(spread, log_p), rng, n_draws=N_TRIED)
         probe = risk_shape_probe(draws, tilts, limits)
-        probe.look_at(_steps_of(_lengths(shifts, shape.rotation, shape.noise_var)))
+        steps = _steps_of(_lengths(shifts, shape.rotation, shape.noise_var))
+        if units is not None:  # the others are nowhere near
+            near, steps = steps, np.zeros(tilts.n_units)
+            steps[units] = near
+        probe.look_at(steps)
         scale = shape_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]
         scaled.append(shape.scaled(max(scale, _least_scale(shape, spread))))
     return sorted(scaled, key=lambda shape: shape.total_variance)
+
+
+def _farthest(spread: Spread, tilts: ViewTilts, log_p: Vector) -> tuple[Integers | None, Matrix]:
+    """Return the shifts of all units; of very many the farthest, in units of the typical."""
+    points, n_kept = spread.coordinates, MOST_SHIFTS // max(1, spread.rank)
+    if tilts.n_units <= n_kept:
+        return None, tilts.shifts(points, log_p)
+    second: Matrix = np.zeros((spread.rank, spread.rank))
+    for _, part in tilts.shift_blocks(points, log_p):
+        second += part.T @ part
+    values, vectors = np.linalg.eigh(second)
+    values = np.sqrt(np.maximum(values, max(1e-9 * values[-1], 1e-300)))
+    lengths = np.empty(tilts.n_units, np.float32)
+    for place, part in tilts.shift_blocks(points, log_p):
+        lengths[place] = np.square(part @ vectors) @ (values[-1] / values)
+    kept = np.sort(np.argpartition(lengths, -n_kept)[-n_kept:])
+    return kept, tilts.shifts(points, log_p, kept)
 
 
 def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
