@@ -567,14 +567,14 @@ def run_seconds_after(n_subsets: int, n_units: int, n_outputs: int = 3) -> dict[
     """Return about how many seconds the stages after the evaluation take.
 
     From means of lognormal numbers on one core, k chosen by default: right to a factor of two or
-    so. Up to two numbers are proved without draws.
+    so. The search proves what it finds; for up to two numbers without draws.
     """
     cells = n_subsets * n_units
-    by_draws = 0.4 + 4e-4 * n_subsets + 1.2e-8 * cells * min(n_outputs, 20)
+    by_draws = 0.3 + 2.3e-6 * n_subsets**2 + 3.5e-9 * cells * min(n_outputs, 20)
     return {
-        SEARCHING: 0.4 + 8e-4 * n_subsets + 2.5e-8 * cells,
-        PROVING: 0.2 if n_outputs <= 2 else by_draws,
-        WRITING: 5e-4 * n_subsets,
+        SEARCHING: 0.1 + 2e-4 * n_subsets + 5e-9 * cells if n_outputs <= 2 else by_draws,
+        PROVING: 0.1,
+        WRITING: 0.1 + 3.5e-4 * n_subsets,
     }
 
 
