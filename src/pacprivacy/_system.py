@@ -3,7 +3,8 @@
 Files are written beside, synced, renamed, and the folder synced. Evaluations have one numerical
 thread, so that results do not depend on the machine's load: a sum split over four threads is added
 up in another order than over one, and the last bits differ. The limit is shared by all threads of
-a process: the first to enter sets it, the last to leave restores it.
+a process: the first to enter sets it, the last to leave restores it. Large works have several
+threads for whole blocks, whose results are put together in their order: the same bits.
 
 The line, on a terminal or in a notebook, is over all stages of a release. Stages are named where
 they begin, with the work in them or the seconds they may take; without a line on show that does

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix
-from pacprivacy._system import in_threads
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data, read_data_columns, read_data_numbers
 from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
@@ -41,7 +40,7 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     """Return the sum of the features over the rows of every subset, shape (m, n_features).
 
     ``features`` maps row numbers to a float64 matrix with one line per row. Never more than about
-    64 MB of temporary memory beyond the result for each thread, or a quarter of it.
+    64 MB of temporary memory beyond the result, or a quarter of it.
     """
     elsewhere = _ELSEWHERE.get()
     if elsewhere is not None:
@@ -54,26 +53,16 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     sums = np.zeros((pool.n_subsets, n_features))
     product, total = sums[:n_products], np.zeros(n_features)
     order, starts = _rows_by_unit(pool)
-
-    def read() -> Iterator[tuple[int, Matrix]]:
-        for start in range(0, pool.n_units, width):
-            stop = min(start + width, pool.n_units)
-            yield start, _unit_features(features, order, starts, start, stop)
-
-    def multiplied(part: tuple[int, Matrix]) -> tuple[Matrix, Matrix, Matrix]:
-        start, block = part
-        stop = start + len(block)
+    for start in range(0, pool.n_units, width):
+        stop = min(start + width, pool.n_units)
+        block = _unit_features(features, order, starts, start, stop)
+        total += block.sum(axis=0)
         if pool.folds > 2:
             factor = (1 - pool.inside(slice(start, stop))).astype(np.float64)
         else:
             factor = pool.signs(start, stop, np.float64, n_subsets=n_products)
-        return factor, block, factor @ block[:, :_SLAB]
-
-    for factor, block, first in in_threads(multiplied, read()):
-        total += block.sum(axis=0)
-        product[:, :_SLAB] += first
-        for start in range(_SLAB, n_features, _SLAB):
-            slab = slice(start, start + _SLAB)
+        for first in range(0, n_features, _SLAB):
+            slab = slice(first, first + _SLAB)
             product[:, slab] += factor @ block[:, slab]
     if pool.folds > 2:  # all minus the fold
         return np.subtract(total, sums, out=sums)

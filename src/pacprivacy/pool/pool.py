@@ -196,10 +196,8 @@ class Pool:
                 f"start and stop must satisfy 0 <= start <= stop <= {self.n_units}; "
                 f"got {start} and {stop}. Slice within the units of the pool."
             )
-        signs = self._unpack(start, stop, n_subsets).astype(dtype)
-        signs *= 2
-        signs -= 1
-        return signs
+        inside = self._unpack(start, stop, n_subsets).view(np.int8)
+        return (2 * inside - 1).astype(dtype)
 
     def inside(
         self,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector, column_spreads
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import begin, expect, few_threads, show_stages, single_threaded, wipe
+from pacprivacy._system import begin, expect, show_stages, single_threaded, wipe
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Balanced, Pool
@@ -152,8 +152,7 @@ def run_at_once(
     The shape, the finiteness, and the value on the first subset are checked; of files, the value
     on half of a few thousand rows from all over them.
     """
-    threads = few_threads(pool.n_subsets * job.data.n_rows)
-    with threads, mechanisms.statistics_sums_made_by(_sums_of(job.data)):
+    with mechanisms.statistics_sums_made_by(_sums_of(job.data)):
         values = np.asarray(batch(job.data, pool), dtype=np.float64)
     first = values[0]
     if mechanisms.is_data_streamed(job.data):
