@@ -132,7 +132,8 @@ def test_what_large_runs_took_is_what_was_measured() -> None:
         for name in ("files", "scale", "spark", "workers")
     }
     rows, query = measured["files"]["rows"], measured["spark"]["rows"]["Q1"]
-    whole = [measured["scale"][name] for name in ("rows", "numbers")]
+    whole = [measured["files"]["release"][row["statistic"]] for row in rows]
+    whole += [measured["scale"][name] for name in ("rows", "numbers")]
     timed = [*rows, *whole, {"seconds": query["local"]["s"]}, {"seconds": query["killed"]["s"]}]
     assert shown == [
         [f"{row['seconds']:.0f}", f"{row['peak_gb']:.1f}" if "peak_gb" in row else ""]
