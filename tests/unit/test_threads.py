@@ -1,6 +1,8 @@
 """Blocks beside each other: the same numbers, whatever the number of threads."""
 
 import math
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -139,3 +141,13 @@ def test_threads_that_want_one_block_draw_it_once(
     assert drawn == [0]
     again = BlockBits(seed=5, n_subsets=64, folds=4, n_units=4000)
     assert np.array_equal(np.hstack(blocks), again[:, :])
+
+
+def test_a_fork_while_another_thread_draws_does_not_hang() -> None:
+    bits = BlockBits(seed=5, n_subsets=64, folds=4, n_units=400)
+    with bits._drawing:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            os._exit(0 if bits[:, :].any() else 1)
+        assert os.waitpid(child, 0)[1] == 0

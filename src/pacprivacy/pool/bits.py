@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from typing import Any, Final
 
@@ -89,7 +90,7 @@ class BlockBits:
         self._kept: dict[int, Bits] = {}
         self._most = _KEPT_BYTES if fits else _PART_BYTES
         self._name: bytes | None = None
-        self._drawing = threading.Lock()
+        self._process, self._drawing = os.getpid(), threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (self.seed, self.shape[0], self.folds, self.n_units)
@@ -142,6 +143,8 @@ class BlockBits:
         kept = self._kept.get(b)
         if kept is not None:
             return kept
+        if self._process != os.getpid():  # a fork: whoever held the lock is not here
+            self._process, self._drawing = os.getpid(), threading.Lock()
         with self._drawing:
             kept = self._kept.get(b)  # another thread may have drawn it
             return self._draw(b) if kept is None else kept
