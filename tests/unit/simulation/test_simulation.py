@@ -374,7 +374,7 @@ def test_control_c_with_worker_processes(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent("""
-        import sys, time
+        import signal, sys, time
         import numpy as np
         from pacprivacy.errors import InterruptedRun
         from pacprivacy.pool import Balanced
@@ -387,6 +387,8 @@ def test_control_c_with_worker_processes(tmp_path: Path) -> None:
 
         if __name__ == "__main__":
             import functools
+            # ignored in whatever a shell started in the background
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             pool = Balanced(n_subsets=1024).draw(40, rng=0)
             f = functools.partial(slow, path=sys.argv[1])
             try:
