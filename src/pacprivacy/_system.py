@@ -119,7 +119,11 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
     with ThreadPoolExecutor(n_threads) as threads:
         try:
             for item in items:
-                ahead.append(threads.submit(copy_context().run, function, item))
+                try:
+                    ahead.append(threads.submit(copy_context().run, function, item))
+                except RuntimeError:  # the main thread has ended, or there may be no more threads
+                    ahead.append(Future())
+                    ahead[-1].set_result(function(item))
                 if len(ahead) > n_threads:
                     yield ahead.popleft().result()
             while ahead:

@@ -3,9 +3,12 @@
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from threadpoolctl import threadpool_info
 
 from pacprivacy import _system
 from pacprivacy._system import few_threads, in_threads, single_threaded
-from pacprivacy.adversary import membership_risk
+from pacprivacy.adversary import membership_risk, view_and_belief
 from pacprivacy.adversary.view_and_belief import View, ViewTilts
 from pacprivacy.mechanism import Data, Mean
 from pacprivacy.pool import Balanced
@@ -151,3 +154,74 @@ def test_a_fork_while_another_thread_draws_does_not_hang() -> None:
             signal.alarm(20)
             os._exit(0 if bits[:, :].any() else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_threads_of_a_fork_do_not_meet_the_lock_of_before() -> None:
+    bits = BlockBits(seed=5, n_subsets=8, folds=4, n_units=400)
+    held, seen = bits._drawing, []
+
+    class Watched(BlockBits):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            seen.append(self._process != os.getpid() or self._drawing is not held)
+
+    bits.__class__ = Watched
+    bits._process = -1
+    seen.clear()
+    assert bits[:, :].any()
+    assert seen
+    assert all(seen)  # at no moment is the old lock taken for one of this process
+
+
+def test_work_goes_on_where_no_thread_can_be_had() -> None:
+    code = """
+import threading
+from pacprivacy import _system
+_system.SMALL_WORK, _system._usable_threads = 1, lambda: 3
+ended = threading.main_thread().join
+def work():
+    ended()
+    with _system.few_threads(10):
+        print(list(_system.in_threads(lambda number: number * number, range(9))))
+threading.Thread(target=work).start()
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert said.stdout.split("\n")[0] == str([number * number for number in range(9)])
+    assert not said.stderr
+
+
+@pytest.mark.parametrize("folds", [2, 4, 16])
+def test_one_product_is_small_however_many_the_draws(
+    several: None, folds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n, m, cells = 3000, 64, 1 << 18
+    tilts = ViewTilts(Balanced(n_subsets=m, folds=folds).draw(n, rng=1))
+    tilts.step = 512
+    rows = np.random.default_rng(0).normal(size=(1100, tilts.rows)).astype(np.float32)
+    exact = rows.astype(np.float64) @ tilts.masks(slice(0, n), np.float64)
+    monkeypatch.setattr(view_and_belief, "PRODUCT_CELLS", cells)
+    largest: list[int] = []
+    per_item = _system.in_threads
+
+    def watched(function: Any, items: Any) -> Any:
+        for found in per_item(function, items):
+            parts = found if isinstance(found, list) else [found]
+            largest.append(sum(part[2].size for part in parts))
+            yield found
+
+    monkeypatch.setattr(view_and_belief, "in_threads", watched)
+    found = np.full((len(rows), n), np.nan)
+    order = []
+    with few_threads(10):
+        for lines, place, a in tilts.products(rows, slice(None)):
+            assert np.isnan(found[lines, place]).all()
+            found[lines, place] = a
+            order.append((place.start, lines.start))
+    assert order == sorted(order)
+    assert max(largest) <= cells
+    assert len(order) > 6
+    assert np.abs(found - exact).max() < 1e-3
+    with few_threads(10):
+        assert [a.shape[0] for _, _, a in tilts.products(rows[:0], np.arange(9))] == [0]

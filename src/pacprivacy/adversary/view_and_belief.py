@@ -28,6 +28,7 @@ EVERYONE = slice(None)  # in the place of a list of units
 FEW_UNITS = 512  # up to here masks are written out, and may be kept
 SPARSE_FOLDS = 10  # from here on a mask is a sum over the few candidates that leave its unit out
 LAID = 128  # rows at a time that such sums are taken of
+PRODUCT_CELLS = 1 << 23  # of one product: every thread holds some
 
 LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
 MANY_SHIFTS = 1 << 20  # units whose shifts are kept in single precision
@@ -390,13 +391,20 @@ class ViewTilts:
         in a row, and ``t`` the sum of all of it, ``a = (t (1 - f) - o) / (2 f (1 - f))``.
         """
         size = self.n_units if isinstance(units, slice) else len(units)
+        at_once = max(LAID, PRODUCT_CELLS // max(1, min(self.step, size)) // LAID * LAID)
         if self.turn_steps < SPARSE_FOLDS or size <= FEW_UNITS:
-            every = slice(0, len(folded))
+            parts = [
+                slice(start, min(start + at_once, len(folded)))
+                for start in range(0, max(1, len(folded)), at_once)
+            ]
 
-            def product(step: Step) -> tuple[slice, slice, npt.NDArray[Any]]:
-                return every, step[0], folded @ self.masks(step[1], folded.dtype)
+            def product(item: tuple[Step, slice]) -> tuple[slice, slice, npt.NDArray[Any]]:
+                (place, listed), lines = item
+                return lines, place, folded[lines] @ self.masks(listed, folded.dtype)
 
-            yield from in_threads(product, self._steps(units))
+            yield from in_threads(
+                product, ((step, lines) for step in self._steps(units) for lines in parts)
+            )
             return
         from scipy.sparse import csr_array  # slow to import, not always needed
 
@@ -411,13 +419,19 @@ class ViewTilts:
             laid.append((lines, rows, whole.astype(dtype)))
         outer = np.full(self.step * self._parts, -self.scale[0], dtype=dtype)
 
-        def products(step: Step) -> list[tuple[slice, slice, npt.NDArray[Any]]]:
-            out = self._out(step[1])
+        def products(
+            item: tuple[Step, list[Any]],
+        ) -> list[tuple[slice, slice, npt.NDArray[Any]]]:
+            (place, listed), some = item
+            out = self._out(listed)
             ends = np.arange(0, out.size + 1, self._parts, dtype=np.int32)
             left = csr_array((outer[: out.size], out.ravel(), ends), (len(out), self.n_subsets))
-            return [(lines, step[0], (left @ rows + whole).T) for lines, rows, whole in laid]
+            return [(lines, place, (left @ rows + whole).T) for lines, rows, whole in some]
 
-        for found in in_threads(products, self._steps(units)):
+        n = at_once // LAID
+        groups = [laid[start : start + n] for start in range(0, len(laid), n)]
+        items = ((step, some) for step in self._steps(units) for some in groups)
+        for found in in_threads(products, items):
             yield from found
 
     def _out(self, units: Units | slice) -> npt.NDArray[np.int32]:

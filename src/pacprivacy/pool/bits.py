@@ -125,9 +125,9 @@ class BlockBits:
             return np.concatenate([self._row(int(key), b) for b in range(self._counts.shape[1])])
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if isinstance(columns, slice):
-            start, stop, _ = columns.indices(self.shape[1])
-            b, last = start // _BLOCK_BYTES, (max(stop, start + 1) - 1) // _BLOCK_BYTES
-            if b == last:  # as most readers ask, from the front
+            start, stop, step = columns.indices(self.shape[1])
+            b, last = start // _BLOCK_BYTES, (stop - 1) // _BLOCK_BYTES
+            if b == last and start < stop and step == 1:  # as most readers ask, from the front
                 offset = b * _BLOCK_BYTES
                 return self._block(b)[rows, start - offset : stop - offset]
         every = np.arange(self.shape[1])[columns]
@@ -144,7 +144,7 @@ class BlockBits:
         if kept is not None:
             return kept
         if self._process != os.getpid():  # a fork: whoever held the lock is not here
-            self._process, self._drawing = os.getpid(), threading.Lock()
+            self._drawing, self._process = threading.Lock(), os.getpid()  # the lock first
         with self._drawing:
             kept = self._kept.get(b)  # another thread may have drawn it
             return self._draw(b) if kept is None else kept

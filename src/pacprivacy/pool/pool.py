@@ -211,7 +211,7 @@ class Pool:
             return self.mask(subset)[units].view(np.uint8)
         if isinstance(units, slice):
             return self._unpack(units.start, units.stop, n_subsets)
-        ends = np.flatnonzero(np.diff(units) != 1) + 1
+        ends = np.flatnonzero(np.diff(units.astype(np.int64, copy=False)) != 1) + 1
         if len(ends) * _RUN <= len(units) > _RUN:  # they come in long runs
             runs = zip((0, *ends.tolist()), (*ends.tolist(), len(units)), strict=True)
             spans = [(int(units[first]), int(units[last - 1]) + 1) for first, last in runs]
@@ -227,7 +227,7 @@ class Pool:
         """
         if self.row_units is None:
             return self._unpack(start, stop)
-        units = self.row_units[start:stop]
+        units = self.row_units[start:stop].astype(np.int64, copy=False)
         if units[-1] - units[0] >= len(units) or (np.diff(units) < 0).any():
             return self.inside(units)
         return self._unpack(int(units[0]), int(units[-1]) + 1)[:, units - units[0]]

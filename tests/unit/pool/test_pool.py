@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -619,3 +620,25 @@ def test_units_in_runs_are_those_that_are_picked_one_by_one(blocks: bool) -> Non
     ):
         assert np.array_equal(pool.inside(units), every[:, units])
         assert np.array_equal(pool.inside(units, n_subsets=12), every[:12, units])
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint32])
+def test_units_of_any_integer_type_are_found(kind: type[np.integer[Any]]) -> None:
+    pool = Balanced(n_subsets=8).draw(256, rng=0)
+    every = pool.masks().view(np.uint8)
+    for listed in (np.r_[200:256, 0:200], np.r_[255, 0:255], np.arange(256)[::-1], [], [7]):
+        units = np.array(listed, dtype=kind)
+        assert np.array_equal(pool.inside(units), every[:, np.array(listed, dtype=int)])
+    codes = np.r_[0:256, 255:-1:-1].astype(kind)
+    grouped = replace(pool, row_units=codes)
+    for start, stop in ((0, 300), (250, 262), (256, 512), (10, 20)):
+        assert np.array_equal(grouped.rows_inside(start, stop), every[:, codes[start:stop]])
+
+
+def test_bits_of_blocks_are_sliced_as_arrays_are() -> None:
+    pool = Balanced(n_subsets=4, blocks=True).draw(BLOCK_UNITS, rng=0)
+    whole = np.vstack([pool.bits[k] for k in range(4)])
+    end = whole.shape[1]
+    for some in (np.s_[::2], np.s_[::-1], np.s_[end:], np.s_[9:9], np.s_[end - 3 :]):
+        assert np.array_equal(pool.bits[:, some], whole[:, some])
+    assert pool.signs(BLOCK_UNITS, BLOCK_UNITS).shape == (4, 0)
