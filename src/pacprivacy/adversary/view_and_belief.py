@@ -375,11 +375,12 @@ class ViewTilts:
 
         return in_threads(block, self._steps(units))
 
-    def _steps(self, units: Units | slice) -> Iterator[Step]:
+    def _steps(self, units: Units | slice, most: int = MASK_CELLS) -> Iterator[Step]:
         """Yield places in ``units``, and those that are there; as a slice if everyone is listed."""
         size = self.n_units if isinstance(units, slice) else len(units)
-        for start in range(0, size, self.step):
-            place = slice(start, min(start + self.step, size))
+        step = max(8, min(self.step, most // 8 * 8))
+        for start in range(0, size, step):
+            place = slice(start, min(start + step, size))
             yield place, place if size == self.n_units else units[place]  # type: ignore[index]
 
     def products(
@@ -391,20 +392,14 @@ class ViewTilts:
         in a row, and ``t`` the sum of all of it, ``a = (t (1 - f) - o) / (2 f (1 - f))``.
         """
         size = self.n_units if isinstance(units, slice) else len(units)
-        at_once = max(LAID, PRODUCT_CELLS // max(1, min(self.step, size)) // LAID * LAID)
+        steps = self._steps(units, PRODUCT_CELLS // max(1, len(folded)))
         if self.turn_steps < SPARSE_FOLDS or size <= FEW_UNITS:
-            parts = [
-                slice(start, min(start + at_once, len(folded)))
-                for start in range(0, max(1, len(folded)), at_once)
-            ]
+            every = slice(0, len(folded))
 
-            def product(item: tuple[Step, slice]) -> tuple[slice, slice, npt.NDArray[Any]]:
-                (place, listed), lines = item
-                return lines, place, folded[lines] @ self.masks(listed, folded.dtype)
+            def product(step: Step) -> tuple[slice, slice, npt.NDArray[Any]]:
+                return every, step[0], folded @ self.masks(step[1], folded.dtype)
 
-            yield from in_threads(
-                product, ((step, lines) for step in self._steps(units) for lines in parts)
-            )
+            yield from in_threads(product, steps)
             return
         from scipy.sparse import csr_array  # slow to import, not always needed
 
@@ -419,19 +414,13 @@ class ViewTilts:
             laid.append((lines, rows, whole.astype(dtype)))
         outer = np.full(self.step * self._parts, -self.scale[0], dtype=dtype)
 
-        def products(
-            item: tuple[Step, list[Any]],
-        ) -> list[tuple[slice, slice, npt.NDArray[Any]]]:
-            (place, listed), some = item
-            out = self._out(listed)
+        def products(step: Step) -> list[tuple[slice, slice, npt.NDArray[Any]]]:
+            out = self._out(step[1])
             ends = np.arange(0, out.size + 1, self._parts, dtype=np.int32)
             left = csr_array((outer[: out.size], out.ravel(), ends), (len(out), self.n_subsets))
-            return [(lines, place, (left @ rows + whole).T) for lines, rows, whole in some]
+            return [(lines, step[0], (left @ rows + whole).T) for lines, rows, whole in laid]
 
-        n = at_once // LAID
-        groups = [laid[start : start + n] for start in range(0, len(laid), n)]
-        items = ((step, some) for step in self._steps(units) for some in groups)
-        for found in in_threads(products, items):
+        for found in in_threads(products, steps):
             yield from found
 
     def _out(self, units: Units | slice) -> npt.NDArray[np.int32]:
