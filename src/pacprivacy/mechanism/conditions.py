@@ -42,9 +42,9 @@ class Condition:
             plain = re.sub(r"`([^`]+)`", take_out, text)
             plain = re.sub(r"(?<![<>=!])=(?!=)", "==", plain.strip())
             self._tree = ast.parse(plain, mode="eval").body
-        except (SyntaxError, ValueError):
+            self._check(self._tree)
+        except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
             raise self._wrong() from None
-        self._check(self._tree)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -80,13 +80,16 @@ class Condition:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self._check(operand)
             case ast.Compare(left=left, ops=ops, comparators=others):
-                for side in (left, *others):
-                    if not isinstance(side, ast.Name):
-                        _constant(side, self._wrong)
-                known = all(
-                    type(op) in _COMPARE or isinstance(op, ast.In | ast.NotIn) for op in ops
-                )
-                if not known or not any(isinstance(s, ast.Name) for s in (left, *others)):
+                sides = [self._name(s) if isinstance(s, ast.Name) else s for s in (left, *others)]
+                for op, a, b in zip(ops, sides, sides[1:], strict=False):
+                    among = isinstance(op, ast.In | ast.NotIn)
+                    lists = [
+                        not isinstance(s, str) and isinstance(_constant(s, self._wrong), tuple)
+                        for s in (a, b)
+                    ]
+                    if lists != [False, among] or not (among or type(op) in _COMPARE):
+                        raise self._wrong()
+                if not any(isinstance(side, str) for side in sides):
                     raise self._wrong()
             case _:
                 raise self._wrong()
@@ -117,11 +120,20 @@ class Condition:
             for side in (left, right)
         )
         text = any(isinstance(side, np.ndarray) and is_text_column(side) for side in (a, b))
+        ordered = not isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn)
+        for side in (a, b) if text else ():
+            column = isinstance(side, np.ndarray)
+            if not is_text_column(side) if column else ordered and not isinstance(side, str):
+                raise MechanismError(
+                    "where must compare text with text; got a number beside a column of text, in "
+                    f"{self.text[:80]!r}. Clean that column of entries that are no numbers, or "
+                    "write the text in quotes."
+                )
         a, b = (self._fit(side, text) for side in (a, b))
         if isinstance(op, ast.In | ast.NotIn):
             met = np.isin(a, list(b))
             return met if isinstance(op, ast.In) else ~met
-        if text and not isinstance(op, ast.Eq | ast.NotEq):
+        if text and ordered:
             a, b = (_blank_gaps(side) for side in (a, b))
         with np.errstate(invalid="ignore"):
             return np.asarray(_COMPARE[type(op)](a, b), dtype=np.bool_)

@@ -11,6 +11,7 @@ import glob
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +76,10 @@ class Dataset:
                 f"There are {', '.join(names[:10])}."
             )
         self._stamps = self._look()
-        self._n_rows = int(self._table.count_rows())
+        with _told():
+            self._n_rows = int(self._table.count_rows())
+        if not self._n_rows:
+            raise DataError("files of a Dataset must have records; got none. Export them again.")
         self._units: npt.NDArray[np.int32] | None = None
         self._stream: DatasetStream | None = None
 
@@ -155,15 +159,16 @@ class Dataset:
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
         self._check_unchanged()
-        for fragment in self._table.get_fragments():
-            batches = fragment.to_batches(
-                schema=self._table.schema,
-                columns=list(columns),
-                batch_size=_BATCH_ROWS,
-                batch_readahead=2,
-                fragment_readahead=1,
-            )
-            yield from (batch for batch in batches if batch.num_rows)
+        with _told():
+            for fragment in self._table.get_fragments():
+                batches = fragment.to_batches(
+                    schema=self._table.schema,
+                    columns=list(columns),
+                    batch_size=_BATCH_ROWS,
+                    batch_readahead=2,
+                    fragment_readahead=1,
+                )
+                yield from (batch for batch in batches if batch.num_rows)
         self._check_unchanged()
         from pyarrow import default_memory_pool  # not always needed
 
@@ -194,6 +199,21 @@ def _open(source: Any) -> Any:
             f"source must be Parquet files with the same columns; got {type(error).__name__}. "
             "Look at the first of them."
         ) from error
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell errors of Arrow without its words, which may quote an entry."""
+    from pyarrow import ArrowException  # not always needed
+
+    try:
+        yield
+    except (ArrowException, OSError) as error:
+        raise DataError(
+            "files of a Dataset must be whole Parquet files with the same columns and types; got "
+            f"{type(error).__name__} while reading. Look for one that was cut off, or has another "
+            "type in a column, and write it again."
+        ) from None
 
 
 def _expand(path: str) -> list[str]:

@@ -241,8 +241,8 @@ class Session(Keeper):
         elif budget is None:
             self.close()
             raise BudgetError(
-                "budget must be given for a new session; got None, and there is none to go on "
-                "with. For example budget=pac.Information(1)."
+                f"budget must be given for a new session; got None, and dataset {dataset!r} has "
+                "none to go on with. For example budget=pac.Information(1), or --total 'mi<=1'."
             )
 
     @classmethod

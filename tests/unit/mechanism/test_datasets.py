@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,22 @@ def test_what_cannot_be_read_is_explained(folder: Path, tmp_path: Path) -> None:
     for column, message in (("x", "missing or infinite values in 'x'"), ("name", "hold numbers")):
         with pytest.raises(MechanismError, match=message):
             run_mechanism(Mean(), Dataset(tmp_path / "bad.parquet")[column], pool)
+
+
+def test_files_that_do_not_fit_together_quote_no_entry(folder: Path, tmp_path: Path) -> None:
+    FRAME.head(0).to_parquet(tmp_path / "0.parquet")
+    with pytest.raises(DataError, match="must have records; got none"):
+        Dataset(tmp_path, unit="person")
+    FRAME.head(20).to_parquet(tmp_path / "1.parquet")
+    FRAME.head(20).assign(age="SECRET").to_parquet(tmp_path / "2.parquet")
+    mixed = Dataset(tmp_path)["age"]
+    for function in (Mean(), np.mean):
+        with pytest.raises((DataError, MechanismError), match="same columns and types") as told:
+            pac.privatize(function, mixed, "mi<=1", n_subsets=4)
+        assert "SECRET" not in "".join(traceback.format_exception(told.value))
+    (tmp_path / "2.parquet").write_bytes((folder / "part0.parquet").read_bytes()[:-9])
+    with pytest.raises(DataError, match="cut off"):
+        Dataset(tmp_path)
 
 
 def test_contents_are_told_apart(folder: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pacprivacy.mechanism import (
     statistics as sums,
 )
 from pacprivacy.pool import Balanced, Poisson, Pool
+from pacprivacy.simulation import run_mechanism
 
 RNG = np.random.default_rng(0)
 X = RNG.normal([100.0, -3.0, 0.0], [1.0, 20.0, 1e-3], size=(101, 3))
@@ -66,6 +67,15 @@ def test_batch_agrees_with_evaluate(
     # Relative to the largest entry of the column: a mean near zero has no relative accuracy.
     scale = np.abs(single).max(axis=0)
     assert (np.abs(batch - single) <= 1e-10 * scale).all()
+
+
+def test_an_outlier_in_some_candidates_is_no_disagreement() -> None:
+    far = np.append(RNG.gamma(3.0, 50.0, 99), 9e15)
+    pool = Balanced(n_subsets=8).draw(100, rng=0)
+    for data in (far, far[::-1]):  # in the first candidate, and not in it
+        values = run_mechanism(Mean(), data, pool).values[:, 0]
+        exact = [data[pool.rows(k)].mean() for k in range(8)]
+        assert np.abs(values - exact).max() < 1e-12 * max(exact)
 
 
 def test_batch_handles_subsets_of_unequal_size() -> None:

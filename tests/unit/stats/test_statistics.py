@@ -333,3 +333,16 @@ def test_conditions() -> None:
     ]
     for text, expected in rows:
         assert Condition(text).rows(columns).tolist() == expected, text
+    refused = {  # each of these took the wrong rows in silence, or ended in a traceback
+        "must compare text with text": [
+            *("`place of birth` > 18", "`place of birth` < age", "age == `place of birth`"),
+        ],
+        "must be a condition on columns": [
+            *("age in 5", "`place of birth` in 'Rome'", "'Rome' in `place of birth`"),
+            *("age == (10, 20)", "(10, 20) < age", "_quoted_5 > 3", "not " * 3000 + "age > 1"),
+        ],
+    }
+    for message, texts in refused.items():
+        for text in texts:
+            with pytest.raises(MechanismError, match=message):
+                Condition(text).rows(columns)
