@@ -139,7 +139,8 @@ LedgerPlace = Annotated[
     option("--ledger", "PLACE", "Spend from a ledger: SQLite file or postgresql:// URL."),
 ]
 Dataset = Annotated[
-    str | None, option("--dataset", "NAME", "Name in the ledger; the file's by default.")
+    str | None,
+    option("--dataset", "NAME", "Name in the ledger; by default the file's, 'default' for tables."),
 ]
 Principal = Annotated[str | None, option("--principal", "NAME", "Who spends, in the ledger.")]
 Total = Annotated[

@@ -216,8 +216,9 @@ def _check_sources(text: str, tree: Node, tables: Tables) -> None:
             raise refuse_query(text, node, "names must not begin with pac_", "Rename it.")
     if not found:
         raise QueryError(
-            "the query must read a private table; it reads public ones only, so that its answer "
-            "is public and needs no noise. Run it as it is."
+            "the query must read a private table; it reads only tables that neither unit nor via "
+            "names, which are public. If one has rows about people, name it in via (--via "
+            "TABLE=COLUMN); if not, its answer is public and needs no noise: run it as it is."
         )
 
 

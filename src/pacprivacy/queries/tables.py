@@ -277,12 +277,11 @@ class Tables:
 
     def understands(self, query: str) -> bool:
         """Whether the engine can read a query over the tables; nothing is run."""
-        import duckdb
-
         with self.take(np.arange(0)) as connection:
             try:
-                connection.execute(f"DESCRIBE {query}")
-            except duckdb.Error:
+                with engine_unquoted(connection):  # planned, not only parsed: lateral joins may fail
+                    connection.execute(f"EXPLAIN {query}")
+            except QueryError:
                 return False
             return True
 
@@ -388,10 +387,18 @@ class Tables:
                         f"{table}.{column} that belong to several. Use a key that does not."
                     )
             # Every row that has a unit has one; those that have none are not in the join.
-            (lost,) = self.rows(
-                f"SELECT (SELECT count(*) FROM {BASE}.{quote(name)}) "
-                f"- (SELECT count(*) FROM {WHOLE}.{quote(name)})"
-            )[0]
+            try:
+                (lost,) = self.rows(
+                    f"SELECT (SELECT count(*) FROM {BASE}.{quote(name)}) "
+                    f"- (SELECT count(*) FROM {WHOLE}.{quote(name)})"
+                )[0]
+            except QueryError as error:
+                if "'conversion'" not in str(error):
+                    raise
+                raise DataError(
+                    f"keys must be of one kind on both sides; got others in {own!r} of {name!r} "
+                    "than in the column that it leads to. Make both text, or both numbers."
+                ) from None
             if lost:
                 raise DataError(
                     f"every row of {name!r} must belong to a unit of {self.unit}; got {lost} rows "
@@ -693,6 +700,11 @@ def _as_arrow(frame: Any, name: str) -> Any:
     try:
         return nw.from_native(frame, eager_only=True).to_arrow()
     except (TypeError, ValueError) as error:
+        if hasattr(frame, "columns"):  # words of Arrow may quote an entry
+            raise DataError(
+                f"table {name!r} must have distinct column names, and entries of one kind in each "
+                f"column; got {type(error).__name__}. Rename columns, or make mixed ones text."
+            ) from None
         raise DataError(
             f"table {name!r} must be a frame of pandas, polars, pyarrow or Spark; got "
             f"{type(frame).__name__}."

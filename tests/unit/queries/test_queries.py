@@ -18,6 +18,7 @@ from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
 from pacprivacy.queries import make_query_mechanism
 from pacprivacy.queries.query_mechanism import _Lattice
 from pacprivacy.queries.spark_tables import spark_refusal
+from pacprivacy.simulation import run_mechanism
 from tests.sql_support import (
     ALONE,
     ANSWERED,
@@ -210,6 +211,8 @@ def test_the_same_tables_from_every_source_give_the_same_release(
         ({}, {"via": {"tests": ("visit", "prices.kind")}}, "private tables"),
         ({"person": [0, 1, 999]}, {}, "1 rows whose 'person'"),
         ({"person": [0, 1, None]}, {}, "1 rows whose 'person'"),
+        ({"person": ["0", "1", "SECRET"]}, {}, "of one kind on both sides; got others in 'person'"),
+        ({"person": [0, 1, "SECRET"]}, {}, "entries of one kind in each column"),
     ],
 )
 def test_broken_keys_are_told_with_counts(
@@ -221,6 +224,25 @@ def test_broken_keys_are_told_with_counts(
     settings = {"unit": "people.id", "via": {"visits": "person"}, **options}
     with pytest.raises(DataError, match=said):
         pac.Tables(given, **settings)
+
+
+def test_a_query_that_the_engine_cannot_plan_for_several_worlds_is_asked_one_by_one(
+    clinic: pac.Tables,
+) -> None:
+    """DuckDB can parse it as a lateral join, and then stops with a defect of its own."""
+    text = "SELECT count(*) AS n, (SELECT sum(cost) FROM visits) AS s FROM people"
+    mechanism = make_query_mechanism(text, clinic).prepare(coerce_data(clinic))
+    outputs = run_mechanism(mechanism, clinic, pac.Balanced(n_subsets=4).draw(N, rng=0), rng=0)
+    assert outputs.values.shape == (4, 2)
+
+
+def test_a_table_that_via_does_not_name_is_not_called_harmless(
+    frames: dict[str, pd.DataFrame],
+) -> None:
+    with pytest.raises(QueryError, match="name it in via"):
+        make_query_mechanism(
+            "SELECT sum(cost) AS s FROM visits", pac.Tables(frames, unit="people.id")
+        )
 
 
 def test_rows_that_reach_two_people_are_told_with_counts(
