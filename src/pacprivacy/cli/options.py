@@ -140,7 +140,7 @@ LedgerPlace = Annotated[
 ]
 Dataset = Annotated[
     str | None,
-    option("--dataset", "NAME", "Name in the ledger; by default the file's, 'default' for tables."),
+    option("--dataset", "NAME", "Name in the ledger; by default the file's ('pac sql': default)."),
 ]
 Principal = Annotated[str | None, option("--principal", "NAME", "Who spends, in the ledger.")]
 Total = Annotated[

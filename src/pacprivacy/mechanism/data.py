@@ -126,9 +126,10 @@ def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
     )
 
 
-def is_data_streamed(data: Data) -> bool:
-    """Whether the universe is in files and read in passes."""
-    return any(isinstance(part, Dataset) for part in data.parts)
+def is_data_streamed(data: Data, *, some: bool = False) -> bool:
+    """Whether the universe is in files and read in passes; with ``some``, and a part is not."""
+    found = [isinstance(part, Dataset) for part in data.parts]
+    return any(found) and not (some and all(found))
 
 
 def read_data_table(part: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -67,13 +67,15 @@ class Dataset:
         if columns is None:
             self.columns = tuple(name for name in names if name != unit)
         else:
-            self.columns = (columns,) if isinstance(columns, str) else tuple(columns)
+            several = isinstance(columns, Iterable) and not self.single
+            self.columns = tuple(columns) if several else (columns,)
         wanted = (*self.columns, *(() if unit is None else (unit,)))
-        missing = [name for name in wanted if name not in names]
-        if missing or not self.columns:
+        wrong = [n for n in wanted if names.count(n) != 1 or self.columns.count(n) > 1]
+        if wrong or not self.columns:
             raise DataError(
-                f"columns and unit must be columns of the files; got {', '.join(missing[:5])!r}. "
-                f"There are {', '.join(names[:10])}."
+                "columns and unit must be columns of the files; got "
+                f"{', '.join(map(str, wrong[:5]))!r}. There are {', '.join(names[:10])}, and each "
+                "may be named once."
             )
         self._stamps = self._look()
         with _told():
@@ -188,10 +190,18 @@ def _open(source: Any) -> Any:
         ) from None
     if isinstance(source, dataset.Dataset):
         return source
-    paths = [source] if isinstance(source, str | Path) else list(source)
+    several = isinstance(source, Iterable) and not isinstance(source, str | Path)
+    paths = list(source) if several else [source]
+    if hasattr(source, "columns") or not all(isinstance(path, str | Path) for path in paths):
+        raise DataError(
+            "source must be paths of Parquet files or a pyarrow Dataset; got "
+            f"{type(source).__name__}. What is in memory needs no Dataset: pass it as it is."
+        )
     files = [file for path in paths for file in _expand(str(path))]
     if not files:
-        raise DataError(f"source must name Parquet files; got {str(source)[:60]!r}, none there.")
+        raise DataError(
+            f"source must name Parquet files; got {' '.join(map(str, paths))[:60]!r}, none there."
+        )
     try:
         return dataset.dataset(files, format="parquet")
     except (ArrowInvalid, OSError) as error:

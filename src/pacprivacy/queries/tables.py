@@ -279,7 +279,9 @@ class Tables:
         """Whether the engine can read a query over the tables; nothing is run."""
         with self.take(np.arange(0)) as connection:
             try:
-                with engine_unquoted(connection):  # planned, not only parsed: lateral joins may fail
+                with engine_unquoted(
+                    connection
+                ):  # planned, not only parsed: lateral joins may fail
                     connection.execute(f"EXPLAIN {query}")
             except QueryError:
                 return False

@@ -128,10 +128,14 @@ def _sums_of(data: mechanisms.Data) -> Any:
 def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
     """Fix a mechanism with the universe; refuse one that cannot read it in passes but should."""
     given = mechanisms.as_mechanism(mechanism)
-    whole = mechanisms.mechanism_batch(given) is not None and not mechanisms.mechanism_streams(
-        given
-    )
-    if whole and mechanisms.is_data_streamed(data):
+    at_once = mechanisms.mechanism_batch(given) is not None
+    streams = mechanisms.mechanism_streams(given)
+    if at_once and streams and mechanisms.is_data_streamed(data, some=True):
+        raise MechanismError(
+            f"parts must all be Datasets, or none; got both for {given.name}. Take all columns "
+            "from one: (people[['age']], people['income'])."
+        )
+    if at_once and not streams and mechanisms.is_data_streamed(data):
         raise MechanismError(
             f"a mechanism over a Dataset must read it in passes; got {given.name}, which needs "
             "all rows at once. Use Mean, Covariance, Histogram, Quantiles, JointRidge, "

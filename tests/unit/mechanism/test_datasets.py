@@ -152,6 +152,16 @@ def test_what_cannot_be_read_is_explained(folder: Path, tmp_path: Path) -> None:
         Dataset(tmp_path / "*.parquet")
     with pytest.raises(DataError, match="columns and unit must be columns of the files; got 'id'"):
         Dataset(folder, unit="id")
+    for columns in (["age", "age"], 3, []):
+        with pytest.raises(DataError, match="each may be named once"):
+            Dataset(folder)[columns]  # type: ignore[index]
+    secret = pd.DataFrame({"name": ["SECRET"]})
+    for source in (secret, pa.Table.from_pandas(secret), 5, None):
+        with pytest.raises(DataError, match="source must be paths of Parquet files") as told:
+            Dataset(source)
+        assert "SECRET" not in str(told.value)  # what was given is not shown: it may be the rows
+    with pytest.raises(MechanismError, match="must all be Datasets, or none"):
+        pac.privatize(JointRidge(), (Dataset(folder)[["age"]], np.zeros(N)), "mi<=1", n_subsets=4)
     FRAME.sample(frac=1, random_state=0).to_parquet(tmp_path / "shuffled.parquet")
     with pytest.raises(DataError, match="rows of a unit must follow each other"):
         Dataset(tmp_path, unit="person").units()
