@@ -6,6 +6,7 @@ categories are declared, or those that occur in the universe: the same for every
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -28,6 +29,7 @@ from pacprivacy.tables.table import Table, check_table_columns
 Ranges = tuple[float, float] | dict[str, tuple[float, float]]
 
 RARE: Final = 20  # records; the name of a level with fewer may single somebody out
+_DIGIT_FIRST: Final = re.compile(r"\W*\d")
 SHOWN_COUNTS: Final = 12  # columns whose gaps are counted before the others only are
 
 
@@ -182,6 +184,10 @@ def _check_categories(
     if many:
         said.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
         advice.append(f'Declare those that matter: --levels "{many[0]}=A,B".')
+    for name in (*ids, *many)[:1]:
+        levels = _levels_of(table, name)
+        if 2 * sum(_DIGIT_FIRST.match(text) is not None for text in levels) > len(levels):
+            advice.append("Numbers and dates are read as 12.5 and 2024-05-31, gaps as NA.")
     if unclear:
         said.append(f"numbers such as 1,234 in {listed(unclear)}, which can be read in two ways")
         advice.append("Say --decimal , or --decimal . .")

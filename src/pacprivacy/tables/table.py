@@ -45,6 +45,7 @@ _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _SNIFFED_LINES: Final = 20
 _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
 _POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
+_WHOLE: Final = re.compile(r"^(\d+)\.0+$")
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
 _ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
 _GERMAN_DATE: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
@@ -665,7 +666,13 @@ def table_unit_labels(table: Table, name: str) -> Labels:
             f"column {name!r} must have no missing values; got one in record {first}. "
             "Give each of those records a label of its own, or leave them out of the file."
         )
-    return named_pool_units(column.labels, name)
+    labels = column.labels
+    if column.levels is not None and column.codes is not None:
+        # 7 and 7.0 are one person, whose rows come from two exports; one unit is the safe side.
+        plain = [_WHOLE.sub(r"\1", str(text)) for text in column.levels.tolist()]
+        if len(set(plain)) < len(plain):
+            labels = np.array(plain, dtype=object)[column.codes]
+    return named_pool_units(labels, name)
 
 
 def check_table_columns(table: Table, names: Sequence[str]) -> None:

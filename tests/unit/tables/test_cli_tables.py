@@ -164,6 +164,13 @@ def test_missing_units_are_refused(tmp_path: Path) -> None:
         table_unit_labels(table, "id")
 
 
+def test_a_unit_that_is_written_in_two_ways_is_one(tmp_path: Path) -> None:
+    rows = "".join(f"{i},1\n{i}.0,2\n" for i in range(10, 14))
+    for lines, n in ((rows, 4), (f"{rows}x,3\n", 5), ("07,1\n7,2\n", 2)):
+        table = read_table(write(tmp_path, f"id,a\n{lines}"))
+        assert len(set(np.asarray(table_unit_labels(table, "id")).tolist())) == n
+
+
 # --- what cells mean -------------------------------------------------------------------------
 
 
