@@ -67,8 +67,9 @@ class Dataset:
         if columns is None:
             self.columns = tuple(name for name in names if name != unit)
         else:
-            several = isinstance(columns, Iterable) and not self.single
-            self.columns = tuple(columns) if several else (columns,)
+            given: Any = columns  # also of those who do not read types
+            several = isinstance(given, Iterable) and not self.single
+            self.columns = tuple(given) if several else (given,)
         wanted = (*self.columns, *(() if unit is None else (unit,)))
         wrong = [n for n in wanted if names.count(n) != 1 or self.columns.count(n) > 1]
         if wrong or not self.columns:
