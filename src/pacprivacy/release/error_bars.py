@@ -383,10 +383,8 @@ def warn_of_error_bars(value: Any, bars: ErrorBars | None, values: Matrix) -> No
             for i in places[:SHOWN_NAMES]
         )
         rest = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
-        _warn(
-            f"the noise exceeds the signal in {len(places)} of {len(noise)} numbers: {some}{rest}. "
-            f"{ADVICE}"
-        )
+        what = "exceeds the signal" if small[places].all() else "is most of the error"
+        _warn(f"the noise {what} in {len(places)} of {len(noise)} numbers: {some}{rest}. {ADVICE}")
     tails = _odd_tails(values)
     if tails:
         _warn(
