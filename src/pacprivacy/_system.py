@@ -78,6 +78,16 @@ def single_threaded() -> Iterator[None]:
                 _stack.close()
 
 
+def _renew_lock() -> None:
+    """Forget who held the lock: after a fork that thread is not here."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def _numerical_libraries() -> ThreadpoolController:
     """Return the loaded libraries that have threads; looked for again once a module was imported.
 

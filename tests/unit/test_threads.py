@@ -8,15 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pacprivacy import _system
 from pacprivacy._system import few_threads, in_threads, single_threaded
-from pacprivacy.adversary import membership_risk, view_and_belief
+from pacprivacy.adversary import advantage, membership_risk, view_and_belief
 from pacprivacy.adversary.view_and_belief import View, ViewTilts
 from pacprivacy.mechanism import Data, Mean
 from pacprivacy.pool import Balanced
@@ -66,7 +68,7 @@ def test_small_works_and_those_inside_a_limit_have_one_thread(
         assert workers() == main
     with single_threaded(), few_threads(_system.SMALL_WORK):
         assert workers() == main
-    with few_threads(_system.SMALL_WORK):
+    with threadpool_limits(2), few_threads(_system.SMALL_WORK):
         assert workers() != main
         with few_threads(1):
             assert workers() == main
@@ -74,6 +76,33 @@ def test_small_works_and_those_inside_a_limit_have_one_thread(
             assert workers() != main
         assert {library["num_threads"] for library in threadpool_info()} == {1}
     assert workers() == main
+
+
+def test_threads_are_as_many_as_blas_would_take_up_to_a_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for numbers, wanted in (([], 1), ([2, 1], 2), ([1, 64], 8)):
+        found = [{"num_threads": number} for number in numbers]
+        libraries = SimpleNamespace(info=lambda found=found: found)
+        monkeypatch.setattr(_system, "_numerical_libraries", lambda found=libraries: found)
+        assert _system._usable_threads() == wanted
+
+
+def test_threads_see_what_the_caller_set_and_run_little_ahead(several: None) -> None:
+    said, taken = ContextVar("said", default=""), []
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    said.set("by the caller")
+    with few_threads(10), np.errstate(over="raise"):
+        found = in_threads(lambda _: (said.get(), np.geterr()["over"]), items())
+        for number, result in enumerate(found):
+            assert result[0] == "by the caller"
+            assert result[1] == "raise" or np.lib.NumpyVersion(np.__version__) < "2.0.0"
+            assert len(taken) <= number + 4  # each of them may be large
 
 
 def test_a_failure_in_a_thread_is_raised_where_results_are_read(several: None) -> None:
@@ -148,11 +177,12 @@ def test_threads_that_want_one_block_draw_it_once(
 
 def test_a_fork_while_another_thread_draws_does_not_hang() -> None:
     bits = BlockBits(seed=5, n_subsets=64, folds=4, n_units=400)
-    with bits._drawing:
+    with bits._drawing, _system._lock:
         child = os.fork()
         if not child:
             signal.alarm(20)
-            os._exit(0 if bits[:, :].any() else 1)
+            with few_threads(10):
+                os._exit(0 if bits[:, :].any() else 1)
         assert os.waitpid(child, 0)[1] == 0
 
 
@@ -199,7 +229,7 @@ def test_one_product_is_small_however_many_the_draws(
     n, m, cells = 3000, 64, 1 << 18
     tilts = ViewTilts(Balanced(n_subsets=m, folds=folds).draw(n, rng=1))
     tilts.step = 512
-    rows = np.random.default_rng(0).normal(size=(1100, tilts.rows)).astype(np.float32)
+    rows = np.random.default_rng(0).normal(size=(1025, tilts.rows)).astype(np.float32)
     exact = rows.astype(np.float64) @ tilts.masks(slice(0, n), np.float64)
     monkeypatch.setattr(view_and_belief, "PRODUCT_CELLS", cells)
     largest: list[int] = []
@@ -225,3 +255,67 @@ def test_one_product_is_small_however_many_the_draws(
     assert np.abs(found - exact).max() < 1e-3
     with few_threads(10):
         assert [a.shape[0] for _, _, a in tilts.products(rows[:0], np.arange(9))] == [0]
+
+
+@pytest.mark.parametrize("folds", [2, 16])
+def test_shifts_in_blocks_are_whole(several: None, folds: int) -> None:
+    n, m, q = 1500, 64, 300
+    tilts = ViewTilts(Balanced(n_subsets=m, folds=folds).draw(n, rng=1))
+    tilts.step = 256
+    points, uniform = np.random.default_rng(0).normal(size=(m, q)), np.full(m, -math.log(m))
+    exact = tilts.masks(slice(0, n), np.float64, whole=True).T @ (points - points.mean(axis=0)) / m
+    with few_threads(10):
+        places, blocks = zip(*tilts.shift_blocks(points, uniform), strict=True)
+        squares = tilts.shift_squares(points, uniform)
+    assert [(place.start, place.stop) for place in places] == [
+        (start, min(start + 256, n)) for start in range(0, n, 256)
+    ]
+    assert np.abs(np.vstack(blocks) - exact).max() < 1e-5
+    assert np.abs(squares - np.square(exact).sum(axis=1)).max() < 1e-4
+
+
+def test_every_draw_is_counted_once(several: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws that count twice, or in one sum and not in the other, would make bounds too sharp."""
+    n, m, n_draws = 3000, 64, 4096
+    drawn: list[int] = []
+    added: list[np.ndarray] = []
+    regressed: list[np.ndarray] = []
+
+    def watch(kind: type, rows: list[np.ndarray]) -> None:
+        add = kind.add
+
+        def watched(self: Any, *given: Any) -> None:
+            rows.append(given[-1])
+            add(self, *given)
+
+        monkeypatch.setattr(kind, "add", watched)
+
+    blocks = advantage.draw_view_blocks
+
+    def counted(*given: Any, **settings: Any) -> Any:
+        for draws in blocks(*given, **settings):
+            drawn.append(len(draws))
+            yield draws
+
+    watch(advantage._Sums, added)
+    watch(advantage.RegressedSums, regressed)
+    monkeypatch.setattr(advantage, "draw_view_blocks", counted)
+    plan = advantage.AdvantageRegression.planned
+
+    def planned(a: Any, **settings: Any) -> Any:
+        return plan(a, **{**settings, "room": 0.1})
+
+    monkeypatch.setattr(advantage.MomentScreen, "of", lambda *_: None)
+    monkeypatch.setattr(advantage.AdvantageRegression, "planned", planned)
+    monkeypatch.setattr(advantage.AdvantageRegression, "cost", lambda *_: 0)
+    monkeypatch.setattr(advantage, "GATHERED", 300)
+    monkeypatch.setattr(advantage, "CACHED", 128 * m)
+    points = np.random.default_rng(1).normal(size=(m, 5)) * 0.1
+    view = View(points=points, log_prior=np.full(m, -math.log(m)))
+    with few_threads(10):
+        membership_risk(view, Balanced(n_subsets=m).draw(n, rng=1), n_draws=n_draws, rng=2)
+    assert max(map(len, added)) > 128  # some are gathered
+    assert sum(map(len, added)) == sum(drawn)
+    assert len(np.unique(np.vstack(added), axis=0)) == sum(drawn)
+    assert sum(map(len, regressed)) == n_draws
+    assert len(np.unique(np.vstack(regressed), axis=0)) == n_draws

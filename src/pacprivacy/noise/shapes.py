@@ -414,7 +414,7 @@ def _farthest(spread: Spread, tilts: ViewTilts, log_p: Vector) -> tuple[Integers
     values = np.sqrt(np.maximum(values, max(1e-9 * values[-1], 1e-300)))
     lengths = np.empty(tilts.n_units, np.float32)
     for place, part in tilts.shift_blocks(points, log_p):
-        lengths[place] = np.square(part @ vectors) @ (values[-1] / values)
+        lengths[place] = np.square(part @ (vectors / values[-1])) @ (values[-1] / values)
     kept = np.sort(np.argpartition(lengths, -n_kept)[-n_kept:])
     return kept, tilts.shifts(points, log_p, kept)
 

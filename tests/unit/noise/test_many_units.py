@@ -34,6 +34,9 @@ def test_the_noise_is_as_small_with_the_farthest_alone(
     every = ViewTilts(pool).shifts(spread.coordinates, log_p)
     # both are products in single precision, in another order
     assert np.abs(shifts - every[kept]).max() <= 1e-6 * np.abs(every).max()
+    for size in (2.0**-100, 2.0**83):  # numbers may be of any size
+        spread = spread_of(size * outputs, np.exp(log_p))
+        assert np.array_equal(shapes._farthest(spread, ViewTilts(pool), log_p)[0], kept)
 
 
 def test_nobody_who_moves_anything_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
