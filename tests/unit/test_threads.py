@@ -222,6 +222,26 @@ threading.Thread(target=work).start()
     assert not said.stderr
 
 
+def test_results_stay_in_order_where_some_threads_cannot_be_had(
+    several: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, asked = _system.ThreadPoolExecutor.submit, []
+
+    def now_and_then(*given: Any) -> Any:
+        asked.append(given)
+        if len(asked) % 3 == 0:
+            raise RuntimeError("can't start new thread")
+        return submit(*given)
+
+    def slow(number: int) -> int:
+        time.sleep(0.002 if number % 2 else 0.0)
+        return number
+
+    monkeypatch.setattr(_system.ThreadPoolExecutor, "submit", now_and_then)
+    with few_threads(10):
+        assert list(in_threads(slow, range(30))) == list(range(30))
+
+
 @pytest.mark.parametrize("folds", [2, 4, 16])
 def test_one_product_is_small_however_many_the_draws(
     several: None, folds: int, monkeypatch: pytest.MonkeyPatch
@@ -255,6 +275,9 @@ def test_one_product_is_small_however_many_the_draws(
     assert np.abs(found - exact).max() < 1e-3
     with few_threads(10):
         assert [a.shape[0] for _, _, a in tilts.products(rows[:0], np.arange(9))] == [0]
+        monkeypatch.setattr(view_and_belief, "PRODUCT_CELLS", 1)
+        few = tilts.products(rows[:3], np.arange(600))
+        assert sum(a.shape[1] for _, _, a in few) == 600
 
 
 @pytest.mark.parametrize("folds", [2, 16])
