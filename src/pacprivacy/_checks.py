@@ -57,6 +57,12 @@ def lengthened(found: Array, size: int) -> Array:
     return found if len(found) == size else np.broadcast_to(found, size)
 
 
+def as_told(value: object) -> str:
+    """Describe a setting: plain values as they are, others, which may be records, by their type."""
+    plain = value is None or isinstance(value, str | int | float | complex | np.generic | type)
+    return repr(value)[:60] if plain else f"a {type(value).__name__}"
+
+
 def check_positive(
     name: str, value: float, *, advice: str, error: type[PacPrivacyError] = BudgetError
 ) -> float:
@@ -66,7 +72,7 @@ def check_positive(
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not (math.isfinite(number) and number > 0):
-        raise error(f"{name} must be a positive finite number; got {value!r}. {advice}")
+        raise error(f"{name} must be a positive finite number; got {as_told(value)}. {advice}")
     return number
 
 
@@ -98,7 +104,7 @@ def check_count(name: str, value: object, least: int, *, advice: str) -> None:
     """Refuse a setting that is not a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise MechanismError(
-            f"{name} must be a whole number of at least {least}; got {value!r}. {advice}"
+            f"{name} must be a whole number of at least {least}; got {as_told(value)}. {advice}"
         )
 
 

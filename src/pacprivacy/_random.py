@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import mtrand
 
+from pacprivacy._checks import as_told
 from pacprivacy.errors import PoolError, SecretError
 
 SEED_BITS: Final = 128
@@ -184,8 +185,8 @@ def coerce_seed(rng: np.random.Generator | int | None) -> int:
         seed = -1
     if seed < 0:
         raise PoolError(
-            f"rng must be an integer of at least 0, a numpy Generator, or None; got {rng!r}. "
-            f"Leave it out for a seed that nobody knows."
+            "rng must be an integer of at least 0, a numpy Generator, or None; got "
+            f"{as_told(rng)}. Leave it out for a seed that nobody knows."
         )
     return seed
 

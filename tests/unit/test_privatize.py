@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -359,3 +360,12 @@ def test_a_bad_budget_is_refused_before_the_mechanism_runs() -> None:
     with pytest.raises(BudgetError):
         release(lambda x: ran.append(1) or 0.0, budget=pac.Membership(0.51), rule="magic")
     assert not ran
+
+
+@pytest.mark.parametrize("setting", ["rng", "n_subsets"])
+def test_records_in_the_place_of_a_setting_are_not_shown(setting: str) -> None:
+    frame = pd.DataFrame({"income": [71234.5, 3.25]})
+    with pytest.raises(pac.errors.PacPrivacyError) as told:
+        pac.privatize(np.mean, np.arange(40.0), "membership<=0.6", **{setting: frame})
+    assert "71234" not in str(told.value)
+    assert "DataFrame" in str(told.value)

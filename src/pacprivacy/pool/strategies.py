@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
 from pacprivacy.pool.bits import Bits, BlockBits, draw_pool_bits, pool_complement
@@ -68,7 +69,7 @@ def _check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
         kinds = {1: "an integer", 2: "an even integer"}
         kind = kinds.get(folds, f"a multiple of folds={folds} and an integer")
         raise PoolError(
-            f"n_subsets must be {kind} of at least 2; got {n_subsets!r}. "
+            f"n_subsets must be {kind} of at least 2; got {as_told(n_subsets)}. "
             f"Use {-(-256 // folds) * folds}, or more when the mechanism is cheap."
         )
     if n_subsets > MOST_SUBSETS:  # type: ignore[operator]

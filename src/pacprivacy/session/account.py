@@ -16,7 +16,7 @@ import numpy as np
 
 # The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy import ledger as ledgers
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Vector, as_told
 from pacprivacy._random import ProcessBound, fresh_seed
 from pacprivacy.adversary import RESERVE, Balances, balance_advantage
 from pacprivacy.budget import BLIND, AnyBudget, Information, Membership, Spent, budget_limits
@@ -107,7 +107,7 @@ def _read_share(share: float | str | None) -> tuple[float, int | None]:
         return share, None
     raise BudgetError(
         f"share must be above 0 and at most 1, or one of the releases to come, such as "
-        f"'1 of 10'; got {share!r}. Use 0.2."
+        f"'1 of 10'; got {as_told(share)}. Use 0.2."
     )
 
 

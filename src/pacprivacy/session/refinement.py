@@ -11,7 +11,7 @@ import numpy as np
 
 from pacprivacy import noise
 from pacprivacy._certificates import write_release
-from pacprivacy._checks import Vector, as_outputs
+from pacprivacy._checks import Vector, as_outputs, as_told
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import DEFAULT_GAMMA, Balances, Candidates, Heat
@@ -146,7 +146,7 @@ def refinement_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
     kind = "information" if share.success_increment is None else "membership"
     count = levels or (INFORMATION_LEVELS if kind == "information" else MEMBERSHIP_LEVELS)
     if count < 1 or count != int(count):
-        raise BudgetError(f"levels must be a positive whole number; got {levels!r}. Use 12.")
+        raise BudgetError(f"levels must be a positive whole number; got {as_told(levels)}. Use 12.")
     return tuple(_RATIO[kind] ** (count - 1 - k) for k in range(int(count)))
 
 

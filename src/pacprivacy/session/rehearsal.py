@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import available_memory, begin, expect, few_threads
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
@@ -156,7 +156,7 @@ class Rehearsal:
             strategy = Balanced(folds="auto", blocks=is_data_streamed(self.data))
         if isinstance(strategy, type) or not hasattr(strategy, "with_subsets"):
             raise PoolError(
-                f"pool must be a Pool or a strategy; got {strategy!r}. "
+                f"pool must be a Pool or a strategy; got {as_told(strategy)}. "
                 "Write pac.Half() or pac.Balanced()."
             )
         notes: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from typing import Any, Final
 import cloudpickle
 import numpy as np
 
+from pacprivacy._checks import as_told
 from pacprivacy._random import fresh_seed
 from pacprivacy._version import __version__
 from pacprivacy.errors import DataError, MechanismError
@@ -376,12 +377,15 @@ def open_workers(
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
         raise DataError(
-            f"n_jobs must be None or an integer other than 0; got {n_jobs!r}. Use -1 for all cores."
+            f"n_jobs must be None or an integer other than 0; got {as_told(n_jobs)}. "
+            "Use -1 for all cores."
         )
     active = get_active_backend(prefer=prefer)[0]
     kind, _, address = ("" if backend is None else backend).partition("://")
     if kind not in ("", "loky", "threading", "dask", "ray") or (address and kind[0] not in "dr"):
-        raise DataError(f"backend must be {BACKENDS}; got {backend!r}. Leave it out for loky.")
+        raise DataError(
+            f"backend must be {BACKENDS}; got {as_told(backend)}. Leave it out for loky."
+        )
     if kind == "dask" or (not kind and type(active).__name__ == "DaskDistributedBackend"):
         with _dask_client(active, address) as client:
             yield _Dask(client, n_jobs)
