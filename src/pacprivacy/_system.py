@@ -116,15 +116,18 @@ def few_threads(n_elements: int) -> Iterator[None]:
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield ``function(item)`` in the order of the items, several at a time within a large work.
+    """Return ``function(item)`` in the order of the items, several at a time within a large work.
 
     The items are taken one after another, by the caller: a generator of random numbers draws the
     same ones. What is yielded is the same to the last bit whatever the number of threads.
     """
     n_threads = _THREADS.get()
-    if n_threads == 1:
-        yield from map(function, items)
-        return
+    return map(function, items) if n_threads == 1 else _ahead(function, items, n_threads)
+
+
+def _ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], n_threads: int
+) -> Iterator[Result]:
     ahead: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(n_threads) as threads:
         try:
