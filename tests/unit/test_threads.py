@@ -342,3 +342,13 @@ def test_every_draw_is_counted_once(several: None, monkeypatch: pytest.MonkeyPat
     assert len(np.unique(np.vstack(added), axis=0)) == sum(drawn)
     assert sum(map(len, regressed)) == n_draws
     assert len(np.unique(np.vstack(regressed), axis=0)) == n_draws
+
+
+def test_a_list_of_all_units_is_taken_in_its_order() -> None:
+    tilts = ViewTilts(Balanced(n_subsets=16, folds=4).draw(700, rng=1))
+    weights = np.random.default_rng(0).dirichlet(np.ones(16), size=3)
+    folded, units = tilts.fold(weights), np.arange(700)[::-1]
+    backwards = np.hstack([a for _, _, a in tilts.products(folded, units)])
+    forwards = np.hstack([a for _, _, a in tilts.products(folded, slice(None))])
+    assert np.allclose(backwards[:, ::-1], forwards, rtol=0, atol=1e-14)
+    assert np.abs(forwards - backwards).max() > 1e-3

@@ -376,12 +376,12 @@ class ViewTilts:
         return in_threads(block, self._steps(units))
 
     def _steps(self, units: Units | slice, most: int = MASK_CELLS) -> Iterator[Step]:
-        """Yield places in ``units``, and those that are there; as a slice if everyone is listed."""
+        """Yield places in ``units``, and those that are there; as a slice if everyone is meant."""
         size = self.n_units if isinstance(units, slice) else len(units)
         step = max(8, min(self.step, most // 8 * 8))
         for start in range(0, size, step):
             place = slice(start, min(start + step, size))
-            yield place, place if size == self.n_units else units[place]  # type: ignore[index]
+            yield place, place if isinstance(units, slice) else units[place]
 
     def products(
         self, folded: npt.NDArray[Any], units: Units | slice
