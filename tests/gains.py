@@ -7,7 +7,8 @@ by quadrature, by convolution on a grid, and by dp-accounting asked directly.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import dp_accounting
 import numpy as np
@@ -15,11 +16,8 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy import optimize, stats
 
-from pacprivacy.comparison import Comparison, compare
-from pacprivacy.comparison.contenders import MODELS, N_STEPS, ContenderRecords
+from pacprivacy import dp
 from pacprivacy.dp import DPRelease
-
-__all__ = ["check_comparison", "descent_gain", "gaussian_gain", "laplace_gain", "parameter_at"]
 
 
 def gaussian_gain(mu: float) -> float:
@@ -57,11 +55,120 @@ def parameter_at(epsilon: float, delta: float) -> float:
     return float(optimize.brentq(excess, 1e-3, 20.0))
 
 
-def _gain_of(method: str, release: DPRelease, n_features: int) -> float:
+# Ready methods on columns within [-1, 1]; a target is within [-1, 1] or -1 and 1.
+N_STEPS = 100
+
+
+class DPRecords(NamedTuple):
+    X: Any
+    y: Any
+    delta: float
+
+
+def _settings(records: DPRecords, epsilon: float) -> dict[str, Any]:
+    return {
+        "X": np.column_stack([records.X, np.ones(len(records.X))]),
+        "y": records.y,
+        "x_bound": math.sqrt(records.X.shape[1] + 1),
+        "epsilon": epsilon,
+        "delta": records.delta,
+        "simulate": 0,
+    }
+
+
+def _laplace_column(records: DPRecords, epsilon: float) -> DPRelease:
+    total = dp.sum_clipped(records.X[:, :1], clip_norm=1.0)
+    return dp.laplace(total, sensitivity=1.0, epsilon=epsilon, neighbours="add_remove", simulate=0)
+
+
+def gaussian_sum(records: DPRecords, epsilon: float) -> DPRelease:
+    bound = math.sqrt(records.X.shape[1])
+    total = dp.sum_clipped(records.X, clip_norm=bound)
+    return dp.gaussian(
+        total,
+        sensitivity=bound,
+        epsilon=epsilon,
+        delta=records.delta,
+        neighbours="add_remove",
+        simulate=0,
+    )
+
+
+def _descent(loss: Any, batched: bool) -> Any:
+    def run(records: DPRecords, epsilon: float) -> DPRelease:
+        n, settings = len(records.X), _settings(records, epsilon)
+        batch: Any = dp.FullBatch(n_public=n)
+        if batched:
+            batch = dp.PoissonBatch(size=n / 10, n_public=n)
+        steps = dp.Steps(
+            n_steps=N_STEPS, clip_norm=0.35 * settings["x_bound"], momentum=0.9, squares=0.99
+        )
+        return dp.dp_sgd(loss=loss, batch=batch, steps=steps, **settings)
+
+    return run
+
+
+def _output(records: DPRecords, epsilon: float) -> DPRelease:
+    settings = _settings(records, epsilon)
+    return dp.output_perturbation(classes=CLASSES, penalty=50.0, **settings)
+
+
+def _objective(records: DPRecords, epsilon: float) -> DPRelease:
+    settings = _settings(records, epsilon)
+    penalty = 6 * dp.least_penalty(epsilon, x_bound=settings["x_bound"])
+    return dp.objective_perturbation(classes=CLASSES, penalty=penalty, **settings)
+
+
+CLASSES = (-1.0, 1.0)
+DP_METHODS: dict[str, dict[str, Callable[[DPRecords, float], DPRelease]]] = {
+    "sum": {"Laplace": _laplace_column, "Gaussian": gaussian_sum},
+    "ridge": {
+        "AdaSSP": lambda r, e: dp.adassp(y_bound=1.0, **_settings(r, e)),
+        "noisy statistics": lambda r, e: dp.regression_from_statistics(
+            y_bound=1.0, **_settings(r, e)
+        ),
+        "output perturbation": lambda r, e: dp.ridge_output_perturbation(
+            y_bound=1.0, **_settings(r, e)
+        ),
+        "DP-GD": _descent(dp.Squared(y_bound=1.0), batched=False),
+        "DP-SGD": _descent(dp.Squared(y_bound=1.0), batched=True),
+    },
+    "logistic": {
+        "output perturbation": _output,
+        "objective perturbation": _objective,
+        "DP-GD": _descent(dp.Logistic(classes=CLASSES), batched=False),
+        "DP-SGD": _descent(dp.Logistic(classes=CLASSES), batched=True),
+    },
+}
+
+
+def mapped(X: Any, y: Any, model: str, delta: float) -> DPRecords:
+    """Map every column to [-1, 1], and the target to what the model reads."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    if model == "logistic":
+        y = np.where(y == np.unique(y)[1], 1.0, -1.0)
+    else:
+        y = 2 * (y - y.min()) / (y.max() - y.min()) - 1
+    return DPRecords(2 * (X - low) / (high - low) - 1, y, delta)
+
+
+def calibrated(
+    method: Callable[[DPRecords, float], DPRelease], records: DPRecords, target: float
+) -> DPRelease:
+    """Release at the epsilon where the certificate of the method states the advantage."""
+    epsilon = dp.calibrate_to_advantage(
+        lambda trial: 2 * method(records, trial).certificate.membership_bound - 1,
+        target,
+        delta=records.delta,
+    )
+    return method(records, epsilon)
+
+
+def _gain_of(method: str, release: DPRelease) -> float:
     """What an attacker gains on a release, from its promise or its noise."""
     certificate = release.certificate
     if method == "Laplace":
-        return laplace_gain((certificate.epsilon / n_features,) * n_features)
+        return laplace_gain((certificate.epsilon,))
     if method == "DP-SGD":
         assert certificate.accounting is not None
         return descent_gain(certificate.accounting["noise multiplier"], 0.1, N_STEPS)
@@ -74,45 +181,12 @@ def _gain_of(method: str, release: DPRelease, n_features: int) -> float:
     return gaussian_gain(parameter_at(certificate.epsilon, certificate.delta))
 
 
-def _check_rows(found: Comparison, records: ContenderRecords) -> None:
-    target = 2 * found.success - 1
-    rows = [row for row in found.rows if row.family == "DP"]
-    assert [row.method for row in rows] == list(MODELS[found.model].methods)
-    for row in rows:
-        assert row.advantage is not None, row.note
-        assert 0.99 * target <= row.advantage <= target
-        assert row.epsilon is not None
-        release = MODELS[found.model].methods[row.method](records, row.epsilon, 0)
-        gain = _gain_of(row.method, release, records.X.shape[1])
-        within = 0.03 if row.method == "objective perturbation" else 0.01
-        assert gain == pytest.approx(target, rel=within), row.method
-
-
-def _mapped(X: Any, y: Any, model: str, delta: float) -> ContenderRecords:
-    low, high = X.min(axis=0), X.max(axis=0)
-    target = None
-    if model == "ridge":
-        target = 2 * (y - y.min()) / (y.max() - y.min()) - 1
-    elif model == "logistic":
-        target = np.where(y == np.unique(y)[1], 1.0, -1.0)
-    return ContenderRecords(X=2 * (X - low) / (high - low) - 1, y=target, delta=delta)
-
-
-def check_comparison(X: Any, y: Any, model: str, *, success: float) -> None:
-    """Compare PAC and DP on a few records, and hold every DP row to the success."""
-    found = compare(
-        X,
-        None if model == "mean" else y,
-        model=model,
-        success=success,
-        ranges=(X.min(axis=0), X.max(axis=0)),
-        target_range=(float(np.min(y)), float(np.max(y))),
-        test=None if model == "mean" else (X, y),
-        delta=1e-4,
-        rules=("diagonal",),
-        n_subsets=8,
-        n_releases=2,
-        n_dp_releases=2,
-        rng=0,
-    )
-    _check_rows(found, _mapped(X, y, model, 1e-4))
+def check_dp_methods(X: Any, y: Any, model: str, *, success: float) -> None:
+    """Hold every DP method of a model to the success, by its certificate and by its gain."""
+    target, records = 2 * success - 1, mapped(X, y, model, 1e-4)
+    for name, method in DP_METHODS[model].items():
+        release = calibrated(method, records, target)
+        advantage = 2 * release.certificate.membership_bound - 1
+        assert 0.99 * target <= advantage <= target + 1e-15, name
+        within = 0.03 if name == "objective perturbation" else 0.01
+        assert _gain_of(name, release) == pytest.approx(target, rel=within), name

@@ -947,37 +947,13 @@ def residual_curves() -> Any:
     }
 
 
-# What is built on releases: audits, comparisons, commands.
+# What is built on releases: audits, commands.
 
 
 @case
 def audited() -> Any:
     found = audit(release(column_means, X, rule="waterfill"), n_trials=200, rng=1)
     return {"hits": [[r.n_trials, r.successes, r.success.value, r.bound] for r in found]}
-
-
-@case
-def compared() -> Any:
-    found = pac.compare(
-        DP_X,
-        DP_TARGET,
-        model="ridge",
-        success=0.7,
-        ranges=(-6, 6),
-        target_range=(-6, 6),
-        rules=("diagonal", "waterfill"),
-        n_subsets=16,
-        n_releases=20,
-        n_dp_releases=2,
-        rng=1,
-    )
-    return {
-        "without": found.without_privacy,
-        "rows": [
-            [r.utility, r.standard_error, r.distance, r.mi_nats, r.epsilon, r.delta]
-            for r in found.rows
-        ],
-    }
 
 
 def command(words: str) -> Any:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "versus"
 PAGE = ROOT / "docs" / "versus.md"
 IMAGES = ROOT / "docs" / "images"
-ADVICE = ROOT / "src" / "pacprivacy" / "comparison" / "advice.json"
+ADVICE = ROOT / "src" / "pacprivacy" / "cli" / "advice.json"
 TASKS = (
     "mean", "median", "quantiles", "ols", "ridge", "quantile regression",
     "kmeans", "logistic", "classifier", "probe", "boosting",

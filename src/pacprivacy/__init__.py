@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         ResidualEntropy as ResidualEntropy,
         parse_budget as parse_budget,
     )
-    from pacprivacy.comparison import compare as compare
     from pacprivacy.estimators import (
         PrivateEstimator as PrivateEstimator,
         PrivateForestClassifier as PrivateForestClassifier,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 # What type checkers read above, for the interpreter; a test holds the two together.
 _NAMES_OF = {
     "budget": "EpsilonEquivalent Information Membership ResidualEntropy parse_budget",
-    "comparison": "compare",
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
     "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
     "mechanism": "Dataset",

@@ -192,9 +192,6 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a path to verify": (lambda: pac.verify("release.json"), "got a str"),
     "no bundle": (lambda: pac.verify(release().certificate), "bundle must be given"),
     "a page about nothing": (lambda: pac.report(None), "release must be"),  # type: ignore[arg-type]
-    "an unknown comparison": (lambda: compare(model="tree"), "model must be one of"),
-    "a comparison upside down": (lambda: compare(ranges=(1, 0)), "the first below"),
-    "a comparison without a target": (lambda: compare(model="ridge"), "y must hold"),
     "more than the session has": (lambda: told(lambda s: s.release(mean, "mi<=2")), "what is left"),
     "a share above one": (lambda: told(lambda s: s.release(mean, share=2)), "share must be"),
     "a share and a budget": (
@@ -253,10 +250,6 @@ def mean(x: Any) -> Any:
 def told(act: Callable[[pac.Session], Any] = lambda _: None, **given: Any) -> Any:
     with pac.Session(X, budget="mi<=1", n_subsets=16, rng=0, **given) as session:
         return act(session)
-
-
-def compare(**given: Any) -> Any:
-    return pac.compare(X, **{"model": "mean", "success": 0.6, "ranges": (0, 1), **given})
 
 
 def kmeans(n_clusters: int) -> Any:
@@ -403,12 +396,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "a curator without a bundle": ("report alone/release.json --curator", "bundle must be"),
     "a page in no folder": ("report good/release.json -o none/x.html", "existing folder"),
     "an audit that is text": ("report good/release.json --audit p.csv", "audit must be"),
-    "a comparison by information": (
-        "compare p.csv --model mean --ranges 0,1 --budget mi<=1",
-        "must limit membership",
-    ),
-    "an unknown comparison": ("compare p.csv --model tree --ranges 0,1", "Choose one"),
-    "a comparison without target": ("compare p.csv --model ridge --ranges 0,1", "--target COL"),
     "no tables": (SQL.replace("tables", "none"), "a file or folder that is there"),
     "no SQL": (SQL.replace("SELECT", "SELEC"), "SQL that can be read"),
     "rows of people": (SQL.replace("avg(a)", "a"), "aggregate"),

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pacprivacy.comparison import advise
-from pacprivacy.comparison.advice import measured_advice
+from pacprivacy.cli.plan import advise, measurements, who_is_ahead
 from pacprivacy.theory import posterior_success
 from papers.accuracy_first import ACCURACY_FIRST
 from papers.alg import ALG
@@ -65,7 +64,7 @@ def test_the_fight_on_its_page_and_in_the_advice_is_the_one_that_was_measured() 
     results = script["load_results"]()
     page = (ROOT / "docs" / "versus.md").read_text(encoding="utf-8")
     assert script["fill"](page, results) == page
-    kept = ROOT / "src" / "pacprivacy" / "comparison" / "advice.json"
+    kept = ROOT / "src" / "pacprivacy" / "cli" / "advice.json"
     assert json.loads(kept.read_text(encoding="utf-8")) == script["advice_of"](results)
 
 
@@ -91,10 +90,8 @@ def test_the_readme_says_who_was_ahead_and_nothing_more() -> None:
     )
     said = [set(re.split(r", | and ", part)) for part in found[1:]]
     expected: dict[str, set[str]] = {"DP": set(), "PAC": set(), "level": set()}
-    for task in {row.task for row in measured_advice()}:
-        advice = advise(task, success=float(found[0]) / 100)
-        assert advice is not None
-        expected[advice.ahead].add(WORDS[task])
+    for task in {row.task for row in measurements()}:
+        expected[who_is_ahead(advise(task, success=float(found[0]) / 100))].add(WORDS[task])
     assert said == [expected["DP"], expected["PAC"], expected["level"]]
 
 

@@ -102,12 +102,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "estimators": BELOW_TOP,
     "stats": _numbered("simulation") | {"queries"},
     "tables": STORY | THEORY | BASE | {"design", "ledger", "stats"},
-    "comparison": BELOW_TOP,
     "serve": BELOW_TOP | {"estimators", "queries"},
-    "cli": BELOW_TOP | {"estimators", "tables", "comparison", "queries", "serve", "stats"},
+    "cli": BELOW_TOP | {"estimators", "tables", "queries", "serve", "stats"},
     "__main__": frozenset({"cli"}),
     # The facade gathers public names; PrivateEstimator is one of them.
-    "": BELOW_TOP - {""} | {"estimators", "comparison", "queries", "stats"},
+    "": BELOW_TOP - {""} | {"estimators", "queries", "stats"},
 }
 
 

@@ -352,7 +352,6 @@ VERBS: Final = {
     "verify": "Recompute a certificate from the curator's bundle.",
     "audit": "Attack simulated releases, beside what is promised.",
     "report": "Write a page that says what a release promises.",
-    "compare": "Compare PAC rules and DP methods at the same success.",
     "convert": "Read a budget as success rate, epsilon and Gaussian DP.",
     "reproduce": "Recompute the tables and figures of a paper.",
     "ledger": "Budgets, what was spent, and whether the book is intact.",
@@ -370,8 +369,6 @@ Type next:
   pac verify out/release.json      recompute its certificate
   pac audit out/release.json       attack it, beside its certificate
   pac report out/release.json      explain it on a page for its readers
-  pac compare people.csv --model mean --ranges 0,120
-                                   the same beside differential privacy
   pac convert --mi 1/64            read a budget as success rate or epsilon
   pac --help                       all verbs; each has --help with an example"""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -26,8 +30,6 @@ from pacprivacy.cli.console import (
     show_table,
     tell_curator,
 )
-from pacprivacy.cli.promise import promise_hint
-from pacprivacy.comparison import Advice, advise
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_rule_variance
 from pacprivacy.pool import Pool
@@ -45,6 +47,73 @@ distance  of one released number from the answer on all records, root mean
           Gaussian noise on one number; loose for many numbers; ? is unknown
 Nothing was released and no secret was drawn. The figures depend on the records:
 they are for the curator, who chooses a budget with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One task on one public table, PAC and DP at the same advantage; public.
+
+    A row of ``benchmarks/versus``, kept in ``advice.json``. ``ahead`` is PAC, DP, or level where
+    the 95 % intervals of the two overlap.
+    """
+
+    task: str
+    data: str
+    n_records: int
+    metric: str
+    advantage: float
+    pac: float
+    dp: float
+    without_privacy: float
+    pac_method: str
+    dp_method: str
+    ahead: str
+
+    def __str__(self) -> str:
+        better = "both were level" if self.ahead == "level" else f"{self.ahead} was ahead"
+        return (
+            f"  {self.data}, {self.n_records} records, {self.metric}: {better};\n"
+            f"  {self.pac:.4g} by PAC, {self.dp:.4g} by {self.dp_method}, "
+            f"{self.without_privacy:.4g} without privacy"
+        )
+
+
+@cache
+def measurements() -> tuple[Measurement, ...]:
+    """Return all measurements of PAC against DP."""
+    text = resources.files("pacprivacy.cli").joinpath("advice.json").read_text("utf-8")
+    return tuple(Measurement(**row) for row in json.loads(text))
+
+
+def advise(task: str, *, success: float) -> list[Measurement]:
+    """Return the measurements of a task at the nearest membership success; none if unmeasured."""
+    rows = [row for row in measurements() if row.task == task]
+    nearest = min((abs(row.advantage - (2 * success - 1)) for row in rows), default=0.0)
+    return [row for row in rows if abs(row.advantage - (2 * success - 1)) == nearest]
+
+
+def who_is_ahead(rows: list[Measurement]) -> str:
+    """Return who was ahead on more tables: PAC, DP, or level."""
+    count = Counter(row.ahead for row in rows)
+    if count["PAC"] == count["DP"]:
+        return "level"
+    return "PAC" if count["PAC"] > count["DP"] else "DP"
+
+
+def describe_advice(rows: list[Measurement]) -> str:
+    """Return the advice that measurements of one task support, with the measurements."""
+    method = Counter(row.dp_method for row in rows).most_common(1)[0][0]
+    prefer = {
+        "PAC": "prefer PAC, where its promise is the one you need",
+        "DP": f"prefer DP ({method}), if bounds are known",
+        "level": "choose by the promise that you need",
+    }[who_is_ahead(rows)]
+    success = 50 + 50 * rows[0].advantage
+    lines = [
+        f"Advice, {rows[0].task}: {prefer}.",
+        f"Both tuned, at {success:.1f} % membership success, on public data:",
+    ]
+    return "\n".join([*lines, *map(str, rows)])
 
 
 def _plan(
@@ -117,10 +186,6 @@ def _plan(
             for text, limit in limits.items()
         ]
         more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
-    if model == "mean":  # of the others a candidate's value is no estimate yet
-        hint = promise_hint(study, model, asked, first, rows[0].distance)
-        hint = hint.replace("this success", rows[0].budget)
-        tell_curator([hint] if hint else [], quiet=quiet)
     if plot is not None:
         plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
     sampling = _rms(outputs.values, goal)
@@ -134,23 +199,31 @@ def _plan(
                 "distance_without_noise": sampling,
                 "rows": [asdict(row) for row in rows],
                 "more": None if more is None else more._asdict(),
-                "advice": None if advice is None else advice.to_public_dict(),
+                "advice": _advice_dict(advice),
             }
         )
     elif not quiet:
         _show(rows, outputs, pool, sampling)
         if more is not None:
             show(f"\nAt {rows[0].budget}, {more}.")
-        if advice is not None:
-            show(f"\n{advice}")
+        if advice:
+            show(f"\n{describe_advice(advice)}")
         if plot is not None:
             show(f"Plot: {plot}")
 
 
-def _advise(model: str, budgets: list[AnyBudget]) -> Advice | None:
-    """Return what was measured for a model at the middle one of the limits on membership."""
+def _advice_dict(rows: list[Measurement]) -> dict[str, Any] | None:
+    if not rows:
+        return None
+    first, ahead = rows[0], who_is_ahead(rows)
+    table = [asdict(row) for row in rows]
+    return {"task": first.task, "advantage": first.advantage, "rows": table, "ahead": ahead}
+
+
+def _advise(model: str, budgets: list[AnyBudget]) -> list[Measurement]:
+    """Return the measurements of a model at the middle one of the limits on membership."""
     levels = sorted(x for b in budgets if (x := budget_limits(b, 2).success_level) is not None)
-    return advise(model, success=levels[len(levels) // 2]) if levels else None
+    return advise(model, success=levels[len(levels) // 2]) if levels else []
 
 
 def _read_budgets(text: str) -> dict[str, AnyBudget]:

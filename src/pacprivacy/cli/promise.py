@@ -1,4 +1,4 @@
-"""``--promise dp``: statistics of a table under differential privacy, and when to think of it.
+"""``--promise dp``: statistics of a table under differential privacy.
 
 The release has a certificate of its own kind. Nothing here is mixed with a promise of PAC privacy.
 """
@@ -12,15 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy.budget import EpsilonEquivalent, Membership, budget_limits, parse_budget
+from pacprivacy.budget import EpsilonEquivalent, Membership, parse_budget
 from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels
 from pacprivacy.release import Row
-from pacprivacy.stats import Statistic
 from pacprivacy.tables import (
     ModelOptions,
-    ModelStudy,
     Reading,
     Table,
     category_rows_where,
@@ -30,7 +28,6 @@ from pacprivacy.tables import (
     read_table,
 )
 
-HINTED: Final = ("count", "sum", "mean")
 ONLY_PAC: Final = (
     *("unit", "subsets", "rule", "universe_facts", "clusters", "components", "C", "trees", "depth"),
     *("weights", "missing", "fill", "jobs", "checkpoint"),
@@ -65,7 +62,7 @@ def release_dp_promise(
     if model not in STATISTICS:
         raise DataError(
             f"--model must be one of {', '.join(STATISTICS)} with --promise dp; got {model!r}. "
-            "For models see 'pac compare' and pacprivacy.dp."
+            "For models see pacprivacy.dp."
         )
     limit = parse_budget(budget)
     own = {"delta": delta, "bins": asked.bins, "q": asked.q}
@@ -136,48 +133,3 @@ def promise_rows(found: DPRelease) -> list[Row]:
             label = f"{column}, {cell}" if cell else column
             rows.append(Row(label, number, error, number - 2 * error, number + 2 * error))
     return rows
-
-
-def promise_hint(
-    study: ModelStudy, model: str, asked: ModelOptions, budget: Any, error: float
-) -> str:
-    """Say, for the curator, where differential privacy would do better at the same success.
-
-    For models in ``HINTED``; ``error`` is the root mean square of the standard errors.
-    """
-    success = budget_limits(budget, 2).success_level
-    statistic = study.built.mechanism
-    if success is None or asked.unit or asked.weights:
-        return ""
-    assert isinstance(statistic, Statistic)
-    whole = statistic.prepare(study.built.data)
-    rows = whole.read(study.built.data.parts)
-    columns = {str(j): column for j, column in enumerate(rows.X.T)}
-    trial = release_dp_statistic(
-        columns or {"": np.zeros(len(rows.cells))},
-        statistic=model,
-        ranges=[_wide(column) for column in columns.values()],
-        cells=np.where(rows.weights > 0, rows.cells, -1),
-        cell_names=[str(cell) for cell in range(int(rows.cells.max()) + 1)],
-        success=success,
-        simulate=0,
-    )
-    noise = float(np.sqrt(np.mean([row.std_error**2 for row in promise_rows(trial)])))
-    if not noise < error:
-        return ""
-    where = "" if model == "count" else ", with declared ranges even twice as wide as the data"
-    return (
-        "differential privacy would give less error at this success: about "
-        f"{_short(noise)} instead of {_short(error)}{where}. See --promise dp of 'pac release'."
-    )
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
-
-
-def _wide(values: Any) -> tuple[float, float]:
-    """Return a range twice as wide as that of the data."""
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    more = ((high - low) or 1.0) / 2
-    return low - more, high + more

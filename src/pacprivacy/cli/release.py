@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import numpy as np
 import typer
 
 from pacprivacy._certificates import read_key, read_release
@@ -26,13 +25,7 @@ from pacprivacy.cli.console import (
     show_json,
     tell_curator,
 )
-from pacprivacy.cli.promise import (
-    HINTED,
-    check_dp_promise,
-    promise_hint,
-    promise_rows,
-    release_dp_promise,
-)
+from pacprivacy.cli.promise import check_dp_promise, promise_rows, release_dp_promise
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.mechanism import mechanism_batch
@@ -155,10 +148,6 @@ def _release(
             with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
                 found = study.release_in(session, limits, **run)
     rows = found.rows(SHOWN_NUMBERS + 1)
-    if rows and model in HINTED:
-        error = float(np.sqrt(np.mean([row.std_error**2 for row in rows])))
-        hint = promise_hint(study, model, asked, limits, error)
-        tell_curator([hint] if hint else [], quiet=quiet)
     files = save_release(found, output, sign=sign)
     _tell(found, files, rows, as_json=as_json, quiet=quiet)
 

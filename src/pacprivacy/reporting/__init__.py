@@ -17,7 +17,6 @@ from pacprivacy.reporting.page import (
 from pacprivacy.reporting.plots import (
     PlanRow as PlanRow,
     plot_audit as plot_audit,
-    plot_comparison as plot_comparison,
     plot_plan as plot_plan,
     plot_release as plot_release,
     plot_session as plot_session,

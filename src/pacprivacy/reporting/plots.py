@@ -1,4 +1,4 @@
-"""Plots of a release, a plan, a session, an audit, a comparison: one figure each."""
+"""Plots of a release, a plan, a session, an audit: one figure each."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ from pacprivacy.reporting.contents import (
     report_session_figures,
 )
 from pacprivacy.reporting.style import (
-    BLUE,
     GREEN,
     INK,
     MARKERS,
-    ORANGE,
     PALETTE,
     SOFT,
     save_styled,
@@ -123,34 +121,6 @@ def plot_audit(
     chart_audit(figure.subplots(), results, verdicts=True)
     figure.legend(loc="outside lower center", ncols=3)
     figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
-    return save_styled(figure, path)
-
-
-@styled
-def plot_comparison(found: Any, path: str | Path | None = None) -> Any:
-    """Draw utility against method; PAC and DP in their own colours, never in one."""
-    rows = [row for row in found.rows if row.utility is not None][::-1]
-    figure = styled_figure(1.5 + 0.36 * len(rows))
-    axes = figure.subplots()
-    values = [float(row.utility) for row in rows]
-    for place, row in enumerate(rows):
-        colour, mark = (BLUE, "o") if row.family == "PAC" else (ORANGE, "s")
-        error = 2 * (row.standard_error or 0.0)
-        axes.errorbar(values[place], place, xerr=error, fmt=mark, color=colour, ms=9, capsize=4)
-    positive = [value for value in (*values, found.without_privacy) if value > 0]
-    if len(positive) == len(values) + 1 and max(positive) > WIDE * min(positive):
-        axes.set_xscale("log")
-        style_log_axis(axes.xaxis)
-    label = f"without privacy: {found.without_privacy:.4g}"
-    axes.axvline(found.without_privacy, color=INK, lw=1.4, ls="--", marker="", label=label)
-    axes.set_yticks(range(len(rows)), [f"{row.family}  {row.method}" for row in rows])
-    axes.grid(axis="x")
-    better = "larger is better" if found.larger_is_better else "smaller is better"
-    axes.set_xlabel(f"{found.metric} ({better}); bars are two standard errors")
-    axes.set_title(
-        f"{found.model} at a guaranteed membership success of {100 * found.success:.1f} %"
-    )
-    figure.legend(loc="outside lower right")
     return save_styled(figure, path)
 
 

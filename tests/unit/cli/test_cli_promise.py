@@ -13,10 +13,8 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy.cli.console import app
-from pacprivacy.cli.promise import promise_hint
 from pacprivacy.dp import DPCertificate
 from pacprivacy.errors import CertificateError
-from pacprivacy.tables import ModelOptions, read_model_study
 
 RNG = np.random.default_rng(0)
 N = 900
@@ -69,24 +67,3 @@ def test_the_value_and_a_condition(table: Path, tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert (found["certificate"]["epsilon"], found["certificate"]["delta"]) == (5.0, 0.0)
     assert abs(found["value"]["mean"]["age"] - PEOPLE.age[PEOPLE.age < 40].mean()) < 3
-
-
-def test_the_curator_is_told_where_dp_would_do_better(table: Path, tmp_path: Path) -> None:
-    quick = ["--model", "mean", "--subsets", "16", "--rule", "diagonal"]
-    told = call(table, tmp_path / "a", *quick, "--columns", "age")
-    assert told.exit_code == 0, told.stderr
-    assert "differential privacy would give less error" in told.stderr
-    assert "less error" not in told.stdout
-    assert "less error" not in (tmp_path / "a" / "release.json").read_text()
-    plan = ["plan", str(table), "--model", "mean", "--columns", "age", "--subsets", "16"]
-    planned = CliRunner().invoke(app, [*plan, "--rule", "diagonal", "--budgets", "60%"])
-    assert planned.stderr.count("less error at success <= 60 %") == 1
-
-
-def test_there_is_no_hint_where_dp_would_do_worse(table: Path) -> None:
-    asked = ModelOptions(columns=("age", "heavy"), by=("region",))
-    study = read_model_study(table, "mean", asked)
-    assert "instead of 9" in promise_hint(study, "mean", asked, pac.Membership(0.6), 9.0)
-    assert not promise_hint(study, "mean", asked, pac.Membership(0.6), 0.01)
-    # a limit on information says nothing of success
-    assert not promise_hint(study, "mean", asked, pac.Information(0.1), 9.0)
