@@ -109,7 +109,6 @@ serve --grant ann --tokens tokens.json
 serve --revoke ann --tokens tokens.json
 serve churn.pac --ledger study.db --tokens tokens.json
 plan people.csv --model mean --columns age,income --subsets 8 --budgets 60%,90%
-plan people.csv --model mean --columns age,income --subsets 8 --cost
 plan people.csv --model svm --columns age,income --target smoker --subsets 8 --budgets 70%
 verify out/release.json
 verify second/release.json --bundle second/curator.npz

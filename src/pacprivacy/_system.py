@@ -166,15 +166,6 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def used_memory() -> int:
-    """Return the bytes of memory that this process holds; 0 where it cannot be told."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def available_memory() -> int | None:
     """Return the bytes of memory that can still be had; None where it cannot be told."""
     free = []

@@ -35,7 +35,7 @@ from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_
 from pacprivacy.pool import Pool
 from pacprivacy.reporting import PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
-from pacprivacy.simulation import Cost, Outputs, run_on_all
+from pacprivacy.simulation import Outputs, run_on_all
 from pacprivacy.tables import find_model, read_model_study
 
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
@@ -134,10 +134,6 @@ def _plan(
         bool,
         typer.Option("--certify", help="Prove every figure as a release would: much slower."),
     ] = False,
-    only_cost: Annotated[
-        bool,
-        typer.Option("--cost", help="Predict time and memory from a pilot, and stop there."),
-    ] = False,
     plot: Annotated[
         Path | None,
         option("--plot", "FILE", "Draw the curve: .png, .svg or .pdf."),
@@ -170,10 +166,6 @@ def _plan(
             rng=seed,
             progress=False if quiet else None,
         )
-        if only_cost:
-            begin("trying few candidates")
-            _show_cost(rehearsal.cost(study.mechanism), as_json=as_json, quiet=quiet)
-            return
         first = next(iter(limits.values()))
         pool, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
         for limit in limits.values():
@@ -243,24 +235,6 @@ def _read_budgets(text: str) -> dict[str, AnyBudget]:
     return found
 
 
-def _show_cost(cost: Cost, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
-        show_json({**asdict(cost), "fits": cost.fits, "advice": cost.advice})
-        return
-    if cost.advice:
-        tell_curator([cost.advice], quiet=quiet)
-    if quiet:
-        return
-    workers = f"{cost.n_workers} worker{'s' * (cost.n_workers != 1)}"
-    show(f"{cost.n_outputs} numbers, {cost.n_subsets} candidate subsets, {workers}\n", style="bold")
-    cells = [(stage, f"{seconds:.2g} s") for stage, seconds in cost.seconds.items()]
-    free = cost.available_bytes
-    of = "" if free is None else f" of {free / 1e9:.2g} GB"
-    cells.append(("memory", f"{cost.memory_bytes / 1e9:.2g} GB{of}"))
-    show_table(["stage", "about"], cells)
-    show("\nFrom a pilot of few candidates, right to a factor of two or so. Nothing else was run.")
-
-
 def _row(
     text: str,
     budget: AnyBudget,
@@ -318,7 +292,6 @@ plan = Verb(
     function=_plan,
     example="""\
   pac plan people.csv --model mean
-  pac plan people.csv --model ridge --target income --cost
   pac plan people.csv --model kmeans --clusters 3 --budgets 55%,60%,75%
   pac plan people.csv --model ridge --target income \\
       --budgets "mi<=1/16,mi<=1/4,mi<=1" --plot plan.png""",

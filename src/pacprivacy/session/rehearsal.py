@@ -27,7 +27,6 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
 from pacprivacy.pool import (
-    DEFAULT_SUBSETS,
     Balanced,
     Pool,
     PoolStrategy,
@@ -36,9 +35,7 @@ from pacprivacy.pool import (
 )
 from pacprivacy.simulation import (
     EVALUATING,
-    Cost,
     Outputs,
-    predict_cost,
     prepare_run,
     read_checkpoint_seed,
     run_mechanism,
@@ -292,26 +289,6 @@ class Rehearsal:
         if not AS_GOOD**2 * there < here:
             return None
         return Prospect(SUBSETS_BATCHED, MORE_FOLDS, math.sqrt(there / here))
-
-    def cost(self, mechanism: Any) -> Cost:
-        """Predict seconds and memory of a run from a pilot; nothing else is evaluated."""
-        prepared = as_mechanism(mechanism)
-        strategy: PoolStrategy = Balanced(n_subsets=None)
-        if isinstance(self._wanted, Pool):
-            strategy = strategy.with_subsets(self._wanted.n_subsets)
-        else:
-            strategy, _ = self._strategy(prepared, 0)
-        if isinstance(strategy, Balanced) and strategy.folds == "auto":
-            strategy = replace(strategy, folds=2)
-        return predict_cost(
-            prepared,
-            self.data,
-            n_subsets=strategy.n_subsets or DEFAULT_SUBSETS,
-            strategy=strategy,
-            units=self._units,
-            n_jobs=self._n_jobs,
-            backend=self._backend,
-        )
 
     def run(
         self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None

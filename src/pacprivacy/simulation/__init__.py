@@ -1,7 +1,6 @@
 """Run a mechanism on every subset of a pool: in parallel, restartable, reproducible."""
 
 from pacprivacy.simulation.checkpoint import read_checkpoint_seed as read_checkpoint_seed
-from pacprivacy.simulation.cost import Cost as Cost, predict_cost as predict_cost
 from pacprivacy.simulation.run import (
     EVALUATING as EVALUATING,
     PROVING as PROVING,

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
+from pacprivacy.errors import PoolError
 from pacprivacy.mechanism import Mean
 from pacprivacy.noise import propose_rule_variance
 from pacprivacy.pool import Balanced, Half
-from pacprivacy.session import Plan, Rehearsal
+from pacprivacy.session import Plan, Rehearsal, rehearsal
 from pacprivacy.simulation import run_mechanism
 
 X = np.random.default_rng(0).normal(size=(120, 2))
@@ -189,3 +190,11 @@ def test_a_value_as_long_as_the_subset_keeps_halves() -> None:
     assert (
         drawn(LIMIT, mechanism=lambda x: np.sort(x[:, 0])[: len(x) // 4], n_subsets=800).folds == 2
     )
+
+
+def test_a_pool_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "available_memory", lambda: 10_000)
+    rows = np.zeros((20_000, 1))
+    with pytest.raises(PoolError, match="must fit into memory; got 256 subsets of 20000 units"):
+        pac.privatize(Mean(), rows, "mi<=1", n_subsets=256)
+    pac.plan(Mean(), rows, "mi<=1", pool=pac.Balanced(n_subsets=16, blocks=True))
