@@ -18,14 +18,13 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy import design, dp, estimators, mechanism, noise, residual
+from pacprivacy import design, dp, mechanism, noise, residual
 from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.audit import audit
 from pacprivacy.cli import app
@@ -542,20 +541,6 @@ CASES |= {
         on=(X, TARGET),
     ),
 }
-
-
-@case
-def fit_in_a_grid_search() -> Any:
-    model = pac.PrivateRidge(1.0, budget=INFORMATION, rule="waterfill", **SMALL, **seeded_fit())
-    scoring = estimators.ScoreWithCost()
-    search = GridSearchCV(model, {"alpha": [0.1]}, cv=2, scoring=scoring, refit="score")
-    cost = estimators.search_cost(search.fit(X, TARGET))
-    return {
-        "values": attributes(search.best_estimator_),
-        "certificate": cost.certificate,
-        "total": [cost.total.n_releases, cost.total.mi_nats, cost.total.success_level],
-        "doubt": cost.total.gamma,
-    }
 
 
 # Differential privacy.

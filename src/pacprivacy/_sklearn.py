@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pacprivacy._checks import Array
 from pacprivacy._random import coerce_seed
-from pacprivacy.errors import CertificateError, DataError
+from pacprivacy.errors import DataError
 
 _LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
@@ -93,16 +93,3 @@ def find_inside(root: Any, kind: Any) -> Iterator[Any]:
             queue.extend(item)
         elif hasattr(item, "__dict__"):
             queue.extend(vars(item).values())
-
-
-def private_steps(estimator: Any, kind: Any, advice: str) -> list[Any]:
-    """Return the private estimators of a pipeline, each fitted once; refuse what hides some."""
-    steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
-    private = [step for step in steps if isinstance(step, kind)]
-    others = [step for step in steps if not isinstance(step, kind)]
-    if not private or any(True for step in others for _ in find_inside(step, kind)):
-        raise CertificateError(
-            f"search must be over a private estimator or a pipeline of them; got "
-            f"{type(estimator).__name__}, whose number of releases is not known. {advice}"
-        )
-    return private

@@ -49,7 +49,6 @@ KEPT_TEXTS = ("kind", "rule")
 IGNORED = ("schema_version",)
 # Equal eigenvalues, models that tie, searches that compare floats: other last bits, other numbers.
 UNSTABLE = (
-    "fit in a grid search",
     "fit pca",
     "output pca",
     "predictor, probabilities",

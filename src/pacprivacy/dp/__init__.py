@@ -120,10 +120,8 @@ from pacprivacy.dp.verification import verify_dp as verify_dp
 
 if typing.TYPE_CHECKING:
     from pacprivacy.dp.estimators import (
-        DPFitCost as DPFitCost,
         DPLinearRegression as DPLinearRegression,
         DPLogisticRegression as DPLogisticRegression,
-        DPSearchCost as DPSearchCost,
         DPSGDClassifier as DPSGDClassifier,
         PATEClassifier as PATEClassifier,
         SubsampleAggregate as SubsampleAggregate,

@@ -1,6 +1,6 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
-from pacprivacy.estimators.costs import ScoreWithCost, SearchCost, search_cost
+from pacprivacy.estimators.costs import search_cost
 from pacprivacy.estimators.predictor import PrivatePredictor
 from pacprivacy.estimators.private_estimator import PrivateEstimator
 from pacprivacy.estimators.private_models import (
@@ -21,7 +21,5 @@ __all__ = [
     "PrivatePCA",
     "PrivatePredictor",
     "PrivateRidge",
-    "ScoreWithCost",
-    "SearchCost",
     "search_cost",
 ]

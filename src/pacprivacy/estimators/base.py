@@ -228,18 +228,16 @@ class PrivateBase(Fitted, ABC):
 
 
 def _warn_of_search(kind: str) -> None:
-    """Say what a search costs, if it is one that fits and its scores do not note it."""
+    """Say what a search costs, if it is one that fits."""
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
         if frame.f_code.co_name == "fit" and isinstance(caller, BaseSearchCV):
-            noted = type(caller.scoring).__name__ == "ScoreWithCost"
-            if not noted and not hasattr(caller, "_pac_told"):
+            if not hasattr(caller, "_pac_told"):
                 caller._pac_told = True
                 warnings.warn(
                     f"every fit of a search is a release of {kind}, and they add up. Ask "
-                    "pacprivacy.estimators.search_cost(search) what it has cost, and note it with "
-                    "scoring=ScoreWithCost(), refit='score'.",
+                    "pacprivacy.estimators.search_cost(search) what it has cost.",
                     stacklevel=3,
                 )
             return

@@ -1,12 +1,6 @@
 """Estimators under differential privacy, with scikit-learn's interface."""
 
 from pacprivacy.dp.estimators.base import DPBase as DPBase
-from pacprivacy.dp.estimators.costs import (
-    DPFitCost as DPFitCost,
-    DPSearchCost as DPSearchCost,
-    dp_search_cost as dp_search_cost,
-    note_dp_fit as note_dp_fit,
-)
 from pacprivacy.dp.estimators.linear import (
     DPLinearRegression as DPLinearRegression,
     DPLogisticRegression as DPLogisticRegression,
