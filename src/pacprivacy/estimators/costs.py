@@ -53,6 +53,17 @@ def search_cost(search: Any, *, delta: float | None = None) -> Spent:
     draws of the proofs. Claim DP-23 for differential privacy: all fitted models together are
     ``(epsilon, delta)``-private; scores on private records and the choice made by them are not
     covered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pacprivacy.dp import DPLinearRegression
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(120, 2))
+    >>> model = DPLinearRegression("statistics", x_bound=2.0, y_bound=1.0)
+    >>> search = GridSearchCV(model, {"alpha": [1.0, 10.0]}, cv=2)
+    >>> search_cost(search.fit(X, X[:, 0])).n_releases
+    5
     """
     check_is_fitted(search)
     candidates = [_cost_of_fit(search, params) for params in search.cv_results_["params"]]
