@@ -1,7 +1,7 @@
 """``pac`` with whatever comes to hand: options by chance, files that are damaged, wrong types.
 
 A run is a function of its number alone. It gets a folder of its own with a good table, a release,
-an audit, a ledger with a session, and a config file; some of them are damaged, then one command is
+an audit, and a ledger with a session; some of them are damaged, then one command is
 run in this process.
 """
 
@@ -64,7 +64,6 @@ SENSIBLE: dict[str, tuple[str, ...]] = {
     "principal": ("default", "ann", "*"),
     "total": ("mi<=1", "mi<=1/2", "membership<=0.8"),
     "state": ("study.session",),
-    "config": ("pac.toml",),
     "mi": ("1", "1/64"),
     "increment": ("10%",),
     "success": ("60%",),
@@ -148,7 +147,6 @@ FILES = (
     "audit.json",
     "study.db",
     "study.session",
-    "pac.toml",
 )
 
 
@@ -175,7 +173,6 @@ def make_world(folder: Path) -> None:
     (folder / "shop").mkdir()
     (folder / "shop" / "people.csv").write_text("\n".join(lines) + "\n")
     (folder / "people.parquet").write_bytes(b"PAR1 this is not one PAR1")
-    (folder / "pac.toml").write_text('[release]\nsubsets = 8\nmodel = "mean"\n')
     mean = ("--model", "mean", "--columns", "age,income", "--subsets", "8", "-q")
     fit = ("--model", "ridge", "--columns", "age", "--target", "income", "--subsets", "8", "-q")
     booked = ("--ledger", "study.db", "--state", "study.session")

@@ -30,7 +30,7 @@ from pages import RUN, read_blocks, read_commands, run_page
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PROOFS = {"claims", "decisions"}  # they show fragments, and tests of their own hold them
-ONLY_SHOWN = {"sh", "text", "json", "toml"}
+ONLY_SHOWN = {"sh", "text", "json"}
 
 # An audit may accuse a sound release once in a hundred times; with a fixed pool it is always the
 # same audit. The page itself does not teach to fix the pool.

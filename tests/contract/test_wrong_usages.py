@@ -408,9 +408,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "a ledger that is no ledger": ("ledger show p.csv", "left alone"),
     "an unknown paper": ("reproduce nothing", "paper must be one of"),
     "a demonstration in a file": ("demo -o p.csv", "must be a folder"),
-    "no settings": ("--config none.toml convert --mi 1", "readable TOML file"),
-    "damaged settings": ("--config bad.toml convert --mi 1", "readable TOML file"),
-    "settings of nothing": ("--config verb.toml convert --mi 1", "Did you mean 'release'?"),
 }
 
 
@@ -434,8 +431,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "fake.xlsx": b"PK\x03\x04nothing",
         "inf.csv": b"a,b\n" + b"inf,1\n" * 60,
         "unclear.csv": b"a;b\n" + b"1,234;2\n" * 60,
-        "bad.toml": b"[release\n",
-        "verb.toml": b"[relaese]\nmodel = 'mean'\n",
     }
     for name, content in files.items():
         (folder / name).write_bytes(content)
