@@ -1,4 +1,4 @@
-"""What is asked of the operating system: whole files, few threads, a line on the terminal.
+"""What is asked of the operating system: whole files, few threads, a progress bar.
 
 Files are written beside, synced, renamed, and the folder synced. Evaluations have one numerical
 thread, so that results do not depend on the machine's load: a sum split over four threads is added
@@ -6,11 +6,9 @@ up in another order than over one, and the last bits differ. The limit is shared
 a process: the first to enter sets it, the last to leave restores it. Large works have several
 threads for whole blocks, whose results are put together in their order: the same bits.
 
-The line, on a terminal or in a notebook, is over all stages of a release. Stages are named where
-they begin, with the work in them or the seconds they may take; without a line on show that does
-nothing. What is shown depends on the universe and on public randomness: the line is gone before
-the secret is drawn. It is plain text behind a carriage return, which needs neither widgets nor
-escape codes.
+The progress bar, on a terminal, is over all stages of a release. Stages are named where they begin,
+with the work in them; without a bar on show that does nothing. What is shown depends on the
+universe and on public randomness: the bar is gone before the secret is drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,15 +23,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from importlib import import_module
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 from pacprivacy.errors import LedgerError, PacPrivacyError
-
-_TICK: Final = 0.5
-_WIDTH: Final = 24
-_WORTH_SAYING: Final = 5.0  # seconds: less is not announced
 
 # For libraries that a mechanism imports while it runs: they read these when they are loaded.
 _VARIABLES: Final = (
@@ -213,147 +206,49 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-_SHOWN: ContextVar[_Line | None] = ContextVar("shown", default=None)
-
-
-class _Line:
-    """The line, and the thread that keeps its clock going."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._name, self._total, self._done = "starting", 0.0, 0.0
-        self._entered, self._seconds = self._began, 0.0
-        self._later: dict[str, float] = {}
-        self._said = False
-        self._fraction, self._length = 0.0, 0
-        self._lock, self._over = threading.RLock(), threading.Event()
-        self._thread = threading.Thread(target=self._tick, daemon=True)
-        self._thread.start()
-
-    def expect(self, stages: dict[str, float]) -> None:
-        """Say how many seconds the stages to come may take."""
-        with self._lock:
-            total = sum(stages.values())
-            if not self._said and total >= _WORTH_SAYING:
-                self._write("")
-                sys.stderr.write(f"this may take about {_clock(total)}\n")
-            self._said, self._later = True, dict(stages)
-            self._seconds = self._later.pop(self._name, self._seconds)
-
-    def enter(self, name: str, total: float) -> None:
-        """Begin a stage; ``total`` is the work in it, 0 if that cannot be counted."""
-        with self._lock:
-            self._seconds = self._later.pop(name, 0.0)
-            self._name, self._total, self._done = name, total, 0.0
-            self._entered = time.monotonic()
-        self.draw()
-
-    def advance(self, count: float) -> None:
-        """Note work that is done."""
-        with self._lock:
-            self._done += count
-            if self._done >= self._total:
-                self.draw()
-
-    def left(self) -> float:
-        """Return about how many seconds there are to go."""
-        spent = time.monotonic() - self._entered
-        here = max(self._seconds - spent, 0.1 * self._seconds)
-        if self._total and self._done:
-            here = spent * (self._total - self._done) / self._done
-        return here + sum(self._later.values())
-
-    def draw(self) -> None:
-        """Write the line anew."""
-        with self._lock:
-            if self._over.is_set():
-                return
-            elapsed, left = time.monotonic() - self._began, self.left()
-            if not left:
-                self._write(f"{self._name} {_clock(elapsed)}")
-                return
-            self._fraction = max(self._fraction, elapsed / (elapsed + left))
-            full = round(_WIDTH * self._fraction)
-            done = f" {self._done:.0f}/{self._total:.0f}" if self._total else ""
-            self._write(
-                f"{self._name}{done} [{'#' * full}{'.' * (_WIDTH - full)}] {_clock(elapsed)}, "
-                f"about {_clock(left)} left"
-            )
-
-    def wipe(self) -> None:
-        """Leave an empty line, for a message."""
-        with self._lock:
-            self._write("")
-
-    def close(self) -> None:
-        """Wipe the line and stop its clock."""
-        self._over.set()
-        self.wipe()
-        self._thread.join()
-
-    def _tick(self) -> None:
-        while not self._over.wait(_TICK):
-            self.draw()
-
-    def _write(self, text: str) -> None:
-        if text or self._length:
-            sys.stderr.write(f"\r{text:<{self._length}}" + ("" if text else "\r"))
-            sys.stderr.flush()
-        self._length = len(text)
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def wanted() -> bool:
-    """Whether somebody watches: stderr is a terminal, or this is a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if type(shell).__name__ == "ZMQInteractiveShell":
-        return True
-    return sys.stderr is not None and sys.stderr.isatty()
+_STAGES: ContextVar[Any] = ContextVar("stages", default=None)  # rich's bar, while it is on show
+_SHOWING = threading.Lock()  # one bar at a time: it redirects what others print
 
 
 @contextmanager
 def show_stages(enabled: bool | None) -> Iterator[None]:
-    """Show a line for the stages inside; one that is on show already is used.
+    """Show a bar for the stages inside, if stderr is a terminal; one on show already is used.
 
-    None shows it if somebody watches; False also hides what is inside from a line outside.
+    False shows none, and hides what is inside from a bar outside.
     """
-    if enabled is not False and _SHOWN.get() is not None:
-        yield
+    bar = _STAGES.get()
+    wanted = enabled is not False and bar is None and _on_terminal()
+    if not wanted or not _SHOWING.acquire(blocking=False):
+        token = _STAGES.set(None if enabled is False else bar)
+        try:
+            yield
+        finally:
+            _STAGES.reset(token)
         return
-    line = _Line() if enabled or (enabled is None and wanted()) else None
-    token = _SHOWN.set(line)
+    rich = import_module("rich.progress")
+    columns = [rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn()]
+    columns += [rich.TimeElapsedColumn(), rich.TimeRemainingColumn()]
+    console = import_module("rich.console").Console(stderr=True)
+    bar = rich.Progress(*columns, console=console, transient=True)
+    bar.add_task("starting", total=None)
+    token = _STAGES.set(bar)
     try:
-        yield
+        with bar:
+            yield
     finally:
-        _SHOWN.reset(token)
-        if line is not None:
-            line.close()
+        _STAGES.reset(token)
+        _SHOWING.release()
 
 
-def begin(name: str, total: float = 0.0) -> Callable[[float], None]:
-    """Name the stage that begins; the result is called with the work just done."""
-    line = _SHOWN.get()
-    if line is None:
+def _on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def begin(name: str, total: float | None = None) -> Callable[[float], None]:
+    """Name the stage that begins; call the result with the amount of work just done."""
+    bar = _STAGES.get()
+    if bar is None:
         return lambda count: None
-    line.enter(name, total)
-    return line.advance
-
-
-def expect(seconds: dict[str, float]) -> None:
-    """Say about how long the coming stages take, by name; what was expected before is forgotten."""
-    line = _SHOWN.get()
-    if line is not None:
-        line.expect(seconds)
-
-
-def wipe() -> None:
-    """Make room for a message."""
-    line = _SHOWN.get()
-    if line is not None:
-        line.wipe()
+    (task,) = bar.task_ids
+    bar.reset(task, description=name, total=total)
+    return lambda count: bar.advance(task, count)

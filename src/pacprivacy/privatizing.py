@@ -70,7 +70,7 @@ def privatize(
     rng : Generator or int, optional
         Seed of public randomness (pool, mechanism, proof). Never of the secret or the noise.
     progress : bool, optional
-        Progress bar on stderr; by default only on a terminal.
+        ``False`` hides the progress bar that a terminal shows.
     simulate : bool
         Take the secret and the noise from ``rng`` too. For experiments: the certificate says
         that such a release protects nobody.

@@ -27,7 +27,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from pacprivacy import _version
-from pacprivacy._system import begin, show_stages, wipe
+from pacprivacy._system import begin, show_stages
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, PacPrivacyError
 
 # --- what verbs read and print -------------------------------------------------------------
@@ -172,7 +172,6 @@ def show_table(
 
 def complain(message: str, *, kind: Literal["error", "warning"] = "error") -> None:
     """Print one line on stderr, whatever line breaks the message has."""
-    wipe()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     said = _seen(" ".join(message.split()))
     line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", said)

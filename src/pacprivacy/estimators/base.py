@@ -81,7 +81,7 @@ class PrivateBase(Fitted, ABC):
         Seed of *public* randomness: the pool, the fits, the proof. Never of the secret subset
         or of the noise, so that two fits with one seed still differ.
     progress : bool, optional
-        Progress bar on stderr; by default only on a terminal.
+        ``False`` hides the progress bar that a terminal shows.
     simulate : bool
         Take the secret and the noise from ``random_state`` too. For experiments: the certificate
         says that such a release protects nobody.

@@ -5,7 +5,6 @@ is spent, and what is found is for the curator alone.
 """
 
 import math
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import available_memory, begin, expect, few_threads
+from pacprivacy._system import available_memory, begin, few_threads
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import MechanismError, PoolError
 from pacprivacy.mechanism import (
@@ -34,13 +33,11 @@ from pacprivacy.pool import (
     strategy_fold_choices,
 )
 from pacprivacy.simulation import (
-    EVALUATING,
     Outputs,
     prepare_run,
     read_checkpoint_seed,
     run_mechanism,
     run_on_all,
-    run_seconds_after,
     scale_run_outputs,
 )
 
@@ -202,19 +199,13 @@ class Rehearsal:
             return choices[0], ()
         fixed = prepare_run(mechanism, self.data)
         self._fixed = mechanism, fixed
-        advance, started = begin(TRYING, len(choices)), time.perf_counter()
-        alone = mechanism_by_subset(mechanism)
-        part = 4 if alone else 2
+        advance = begin(TRYING, len(choices))
+        part = 4 if mechanism_by_subset(mechanism) else 2
         size = strategy.n_subsets // (part * len(choices))
         errors: list[float] = []
         for k in choices:
             outputs, pool = self._pilot(fixed, strategy, k, size, seed)
             if not errors:
-                each = (time.perf_counter() - started) / pool.n_subsets
-                runs = strategy.n_subsets * each if alone else 1.0
-                size_of_one = outputs.values.shape[1]
-                after = run_seconds_after(strategy.n_subsets, self.data.n_rows, size_of_one)
-                expect({TRYING: runs / part, EVALUATING: runs, **after})
                 goal = run_on_all(fixed, self.data, fixed=True)
             if goal.shape != outputs.values.shape[1:]:
                 return 2, ()  # a value whose size is that of the subset: nothing to compare

@@ -10,7 +10,6 @@ from pacprivacy.simulation.run import (
     prepare_run as prepare_run,
     run_mechanism as run_mechanism,
     run_on_all as run_on_all,
-    run_seconds_after as run_seconds_after,
     scale_run_outputs as scale_run_outputs,
 )
 from pacprivacy.simulation.training import train_subsets as train_subsets

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector, column_spreads
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import begin, expect, show_stages, single_threaded, wipe
+from pacprivacy._system import begin, show_stages, single_threaded
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Balanced, Pool
@@ -227,7 +227,6 @@ def run_mechanism(
         with show_stages(progress), collect_run_notices(own), single_threaded():
             batch = mechanisms.mechanism_batch(prepared)
             if batch is not None:
-                expect({EVALUATING: 1.0, **run_seconds_after(pool.n_subsets, pool.n_units)})
                 begin(EVALUATING)
                 values, structure = run_at_once(batch, job, pool)
             else:
@@ -342,8 +341,6 @@ class SubsetRun:
                 seconds = min(seconds, time.perf_counter() - start)  # without imports
             self.n_done = int(finished.sum())
             left = self.pool.n_subsets - self.n_done
-            after = run_seconds_after(self.pool.n_subsets, self.pool.n_units, first.size)
-            expect({EVALUATING: left * seconds / workers.count, **after})
             advance = begin(EVALUATING, left)
 
             def accept(batch: BatchResult) -> None:
@@ -567,21 +564,6 @@ def run_subsets(
         raise min(failures, key=lambda failure: failure.subset).to_error()
 
 
-def run_seconds_after(n_subsets: int, n_units: int, n_outputs: int = 3) -> dict[str, float]:
-    """Return about how many seconds the stages after the evaluation take.
-
-    From means of lognormal numbers on one core, k chosen by default: right to a factor of two or
-    so. The search proves what it finds; for up to two numbers without draws.
-    """
-    cells = n_subsets * n_units
-    by_draws = 0.3 + 2.3e-6 * n_subsets**2 + 3.5e-9 * cells * min(n_outputs, 20)
-    return {
-        SEARCHING: 0.1 + 2e-4 * n_subsets + 5e-9 * cells if n_outputs <= 2 else by_draws,
-        PROVING: 0.1,
-        WRITING: 0.1 + 3.5e-4 * n_subsets,
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """One warning, with the place it came from."""
@@ -613,7 +595,6 @@ def collect_run_notices(notices: list[Notice]) -> Iterator[None]:
 
 def show_run_notices(notices: Iterable[Notice]) -> None:
     """Give each kind of warning once, with how often it came."""
-    wipe()
     groups: dict[tuple[type[Warning], str, int], list[Notice]] = {}
     for notice in notices:
         key = (notice.category, notice.filename, notice.lineno)

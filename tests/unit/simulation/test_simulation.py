@@ -352,16 +352,6 @@ def test_interruption_says_how_to_resume(tmp_path: Path) -> None:
     assert issubclass(InterruptedRun, KeyboardInterrupt)
 
 
-def test_progress_goes_to_stderr_only_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    run(lambda X: X.mean(), progress=True)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "16/16" in shown.err
-    run(lambda X: X.mean(), progress=None)
-    run(lambda X: X.mean(), progress=False)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_batch_size_follows_time_and_workers() -> None:
     assert choose_run_batch_size(1000, 10.0, 2) == 1
     assert choose_run_batch_size(1000, 1e-6, 1) == 125
