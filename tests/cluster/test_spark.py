@@ -1,4 +1,4 @@
-"""Frames of Spark as universes and as tables: the same numbers as in memory and in DuckDB."""
+"""Frames of Spark as tables: the same numbers as in DuckDB."""
 
 from __future__ import annotations
 
@@ -14,20 +14,11 @@ import pandas as pd
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.design import JointRidge, LogisticFit
-from pacprivacy.errors import DataError, MechanismError, QueryError
-from pacprivacy.mechanism import Histogram, Mean, SparkDataset, flatten
-from pacprivacy.simulation import run_mechanism
+from pacprivacy.errors import MechanismError, QueryError
+from pacprivacy.mechanism import flatten
 from tests.tpch import QUERIES, VIA, shop, write_tpch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs, about pandas and sockets
-N = 1200
-RNG = np.random.default_rng(0)
-FRAME = pd.DataFrame({"id": RNG.permutation(9 * N)[:N], "x": RNG.normal(size=N)})
-FRAME["flag"] = FRAME["x"] > 0.5
-FRAME["z"] = RNG.exponential(size=N)
-FRAME["y"] = 2 * FRAME["x"] - FRAME["z"] + RNG.normal(size=N)
-SORTED = FRAME.sort_values("id")
 QUICK = {  # little compiling, little shuffling
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.adaptive.enabled": "false",
@@ -51,44 +42,15 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
-@pytest.mark.claim("M-6")
 @pytest.mark.claim("Q-2")
 @pytest.mark.claim("Q-3")
 def test_the_same_numbers_as_here(
     spark: Any, tmp_path: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One test, so that Spark is started in one process."""
-    statistics_are_those_in_memory(spark)
     queries_are_those_of_duckdb(spark, tmp_path)
     capfd.readouterr()
     what_spark_cannot_do_is_refused(spark, capfd)
-
-
-def statistics_are_those_in_memory(spark: Any) -> None:
-    people = SparkDataset(spark.createDataFrame(FRAME).repartition(3), unit="id")
-    pool = pac.Balanced(n_subsets=8, folds=4, blocks=True).draw(N, rng=0)
-    X, y = SORTED[["x", "z"]].to_numpy(), SORTED["y"].to_numpy()
-    both, labelled = people[["x", "z"]], (people[["x", "z"]], people["y"])
-    cases: list[tuple[Any, Any, Any]] = [
-        (Mean(), both, X),
-        (Histogram(bins=5, universe_facts=True), both, X),
-        (JointRidge(), labelled, (X, y)),
-    ]
-    for mechanism, data, arrays in cases:
-        found = run_mechanism(mechanism, data, pool, rng=0)
-        wanted = run_mechanism(mechanism, arrays, pool, rng=0)
-        np.testing.assert_allclose(found.values, wanted.values, rtol=1e-9, atol=1e-9)
-    rows = np.array([0, 5, N - 1])
-    assert people["x"].take(rows).tolist() == SORTED["x"].to_numpy()[rows].tolist()
-    with pytest.raises(DataError, match="unit must be different in every row"):
-        SparkDataset(people._frame.union(people._frame), unit="id")
-    classes = (people[["x"]], people["flag"])
-    with pytest.raises(MechanismError, match="must be summed where they are"):
-        run_mechanism(LogisticFit(n_steps=2), classes, pool, rng=0)
-    changed = FRAME.assign(z=FRAME["z"].where(FRAME["id"] != FRAME["id"][7], 0.0))
-    other = SparkDataset(spark.createDataFrame(changed), unit="id")
-    assert people.digest() != other.digest()
-    assert people["x"].digest() == other["x"].digest()
 
 
 def queries_are_those_of_duckdb(spark: Any, folder: Any) -> None:

@@ -137,7 +137,7 @@ def _compose(search: Any, fits: list[Spent], total: Spent, delta: float | None) 
     assert total.delta is not None
     at = total.delta if delta is None else float(delta)
     events = [
-        dp.ApproximateEvent(epsilon=fit.epsilon, delta=fit.delta)
+        dp.ApproximateEvent(epsilon=fit.epsilon or 0.0, delta=fit.delta)
         if fit.delta
         else dp.PureEvent(epsilon=fit.epsilon or 0.0)
         for fit in fits

@@ -63,16 +63,11 @@ from pacprivacy.mechanism.mechanism import (
 )
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
-from pacprivacy.mechanism.spark import (
-    SparkDataset as SparkDataset,
-    spark_frame_digest as spark_frame_digest,
-)
 from pacprivacy.mechanism.statistics import (
     Covariance as Covariance,
     Histogram as Histogram,
     Mean as Mean,
     Quantiles as Quantiles,
-    statistics_sums_made_by as statistics_sums_made_by,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
 )

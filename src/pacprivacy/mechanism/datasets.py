@@ -178,7 +178,7 @@ class Dataset:
         default_memory_pool().release_unused()  # what comes after a pass needs the room
 
     def _chunks(self) -> Iterator[Matrix]:
-        return (read_dataset_batch(batch, self.columns) for batch in self._batches(self.columns))
+        return (_read_batch(batch, self.columns) for batch in self._batches(self.columns))
 
 
 def _open(source: Any) -> Any:
@@ -234,7 +234,7 @@ def _expand(path: str) -> list[str]:
     return sorted(glob.glob(path, recursive=True))
 
 
-def read_dataset_batch(batch: Any, names: Sequence[str]) -> Matrix:
+def _read_batch(batch: Any, names: Sequence[str]) -> Matrix:
     """Return columns of an Arrow batch as float64; refuse text, gaps and infinite numbers."""
     block = np.empty((batch.num_rows, len(names)))
     for place, name in enumerate(names):
@@ -347,17 +347,7 @@ class DatasetStream:
 
     def distinct(self) -> Vector:
         """Return the sorted values of a vector."""
-        found = self.partial(lambda blocks: np.unique([v for (b,) in blocks for v in np.unique(b)]))
-        return np.unique(np.concatenate(found))
-
-    def partial(
-        self, function: Callable[[Iterator[tuple[Matrix, ...]]], Matrix], *others: DatasetStream
-    ) -> list[Matrix]:
-        """Return what a function finds in the blocks of these streams, in each part of the data.
-
-        Files are one part; a cluster has many, and the function is run where they are.
-        """
-        return [function(zip(*(each.chunks() for each in (self, *others)), strict=True))]
+        return np.unique(np.concatenate([np.unique(block) for block in self.chunks()]))
 
     def _answer(self, which: int) -> Any:
         if self._moments is None:
@@ -368,22 +358,14 @@ class DatasetStream:
     def _measure(self) -> tuple[Vector, Vector, Vector, Vector]:
         """Find means, standard deviations and extremes in one pass, pairwise by block."""
         whole = np.zeros((5, self.width))
-        for part in self.partial(_moments):
-            whole = _merge(whole, part.reshape(5, -1)) if len(part) else whole
+        for block in self.chunks():
+            centre = block.mean(axis=0)
+            scatter = np.square(block - centre).sum(axis=0)
+            counts = np.full(block.shape[1], float(len(block)))
+            part = np.stack([counts, centre, scatter, block.min(axis=0), block.max(axis=0)])
+            whole = _merge(whole, part)
         n, mean, scatter, low, high = whole
         return mean, np.where(low == high, 0.0, np.sqrt(scatter / n)), low, high
-
-
-def _moments(blocks: Iterator[tuple[Matrix, ...]]) -> Matrix:
-    """Return counts, means, sums of squares around them, least and largest; one line each."""
-    whole = np.empty((0, 0))
-    for (block,) in blocks:
-        own = block.mean(axis=0)
-        scatter = np.square(block - own).sum(axis=0)
-        counts = np.full(block.shape[1], float(len(block)))
-        part = np.stack([counts, own, scatter, block.min(axis=0), block.max(axis=0)])
-        whole = _merge(whole, part) if whole.size else part
-    return whole
 
 
 def _merge(one: Matrix, other: Matrix) -> Matrix:
@@ -407,15 +389,7 @@ def dataset_triangle(first: Any, second: Any) -> tuple[Matrix, Vector]:
     The triangular factor of both side by side, block by block: least squares, residuals and
     singular values are those of the whole.
     """
-    width = first.width + 1
-    factors = [part.reshape(-1, width) for part in first.partial(_triangle, second)]
-    factor = np.asarray(np.linalg.qr(np.vstack(factors), mode="r"))
+    factor = np.empty((0, first.width + 1))
+    for blocks in zip(first.chunks(), second.chunks(), strict=True):
+        factor = np.asarray(np.linalg.qr(np.vstack([factor, np.hstack(blocks)]), mode="r"))
     return factor[:, :-1], factor[:, -1]
-
-
-def _triangle(blocks: Iterator[tuple[Matrix, ...]]) -> Matrix:
-    factor: Matrix | None = None
-    for each in blocks:
-        rows = np.hstack(each) if factor is None else np.vstack([factor, np.hstack(each)])
-        factor = np.asarray(np.linalg.qr(rows, mode="r"))
-    return np.empty((0, 0)) if factor is None else factor

@@ -1,8 +1,6 @@
 """Means, covariances and histograms; all subsets at once, by matrix products in bounded memory."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -16,24 +14,10 @@ from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 from pacprivacy.pool import Pool
 
 Features = Callable[[npt.NDArray[np.int64]], Matrix]
-Sums = Callable[[Pool, Features, int], Matrix]
 
 _CHUNK_NUMBERS: Final = 2**23  # float64 numbers held at a time, about 64 MB
 _CACHED_NUMBERS: Final = 2**19
 _SLAB: Final = 4096  # features that are summed at a time
-
-
-_ELSEWHERE: ContextVar[Sums | None] = ContextVar("elsewhere", default=None)
-
-
-@contextmanager
-def statistics_sums_made_by(sums: Sums | None) -> Iterator[None]:
-    """Have sums over subsets made by somebody else inside: by a cluster that holds the rows."""
-    token = _ELSEWHERE.set(sums)
-    try:
-        yield
-    finally:
-        _ELSEWHERE.reset(token)
 
 
 def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
@@ -42,9 +26,6 @@ def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     ``features`` maps row numbers to a float64 matrix with one line per row. Never more than about
     64 MB of temporary memory beyond the result, or a quarter of it.
     """
-    elsewhere = _ELSEWHERE.get()
-    if elsewhere is not None:
-        return elsewhere(pool, features, n_features)
     most = _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features)
     least = min(pool.n_subsets // 4, pool.n_units)  # of rows that are wider than there are subsets
     width = max(1, least, min(most, max(_CACHED_NUMBERS // pool.n_subsets, n_features)))

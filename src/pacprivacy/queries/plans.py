@@ -100,8 +100,7 @@ def joined_rows_plan(
     """
     if tables.spark is not None:
         raise QueryError(
-            "a statistic of tables must have their rows here; got frames of Spark. Use pac.sql, "
-            "or SparkDataset of a joined frame with one row for each unit."
+            "a statistic of tables must have their rows here; got frames of Spark. Use pac.sql."
         )
     text = f"SELECT {columns} FROM {source}"
     tree = read_query(text, tables)

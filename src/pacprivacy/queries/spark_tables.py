@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector
 from pacprivacy.errors import DataError, QueryError
-from pacprivacy.mechanism import spark_frame_digest
 
 SENT_AT_ONCE: Final = 2**16  # numbers in a row that Spark adds up
 # What sessions may have changed: errors are errors and not NULL, and no digit is dropped.
@@ -180,7 +179,7 @@ class SparkTables:
     def digest(self, name: str) -> str:
         """Return a hash of the rows of a table, whatever their order."""
         with self._asking():
-            return spark_frame_digest(self._frames[f"{self._base}.{name}".lower()])
+            return _frame_digest(self._frames[f"{self._base}.{name}".lower()])
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -271,3 +270,20 @@ def _release(frames: list[Any]) -> None:
     for frame in frames:
         with suppress(Exception):
             frame.unpersist()
+
+
+def _frame_digest(frame: Any) -> str:
+    """Return a hash of the columns and rows of a frame, whatever the order of rows; curator-only.
+
+    It tells frames apart that differ by accident: hashes of rows are of 64 bits, and added up.
+    """
+    from pyspark.sql import functions
+
+    parts = []
+    for name in frame.columns:
+        column = functions.col("`" + name.replace("`", "``") + "`")
+        parts += [column, column.isNull()]  # what is missing has no hash of its own
+    row = functions.xxhash64(*parts)
+    total = functions.sum(row.cast("decimal(20, 0)"))
+    found = frame.agg(functions.count("*"), functions.bit_xor(row), total).collect()
+    return hashlib.blake2b(f"{frame.dtypes} {tuple(found[0])}".encode()).hexdigest()

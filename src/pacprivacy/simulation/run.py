@@ -112,17 +112,10 @@ def run_on_all(mechanism: Any, data: mechanisms.Data, *, fixed: bool = False) ->
     if batch is not None and mechanisms.is_data_streamed(data):
         bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
         law: dict[str, Any] = {"scheme": "all", "prior": 1.0, "independent": False, "folds": 1}
-        with mechanisms.statistics_sums_made_by(_sums_of(data)):
-            values: Matrix = batch(data, Pool(bits=bits, n_units=data.n_rows, **law))
+        values: Matrix = batch(data, Pool(bits=bits, n_units=data.n_rows, **law))
         return np.asarray(values[0])
     everyone = data.take(np.arange(data.n_rows))
     return mechanisms.flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
-
-
-def _sums_of(data: mechanisms.Data) -> Any:
-    """Return who makes sums over subsets of the universe, where it is not this process."""
-    first = data.parts[0]
-    return first.subset_sums if isinstance(first, mechanisms.SparkDataset) else None
 
 
 def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
@@ -156,8 +149,7 @@ def run_at_once(
     The shape, the finiteness, and the value on the first subset are checked; of files, the value
     on half of a few thousand rows from all over them.
     """
-    with mechanisms.statistics_sums_made_by(_sums_of(job.data)):
-        values = np.asarray(batch(job.data, pool), dtype=np.float64)
+    values = np.asarray(batch(job.data, pool), dtype=np.float64)
     compared = values
     if mechanisms.is_data_streamed(job.data):
         rows = np.arange(0, job.data.n_rows, -(-job.data.n_rows // _SAMPLE_ROWS))
