@@ -14,7 +14,6 @@ SOURCE = ROOT / "src" / "pacprivacy"
 
 PAPERS = ROOT / "papers"
 
-MAX_LINES = 720
 MAY_TOUCH_OS_RANDOMNESS = {SOURCE / "_random.py", SOURCE / "noise" / "lattice.py"}
 MAY_SEED_GLOBAL_GENERATORS = {SOURCE / "_random.py"}  # for the code of others, and puts them back
 
@@ -42,17 +41,6 @@ def sources() -> list[Path]:
 
 def complain(rule: str, found: list[str]) -> None:
     assert not found, f"{rule}:\n  " + "\n  ".join(found)
-
-
-# --- size -----------------------------------------------------------------------------------
-
-
-def test_no_module_is_over_the_line_limit() -> None:
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
-    complain(
-        f"a module over {MAX_LINES} lines has two subjects; split it",
-        [f"{path.relative_to(ROOT)}: {n} lines" for path, n in lengths.items() if n > MAX_LINES],
-    )
 
 
 def test_nothing_is_left_to_do() -> None:
