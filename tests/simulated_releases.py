@@ -592,13 +592,6 @@ CASES |= {
         )
         for seed in range(6)
     ],
-    "dp hypothesis": lambda: dp.choose_hypothesis(
-        np.linspace(-1, 1, 9),
-        lambda slope: np.abs(DP_TARGET - slope * DP_X[:, 0]),
-        loss_bound=3.0,
-        **PURE,
-        **seeded_dp(),
-    ),
     "dp gd": lambda: dp.dp_sgd(
         BOUNDED,
         DP_LABELS,

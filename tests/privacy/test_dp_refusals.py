@@ -28,7 +28,6 @@ from pacprivacy.dp import (
     Steps,
     SubsampleAggregate,
     adassp,
-    choose_hypothesis,
     count_pate_votes,
     dp_search,
     dp_sgd,
@@ -98,16 +97,6 @@ def vote(neighbours: Any) -> Release:
     return release
 
 
-def choose(X: Array, y: Array) -> Any:
-    def losses(slope: float) -> Array:
-        with np.errstate(all="ignore"):
-            return np.abs(y - slope * X[:, 0])
-
-    return choose_hypothesis(
-        [0.0, 1.0], losses, loss_bound=1.0, epsilon=1.0, neighbours="add_remove", simulate=0
-    )
-
-
 def aggregate(neighbours: Any) -> Release:
     return lambda X, y: subsample_aggregate(
         middle, (X, y), n_blocks=6, size=2, aggregator=MeanAggregator(clip_norm=1.0), epsilon=1.0,
@@ -169,7 +158,6 @@ ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     "jax": (by_jax, TARGET),
     "aggregate": (aggregate("add_remove"), TARGET),
     "votes": (vote("add_remove"), LABELS),
-    "hypotheses": (choose, TARGET),
     "DPSGDClassifier": (fitted(DPSGDClassifier(batch_size=6, **CLASSES, **PROMISE)), LABELS),
     "DPLogisticRegression": (fitted(DPLogisticRegression(**CLASSES, **PROMISE)), LABELS),
     "DPLogisticRegression descent": (
@@ -330,8 +318,6 @@ def test_one_text_among_objects_is_not_refused(name: str) -> None:
     without = outcome(release, records[:-1], target[:-1])
     records[-1] = ["unknown", None]
     target[-1] = "unknown"
-    if name == "hypotheses":  # the losses are computed by the caller
-        return
     assert outcome(release, records, target) == without == ("released",)
 
 

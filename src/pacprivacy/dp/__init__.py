@@ -85,7 +85,6 @@ from pacprivacy.dp.losses import (
     Squared as Squared,
 )
 from pacprivacy.dp.mechanisms import (
-    choose_hypothesis as choose_hypothesis,
     exponential as exponential,
     exponential_score_loss as exponential_score_loss,
     gaussian as gaussian,

@@ -203,11 +203,6 @@ class Odometer(ProcessBound):
         """The reading as a record."""
         return Spent(epsilon=self.epsilon, delta=self._delta)
 
-    def peek(self, what: events.Told | Iterable[events.Told]) -> float:
-        """Return what the reading would be after these events; nothing is spent."""
-        self.check_process()
-        return self._read(*self._after(events.read_events(what, self._neighbours)))
-
     def spend(self, what: events.Told | Iterable[events.Told]) -> float:
         """Add events, or those of certificates or releases; return the reading."""
         self.check_process()

@@ -7,8 +7,6 @@ Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final, Literal
 
@@ -19,7 +17,6 @@ from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import (
     GaussianEvent,
     PureEvent,
@@ -27,7 +24,6 @@ from pacprivacy.dp.events import (
     noise_event,
     publish_event,
 )
-from pacprivacy.dp.records import read_records, record_array
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import lattice_bernoulli_exp
 
@@ -252,89 +248,3 @@ def exponential_choice(
     willing = np.flatnonzero(heads)
     # The first willing one of a random order of all is a uniform one of the willing.
     return int(willing[uniform_below(source, len(willing))])
-
-
-def choose_hypothesis(
-    hypotheses: Sequence[Any],
-    losses: Callable[[Any], Any],
-    *,
-    loss_bound: float,
-    epsilon: float,
-    neighbours: Neighbours,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Release one hypothesis of a public list, likely one with a small total loss.
-
-    Parameters
-    ----------
-    hypotheses : sequence, public
-        The list; it must not depend on the records.
-    losses : callable ``hypothesis -> array of shape (n,)``, curator-only
-        Loss of each record under a hypothesis. A record's loss depends on that record alone, and
-        there is one for every record: an error would be about the records.
-    loss_bound : float > 0, public
-        Losses are clipped to ``[0, loss_bound]``; what is not a number counts as the bound.
-    neighbours : {"add_remove", "replace"}, public
-        Adding a record moves all totals upwards, so the choice under ``add_remove`` is as good at
-        half the ``epsilon``.
-
-    Guarantee
-    ---------
-    Claim DP-9. ``(epsilon, 0)``-differential privacy; with probability 0.95 the total loss is
-    within the figure in the certificate of the best on the list.
-
-    Examples
-    --------
-    >>> ages = np.arange(20.0, 60.0)
-    >>> def error(threshold):
-    ...     return (ages > 40) != (ages > threshold)
-    >>> release = choose_hypothesis(
-    ...     range(10, 80, 10), error, loss_bound=1.0, epsilon=2.0, neighbours="add_remove"
-    ... )
-    >>> release.value
-    40
-    """
-    check_neighbours(neighbours)
-    bound = check_positive("loss_bound", loss_bound, advice="Use 1 for errors.")
-    listed = list(hypotheses)
-    if not listed:
-        raise DataError("hypotheses must hold at least one. Pass a public list.")
-    monotone = neighbours == "add_remove"
-    totals = np.array([_total_loss(losses(hypothesis), bound) for hypothesis in listed])
-    chosen = exponential(
-        -totals,
-        sensitivity=bound,
-        epsilon=epsilon,
-        neighbours=neighbours,
-        monotone=monotone,
-        simulate=simulate,
-    )
-    within = exponential_score_loss(
-        len(listed), sensitivity=bound, epsilon=epsilon, gamma=GAMMA, monotone=monotone
-    )
-    certificate = replace(
-        chosen.certificate,
-        mechanism=f"exponential mechanism over {len(listed)} hypotheses",
-        assumptions=(
-            f"Losses are clipped to [0, {bound:g}], what is not a number to {bound:g}; the list of "
-            "hypotheses is public.",
-            "Every record has a loss, which depends on that record alone.",
-        ),
-        accounting={"method": "one exponential mechanism"},
-        notes=(
-            f"With probability {1 - GAMMA:g} the total loss is within {within:.6g} of the best "
-            "on the list.",
-        ),
-    )
-    return DPRelease(value=listed[chosen.value], certificate=certificate)
-
-
-def _total_loss(losses: Any, bound: float) -> float:
-    """Return the sum of clipped losses, exactly."""
-    given = record_array(losses)
-    if given.ndim != 1:
-        raise DataError(
-            f"losses must be one number for each record; got {given.ndim} axes. Return a vector."
-        )
-    values = np.nan_to_num(read_records(given[:, None]), nan=bound)
-    return float(sum_clipped(np.clip(values, 0.0, bound), clip_norm=bound, norm="l1")[0])

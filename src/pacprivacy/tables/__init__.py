@@ -10,7 +10,6 @@ from pacprivacy.tables.models import (
     ModelStudy as ModelStudy,
     described_model_columns as described_model_columns,
     find_model as find_model,
-    learned_model_columns as learned_model_columns,
     model_numbers as model_numbers,
     model_ranges as model_ranges,
     read_model_study as read_model_study,
@@ -21,6 +20,5 @@ from pacprivacy.tables.table import (
     Table as Table,
     check_table_columns as check_table_columns,
     read_table as read_table,
-    table_matrix as table_matrix,
     table_unit_labels as table_unit_labels,
 )

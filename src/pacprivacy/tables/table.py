@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import listed, quoted
+from pacprivacy._checks import listed
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import is_identity_column
 from pacprivacy.pool import named_pool_units
@@ -623,27 +623,6 @@ def _read_excel(content: bytes, path: Path) -> dict[str, TableColumn]:
 
 
 # --- what is asked of a table -------------------------------------------------------------------
-
-
-def table_matrix(table: Table, names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return the named columns as a matrix; refuse text, missing and infinite entries."""
-    check_table_columns(table, names)
-    text = [name for name in names if table.columns[name].numbers is None]
-    if text:
-        usable = [name for name in names if name not in text]
-        usable = usable or [name for name in table.names if table.columns[name].numbers is not None]
-        advice = f"Choose others: --columns {quoted(usable)}." if usable else "Encode them first."
-        raise DataError(f"columns must hold numbers; got text in {listed(text)}. {advice}")
-    gaps = [name for name in names if table.columns[name].gaps.any()]
-    if gaps:
-        first = int(np.flatnonzero(table.columns[gaps[0]].gaps)[0]) + 1
-        raise DataError(
-            f"columns must have no missing values; got some in {listed(gaps)}, the first in record "
-            f"{first}. Drop those records or fill them: how to fill is part of the function."
-        )
-    X = np.column_stack([table.columns[name].numbers for name in names])  # type: ignore[misc]
-    check_table_finite(X, names)
-    return X
 
 
 def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:

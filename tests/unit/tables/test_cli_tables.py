@@ -18,7 +18,6 @@ from pacprivacy.tables.table import (
     Table,
     TableColumn,
     read_table,
-    table_matrix,
     table_unit_labels,
 )
 
@@ -133,25 +132,12 @@ def numeric(table: Table) -> set[str]:
 def test_a_missing_number_is_not_a_number_but_the_column_stays_numeric(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, "a\n1\n?\n3\n"))
     assert np.isnan(table.columns["a"].numbers).tolist() == [False, True, False]
-    with pytest.raises(DataError, match="got some in 'a', the first in record 2"):
-        table_matrix(table, ["a"])
-
-
-def test_messages_name_columns_but_no_values(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, "age,diagnosis\n41,gout\n52,flu\n"))
-    with pytest.raises(DataError) as caught:
-        table_matrix(table, ["age", "diagnosis"])
-    assert "'diagnosis'" in str(caught.value)
-    assert "--columns age" in str(caught.value)
-    assert "gout" not in str(caught.value)
 
 
 def test_many_columns_are_counted_not_listed() -> None:
     names = tuple(f"c{i}" for i in range(40))
     word = TableColumn(numbers=None, coded=lambda: (np.array(["x"]), np.zeros(1, np.int32)))
     table = Table(columns=dict.fromkeys(names, word), n_rows=1)
-    with pytest.raises(DataError, match="'c0', 'c1', 'c2', 'c3', 'c4', 'c5' and 34 more"):
-        table_matrix(table, names)
     with pytest.raises(DataError, match=r"column 'x' must be in the file; .* and 34 more"):
         table_unit_labels(table, "x")
 
@@ -303,8 +289,6 @@ def test_parquet_columns_of_every_kind(tmp_path: Path) -> None:
     assert table.columns["word"].labels.tolist() == ["a", "b", "a"]
     assert table.columns["small"].labels.tolist() == [1, 2, 3]
     assert table.columns["gap"].gaps.tolist() == [False, True, False]
-    with pytest.raises(DataError, match="the first in record 2"):
-        table_matrix(table, ["gap"])
 
 
 def test_part_of_an_arrow_column_is_read_as_that_part() -> None:
