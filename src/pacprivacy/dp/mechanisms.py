@@ -28,7 +28,6 @@ from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import lattice_bernoulli_exp
 
 EXACT: Final = "Noise is a whole number of grid steps, drawn exactly; rounding is paid for."
-GAMMA: Final = 0.05
 
 
 def laplace(

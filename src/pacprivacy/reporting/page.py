@@ -7,7 +7,9 @@ import hashlib
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -40,7 +42,14 @@ from pacprivacy.reporting.contents import (
     build_report_contents,
     check_report_contents,
 )
-from pacprivacy.reporting.style import PAGE_WIDTH, style_number, style_svg, styled, styled_figure
+from pacprivacy.reporting.style import (
+    PAGE_WIDTH,
+    can_draw,
+    style_number,
+    style_svg,
+    styled,
+    styled_figure,
+)
 from pacprivacy.session import query_answer
 
 BUNDLE_NAME: Final = "curator.npz"
@@ -155,6 +164,12 @@ def report(
         session=[_certificate_of(other) for other in session],
         audit=_read_audit(audit) if isinstance(audit, str | Path) else audit,
     )
+    if not (officer or can_draw()):
+        warnings.warn(
+            "the page has no pictures: matplotlib is not installed. "
+            "Run: pip install 'pacprivacy[plot]'",
+            stacklevel=2,
+        )
     page = render_page(data, officer=officer).encode()
     write_atomically(target, page, mode=0o600 if curator else 0o644, error=DataError)
     return target
@@ -201,7 +216,6 @@ def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
     )
 
 
-@styled
 def render_page(data: ReportData, *, officer: bool = False) -> str:
     """Return the report as HTML: the curator's version if ``data.curator`` is there, else public.
 
@@ -210,6 +224,8 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     """
     from markupsafe import Markup  # slow to import, not always needed
 
+    if not can_draw():
+        data = replace(data, curve=None)  # its slider moves along a picture
     css, js = read_page_template("report.css"), read_page_template("report.js")
     cert = data.certificate
     asked = cert.mechanism.replace("<lambda>", "A function")
@@ -238,7 +254,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         readings=cert.dp_readings,
         infinity=math.inf,
         draws=[e.n_draws for e in (cert.membership, cert.information) if e and e.n_draws],
-        **({} if officer else _pictures(data) | _utility(data)),
+        **({} if officer else _pictures(data)),
     )
     return page
 
@@ -286,6 +302,7 @@ def _promised(data: ReportData) -> float:
     return float((cert.composition or {}).get("session_success_bound", cert.membership_bound))
 
 
+@styled
 def _utility(data: ReportData) -> dict[str, Any]:
     """Return the stops of the slider: at each the noise, and the error of the first numbers."""
     curve = data.curve
@@ -332,13 +349,19 @@ def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]
     return style_svg(figure, "Noise against the bound", marks), places
 
 
-def _pictures(data: ReportData) -> dict[str, str | None]:
+def _pictures(data: ReportData) -> dict[str, Any]:
+    """Return the pictures of a page, and the stops of its slider; empty ones without matplotlib."""
+    names = ("odds", "prior_chart", "trade_off_chart", "noise_chart", "session_chart")
+    blank = dict.fromkeys((*names, "audit_chart", "unit_chart"), "")
+    return blank | _draw_pictures(data) | _utility(data) if can_draw() else blank
+
+
+@styled
+def _draw_pictures(data: ReportData) -> dict[str, str]:
     cert, curator = data.certificate, data.curator
     said = f"one {cert.unit}: {percent_at_most(cert.membership_bound)} %"
     dot = (0.5, cert.membership_bound)
-    found: dict[str, str | None] = dict.fromkeys(
-        ("trade_off_chart", "noise_chart", "session_chart", "audit_chart", "unit_chart")
-    )
+    found: dict[str, str] = {}
     room = "Room between a blind guess and the promise"
     found["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, _promised(data))
     found["prior_chart"] = _picture(

@@ -7,6 +7,7 @@ and on paper.
 
 import functools
 import html
+import importlib.util
 import io
 import re
 import warnings
@@ -84,12 +85,21 @@ def styled(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
 
     @functools.wraps(draw)
     def draw_styled(*args: P.args, **options: P.kwargs) -> Drawn:
+        if not can_draw():
+            raise DataError(
+                "matplotlib must be installed to draw. Run: pip install 'pacprivacy[plot]'"
+            )
         import matplotlib as mpl  # slow to import, and needed for pictures only
 
         with mpl.rc_context(STYLE):
             return draw(*args, **options)
 
     return draw_styled
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 @functools.cache

@@ -5,6 +5,7 @@ import json
 import pickle
 import re
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -645,3 +646,19 @@ def test_notebook_form_is_short_and_public(release: Release) -> None:
     assert release.certificate.promise in shown
     assert len(shown) < 4000
     assert len(replace(release, value=np.zeros(5000).tolist())._repr_html_()) < 4000
+
+
+def test_the_page_needs_no_matplotlib_and_a_plot_says_what_to_install(
+    full: ReportData, release: Release, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn = render_page(full)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # type: ignore[arg-type]
+    plain = render_page(full)
+    assert drawn.count("<svg") > plain.count("<svg") == 0
+    for part in ('id="trade-off"', 'id="audit"', "Wrongly accused"):
+        assert part in plain
+    assert 'id="slider"' not in plain
+    with pytest.warns(UserWarning, match=r"no pictures: .* pip install 'pacprivacy\[plot\]'"):
+        pac.report(release, tmp_path / "report.html")
+    with pytest.raises(DataError, match=r"pip install 'pacprivacy\[plot\]'"):
+        plot_release(release)
