@@ -35,7 +35,6 @@ from pacprivacy.cli.promise import (
 )
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
-from pacprivacy.mechanism import mechanism_batch
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release, Row, error_bar_plus_minus
 from pacprivacy.session import SUBSETS_BATCHED, Session
@@ -169,7 +168,7 @@ def _kept(checkpoint: Path | None, output: Path, study: ModelStudy) -> Iterator[
 
     A mechanism that evaluates all candidates at once needs no such file.
     """
-    own = checkpoint is None and mechanism_batch(study.mechanism) is None
+    own = checkpoint is None and study.mechanism.batch is None
     if not own:
         yield checkpoint
         return

@@ -52,13 +52,6 @@ from pacprivacy.mechanism.mechanism import (
     Scaling as Scaling,
     as_mechanism as as_mechanism,
     fixed_mechanism as fixed_mechanism,
-    mechanism_batch as mechanism_batch,
-    mechanism_by_subset as mechanism_by_subset,
-    mechanism_model as mechanism_model,
-    mechanism_own_units as mechanism_own_units,
-    mechanism_published as mechanism_published,
-    mechanism_streams as mechanism_streams,
-    mechanism_totals as mechanism_totals,
     titled_mechanism as titled_mechanism,
 )
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value

@@ -23,7 +23,6 @@ from pacprivacy.mechanism import (
     as_mechanism,
     coerce_data,
     is_data_streamed,
-    mechanism_by_subset,
 )
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
 from pacprivacy.pool import (
@@ -165,7 +164,7 @@ class Rehearsal:
         elif strategy.n_subsets is None:
             fewer = (m for above, m in SUBSETS_OF_MANY if self.data.n_rows > above)
             default = next(fewer, SUBSETS_BATCHED)
-            if mechanism_by_subset(mechanism):
+            if mechanism.by_subset:
                 default = SUBSETS_BLACK_BOX
             if isinstance(strategy, Balanced) and strategy.folds != "auto":
                 default = -(-default // strategy.folds) * strategy.folds
@@ -206,7 +205,7 @@ class Rehearsal:
         fixed = prepare_run(mechanism, self.data)
         self._fixed = mechanism, fixed
         advance, started = begin(TRYING, len(choices)), time.perf_counter()
-        alone = mechanism_by_subset(mechanism)
+        alone = mechanism.by_subset
         part = 4 if alone else 2
         size = strategy.n_subsets // (part * len(choices))
         errors: list[float] = []

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._system import available_memory, used_memory
-from pacprivacy.mechanism import Data, mechanism_batch
+from pacprivacy.mechanism import Data
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation.run import EVALUATING, RunJob, prepare_run, run_seconds_after
 from pacprivacy.simulation.workers import open_workers
@@ -75,7 +75,7 @@ def predict_cost(
 
     before, start = used_memory(), time.perf_counter()
     prepared = prepare_run(mechanism, data)
-    fixing, batch, n_workers = time.perf_counter() - start, mechanism_batch(prepared), 1
+    fixing, batch, n_workers = time.perf_counter() - start, prepared.batch, 1
     if batch is None:
         few = draw(FEW)
         job = RunJob(mechanism=prepared, data=data, seed=0)

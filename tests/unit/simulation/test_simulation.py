@@ -227,12 +227,23 @@ def test_what_is_not_a_mechanism_is_refused(mechanism: Any, message: str) -> Non
         as_mechanism(mechanism)
 
 
-def test_a_mechanism_needs_a_name() -> None:
-    class Nameless(Mechanism):
-        pass
+class Largest(Mechanism):
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> float:
+        return float(parts[0].max())
 
-    with pytest.raises(MechanismError, match="name must be a string; got NoneType"):
-        as_mechanism(Nameless())
+
+def test_a_mechanism_needs_a_function_and_no_more() -> None:
+    outputs = run(Largest())
+    assert outputs.mechanism_name == "Largest"
+    assert outputs.values[3] == X[POOL.rows(3)].max()
+    with pytest.raises(TypeError, match="evaluate"):
+        type("Idle", (Mechanism,), {})()
+
+
+def test_a_mechanism_needs_a_name_of_text() -> None:
+    numbered = type("Numbered", (Largest,), {"name": 3})
+    with pytest.raises(MechanismError, match="name must be a string; got int"):
+        as_mechanism(numbered())
 
 
 def test_rng_is_passed_by_signature() -> None:
