@@ -16,8 +16,9 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.design import JointRidge, LogisticFit
 from pacprivacy.errors import DataError, MechanismError, QueryError
-from pacprivacy.mechanism import Histogram, Mean, SparkDataset, flatten
+from pacprivacy.mechanism import SparkDataset, flatten
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Histogram, Mean
 from tests.tpch import QUERIES, VIA, shop, write_tpch
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs, about pandas and sockets

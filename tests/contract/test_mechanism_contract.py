@@ -21,11 +21,8 @@ from pacprivacy import mechanism
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import (
     PCA,
-    Covariance,
     Forest,
-    Histogram,
     LinearSVM,
-    Mean,
     Mechanism,
     as_mechanism,
     coerce_data,
@@ -34,6 +31,7 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Covariance, Histogram, Mean
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 Y = X @ [1.0, 2.0, 3.0, 4.0]

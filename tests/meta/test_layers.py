@@ -21,13 +21,14 @@ PAPERS = "papers"  # beside the library, on top of it: the library does not know
 NUMBERED = {
     "pool": 1,
     "mechanism": 2,
-    "simulation": 3,
-    "adversary": 4,
-    "noise": 5,
-    "release": 6,
-    "session": 7,
-    "audit": 8,
-    "reporting": 9,
+    "statistics": 3,
+    "simulation": 4,
+    "adversary": 5,
+    "noise": 6,
+    "release": 7,
+    "session": 8,
+    "audit": 9,
+    "reporting": 10,
 }
 BASE = frozenset(
     {

@@ -38,7 +38,7 @@ from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release, Row, error_bar_plus_minus
 from pacprivacy.session import SUBSETS_BATCHED, Session
-from pacprivacy.stats import DATES
+from pacprivacy.statistics import DATES
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
 PROMISES: Final = ("pac", "dp")

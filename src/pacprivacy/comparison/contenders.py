@@ -13,7 +13,7 @@ from pacprivacy import dp
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.design import JointRidge, LogisticFit
 from pacprivacy.dp import DPRelease
-from pacprivacy.mechanism import Mean
+from pacprivacy.statistics import Mean
 
 # Of the methods, in squared norms of a row: none depends on the records.
 OBJECTIVE_PENALTY: Final = 0.3

@@ -23,6 +23,7 @@ from pacprivacy.mechanism.data import (
     is_data_streamed as is_data_streamed,
     is_data_table as is_data_table,
     read_data_columns as read_data_columns,
+    read_data_numbers as read_data_numbers,
     read_data_table as read_data_table,
     read_labelled_data as read_labelled_data,
     split_data_units as split_data_units,
@@ -60,15 +61,11 @@ from pacprivacy.mechanism.spark import (
     SparkDataset as SparkDataset,
     spark_frame_digest as spark_frame_digest,
 )
-from pacprivacy.mechanism.statistics import (
-    Covariance as Covariance,
-    Histogram as Histogram,
-    Mean as Mean,
-    Quantiles as Quantiles,
+from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
+from pacprivacy.mechanism.sums import (
     statistics_sums_made_by as statistics_sums_made_by,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
 )
-from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
 from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

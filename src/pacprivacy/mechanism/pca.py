@@ -12,7 +12,7 @@ from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data, read_data_columns
 from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
-from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
+from pacprivacy.mechanism.sums import subset_sizes, subset_sums
 from pacprivacy.pool import Pool
 
 _MOST_COLUMNS: Final = 32  # of moments kept for all subsets at once: 4.5 KB for each subset

@@ -6,11 +6,12 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.design.tuning import Tuned, simulate_tuned_releases, tune, tune_budgets
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism import LinearSVM, Mean, as_mechanism, coerce_data
+from pacprivacy.mechanism import LinearSVM, as_mechanism, coerce_data
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced
 from pacprivacy.reporting import plot_tune
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Mean
 
 RULE = {"rule": "waterfill", "n_subsets": 64}
 

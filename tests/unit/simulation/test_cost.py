@@ -10,9 +10,9 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.errors import PoolError
-from pacprivacy.mechanism import Covariance, Mean
 from pacprivacy.session import Rehearsal, rehearsal
 from pacprivacy.simulation import EVALUATING, cost
+from pacprivacy.statistics import Covariance, Mean
 
 X = np.random.default_rng(0).normal(size=(20_000, 10))
 

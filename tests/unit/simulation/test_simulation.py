@@ -22,10 +22,11 @@ from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._random import public_generator
 from pacprivacy.errors import DataError, InterruptedRun, MechanismError
-from pacprivacy.mechanism import Data, Mean, Mechanism, as_mechanism, coerce_data
+from pacprivacy.mechanism import Data, Mechanism, as_mechanism, coerce_data
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import Outputs, run_mechanism, workers
 from pacprivacy.simulation.run import choose_run_batch_size
+from pacprivacy.statistics import Mean
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 POOL = Balanced(n_subsets=16).draw(40, rng=0)

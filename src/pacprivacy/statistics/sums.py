@@ -13,7 +13,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Batch, Columns, Data, fixed_mechanism, subset_sums
 from pacprivacy.pool import Pool
-from pacprivacy.stats.statistic import Statistic, StatisticRows, label_statistic
+from pacprivacy.statistics.table import Statistic, StatisticRows, label_statistic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class SummedStatistic(Statistic):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(SummedStatistic):
+class TableMean(SummedStatistic):
     """Means; of a category, the share of each level."""
 
     kind = "mean"
@@ -154,7 +154,7 @@ class Variance(SummedStatistic):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantiles(Statistic):
+class TableQuantiles(Statistic):
     """Quantiles by linear interpolation."""
 
     kind = "quantiles"
@@ -163,7 +163,7 @@ class Quantiles(Statistic):
 
     def __post_init__(self) -> None:
         # A class with slots is made anew; its super() without arguments would be the old one.
-        super(Quantiles, self).__post_init__()
+        super(TableQuantiles, self).__post_init__()
         if not self.q or not all(0 <= q <= 1 for q in self.q):
             raise MechanismError(
                 f"q must be numbers between 0 and 1; got {self.q!r}. Write q=(0.25, 0.5, 0.75)."
@@ -172,12 +172,12 @@ class Quantiles(Statistic):
     @property
     def name(self) -> str:
         """Name shown in the certificate."""
-        plain = super(Quantiles, self).name
+        plain = super(TableQuantiles, self).name
         return plain.replace("quantiles", "median", 1) if self.q == (0.5,) else plain
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        first, *rest = super(Quantiles, self)._shape
+        first, *rest = super(TableQuantiles, self)._shape
         return (first, *rest, len(self.q))
 
     @property
@@ -215,7 +215,7 @@ class Quantiles(Statistic):
     def _check(self, values: Matrix) -> Matrix:
         empty = np.asarray(np.isnan(values[:, :: len(self.q)]))
         if empty.any() and self.fill is None:
-            plain = Mean(by=self.by, layout=self.layout)  # one number for each cell
+            plain = TableMean(by=self.by, layout=self.layout)  # one number for each cell
             plain._nobody(empty, np.zeros(empty.shape))
         return np.where(np.isnan(values), self.fill or 0.0, values)
 

@@ -21,14 +21,42 @@ as SQL has them after FROM. A candidate then has the joined rows of its units:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
-from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Histogram, Mechanism
-from pacprivacy.stats.joined import JoinedStatistic
-from pacprivacy.stats.regressions import OLS, LogisticRegression, Poisson
-from pacprivacy.stats.statistic import DATES, MOST_LEVELS, POLICIES, Missing, Statistic
-from pacprivacy.stats.sums_and_quantiles import Count, Mean, Quantiles, Sum, Variance
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.mechanism import (
+    Batch,
+    Data,
+    Mechanism,
+    MechanismWrapper,
+    coerce_data,
+    subset_sums,
+)
+from pacprivacy.pool import Pool
+from pacprivacy.queries import Tables, TablesWorld, engine_unquoted, joined_rows_plan
+from pacprivacy.statistics import (
+    DATES,
+    MOST_LEVELS,
+    OLS,
+    POLICIES,
+    Count,
+    Histogram,
+    LogisticRegression,
+    Missing,
+    Poisson,
+    Statistic,
+    Sum,
+    SummedStatistic,
+    TableMean,
+    TableQuantiles,
+    Variance,
+)
 
 __all__ = [
     "DATES",
@@ -85,7 +113,7 @@ def mean(columns: Names = None, **options: Any) -> Mechanism:
         :class:`Statistic`; over several tables ``table``, what stands after FROM. So for the other
         functions here.
     """
-    return _make(Mean, options, columns=_names(columns))
+    return _make(TableMean, options, columns=_names(columns))
 
 
 def sum(columns: Names = None, **options: Any) -> Mechanism:
@@ -110,14 +138,14 @@ def variance(columns: Names = None, **options: Any) -> Mechanism:
 
 def median(columns: Names = None, **options: Any) -> Mechanism:
     """Return the medians of columns."""
-    return _make(Quantiles, options, columns=_names(columns))
+    return _make(TableQuantiles, options, columns=_names(columns))
 
 
 def quantiles(
     columns: Names = None, *, q: Sequence[float] = (0.25, 0.5, 0.75), **options: Any
 ) -> Mechanism:
     """Return quantiles of columns, by linear interpolation as in :func:`numpy.quantile`."""
-    return _make(Quantiles, options, columns=_names(columns), q=tuple(sorted(map(float, q))))
+    return _make(TableQuantiles, options, columns=_names(columns), q=tuple(sorted(map(float, q))))
 
 
 def histogram(
@@ -152,3 +180,94 @@ def logistic(target: str, columns: Names = None, **options: Any) -> Mechanism:
 def poisson(target: str, columns: Names = None, **options: Any) -> Mechanism:
     """Return the coefficients of a Poisson regression with the logarithm as link."""
     return _make(Poisson, options, target=target, columns=_names(columns))
+
+
+# --- joined tables: the engine joins once, and every candidate has rows of its units -------------
+
+_OURS = ("pac_u", "pac_two", "pac_unit")  # columns that are not the user's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JoinedStatistic(MechanismWrapper):
+    """A statistic of the rows that a FROM clause gives on the tables of a candidate.
+
+    ``rows`` are those of all units, and ``units`` the unit of each; None where rows have none of
+    their own (two people in one row, say), and the tables of every candidate are joined anew.
+
+    Guarantee
+    ---------
+    Claim Q-2. Both ways a candidate has the rows that the clause gives on the tables of Q-1.
+    """
+
+    table: str
+    columns: str = "*"
+    rows: Data | None = field(default=None, repr=False, compare=False)
+    units: npt.NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return f"{self.inner.name} in {' '.join(self.table.split())}"
+
+    def prepare(self, data: Data) -> Self:
+        """Join the tables of all units, and fix the statistic on these rows."""
+        tables = data.parts[0]
+        if not isinstance(tables, Tables):
+            raise DataError(
+                f"data must be pac.Tables for a statistic of a table; got {type(tables).__name__}. "
+                "Leave table out, or make Tables of your frames."
+            )
+        if self.rows is not None:
+            return self
+        found, units = joined_rows_plan(self.table, tables, self.columns), None
+        if found is not None and not any(tables.rows(query)[0][0] for query in found[1]):
+            frame = _arrow(tables.connect(), found[0])
+            if not any(frame.column("pac_two").to_pylist()):
+                units = frame.column("pac_u").to_numpy().astype(np.int64)
+        if units is None:
+            frame = self._joined(tables.take(np.arange(tables.n_units)))
+        rows = coerce_data(_without_ours(frame))
+        return replace(self, inner=self.inner.prepare(rows), rows=rows, units=units)
+
+    def _joined(self, world: TablesWorld) -> Any:
+        with world as connection:
+            return _arrow(connection, f"SELECT {self.columns} FROM {self.table}")
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the statistic of one candidate."""
+        world: TablesWorld = parts[0]
+        if self.rows is None or self.units is None:
+            return self.inner.evaluate((_without_ours(self._joined(world)),), rng)
+        inside = np.zeros(world.tables.n_units, dtype=np.bool_)
+        inside[world.units] = True
+        own = np.flatnonzero(inside[self.units])
+        return self.inner.evaluate(self.rows.take(own), rng)
+
+    @property
+    def batch(self) -> Batch | None:
+        """All candidates at once, where the statistic is a function of sums over rows."""
+        summed = isinstance(self.inner, SummedStatistic) and self.inner.batch is not None
+        return self._batch if summed and self.units is not None else None
+
+    def _batch(self, data: Data, pool: Pool) -> Matrix:
+        assert isinstance(self.inner, SummedStatistic)
+        assert self.rows is not None  # fixed with the units
+        assert self.units is not None
+        features = self.inner._features(self.inner.read(self.rows.parts))
+        places = (self.units, np.arange(len(self.units)))
+        of_unit = scipy.sparse.csr_array(
+            (np.ones(len(self.units)), places), shape=(pool.n_units, len(features))
+        )
+        sums = of_unit @ features
+        return self.inner._combine(subset_sums(pool, lambda some: sums[some], sums.shape[1]))
+
+
+def _arrow(connection: Any, text: str) -> Any:
+    with engine_unquoted(connection):
+        return connection.sql(text).to_arrow_table()
+
+
+def _without_ours(frame: Any) -> Any:
+    """Return the user's columns; those whose name two tables have are ambiguous, and left out."""
+    names = frame.column_names
+    return frame.select([n for n in names if not n.startswith(_OURS) and names.count(n) == 1])

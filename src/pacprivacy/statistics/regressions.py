@@ -12,8 +12,8 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Columns, code_column_levels, column_levels, fixed_mechanism
-from pacprivacy.stats.statistic import Statistic, StatisticRows, label_statistic
-from pacprivacy.stats.sums_and_quantiles import SummedStatistic
+from pacprivacy.statistics.sums import SummedStatistic
+from pacprivacy.statistics.table import Statistic, StatisticRows, label_statistic
 
 INTERCEPT: Final = "intercept"
 NEWTON_STEPS: Final = 100
