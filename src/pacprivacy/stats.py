@@ -45,17 +45,17 @@ from pacprivacy.statistics import (
     MOST_LEVELS,
     OLS,
     POLICIES,
-    Count,
     Histogram,
     LogisticRegression,
     Missing,
     Poisson,
     Statistic,
-    Sum,
     SummedStatistic,
+    TableCount,
     TableMean,
     TableQuantiles,
-    Variance,
+    TableSum,
+    TableVariance,
 )
 
 __all__ = [
@@ -118,22 +118,22 @@ def mean(columns: Names = None, **options: Any) -> Mechanism:
 
 def sum(columns: Names = None, **options: Any) -> Mechanism:
     """Return the sums of columns; of nobody it is 0."""
-    return _make(Sum, options, columns=_names(columns))
+    return _make(TableSum, options, columns=_names(columns))
 
 
 def count(columns: Names = None, **options: Any) -> Mechanism:
     """Return the number of rows, of entries of a column, or of each level of a category."""
-    return _make(Count, options, columns=_names(columns))
+    return _make(TableCount, options, columns=_names(columns))
 
 
 def crosstab(rows: str, columns: str, **options: Any) -> Mechanism:
     """Return the number of rows for each pair of levels of two categories."""
-    return _make(Count, {**options, "by": (rows, columns)})
+    return _make(TableCount, {**options, "by": (rows, columns)})
 
 
 def variance(columns: Names = None, **options: Any) -> Mechanism:
     """Return the variances of columns, with the divisor n - 1."""
-    return _make(Variance, options, columns=_names(columns))
+    return _make(TableVariance, options, columns=_names(columns))
 
 
 def median(columns: Names = None, **options: Any) -> Mechanism:
@@ -253,13 +253,13 @@ class JoinedStatistic(MechanismWrapper):
         assert isinstance(self.inner, SummedStatistic)
         assert self.rows is not None  # fixed with the units
         assert self.units is not None
-        features = self.inner._features(self.inner.read(self.rows.parts))
+        features = self.inner.features(self.inner.read(self.rows.parts))
         places = (self.units, np.arange(len(self.units)))
         of_unit = scipy.sparse.csr_array(
             (np.ones(len(self.units)), places), shape=(pool.n_units, len(features))
         )
         sums = of_unit @ features
-        return self.inner._combine(subset_sums(pool, lambda some: sums[some], sums.shape[1]))
+        return self.inner.combine(subset_sums(pool, lambda some: sums[some], sums.shape[1]))
 
 
 def _arrow(connection: Any, text: str) -> Any:

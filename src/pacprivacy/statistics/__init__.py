@@ -6,18 +6,18 @@ from pacprivacy.statistics.arrays import (
     Mean as Mean,
     Quantiles as Quantiles,
 )
+from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (
     OLS as OLS,
     LogisticRegression as LogisticRegression,
     Poisson as Poisson,
 )
 from pacprivacy.statistics.sums import (
-    Count as Count,
-    Sum as Sum,
     SummedStatistic as SummedStatistic,
+    TableCount as TableCount,
     TableMean as TableMean,
-    TableQuantiles as TableQuantiles,
-    Variance as Variance,
+    TableSum as TableSum,
+    TableVariance as TableVariance,
 )
 from pacprivacy.statistics.table import (
     DATES as DATES,

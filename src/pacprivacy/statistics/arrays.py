@@ -1,7 +1,9 @@
 """Means, covariances, histograms and quantiles of arrays, and of files that are read in passes."""
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,41 +21,92 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.pool import Pool
+from pacprivacy.statistics.formulas import (
+    CovarianceFormula,
+    Edges,
+    Features,
+    Formula,
+    GridQuantileFormula,
+    HistogramFormula,
+    MeanFormula,
+    sum_of_features,
+    symmetric_matrices,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(Mechanism):
-    """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
+class ArrayStatistic(Mechanism):
+    """A formula of all columns of an array, without gaps or weights."""
 
-    name = "Mean"
+    __slots__ = ()
     streams: ClassVar[bool] = True
 
+    @property
+    @abstractmethod
+    def formula(self) -> Formula:
+        """What is summed, and the function of the sums."""
+
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the mean of one subset."""
+        """Return the value for one candidate."""
         X = read_data_numbers(parts, self.name)
-        mean = X.mean(axis=0)
-        return float(mean) if X.ndim == 1 else mean
+        table = self._table(parts)
+        add = partial(sum_of_features, n_rows=len(table))
+        value = self._of_sums(table, lambda features, _: add(features), float(len(table)))
+        return self._shaped(value[0], X.shape[1:])
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the means of all subsets, shape (m, d)."""
-        X = read_data_numbers(data.parts, self.name)
-        X = X.reshape(len(X), -1)
-        centre = X.mean(axis=0)
-        mine = isinstance(X, np.ndarray)  # then rows that are asked for are a copy
+        """Return the values of all candidates, shape (m, d)."""
+        sizes = subset_sizes(pool)[:, None] if self.formula.counted else None
+        return self._of_sums(self._table(data.parts), partial(subset_sums, pool), sizes)
+
+    def _table(self, parts: tuple[Any, ...]) -> Matrix:
+        return read_data_columns(parts, self.name)
+
+    def _of_sums(self, X: Matrix, add: Callable[[Features, int], Matrix], sizes: Any) -> Matrix:
+        """Return the value for every line of the sums that ``add`` makes of the features."""
+        formula = self.formula
+        # Centring at the mean of all rows keeps differences of sums from cancelling.
+        centre = X.mean(axis=0) if formula.centred else np.zeros(X.shape[1])
+        copied = isinstance(X, np.ndarray)  # rows of a file are read
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
             block = X[rows]
-            centred: Matrix = np.subtract(block, centre, out=block if mine else None)
-            return centred
+            if formula.centred:
+                block = np.subtract(block, centre, out=block if copied else None)
+            moments = formula.moments(block)
+            return moments[0] if len(moments) == 1 else np.hstack(moments)
 
-        means = subset_sums(pool, features, X.shape[1])
-        means /= subset_sizes(pool)[:, None]
-        means += centre
-        return means
+        widths = [moment.shape[1] for moment in formula.moments(np.zeros((1, X.shape[1])))]
+        sums = add(features, sum(widths))
+        if formula.counted and np.min(sizes) <= formula.least:
+            raise MechanismError(
+                f"{self.name} must see more than {formula.least:g} rows in a subset; got "
+                f"{np.min(sizes):g}. Use more records or a pool of larger subsets."
+            )
+        parts = np.split(sums, np.cumsum(widths)[:-1], axis=1)
+        return formula.rescale(formula.value(sizes, *parts), centre)
+
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
+        """Return the numbers of one candidate in the shape that is released."""
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Covariance(Mechanism):
+class Mean(ArrayStatistic):
+    """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
+
+    name = "Mean"
+    formula = MeanFormula()
+
+    def _table(self, parts: tuple[Any, ...]) -> Matrix:
+        X = read_data_numbers(parts, self.name)
+        return X.reshape(len(X), -1)
+
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
+        return value.reshape(row_shape) if row_shape else float(value[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covariance(ArrayStatistic):
     """Covariance matrix of the columns.
 
     The measured vector is the upper triangle, row by row; the released value is the symmetric
@@ -66,57 +119,20 @@ class Covariance(Mechanism):
     """
 
     name = "Covariance"
-    streams: ClassVar[bool] = True
     ddof: int = 1
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the upper triangle of the covariance matrix of one subset."""
-        X = read_data_columns(parts, self.name)
-        self._check_sizes(len(X))
-        centred = X - X.mean(axis=0)
-        matrix = centred.T @ centred / (len(X) - self.ddof)
-        return matrix[np.triu_indices(X.shape[1])]
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the upper triangles of all subsets, shape (m, p (p + 1) / 2)."""
-        X = read_data_columns(data.parts, self.name)
-        # Centring at the universe's mean keeps the subtraction below from cancelling.
-        X = X - X.mean(axis=0)
-        p = X.shape[1]
-        rows_of, columns_of = np.triu_indices(p)
-
-        def features(rows: npt.NDArray[np.int64]) -> Matrix:
-            block = X[rows]
-            return np.hstack([block, block[:, rows_of] * block[:, columns_of]])
-
-        sums = subset_sums(pool, features, p + len(rows_of))
-        sizes = subset_sizes(pool)[:, None]
-        self._check_sizes(int(sizes.min()))
-        first, second = sums[:, :p], sums[:, p:]
-        scatter = second - first[:, rows_of] * first[:, columns_of] / sizes
-        return scatter / (sizes - self.ddof)
+    @property
+    def formula(self) -> Formula:
+        """Sums of columns and of products of two."""
+        return CovarianceFormula(self.ddof)
 
     def finish(self, value: Any) -> Matrix:
         """Return the symmetric matrix with that upper triangle."""
-        triangle = np.asarray(value, dtype=np.float64)
-        p = int((np.sqrt(8.0 * triangle.size + 1.0) - 1.0) / 2.0 + 0.5)
-        matrix = np.zeros((p, p))
-        matrix[np.triu_indices(p)] = triangle
-        return matrix + np.triu(matrix, 1).T
-
-    def _check_sizes(self, smallest: int) -> None:
-        if smallest <= self.ddof:
-            raise MechanismError(
-                f"Covariance must see more than {self.ddof} rows in a subset; got {smallest}. "
-                "Use more records or a pool of larger subsets."
-            )
-
-
-Edges = tuple[tuple[float, ...], ...]
+        return np.asarray(symmetric_matrices(np.asarray(value, dtype=np.float64)[None])[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram(Mechanism):
+class Histogram(ArrayStatistic):
     """Counts per bin, one histogram per column, as estimates for all records.
 
     As in ``numpy.histogram``, bins are half-open but the last one, and rows outside the range
@@ -140,7 +156,6 @@ class Histogram(Mechanism):
     """
 
     name = "Histogram"
-    streams: ClassVar[bool] = True
     bins: int | Sequence[float] = 10
     ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
     density: bool = False
@@ -185,32 +200,13 @@ class Histogram(Mechanism):
         X = read_data_columns(data.parts, self.name)
         return replace(self, edges=self._column_edges(X))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the counts of one subset, shape (columns, bins) or (bins,)."""
-        edges = fixed_mechanism(self.edges, "edges")
-        X = read_data_columns(parts, self.name)
-        counts = np.vstack(
-            [
-                np.bincount(_locate(x, e), minlength=len(e))[:-1]
-                for x, e in zip(X.T, edges, strict=True)
-            ]
-        ).astype(np.float64)
-        return self._scale(counts).reshape(self._shape(parts))
+    @property
+    def formula(self) -> Formula:
+        """Ones at the bins of a row."""
+        return HistogramFormula(fixed_mechanism(self.edges, "edges"), self.density)
 
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the counts of all subsets, shape (m, columns * bins)."""
-        edges = fixed_mechanism(self.edges, "edges")
-        X = read_data_columns(data.parts, self.name)
-        n_bins = len(edges[0]) - 1
-
-        def features(rows: npt.NDArray[np.int64]) -> Matrix:
-            block, hits = X[rows], np.zeros((len(rows), len(edges), n_bins + 1))
-            for column, column_edges in enumerate(edges):
-                hits[np.arange(len(rows)), column, _locate(block[:, column], column_edges)] = 1.0
-            return hits[:, :, :n_bins].reshape(len(rows), -1)
-
-        sums = subset_sums(pool, features, len(edges) * n_bins)
-        return self._scale(sums.reshape(-1, len(edges), n_bins)).reshape(len(sums), -1)
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
+        return value.reshape(len(fixed_mechanism(self.edges, "edges")), -1) if row_shape else value
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return the released counts with the (public) edges they belong to."""
@@ -227,27 +223,9 @@ class Histogram(Mechanism):
             for low, high in zip(lows, highs, strict=True)
         )
 
-    def _shape(self, parts: tuple[Any, ...]) -> tuple[int, ...]:
-        edges = fixed_mechanism(self.edges, "edges")
-        n_bins = len(edges[0]) - 1
-        return (n_bins,) if read_data_numbers(parts, self.name).ndim == 1 else (len(edges), n_bins)
-
-    def _scale(self, counts: Matrix) -> Matrix:
-        if not self.density:
-            return counts
-        total = counts.sum(axis=-1, keepdims=True)
-        if not total.all():
-            raise MechanismError(
-                "density must have at least one row inside the range in every subset; got a "
-                "subset with none. Widen ranges or use density=False."
-            )
-        widths = np.diff(np.asarray(fixed_mechanism(self.edges, "edges")), axis=-1)
-        scaled: Matrix = counts / total / widths
-        return scaled
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantiles(Mechanism):
+class Quantiles(ArrayStatistic):
     """Quantiles of every column, read off counts on a public grid.
 
     Between two points of the grid the count is taken to grow evenly. Rows outside the grid count
@@ -262,7 +240,6 @@ class Quantiles(Mechanism):
     """
 
     name = "Quantiles"
-    streams: ClassVar[bool] = True
     grid: Sequence[float]
     probabilities: Sequence[float] = (0.25, 0.5, 0.75)
 
@@ -278,46 +255,13 @@ class Quantiles(Mechanism):
         """Where the grid comes from."""
         return ("grid of the quantiles: declared by the curator",)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the quantiles of one subset, shape (columns, quantiles) or (quantiles,)."""
-        X = read_data_columns(parts, self.name)
-        found = self._read_off(self._hits(X).sum(axis=0)[None], X.shape[1])[0]
-        flat = read_data_numbers(parts, self.name).ndim == 1
-        return found if flat else found.reshape(X.shape[1], -1)
+    @property
+    def formula(self) -> Formula:
+        """Ones at the intervals of the grid."""
+        return GridQuantileFormula(tuple(self.grid), tuple(self.probabilities))
 
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the quantiles of all subsets, shape (m, columns * quantiles)."""
-        X = read_data_columns(data.parts, self.name)
-        n_cells = X.shape[1] * (len(self.grid) - 1)
-        sums = subset_sums(pool, lambda rows: self._hits(X[rows]), n_cells)
-        return self._read_off(sums, X.shape[1])
-
-    def _hits(self, block: Matrix) -> Matrix:
-        n_bins = len(self.grid) - 1
-        inside = np.clip(block, self.grid[0], self.grid[-1])
-        hits = np.zeros((len(block), block.shape[1], n_bins))
-        for column in range(block.shape[1]):
-            where = _locate(inside[:, column], tuple(self.grid))
-            hits[np.arange(len(block)), column, where] = 1.0
-        return hits.reshape(len(block), -1)
-
-    def _read_off(self, counts: Matrix, n_columns: int) -> Matrix:
-        lines = counts.reshape(len(counts) * n_columns, -1)
-        cumulated = np.hstack([np.zeros((len(lines), 1)), lines.cumsum(axis=1)])
-        found = [
-            np.interp(np.asarray(self.probabilities) * line[-1], line, self.grid)
-            for line in cumulated
-        ]
-        return np.asarray(found).reshape(len(counts), -1)
-
-
-def _locate(x: Matrix, edges: tuple[float, ...]) -> npt.NDArray[np.int64]:
-    """Return the bin of every value; values outside get the number of bins."""
-    where = np.searchsorted(edges, x, side="right") - 1
-    last = len(edges) - 2
-    where[x == edges[-1]] = last
-    where[(where < 0) | (where > last)] = last + 1
-    return where.astype(np.int64, copy=False)
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
+        return value.reshape(-1, len(self.probabilities)) if row_shape else value
 
 
 def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:

@@ -1,29 +1,37 @@
-"""Means, sums, counts, variances and quantiles, in all or by the levels of categories."""
+"""Means, sums, counts and variances of named columns, in all or by the levels of categories."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector
-from pacprivacy.errors import MechanismError
+from pacprivacy._checks import Matrix
 from pacprivacy.mechanism import Batch, Columns, Data, fixed_mechanism, subset_sums
 from pacprivacy.pool import Pool
-from pacprivacy.statistics.table import Statistic, StatisticRows, label_statistic
+from pacprivacy.statistics.formulas import (
+    Formula,
+    MeanFormula,
+    SumFormula,
+    VarianceFormula,
+    sum_of_features,
+)
+from pacprivacy.statistics.table import Statistic, StatisticRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummedStatistic(Statistic):
-    """A function of sums over the rows, so that all candidates are evaluated at once."""
+    """A formula of named columns: all candidates are evaluated at once."""
+
+    formula: ClassVar[Formula]
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the numbers of one candidate."""
-        sums = self._features(self.read(parts)).sum(axis=0)
-        return self._combine(sums[None])[0]
+        rows = self.read(parts)
+        return self.combine(
+            sum_of_features(lambda i: self.features(rows.take(i)), len(rows.weights))
+        )[0]
 
     @property
     def batch(self) -> Batch | None:
@@ -32,20 +40,16 @@ class SummedStatistic(Statistic):
 
     def _at_once(self, data: Data, pool: Pool) -> Matrix:
         rows = self.read(data.parts)
-        width = self._features(rows.take(np.arange(1))).shape[1]
-        return self._combine(subset_sums(pool, lambda i: self._features(rows.take(i)), width))
+        width = self.features(rows.take(np.arange(1))).shape[1]
+        return self.combine(subset_sums(pool, lambda i: self.features(rows.take(i)), width))
 
-    @abstractmethod
-    def _features(self, rows: StatisticRows) -> Matrix:
-        """Return what is summed, one line per row."""
-
-    @abstractmethod
-    def _combine(self, sums: Matrix) -> Matrix:
-        """Return the numbers of every candidate, given its sums."""
-
-    def _spread_out(self, rows: StatisticRows, columns: Sequence[Matrix]) -> Matrix:
-        """Put each row's numbers where its cell is; shape (rows, kinds * terms * cells)."""
-        stacked = np.stack(columns, axis=1)  # rows, kinds, terms
+    def features(self, rows: StatisticRows) -> Matrix:
+        """Return what is summed, one line per row: shape (rows, moments * columns * cells)."""
+        X, centre = self._summed(rows), fixed_mechanism(self.layout, "layout").centre
+        weights = np.where(np.isnan(X), 0.0, rows.weights[:, None])
+        plain = np.nan_to_num(X - centre if self.formula.centred else X)
+        moments = [weights * moment for moment in self.formula.moments(plain)]
+        stacked = np.stack([weights, *moments] if self.formula.counted else moments, axis=1)
         if not self.by:
             return stacked.reshape(len(stacked), -1)
         spread = np.zeros((*stacked.shape, self._n_cells))
@@ -53,16 +57,21 @@ class SummedStatistic(Statistic):
         spread[inside, :, :, rows.cells[inside]] = stacked[inside]
         return spread.reshape(len(stacked), -1)
 
-    def _parts(self, sums: Matrix, kinds: int) -> list[Matrix]:
-        parts = sums.reshape(len(sums), kinds, -1)
-        return [parts[:, kind] for kind in range(kinds)]
+    def _summed(self, rows: StatisticRows) -> Matrix:
+        """Return the columns that the formula is of; NaN is a gap."""
+        return rows.X
 
-    def _there(self, rows: StatisticRows) -> Matrix:
-        return np.where(np.isnan(rows.X), 0.0, rows.weights[:, None])
-
-    def _per_number(self, by_term: Vector) -> Vector:
-        """Repeat what belongs to a column for every cell."""
-        return np.repeat(by_term, self._n_cells)
+    def combine(self, sums: Matrix) -> Matrix:
+        """Return the numbers of every candidate, given its sums."""
+        formula, centre = self.formula, fixed_mechanism(self.layout, "layout").centre
+        moments = sums.reshape(len(sums), -1, int(np.prod(self._shape, dtype=np.int64)))
+        if not formula.counted:
+            return formula.value(None, moments[:, 0])
+        number = moments[:, 0]
+        empty = number <= formula.least
+        number = np.where(empty, formula.least + 1.0, number)
+        values = formula.value(number, *(moments[:, i] for i in range(1, moments.shape[1])))
+        return self._nobody(empty, formula.rescale(values, np.repeat(centre, self._n_cells)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,173 +79,45 @@ class TableMean(SummedStatistic):
     """Means; of a category, the share of each level."""
 
     kind = "mean"
-
-    def _features(self, rows: StatisticRows) -> Matrix:
-        there = self._there(rows)
-        centred = np.nan_to_num(rows.X - fixed_mechanism(self.layout, "layout").centre)
-        return self._spread_out(rows, [there, there * centred])
-
-    def _combine(self, sums: Matrix) -> Matrix:
-        number, total = self._parts(sums, 2)
-        empty = number <= 0
-        centre = self._per_number(fixed_mechanism(self.layout, "layout").centre)
-        return self._nobody(empty, centre + total / np.where(empty, 1.0, number))
+    formula = MeanFormula()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sum(SummedStatistic):
+class TableSum(SummedStatistic):
     """Sums over the rows of a candidate; a release scales them to all records."""
 
     kind = "sum"
+    formula = SumFormula()
     totals: ClassVar[Literal["sum", "count"]] = "sum"
-
-    def _features(self, rows: StatisticRows) -> Matrix:
-        return self._spread_out(rows, [self._there(rows) * np.nan_to_num(rows.X)])
-
-    def _combine(self, sums: Matrix) -> Matrix:
-        return sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count(SummedStatistic):
-    """Numbers of rows, of entries, or of entries of each level."""
+class TableVariance(SummedStatistic):
+    """Variances with the divisor n - 1."""
+
+    kind = "variance"
+    formula = VarianceFormula()
+    weighted = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCount(SummedStatistic):
+    """Numbers of rows, of entries, or of entries of each level: sums of ones."""
 
     kind = "count"
+    formula = SumFormula()
     totals: ClassVar[Literal["sum", "count"]] = "count"
 
     def _columns(self, frame: Columns) -> tuple[str, ...]:
         return self.columns or ()
 
-    def _features(self, rows: StatisticRows) -> Matrix:
-        if not self.columns:
-            return self._spread_out(rows, [rows.weights[:, None]])
-        is_level = np.array(
-            [level is not None for *_, level in fixed_mechanism(self.layout, "").terms]
-        )
-        hits = np.where(is_level, np.nan_to_num(rows.X), 1.0)
-        return self._spread_out(rows, [self._there(rows) * hits])
-
-    def _combine(self, sums: Matrix) -> Matrix:
-        return sums
+    def _summed(self, rows: StatisticRows) -> Matrix:
+        terms = fixed_mechanism(self.layout, "layout").terms
+        if not terms:
+            return np.ones((len(rows.weights), 1))
+        is_level = np.array([level is not None for *_, level in terms])
+        return np.where(is_level | np.isnan(rows.X), rows.X, 1.0)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
-        layout = fixed_mechanism(self.layout, "layout")
-        return (max(1, len(layout.terms)), *(len(layout.levels[name]) for name in self.by))
-
-    def finish(self, value: Any) -> Any:
-        """Put names on released numbers."""
-        layout = fixed_mechanism(self.layout, "layout")
-        axes = [layout.names or ("rows",), *(layout.levels[name] for name in self.by)]
-        numbers = np.asarray(value, dtype=np.float64).reshape(self._shape)
-        if self.by and len(axes[0]) == 1:
-            axes, numbers = axes[1:], numbers[0]
-        return label_statistic(numbers, axes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variance(SummedStatistic):
-    """Variances with the divisor n - 1."""
-
-    kind = "variance"
-    weighted = False
-
-    def _features(self, rows: StatisticRows) -> Matrix:
-        there = self._there(rows)
-        centred = np.nan_to_num(rows.X - fixed_mechanism(self.layout, "layout").centre)
-        return self._spread_out(rows, [there, there * centred, there * np.square(centred)])
-
-    def _combine(self, sums: Matrix) -> Matrix:
-        number, first, second = self._parts(sums, 3)
-        few = number <= 1
-        safe = np.where(few, 2.0, number)
-        return self._nobody(few, np.maximum(second - first * first / safe, 0.0) / (safe - 1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableQuantiles(Statistic):
-    """Quantiles by linear interpolation."""
-
-    kind = "quantiles"
-    weighted = False
-    q: tuple[float, ...] = (0.5,)
-
-    def __post_init__(self) -> None:
-        # A class with slots is made anew; its super() without arguments would be the old one.
-        super(TableQuantiles, self).__post_init__()
-        if not self.q or not all(0 <= q <= 1 for q in self.q):
-            raise MechanismError(
-                f"q must be numbers between 0 and 1; got {self.q!r}. Write q=(0.25, 0.5, 0.75)."
-            )
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        plain = super(TableQuantiles, self).name
-        return plain.replace("quantiles", "median", 1) if self.q == (0.5,) else plain
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        first, *rest = super(TableQuantiles, self)._shape
-        return (first, *rest, len(self.q))
-
-    @property
-    def _n_cells(self) -> int:
-        return int(np.prod(self._shape[1:-1], dtype=np.int64))
-
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the quantiles of one candidate."""
-        found = [_quantile(values, self.q) for _, values in self._sorted(self.read(parts))]
-        values = np.concatenate(found)[None]
-        return self._check(values)[0]
-
-    @property
-    def batch(self) -> Batch | None:
-        """All candidates, sorted once; not where gaps are filled by the mean of each."""
-        return None if self.missing == "mean" else self._at_once
-
-    def _at_once(self, data: Data, pool: Pool) -> Matrix:
-        cells = list(self._sorted(self.read(data.parts)))
-        values = np.empty((pool.n_subsets, len(cells) * len(self.q)))
-        for k in range(pool.n_subsets):
-            mask = pool.row_mask(k)
-            values[k] = np.concatenate([_quantile(v[mask[rows]], self.q) for rows, v in cells])
-        return self._check(values)
-
-    def _sorted(self, rows: StatisticRows) -> Any:
-        """Yield the rows of every column and cell in the order of their values, and these."""
-        for column in rows.X.T:
-            usable = (rows.weights > 0) & ~np.isnan(column)
-            for cell in range(self._n_cells):
-                own = np.flatnonzero(usable & (rows.cells == cell))
-                own = own[np.argsort(column[own], kind="stable")]
-                yield own, column[own]
-
-    def _check(self, values: Matrix) -> Matrix:
-        empty = np.asarray(np.isnan(values[:, :: len(self.q)]))
-        if empty.any() and self.fill is None:
-            plain = TableMean(by=self.by, layout=self.layout)  # one number for each cell
-            plain._nobody(empty, np.zeros(empty.shape))
-        return np.where(np.isnan(values), self.fill or 0.0, values)
-
-    def finish(self, value: Any) -> Any:
-        """Put names on released numbers, in order where noise has put them out of it."""
-        layout = fixed_mechanism(self.layout, "layout")
-        numbers = np.sort(np.asarray(value, dtype=np.float64).reshape(self._shape), axis=-1)
-        axes = [layout.names, *(layout.levels[name] for name in self.by)]
-        axes.append(tuple(f"{q:g}" for q in sorted(self.q)))
-        if len(self.q) == 1:
-            axes, numbers = axes[:-1], numbers[..., 0]
-        if self.by and len(layout.names) == 1:
-            axes, numbers = axes[1:], numbers[0]
-        return label_statistic(numbers, axes)
-
-
-def _quantile(values: Vector, q: tuple[float, ...]) -> Vector:
-    """Return quantiles of sorted values, as numpy does; NaN of nothing."""
-    if not len(values):
-        return np.full(len(q), np.nan)
-    place = np.sort(np.asarray(q)) * (len(values) - 1)
-    low = np.floor(place).astype(np.int64)
-    high = np.minimum(low + 1, len(values) - 1)
-    return np.asarray(values[low] + (place - low) * (values[high] - values[low]))
+    def _labels(self) -> tuple[str, ...]:
+        return fixed_mechanism(self.layout, "layout").names or ("rows",)

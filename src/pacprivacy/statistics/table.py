@@ -325,10 +325,25 @@ class Statistic(Mechanism):
     # --- what is measured ------------------------------------------------------------------------
 
     @property
+    def _labels(self) -> tuple[str, ...]:
+        """Names along the first axis: those of the columns."""
+        return fixed_mechanism(self.layout, "layout").names
+
+    @property
+    def _per_cell(self) -> tuple[str, ...]:
+        """Names of the numbers of one cell, where it has several."""
+        return ()
+
+    @property
+    def _axes(self) -> list[Sequence[str]]:
+        """Names along every axis: columns, and the levels of each category of the groups."""
+        levels = fixed_mechanism(self.layout, "layout").levels
+        return [self._labels, *(levels[name] for name in self.by)]
+
+    @property
     def _shape(self) -> tuple[int, ...]:
         """One number for every column and every combination of levels."""
-        layout = fixed_mechanism(self.layout, "layout")
-        return (len(layout.terms), *(len(layout.levels[name]) for name in self.by))
+        return tuple(len(axis) for axis in self._axes)
 
     @property
     def _n_cells(self) -> int:
@@ -336,10 +351,11 @@ class Statistic(Mechanism):
 
     def finish(self, value: Any) -> Any:
         """Put names on released numbers."""
-        layout = fixed_mechanism(self.layout, "layout")
-        axes = [layout.names, *(layout.levels[name] for name in self.by)]
-        numbers = np.asarray(value, dtype=np.float64).reshape(self._shape)
-        if self.by and len(layout.names) == 1:
+        axes = [*self._axes, self._per_cell or ("",)]
+        numbers = np.asarray(value, dtype=np.float64).reshape([len(axis) for axis in axes])
+        if len(self._per_cell) < 2:
+            axes, numbers = axes[:-1], numbers[..., 0]
+        if self.by and len(axes[0]) == 1:
             axes, numbers = axes[1:], numbers[0]
         return label_statistic(numbers, axes)
 
@@ -349,9 +365,7 @@ class Statistic(Mechanism):
             return values
         if self.fill is not None:
             return np.where(empty, self.fill, values)
-        layout = fixed_mechanism(self.layout, "layout")
-        axes = [layout.names, *(layout.levels[name] for name in self.by)]
-        labels = [" / ".join(label) for label in product(*axes)]
+        labels = [" / ".join(label) for label in product(*self._axes)]
         wrong = [labels[i] for i in np.flatnonzero(empty.reshape(-1, len(labels)).any(axis=0))]
         raise MechanismError(
             f"{self.kind} must have rows enough in every candidate; got candidates with none or "
