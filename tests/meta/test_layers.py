@@ -55,7 +55,8 @@ THEORY = frozenset({"theory"})
 STORY = frozenset(name for name, number in NUMBERED.items() if number <= NUMBERED["session"])
 EXTENSIONS = frozenset({"design", "residual", "dp"})
 # All that differential privacy shares with PAC beside the base and theory: how noise in whole
-# numbers is drawn, and how a fitted model becomes a vector and back. Neither knows a pool.
+# numbers is drawn, how a fitted model becomes a vector and back, and the formulas of statistics.
+# None of them knows a pool.
 SHARED_WITH_DP = {
     "noise": frozenset(
         {
@@ -69,6 +70,7 @@ SHARED_WITH_DP = {
         }
     ),
     "mechanism": frozenset({"Structure", "declare_estimator_released", "flatten"}),
+    "statistics": frozenset({"MeanFormula", "SumFormula", "bin_of"}),
 }
 BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatizing", ""}
 

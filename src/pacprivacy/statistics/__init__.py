@@ -6,6 +6,11 @@ from pacprivacy.statistics.arrays import (
     Mean as Mean,
     Quantiles as Quantiles,
 )
+from pacprivacy.statistics.formulas import (
+    MeanFormula as MeanFormula,
+    SumFormula as SumFormula,
+    bin_of as bin_of,
+)
 from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (
     OLS as OLS,
