@@ -70,7 +70,7 @@ SHARED_WITH_DP = {
         }
     ),
     "mechanism": frozenset({"Structure", "declare_estimator_released", "flatten"}),
-    "statistics": frozenset({"MeanFormula", "SumFormula", "bin_of"}),
+    "statistics": frozenset({"MEAN", "SUM", "Formula", "bin_of"}),
 }
 BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatizing", ""}
 

@@ -26,15 +26,10 @@ from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss,
 from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
 from pacprivacy.dp.records import EMPTY_RECORDS, record_array
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.statistics import MeanFormula, SumFormula, bin_of
+from pacprivacy.statistics import MEAN, SUM, Formula, bin_of
 
 STATISTICS: Final = ("count", "sum", "mean", "histogram", "median", "quantiles")
-FORMULAS: Final[dict[str, SumFormula | MeanFormula]] = {
-    "count": SumFormula(),
-    "sum": SumFormula(),
-    "mean": MeanFormula(),
-    "histogram": SumFormula(),
-}
+FORMULAS: Final[dict[str, Formula]] = {"count": SUM, "sum": SUM, "mean": MEAN, "histogram": SUM}
 DELTA: Final = 1e-6  # where the ε of Gaussian noise is read; the noise follows from the success
 GRID: Final = 1001  # points among which a quantile is chosen
 COUNTED: Final = 0.5  # what a record adds to the count behind a mean, beside up to 1 to the sum
@@ -288,11 +283,12 @@ def _finish(column: _Column, noisy: Any, statistic: str, std: float) -> tuple[Ve
     else:
         number = np.maximum(noisy[1] / COUNTED, 1.0)
         value = np.clip(formula.value(number, noisy[0].copy()), -1.0, 1.0)
+    assert formula.slopes is not None
     by_number, by_sum = formula.slopes(number, value * number)
     error = std * np.hypot(by_number / COUNTED, by_sum)
     if formula.counted:
         error = np.minimum(error, 2.0)
-    return formula.rescale(value, centre, scale), scale * error
+    return formula.restore(value, centre, scale), scale * error
 
 
 def _bin_names(column: _Column, names: Sequence[str], bins: int) -> list[str]:

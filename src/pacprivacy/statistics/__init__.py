@@ -7,8 +7,9 @@ from pacprivacy.statistics.arrays import (
     Quantiles as Quantiles,
 )
 from pacprivacy.statistics.formulas import (
-    MeanFormula as MeanFormula,
-    SumFormula as SumFormula,
+    MEAN as MEAN,
+    SUM as SUM,
+    Formula as Formula,
     bin_of as bin_of,
 )
 from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles

@@ -22,13 +22,13 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.pool import Pool
 from pacprivacy.statistics.formulas import (
-    CovarianceFormula,
+    MEAN,
     Edges,
     Features,
     Formula,
-    GridQuantileFormula,
-    HistogramFormula,
-    MeanFormula,
+    covariance_formula,
+    grid_quantile_formula,
+    histogram_formula,
     sum_of_features,
     symmetric_matrices,
 )
@@ -83,7 +83,7 @@ class ArrayStatistic(Mechanism):
                 f"{np.min(sizes):g}. Use more records or a pool of larger subsets."
             )
         parts = np.split(sums, np.cumsum(widths)[:-1], axis=1)
-        return formula.rescale(formula.value(sizes, *parts), centre)
+        return formula.restore(formula.value(sizes, *parts), centre, 1.0)
 
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
         """Return the numbers of one candidate in the shape that is released."""
@@ -95,7 +95,7 @@ class Mean(ArrayStatistic):
     """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
 
     name = "Mean"
-    formula = MeanFormula()
+    formula = MEAN
 
     def _table(self, parts: tuple[Any, ...]) -> Matrix:
         X = read_data_numbers(parts, self.name)
@@ -124,7 +124,7 @@ class Covariance(ArrayStatistic):
     @property
     def formula(self) -> Formula:
         """Sums of columns and of products of two."""
-        return CovarianceFormula(self.ddof)
+        return covariance_formula(self.ddof)
 
     def finish(self, value: Any) -> Matrix:
         """Return the symmetric matrix with that upper triangle."""
@@ -203,7 +203,7 @@ class Histogram(ArrayStatistic):
     @property
     def formula(self) -> Formula:
         """Ones at the bins of a row."""
-        return HistogramFormula(fixed_mechanism(self.edges, "edges"), self.density)
+        return histogram_formula(fixed_mechanism(self.edges, "edges"), density=self.density)
 
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
         return value.reshape(len(fixed_mechanism(self.edges, "edges")), -1) if row_shape else value
@@ -258,7 +258,7 @@ class Quantiles(ArrayStatistic):
     @property
     def formula(self) -> Formula:
         """Ones at the intervals of the grid."""
-        return GridQuantileFormula(tuple(self.grid), tuple(self.probabilities))
+        return grid_quantile_formula(tuple(self.grid), self.probabilities)
 
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
         return value.reshape(-1, len(self.probabilities)) if row_shape else value

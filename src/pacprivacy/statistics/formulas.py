@@ -2,16 +2,15 @@
 
 A formula knows no table, no candidate and no noise. The caller reads the rows, shifts and scales
 their columns alike (``x -> (x - centre) / scale``), sums the moments in its own way, and puts the
-units back with :meth:`Formula.rescale`. Pools sum over every candidate, groups over every cell,
-and differential privacy over all records, with centres and scales from declared ranges.
+units back. Pools sum over every candidate, groups over every cell, and differential privacy over
+all records, with centres and scales from declared ranges.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,196 +24,133 @@ _ROWS_AT_ONCE: Final = 2**14
 SINGULAR: Final = 1e-10  # a pivot below this share of the largest: columns determine each other
 
 
-class Formula(ABC):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
     """A statistic as sums over rows and a function of them.
 
-    ``counted`` says whether the sum of the weights is among them, ``centred`` whether columns may
-    be shifted. The value is defined where the weights sum to more than ``least``.
+    Parameters
+    ----------
+    moments : callable
+        From rows to what is summed beside their weights, one line per row.
+    value : callable
+        From the sum of the weights (None unless ``counted``) and the sums of the moments, one line
+        per candidate, to the statistic. It may overwrite the sums.
+    slopes : callable, optional
+        From the same to the derivatives of the value by each of them.
+    restore : callable, optional
+        From values, centre and scale to values of the columns as they were before.
+    counted, centred : bool
+        Whether the weights are summed; whether columns may be shifted.
+    least : float
+        The value is defined where the weights sum to more.
     """
 
-    __slots__ = ()
-    counted: ClassVar[bool] = True
-    centred: ClassVar[bool] = True
-
-    @property
-    def least(self) -> float:
-        """The sum of weights that is too small."""
-        return 0.0
-
-    @abstractmethod
-    def moments(self, X: Matrix) -> tuple[Matrix, ...]:
-        """Return what is summed beside the weights, one line per row."""
-
-    @abstractmethod
-    def value(self, number: Any, *sums: Matrix) -> Matrix:
-        """Return the statistic of every line of sums, which may be overwritten."""
-
-    def rescale(self, values: Matrix, centre: Any, scale: Any = 1.0) -> Matrix:
-        """Return values of columns that were shifted and scaled, in the units of the columns."""
-        return values
+    moments: Callable[[Matrix], tuple[Matrix, ...]]
+    value: Callable[..., Matrix]
+    slopes: Callable[..., tuple[Matrix, ...]] | None = None
+    restore: Callable[[Matrix, Any, Any], Matrix] = lambda values, centre, scale: values
+    counted: bool = True
+    centred: bool = True
+    least: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class SumFormula(Formula):
-    """Sums; of columns of ones, counts."""
-
-    counted = False
-    centred = False
-
-    def moments(self, X: Matrix) -> tuple[Matrix, ...]:
-        """Return the columns."""
-        return (X,)
-
-    def value(self, number: Any, *sums: Matrix) -> Matrix:
-        """Return the sums."""
-        return sums[0]
-
-    def slopes(self, number: Any, *sums: Matrix) -> tuple[Matrix, ...]:
-        """Return 0 and 1."""
-        return np.zeros_like(sums[0]), np.ones_like(sums[0])
-
-    def rescale(self, values: Matrix, centre: Any, scale: Any = 1.0) -> Matrix:
-        """Return sums in the units of the columns."""
-        return values * scale
-
-
-@dataclass(frozen=True, slots=True)
-class MeanFormula(Formula):
-    """Means."""
-
-    def moments(self, X: Matrix) -> tuple[Matrix, ...]:
-        """Return the columns."""
-        return (X,)
-
-    def value(self, number: Any, *sums: Matrix) -> Matrix:
-        """Return sums over weights."""
-        return np.divide(sums[0], number, out=sums[0])
-
-    def slopes(self, number: Any, *sums: Matrix) -> tuple[Matrix, ...]:
-        """Return the derivatives of the ratio."""
-        return -sums[0] / number**2, 1.0 / number
-
-    def rescale(self, values: Matrix, centre: Any, scale: Any = 1.0) -> Matrix:
-        """Return means in the units of the columns."""
-        values = values if np.ndim(scale) == 0 and scale == 1.0 else values * scale
-        return np.add(values, centre, out=values)
+SUM: Final = Formula(
+    moments=lambda X: (X,),
+    value=lambda number, total: total,
+    slopes=lambda number, total: (np.zeros_like(total), np.ones_like(total)),
+    restore=lambda values, centre, scale: values * scale,
+    counted=False,
+    centred=False,
+)
+MEAN: Final = Formula(
+    moments=lambda X: (X,),
+    value=lambda number, total: np.divide(total, number, out=total),
+    slopes=lambda number, total: (-total / number**2, 1.0 / number),
+    restore=lambda values, centre, scale: np.add(centre, values * scale, out=values),
+)
+VARIANCE: Final = Formula(  # with the divisor n - 1; never negative by rounding
+    moments=lambda X: (X, np.square(X)),
+    value=lambda number, first, second: (
+        np.maximum(second - first * first / number, 0.0) / (number - 1)
+    ),
+    least=1.0,
+)
+LEAST_SQUARES: Final = Formula(  # coefficients of the last column on the others
+    moments=lambda X: (products_of_columns(X),),
+    value=lambda number, products: _solve_triangles(products),
+    counted=False,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class VarianceFormula(Formula):
-    """Variances with the divisor n - 1."""
+def covariance_formula(ddof: int) -> Formula:
+    """Return the formula of the upper triangle of a covariance matrix, row by row."""
 
-    @property
-    def least(self) -> float:
-        """One row has no variance."""
-        return 1.0
-
-    def moments(self, X: Matrix) -> tuple[Matrix, ...]:
-        """Return the columns and their squares."""
-        return X, np.square(X)
-
-    def value(self, number: Any, *sums: Matrix) -> Matrix:
-        """Return variances; never negative by rounding."""
-        first, second = sums
-        values: Matrix = np.maximum(second - first * first / number, 0.0) / (number - 1)
-        return values
-
-
-@dataclass(frozen=True, slots=True)
-class CovarianceFormula(Formula):
-    """Upper triangles of covariance matrices, row by row; the divisor is n - ``ddof``."""
-
-    ddof: int = 1
-
-    @property
-    def least(self) -> float:
-        """As many rows have no covariance."""
-        return float(self.ddof)
-
-    def moments(self, X: Matrix) -> tuple[Matrix, ...]:
-        """Return the columns and the products of two of them."""
-        return X, products_of_columns(X)
-
-    def value(self, number: Any, *sums: Matrix) -> Matrix:
-        """Return the triangles."""
-        first, second = sums
+    def value(number: Any, first: Matrix, second: Matrix) -> Matrix:
         left, right = np.triu_indices(first.shape[1])
         scatter = second - first[:, left] * first[:, right] / number
-        return scatter / (number - self.ddof)
+        return np.asarray(scatter / (number - ddof))
+
+    return Formula(moments=lambda X: (X, products_of_columns(X)), value=value, least=float(ddof))
 
 
-@dataclass(frozen=True, slots=True)
-class LeastSquaresFormula(Formula):
-    """Coefficients of the last column on the others, by the normal equations."""
+def histogram_formula(edges: Edges, *, density: bool = False) -> Formula:
+    """Return the formula of the counts of every column by its bins.
 
-    counted = False
-
-    def moments(self, X: Matrix) -> tuple[Matrix, ...]:
-        """Return the products of two columns."""
-        return (products_of_columns(X),)
-
-    def value(self, number: Any, *sums: Matrix) -> Matrix:
-        """Return one line of coefficients for each line of sums."""
-        full = symmetric_matrices(sums[0])
-        return solve_normal_equations(full[:, :-1, :-1], full[:, :-1, -1], "ols")
-
-
-@dataclass(frozen=True, slots=True)
-class HistogramFormula(Formula):
-    """Counts of the values of every column by its bins; outside the edges nothing is counted.
-
-    With ``density`` they are divided by the number of counted rows and by the width of the bin.
+    Values outside the edges are not counted. With ``density`` counts are divided by the number of
+    counted rows and by the width of the bin.
     """
 
-    counted = False
-    centred = False
-    edges: Edges
-    density: bool = False
-
-    def moments(self, X: Matrix) -> tuple[Matrix, ...]:
-        """Return ones at the bins of a row, shape (rows, columns * bins)."""
-        n_bins, lines = len(self.edges[0]) - 1, np.arange(len(X))
-        hits = np.zeros((len(X), len(self.edges), n_bins + 1))
-        for column, edges in enumerate(self.edges):
-            hits[lines, column, bin_of(X[:, column], edges)] = 1.0
-        return (hits[:, :, :n_bins].reshape(len(X), -1),)
-
-    def value(self, number: Any, *sums: Matrix) -> Matrix:
-        """Return counts or densities."""
-        if not self.density:
-            return sums[0]
-        counts = sums[0].reshape(len(sums[0]), len(self.edges), -1)
-        total = counts.sum(axis=-1, keepdims=True)
+    def value(number: Any, counts: Matrix) -> Matrix:
+        if not density:
+            return counts
+        by_column = counts.reshape(len(counts), len(edges), -1)
+        total = by_column.sum(axis=-1, keepdims=True)
         if not total.all():
             raise MechanismError(
                 "density must have at least one row inside the range in every subset; got a "
                 "subset with none. Widen ranges or use density=False."
             )
-        scaled: Matrix = counts / total / np.diff(np.asarray(self.edges), axis=-1)
+        scaled: Matrix = by_column / total / np.diff(np.asarray(edges), axis=-1)
         return scaled.reshape(len(counts), -1)
 
+    return Formula(
+        moments=lambda X: (_ones_at_bins(X, edges),), value=value, counted=False, centred=False
+    )
 
-@dataclass(frozen=True, slots=True)
-class GridQuantileFormula(Formula):
-    """Quantiles of every column, read off counts on a grid; rows outside count at its ends."""
 
-    counted = False
-    centred = False
-    grid: tuple[float, ...]
-    probabilities: tuple[float, ...]
+def grid_quantile_formula(grid: tuple[float, ...], probabilities: Sequence[float]) -> Formula:
+    """Return the formula of quantiles that are read off counts on a grid.
 
-    def moments(self, X: Matrix) -> tuple[Matrix, ...]:
-        """Return ones at the intervals of a row."""
-        inside = np.clip(X, self.grid[0], self.grid[-1])
-        return HistogramFormula((self.grid,) * X.shape[1]).moments(inside)
+    Rows outside the grid count at its ends; between two of its points counts grow evenly.
+    """
 
-    def value(self, number: Any, *sums: Matrix) -> Matrix:
-        """Return the quantiles; between two points of the grid counts grow evenly."""
-        lines = sums[0].reshape(-1, len(self.grid) - 1)
+    def value(number: Any, counts: Matrix) -> Matrix:
+        lines = counts.reshape(-1, len(grid) - 1)
         cumulated = np.hstack([np.zeros((len(lines), 1)), lines.cumsum(axis=1)])
-        shares = np.asarray(self.probabilities)
-        values = [np.interp(shares * line[-1], line, self.grid) for line in cumulated]
-        return np.asarray(values).reshape(len(sums[0]), -1)
+        shares = np.asarray(probabilities)
+        values = [np.interp(shares * line[-1], line, grid) for line in cumulated]
+        return np.asarray(values).reshape(len(counts), -1)
+
+    return Formula(
+        moments=lambda X: (_ones_at_bins(np.clip(X, grid[0], grid[-1]), (grid,) * X.shape[1]),),
+        value=value,
+        counted=False,
+        centred=False,
+    )
+
+
+def _ones_at_bins(X: Matrix, edges: Edges) -> Matrix:
+    """Return ones at the bins of a row, shape (rows, columns * bins)."""
+    n_bins, lines = len(edges[0]) - 1, np.arange(len(X))
+    hits = np.zeros((len(X), len(edges), n_bins + 1))
+    for column, each in enumerate(edges):
+        hits[lines, column, bin_of(X[:, column], each)] = 1.0
+    return hits[:, :, :n_bins].reshape(len(X), -1)
+
+
+def _solve_triangles(products: Matrix) -> Matrix:
+    full = symmetric_matrices(products)
+    return solve_normal_equations(full[:, :-1, :-1], full[:, :-1, -1], "ols")
 
 
 def sum_of_features(features: Features, n_rows: int) -> Matrix:

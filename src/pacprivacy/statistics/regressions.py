@@ -12,7 +12,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Columns, code_column_levels, column_levels, fixed_mechanism
-from pacprivacy.statistics.formulas import LeastSquaresFormula, solve_normal_equations
+from pacprivacy.statistics.formulas import LEAST_SQUARES, solve_normal_equations
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import Statistic, StatisticRows
 
@@ -77,7 +77,7 @@ class OLS(_Regression, SummedStatistic):
     """Least squares, through the normal equations in steady units."""
 
     kind = "ols"
-    formula = LeastSquaresFormula()
+    formula = LEAST_SQUARES
 
     def features(self, rows: StatisticRows) -> Matrix:
         """Return the weighted products of two columns, one of ones and the target among them."""

@@ -10,13 +10,7 @@ import numpy as np
 from pacprivacy._checks import Matrix
 from pacprivacy.mechanism import Batch, Columns, Data, fixed_mechanism, subset_sums
 from pacprivacy.pool import Pool
-from pacprivacy.statistics.formulas import (
-    Formula,
-    MeanFormula,
-    SumFormula,
-    VarianceFormula,
-    sum_of_features,
-)
+from pacprivacy.statistics.formulas import MEAN, SUM, VARIANCE, Formula, sum_of_features
 from pacprivacy.statistics.table import Statistic, StatisticRows
 
 
@@ -71,7 +65,7 @@ class SummedStatistic(Statistic):
         empty = number <= formula.least
         number = np.where(empty, formula.least + 1.0, number)
         values = formula.value(number, *(moments[:, i] for i in range(1, moments.shape[1])))
-        return self._nobody(empty, formula.rescale(values, np.repeat(centre, self._n_cells)))
+        return self._nobody(empty, formula.restore(values, np.repeat(centre, self._n_cells), 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +73,7 @@ class TableMean(SummedStatistic):
     """Means; of a category, the share of each level."""
 
     kind = "mean"
-    formula = MeanFormula()
+    formula = MEAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +81,7 @@ class TableSum(SummedStatistic):
     """Sums over the rows of a candidate; a release scales them to all records."""
 
     kind = "sum"
-    formula = SumFormula()
+    formula = SUM
     totals: ClassVar[Literal["sum", "count"]] = "sum"
 
 
@@ -96,7 +90,7 @@ class TableVariance(SummedStatistic):
     """Variances with the divisor n - 1."""
 
     kind = "variance"
-    formula = VarianceFormula()
+    formula = VARIANCE
     weighted = False
 
 
@@ -105,7 +99,7 @@ class TableCount(SummedStatistic):
     """Numbers of rows, of entries, or of entries of each level: sums of ones."""
 
     kind = "count"
-    formula = SumFormula()
+    formula = SUM
     totals: ClassVar[Literal["sum", "count"]] = "count"
 
     def _columns(self, frame: Columns) -> tuple[str, ...]:
