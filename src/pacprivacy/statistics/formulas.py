@@ -157,7 +157,8 @@ def sum_of_features(features: Features, n_rows: int) -> Matrix:
     """Return the sum of the features over all rows, shape (1, n_features), in bounded memory."""
     starts = range(0, max(1, n_rows), _ROWS_AT_ONCE)
     blocks = (np.arange(i, min(i + _ROWS_AT_ONCE, n_rows)) for i in starts)
-    return np.sum([features(rows).sum(axis=0) for rows in blocks], axis=0)[None]
+    sums: Matrix = np.stack([features(rows).sum(axis=0) for rows in blocks])
+    return np.asarray(sums.sum(axis=0, keepdims=True))
 
 
 def products_of_columns(X: Matrix) -> Matrix:
