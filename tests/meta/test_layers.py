@@ -69,7 +69,9 @@ SHARED_WITH_DP = {
             "uniform_lattice_integers",
         }
     ),
-    "mechanism": frozenset({"Structure", "declare_estimator_released", "flatten"}),
+    "mechanism": frozenset(
+        {"Structure", "declare_estimator_released", "flatten", "symmetric_matrices"}
+    ),
     "statistics": frozenset({"MEAN", "SUM", "Formula", "bin_of"}),
 }
 BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatizing", ""}

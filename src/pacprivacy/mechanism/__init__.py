@@ -63,9 +63,11 @@ from pacprivacy.mechanism.spark import (
 )
 from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.sums import (
+    products_of_columns as products_of_columns,
     statistics_sums_made_by as statistics_sums_made_by,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
+    symmetric_matrices as symmetric_matrices,
 )
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
 from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

@@ -101,3 +101,19 @@ def _unit_features(
     first, last = int(starts[start]), int(starts[stop])
     block = features(order[first:last])
     return np.add.reduceat(block, starts[start:stop] - first, axis=0)
+
+
+def products_of_columns(X: Matrix) -> Matrix:
+    """Return the products of every two columns, in the order of an upper triangle."""
+    left, right = np.triu_indices(X.shape[1])
+    products: Matrix = X[:, left] * X[:, right]
+    return products
+
+
+def symmetric_matrices(triangles: Matrix) -> Matrix:
+    """Return the symmetric matrices with these upper triangles, shape (m, p, p)."""
+    p = int((np.sqrt(8.0 * triangles.shape[1] + 1.0) - 1.0) / 2.0 + 0.5)
+    left, right = np.triu_indices(p)
+    full = np.zeros((len(triangles), p, p))
+    full[:, left, right] = full[:, right, left] = triangles
+    return full

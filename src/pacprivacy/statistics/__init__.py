@@ -31,4 +31,5 @@ from pacprivacy.statistics.table import (
     POLICIES as POLICIES,
     Missing as Missing,
     Statistic as Statistic,
+    number_cells as number_cells,
 )

@@ -19,6 +19,7 @@ from pacprivacy.mechanism import (
     read_data_numbers,
     subset_sizes,
     subset_sums,
+    symmetric_matrices,
 )
 from pacprivacy.pool import Pool
 from pacprivacy.statistics.formulas import (
@@ -30,7 +31,6 @@ from pacprivacy.statistics.formulas import (
     grid_quantile_formula,
     histogram_formula,
     sum_of_features,
-    symmetric_matrices,
 )
 
 

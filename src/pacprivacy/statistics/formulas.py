@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import products_of_columns, symmetric_matrices
 
 Edges = tuple[tuple[float, ...], ...]
 Features = Callable[[npt.NDArray[np.int64]], Matrix]
@@ -159,22 +160,6 @@ def sum_of_features(features: Features, n_rows: int) -> Matrix:
     blocks = (np.arange(i, min(i + _ROWS_AT_ONCE, n_rows)) for i in starts)
     sums: Matrix = np.stack([features(rows).sum(axis=0) for rows in blocks])
     return np.asarray(sums.sum(axis=0, keepdims=True))
-
-
-def products_of_columns(X: Matrix) -> Matrix:
-    """Return the products of every two columns, in the order of an upper triangle."""
-    left, right = np.triu_indices(X.shape[1])
-    products: Matrix = X[:, left] * X[:, right]
-    return products
-
-
-def symmetric_matrices(triangles: Matrix) -> Matrix:
-    """Return the symmetric matrices with these upper triangles, shape (m, p, p)."""
-    p = int((np.sqrt(8.0 * triangles.shape[1] + 1.0) - 1.0) / 2.0 + 0.5)
-    left, right = np.triu_indices(p)
-    full = np.zeros((len(triangles), p, p))
-    full[:, left, right] = full[:, right, left] = triangles
-    return full
 
 
 def bin_of(values: Vector, edges: Sequence[float]) -> npt.NDArray[np.int64]:

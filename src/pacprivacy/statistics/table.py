@@ -282,11 +282,8 @@ class Statistic(Mechanism):
                 coded[name] = self._code(frame, name)
             number = layout.levels[name].index(level)
             X[:, j] = np.where(coded[name] < 0, np.nan, coded[name] == number)
-        cells = np.zeros(frame.n_rows, dtype=np.int64)
-        for name in self.by:
-            codes = self._code(frame, name)
-            inside = (cells >= 0) & (codes >= 0)
-            cells = np.where(inside, cells * len(layout.levels[name]) + codes, -1)
+        groups = [(self._code(frame, name), len(layout.levels[name])) for name in self.by]
+        cells = number_cells(groups, frame.n_rows)
         weights = np.ones(frame.n_rows)
         if self.weights is not None:
             weights = np.nan_to_num(self._numbers(frame, self.weights))
@@ -379,6 +376,19 @@ _GAPS: Final = {
     "mean": "filled by the mean of the candidate's own rows",
     "category": "a level of their own in categories, left out of numbers",
 }
+
+
+def number_cells(
+    groups: Sequence[tuple[npt.NDArray[np.int64], int]], n_rows: int
+) -> npt.NDArray[np.int64]:
+    """Return the cell of every row, from its codes in several categories and their sizes.
+
+    The last category varies fastest. A row without a code in one of them, -1, is in no cell: -1.
+    """
+    cells = np.zeros(n_rows, dtype=np.int64)
+    for codes, n_levels in groups:
+        cells = np.where((cells < 0) | (codes < 0), -1, cells * n_levels + codes)
+    return cells
 
 
 def label_statistic(numbers: Any, axes: Sequence[Sequence[str]]) -> Any:
