@@ -8,6 +8,7 @@ noise for a pure ``epsilon``; quantiles are choices among the points of a declar
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -147,10 +148,12 @@ def release_dp_statistic(
             2 * success - 1,
             delta=delta,
         )
-    noisy = _add_noise(
+    add_noise = laplace if success is None else partial(gaussian, delta=delta)
+    noisy = add_noise(
         vector,
         sensitivity=math.nextafter(reach * (1 + 2.0**-50), math.inf),
-        promise=(float(epsilon or 0.0), 0.0 if success is None else delta, "add_remove"),
+        epsilon=float(epsilon or 0.0),
+        neighbours="add_remove",
         simulate=simulate,
     )
     shapes = [block.shape for block in totals]
@@ -195,33 +198,6 @@ def _certificate(
         mechanism=f"{statistic} of {len(read)} column{'s' * (len(read) != 1)}{groups}; "
         f"{noisy.mechanism}",
         assumptions=(*_declared(read, statistic), moved, *noisy.assumptions[1:], EMPTY_RECORDS),
-    )
-
-
-def _add_noise(
-    values: Any,
-    *,
-    sensitivity: float,
-    promise: tuple[float, float, Neighbours],
-    simulate: np.random.Generator | int | None,
-) -> DPRelease:
-    """Release numbers with Gaussian noise, or with Laplace noise where delta is 0."""
-    epsilon, delta, neighbours = promise
-    if delta:
-        return gaussian(
-            values,
-            sensitivity=sensitivity,
-            epsilon=epsilon,
-            delta=delta,
-            neighbours=neighbours,
-            simulate=simulate,
-        )
-    return laplace(
-        values,
-        sensitivity=sensitivity,
-        epsilon=epsilon,
-        neighbours=neighbours,
-        simulate=simulate,
     )
 
 
@@ -408,10 +384,12 @@ def private_sum(
     total: Any = sum_clipped(
         values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
     )
-    release = _add_noise(
+    add_noise = partial(gaussian, delta=delta) if delta else laplace
+    release = add_noise(
         total[0] if flat else total,
         sensitivity=(1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
-        promise=(epsilon, delta, neighbours),
+        epsilon=epsilon,
+        neighbours=neighbours,
         simulate=simulate,
     )
     kind = "Euclidean length" if delta else "sum of absolute entries"
