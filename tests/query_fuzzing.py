@@ -17,7 +17,7 @@ import pandas as pd
 
 import pacprivacy as pac
 from pacprivacy.errors import PacPrivacyError, QueryError
-from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
+from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.queries import make_query_mechanism
 
 KINDS = ("a", "b", "c")
@@ -206,7 +206,7 @@ def run_once(seed: int) -> Outcome:
         mechanism = make_query_mechanism(text, tables, keys=keys, fill=-1.0).prepare(data)
         pool = pac.Balanced(n_subsets=4).draw(n, rng=seed)
         mine = [mechanism.evaluate(data.take(pool.rows(k)), rng) for k in range(4)]
-        batch = mechanism_batch(mechanism)
+        batch = mechanism.batch
         values = None if batch is None else batch(data, pool)
     except QueryError as error:
         said = str(error)

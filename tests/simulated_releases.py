@@ -24,7 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner
 
 import pacprivacy as pac
-from pacprivacy import design, dp, mechanism, noise, residual
+from pacprivacy import design, dp, mechanism, noise, residual, statistics
 from pacprivacy._random import SimulatedSource, SystemSource
 from pacprivacy.audit import audit
 from pacprivacy.cli import app
@@ -147,10 +147,10 @@ def release(what: Any, data: Any, budget: Any = INFORMATION, **settings: Any) ->
 # Every kind of output.
 
 OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
-    "mean": (lambda: mechanism.Mean(), X),
-    "covariance": (lambda: mechanism.Covariance(), X[:, :2]),
-    "histogram": (lambda: mechanism.Histogram(bins=4, ranges=(-3.0, 3.0)), X[:, 0]),
-    "density": (lambda: mechanism.Histogram(bins=3, ranges=(-3.0, 3.0), density=True), X[:, 0]),
+    "mean": (lambda: statistics.Mean(), X),
+    "covariance": (lambda: statistics.Covariance(), X[:, :2]),
+    "histogram": (lambda: statistics.Histogram(bins=4, ranges=(-3.0, 3.0)), X[:, 0]),
+    "density": (lambda: statistics.Histogram(bins=3, ranges=(-3.0, 3.0), density=True), X[:, 0]),
     "k-means": (lambda: mechanism.KMeans(n_clusters=2), X),
     "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_init=2), (X, LABELS)),
     "pca": (lambda: mechanism.PCA(n_components=2), X),
@@ -314,7 +314,7 @@ CASES |= {
     "session of both": lambda: session_of(
         pac.Membership(0.8) & pac.Information(1.0),
         (column_means, pac.Membership(0.6) & pac.Information(1 / 2), None),
-        (mechanism.Covariance(), pac.Membership(0.7) & pac.Information(1 / 4), "waterfill"),
+        (statistics.Covariance(), pac.Membership(0.7) & pac.Information(1 / 4), "waterfill"),
     ),
     "session of fresh secrets": lambda: session_of(
         pac.Information(1.0),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import pacprivacy as pac
-from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
+from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.queries import make_query_mechanism
 
 VIA = {"orders": "o_custkey", "lineitem": ("l_orderkey", "orders.o_orderkey")}
@@ -203,6 +203,6 @@ def largest_difference(mechanism: Any, tables: pac.Tables, n_worlds: int) -> flo
     worlds = (data.take(pool.rows(k)) for k in range(n_worlds))
     rows = np.array([flatten(mechanism.evaluate(world, None))[0] for world in worlds])
     assert np.isfinite(rows).all()
-    batch = mechanism_batch(mechanism)
+    batch = mechanism.batch
     found = rows if batch is None else batch(data, pool)
     return float((np.abs(found - rows) / np.maximum(np.abs(rows), 1e-300)).max())

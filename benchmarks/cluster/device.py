@@ -86,7 +86,7 @@ def measured_modules() -> tuple[Any, Any, bool]:
     stand_in(".mechanism.data", Data=Any)
     stand_in(".mechanism.structure", flatten=flatten)
 
-    stand_in(".mechanism.statistics", subset_sizes=Halves.sizes)
+    stand_in(".mechanism.sums", subset_sizes=Halves.sizes)
     from pacprivacy.adversary import accelerator
     from pacprivacy.mechanism import vmap
 

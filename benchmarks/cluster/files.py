@@ -49,7 +49,7 @@ def write(folder: Path, n_rows: int) -> None:
 def mechanism_and_data(statistic: str, folder: Path) -> tuple[Any, Any]:
     import pacprivacy as pac
     from pacprivacy.design import JointRidge
-    from pacprivacy.mechanism import Histogram, Mean
+    from pacprivacy.statistics import Histogram, Mean
 
     people = pac.Dataset(folder)
     if statistic == "ridge":

@@ -42,7 +42,7 @@ def write(path: Path, n_rows: int) -> None:
 
 def release_rows(path: Path, n_rows: int, n_subsets: int) -> dict[str, Any]:
     import pacprivacy as pac
-    from pacprivacy.mechanism import Mean
+    from pacprivacy.statistics import Mean
 
     found = pac.privatize(Mean(), pac.Dataset(path), "membership<=0.6", n_subsets=n_subsets, rng=0)
     certificate = found.certificate
@@ -52,7 +52,7 @@ def release_rows(path: Path, n_rows: int, n_subsets: int) -> dict[str, Any]:
 
 def release_numbers(path: Path, n_numbers: int, n_subsets: int) -> dict[str, Any]:
     import pacprivacy as pac
-    from pacprivacy.mechanism import Mean
+    from pacprivacy.statistics import Mean
 
     X = np.random.default_rng(0).normal(size=(RECORDS, n_numbers))
     pool = pac.Balanced(n_subsets=n_subsets)

@@ -85,7 +85,7 @@ def measure(path: Path) -> dict[str, float]:
 def measure_mean(n: int, tail: str) -> dict[str, float]:
     """Release a mean of two columns and return what all of it took."""
     import pacprivacy as pac
-    from pacprivacy.mechanism import Mean
+    from pacprivacy.statistics import Mean
 
     rng = np.random.default_rng(0)
     data = rng.normal(size=(n, 2)) if tail == "normal" else rng.lognormal(size=(n, 2))
@@ -310,7 +310,7 @@ def measure_means(long: bool) -> Iterator[dict[str, Any]]:
     """Return the error of private means against those of all records."""
     from scipy.special import ndtri
 
-    from pacprivacy.mechanism import Mean
+    from pacprivacy.statistics import Mean
 
     strength = 2 * float(ndtri(FOLD_CAP))  # of Gaussian DP: success F(mu/2)
     for name, X in mean_universes().items():

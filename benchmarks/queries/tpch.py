@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE.parents[2]))
 
 import pacprivacy as pac  # noqa: E402
 from pacprivacy._random import SimulatedSource  # noqa: E402
-from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch  # noqa: E402
+from pacprivacy.mechanism import coerce_data, flatten  # noqa: E402
 from tests.tpch import EXPECTED, QUERIES, ask_tpch, shop, write_tpch  # noqa: E402
 
 RESULTS = HERE.parents[1] / "results" / "tpch.json"
@@ -46,7 +46,7 @@ def time_plans(tables: pac.Tables) -> dict[str, Any]:
         started = time.process_time()
         mechanism = ask_tpch(number, tables)
         planned = time.process_time() - started
-        batch = mechanism_batch(mechanism)
+        batch = mechanism.batch
         if mechanism.sums is None:
             rows[f"Q{number}"] = {"plan": mechanism.plan}
             continue
@@ -94,7 +94,7 @@ def utility(tables: pac.Tables) -> dict[str, Any]:
             value = flatten(plan.outputs.restore(plan.noise.value_of(seen)))[0]
             errors.append(np.abs(value - truth) / np.abs(truth))
         pool = pac.Balanced(n_subsets=128).draw(tables.n_units, rng=1)
-        batch = mechanism_batch(mechanism)
+        batch = mechanism.batch
         assert batch is not None
         values = batch(data, pool)
         noise = np.sqrt(values.var(axis=0) / (2 * PUBLISHED_NATS))

@@ -19,12 +19,12 @@ from scipy.spatial.distance import cdist
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.adversary import membership_risk
-from pacprivacy.mechanism import Mean
 from pacprivacy.noise import AxisFrame, NoisePlan, calibrate
 from pacprivacy.noise.formulas import proportional
 from pacprivacy.noise.plan import make_plan
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Mean
 from pacprivacy.theory import gaussian_equivalent, gaussian_success, posterior_success
 from papers.alg.protocol import DATASETS, load_split
 from papers.charts import BUDGET_LABEL, Line, Panel, Style, budget_ticks, draw_panels

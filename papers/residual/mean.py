@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
-from pacprivacy.mechanism import Mean
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.residual import Training, learn_noise_curve
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Mean
 from papers.alg.protocol import DATASETS, load_split
 from papers.charts import Panel, draw_panels
 from papers.page import Page, as_budget, as_number, write_csv

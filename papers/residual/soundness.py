@@ -15,13 +15,13 @@ import numpy as np
 
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
-from pacprivacy.mechanism import Mean
 from pacprivacy.noise import spread_of
 from pacprivacy.noise.formulas import waterfill
 from pacprivacy.noise.shapes import axis_shape, refine_shape
 from pacprivacy.pool import Balanced
 from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Mean
 from papers.alg.protocol import load_split
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_budget, as_number, write_csv

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+import re
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import cloudpickle
@@ -17,18 +21,17 @@ from pacprivacy import mechanism
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import (
     PCA,
-    Covariance,
     Forest,
-    Histogram,
     LinearSVM,
-    Mean,
     Mechanism,
     as_mechanism,
     coerce_data,
     flatten,
+    titled_mechanism,
 )
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Covariance, Histogram, Mean
 
 X = np.random.default_rng(0).normal(size=(60, 4))
 Y = X @ [1.0, 2.0, 3.0, 4.0]
@@ -75,13 +78,71 @@ def evaluate(case: tuple[Mechanism, Any], k: int) -> Any:
     return mechanism.evaluate(data.take(POOL.rows(k)), public_generator(0, "mechanism", k))
 
 
-def test_satisfies_the_protocol(case: tuple[Mechanism, Any]) -> None:
+def test_is_a_mechanism(case: tuple[Mechanism, Any]) -> None:
     mechanism, data = case
     assert isinstance(mechanism, Mechanism)
     assert as_mechanism(mechanism) is mechanism
     assert mechanism.name
     assert all(isinstance(note, str) for note in mechanism.public)
     assert isinstance(mechanism.prepare(data), Mechanism)
+
+
+class Talkative(Mechanism):
+    """A mechanism that replaces every default."""
+
+    name = "Talkative"
+    public = ("declared",)
+    published = ("labels",)
+    model = MappingProxyType({"kind": "pca"})
+    totals = "count"
+    own_units = True
+    streams = True
+    prefer = "threads"
+    agreement = 0.5
+    by_subset = True
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        return parts[0].sum()
+
+    def batch(self, data: Any, pool: Any) -> Any:
+        return np.zeros((pool.n_subsets, 1))
+
+    def finish(self, value: Any) -> Any:
+        return {"sum": value}
+
+
+PARTS = [name for name in vars(Mechanism) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("part", [p for p in PARTS if p not in ("inner", "prepare", "evaluate")])
+def test_a_wrapper_hands_on_what_it_does_not_change(part: str) -> None:
+    inner = Talkative()
+    wrapped = titled_mechanism(inner, "a title")
+    plain = as_mechanism(lambda data: 0.0)
+    if part == "name":
+        assert wrapped.name == "a title (Talkative)"
+        return
+    handed, default = getattr(wrapped, part), getattr(plain, part)
+    if part == "finish":
+        assert (handed(3), default(3)) == ({"sum": 3}, 3)
+        return
+    assert handed == getattr(inner, part)
+    assert handed != default or part == "by_subset"  # a plain function is evaluated one by one
+
+
+def test_no_part_of_a_mechanism_is_looked_up_by_name() -> None:
+    source = Path(mechanism.__file__).parents[1]
+    calls = [
+        (path.name, ast.unparse(node))
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr")
+    ]
+    assert len(calls) > 20
+    by_name = re.compile(rf"attr\([\w.]*mechanism\b|'({'|'.join(set(PARTS) - {'name'})})'")
+    assert [call for call in calls if by_name.search(call[1])] == [
+        ("mechanism.py", "hasattr(obj, 'evaluate')")  # two, of what a user passed: no mechanism
+    ] * 2
 
 
 def test_same_bytes_twice_and_the_data_untouched(case: tuple[Mechanism, Any]) -> None:
@@ -119,7 +180,7 @@ def test_runs_over_the_pool(case: tuple[Mechanism, Any]) -> None:
     mechanism, data = case
     outputs = run_mechanism(mechanism, data, POOL, rng=0)
     vector, structure = flatten(evaluate(case, 3))
-    share = POOL.share if getattr(mechanism, "totals", None) else 1.0  # estimates for everybody
+    share = POOL.share if mechanism.totals else 1.0  # estimates for everybody
     assert outputs.structure == structure
     assert outputs.public[: len(mechanism.public)] == mechanism.public
     np.testing.assert_allclose(outputs.values[3] * share, vector, rtol=1e-10, atol=1e-14)

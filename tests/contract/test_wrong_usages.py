@@ -31,7 +31,8 @@ import pacprivacy as pac
 from pacprivacy import dp
 from pacprivacy.cli.console import app
 from pacprivacy.errors import PacPrivacyError
-from pacprivacy.mechanism import Forest, Histogram
+from pacprivacy.mechanism import Forest
+from pacprivacy.statistics import Histogram
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 Y = X[:, 0] > 0

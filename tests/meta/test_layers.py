@@ -21,13 +21,14 @@ PAPERS = "papers"  # beside the library, on top of it: the library does not know
 NUMBERED = {
     "pool": 1,
     "mechanism": 2,
-    "simulation": 3,
-    "adversary": 4,
-    "noise": 5,
-    "release": 6,
-    "session": 7,
-    "audit": 8,
-    "reporting": 9,
+    "statistics": 3,
+    "simulation": 4,
+    "adversary": 5,
+    "noise": 6,
+    "release": 7,
+    "session": 8,
+    "audit": 9,
+    "reporting": 10,
 }
 BASE = frozenset(
     {
@@ -54,7 +55,8 @@ THEORY = frozenset({"theory"})
 STORY = frozenset(name for name, number in NUMBERED.items() if number <= NUMBERED["session"])
 EXTENSIONS = frozenset({"design", "residual", "dp"})
 # All that differential privacy shares with PAC beside the base and theory: how noise in whole
-# numbers is drawn, and how a fitted model becomes a vector and back. Neither knows a pool.
+# numbers is drawn, how a fitted model becomes a vector and back, and the formulas of statistics.
+# None of them knows a pool.
 SHARED_WITH_DP = {
     "noise": frozenset(
         {
@@ -67,7 +69,10 @@ SHARED_WITH_DP = {
             "uniform_lattice_integers",
         }
     ),
-    "mechanism": frozenset({"Structure", "declare_estimator_released", "flatten"}),
+    "mechanism": frozenset(
+        {"Structure", "declare_estimator_released", "flatten", "symmetric_matrices"}
+    ),
+    "statistics": frozenset({"MEAN", "SUM", "Formula", "bin_of"}),
 }
 BELOW_TOP = BASE | THEORY | frozenset(NUMBERED) | EXTENSIONS | {"ledger", "privatizing", ""}
 

@@ -22,7 +22,8 @@ import pacprivacy as pac
 from pacprivacy._rounding import two_digits
 from pacprivacy.cli.console import app
 from pacprivacy.design import JointRidge, LogisticFit, OrthogonalRidge
-from pacprivacy.mechanism import PCA, Covariance, Forest, Histogram, KMeans, LinearSVM, Mean
+from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM
+from pacprivacy.statistics import Covariance, Histogram, Mean
 from pacprivacy.tables import MODELS as OFFERED
 
 N = 211

@@ -22,10 +22,10 @@ from pacprivacy.errors import (
     PacPrivacyError,
     PoolError,
 )
-from pacprivacy.mechanism import Covariance, Histogram, Mean
 from pacprivacy.noise import Boxed, Empirical
 from pacprivacy.pool import Balanced, Half, Poisson
 from pacprivacy.release import Release, verify
+from pacprivacy.statistics import Covariance, Histogram, Mean
 
 ASSESS = importlib.import_module("pacprivacy.release.certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")

@@ -11,7 +11,8 @@ import numpy as np
 from contenders.problem import DPMethod, Problem, Size
 from contenders.tables import load
 from pacprivacy import dp
-from pacprivacy.mechanism import Mean, Mechanism, coerce_data
+from pacprivacy.mechanism import Mechanism, coerce_data
+from pacprivacy.statistics import Mean
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter, gaussian_success
 
 

@@ -16,11 +16,12 @@ from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.options import Folder
 from pacprivacy.cli.release import check_release_folder, save_release
-from pacprivacy.mechanism import KMeans, Mean, Mechanism, coerce_data
+from pacprivacy.mechanism import KMeans, Mechanism, coerce_data
 from pacprivacy.pool import Balanced
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
 from pacprivacy.session import Rehearsal
+from pacprivacy.statistics import Mean
 
 BUDGETS: Final = (0.55, 0.60, 0.75)
 N_JOBS: Final = 2

@@ -19,7 +19,7 @@ from pacprivacy.cli.console import (
 from pacprivacy.errors import CertificateError, DataError, LedgerError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
-from pacprivacy.stats import POLICIES
+from pacprivacy.statistics import POLICIES
 from pacprivacy.tables import MODELS, ModelOptions, Ranges as DeclaredRanges, Reading
 
 DataFile = Annotated[

@@ -17,6 +17,7 @@ from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels
 from pacprivacy.release import Row
+from pacprivacy.statistics import Statistic, number_cells
 from pacprivacy.tables import (
     ModelOptions,
     Reading,
@@ -111,12 +112,12 @@ def release_dp_promise(
 
 def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
     """Return the group of every row that meets the condition, -1 elsewhere; and their names."""
-    cells, labels = np.zeros(table.n_rows, dtype=np.int64), [""]
+    groups, labels = [], [""]
     for column in asked.by or ():
         levels = asked.levels[column]
-        codes = code_column_levels(table.columns[column].labels, levels)
-        cells = np.where((cells < 0) | (codes < 0), -1, cells * len(levels) + codes)
+        groups.append((code_column_levels(table.columns[column].labels, levels), len(levels)))
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
+    cells = number_cells(groups, table.n_rows)
     return np.where(category_rows_where(table, asked.where), cells, -1), labels
 
 

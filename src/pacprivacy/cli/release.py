@@ -28,11 +28,10 @@ from pacprivacy.cli.console import (
 from pacprivacy.cli.promise import check_dp_promise, promise_rows, release_dp_promise
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
-from pacprivacy.mechanism import mechanism_batch
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release, Row, error_bar_plus_minus
 from pacprivacy.session import SUBSETS_BATCHED, Session
-from pacprivacy.stats import DATES
+from pacprivacy.statistics import DATES
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
 PROMISES: Final = ("pac", "dp")
@@ -158,7 +157,7 @@ def _kept(checkpoint: Path | None, output: Path, study: ModelStudy) -> Iterator[
 
     A mechanism that evaluates all candidates at once needs no such file.
     """
-    own = checkpoint is None and mechanism_batch(study.mechanism) is None
+    own = checkpoint is None and study.mechanism.batch is None
     if not own:
         yield checkpoint
         return

@@ -21,6 +21,7 @@ from pacprivacy.dp.events import PureEvent, noise_event, publish_event
 from pacprivacy.dp.records import EMPTY_RECORDS, read_regression_records
 from pacprivacy.dp.totals import CHUNK_ROWS, ExactTotal
 from pacprivacy.errors import BudgetError
+from pacprivacy.mechanism import symmetric_matrices
 
 LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth
 # Covers what is not exact for n d <= 10^8: conversions to float64, and the eigenvalue of a matrix
@@ -89,7 +90,7 @@ def adassp(
     cautious = float(noisy[0].values[0]) - stds[0] * float(np.sqrt(np.log(6.0 / delta)))
     wanted = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
     penalty = max(0.0, wanted - max(0.0, cautious))
-    moments = _symmetric(noisy[1].values, d) + penalty * np.eye(d)
+    moments = symmetric_matrices(noisy[1].values[None])[0] + penalty * np.eye(d)
     coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)
     return _publish(
         {"coef": coef, "penalty": penalty},
@@ -162,7 +163,7 @@ def regression_from_statistics(
             )
             for values, part in zip((gram[upper], products), reach, strict=True)
         ]
-    moments = _symmetric(noisy[0].values, d)
+    moments = symmetric_matrices(noisy[0].values[None])[0]
     if penalty is None:
         penalty = math.sqrt(d) * noisy[0].noise_std
     value = {
@@ -230,13 +231,6 @@ def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Ve
         gram * (x_bound / LARGEST_ENTRY) ** 2,
         products * (x_bound * y_bound / LARGEST_ENTRY**2),
     )
-
-
-def _symmetric(upper: Vector, d: int) -> Matrix:
-    """Return the matrix with this upper triangle."""
-    moments = np.zeros((d, d))
-    moments[np.triu_indices(d)] = upper
-    return moments + np.triu(moments, 1).T
 
 
 def _publish(

@@ -8,12 +8,13 @@ noise for a pure ``epsilon``; quantiles are choices among the points of a declar
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy._checks import Integers, Vector, check_positive
+from pacprivacy._checks import Integers, Matrix, Vector, check_positive
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage, calibrate_to_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
@@ -26,8 +27,10 @@ from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss,
 from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
 from pacprivacy.dp.records import EMPTY_RECORDS, record_array
 from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.statistics import MEAN, SUM, Formula, bin_of
 
 STATISTICS: Final = ("count", "sum", "mean", "histogram", "median", "quantiles")
+FORMULAS: Final[dict[str, Formula]] = {"count": SUM, "sum": SUM, "mean": MEAN, "histogram": SUM}
 DELTA: Final = 1e-6  # where the ε of Gaussian noise is read; the noise follows from the success
 GRID: Final = 1001  # points among which a quantile is chosen
 COUNTED: Final = 0.5  # what a record adds to the count behind a mean, beside up to 1 to the sum
@@ -45,16 +48,35 @@ class _Column:
     low: float
     high: float
 
-    def counts(self, codes: Integers, size: int) -> Vector:
-        """Count records by a code of their own; -1 is not counted."""
-        return np.bincount(codes[codes >= 0], minlength=size).astype(np.float64)
+    def frame(self, statistic: str) -> tuple[float, float]:
+        """Return the centre and the scale that bring declared values within -1 and 1."""
+        if statistic == "mean":
+            return (self.low + self.high) / 2, (self.high - self.low) / 2
+        return 0.0, 1.0 if statistic != "sum" else max(abs(self.low), abs(self.high))
 
-    def sums(self, values: Vector, size: int) -> Vector:
-        """Sum values within -1 and 1 in every cell, exactly."""
-        cells = range(size)
-        return np.array(
-            [sum_clipped(values[self.cells == c, None], clip_norm=1.0)[0] for c in cells]
-        )
+    def bins(self, n_bins: int) -> Vector:
+        """Return the edges of bins of equal width."""
+        return np.linspace(self.low, self.high, n_bins + 1)
+
+    def counts(self, n_cells: int) -> Vector:
+        """Count the records of every cell."""
+        return _count(self.cells, n_cells)
+
+    def counts_in_bins(self, n_cells: int, n_bins: int) -> Vector:
+        """Count the records of every cell and bin."""
+        place = bin_of(self.values, self.bins(n_bins).tolist())
+        inside = (self.cells >= 0) & (place < n_bins)
+        return _count(np.where(inside, self.cells * n_bins + place, -1), n_cells * n_bins)
+
+    def sums(self, values: Matrix, n_cells: int) -> Vector:
+        """Sum one column of values within -1 and 1 in every cell, exactly."""
+        cells = range(n_cells)
+        return np.array([sum_clipped(values[self.cells == c], clip_norm=1.0)[0] for c in cells])
+
+
+def _count(codes: Integers, size: int) -> Vector:
+    """Count records by a code of their own; -1 is not counted."""
+    return np.bincount(codes[codes >= 0], minlength=size).astype(np.float64)
 
 
 def release_dp_statistic(
@@ -110,52 +132,29 @@ def release_dp_statistic(
     >>> bool(abs(found.value["mean"]["age"] - ages.mean()) < 1), found.certificate.delta
     (True, 1e-06)
     """
-    if statistic not in STATISTICS:
-        raise DataError(
-            f"statistic must be one of {', '.join(STATISTICS)}; got {statistic!r}. Choose one."
-        )
-    if (success is None) == (epsilon is None):
-        raise BudgetError("success or epsilon must be given, and only one; got both or neither.")
-    if success is not None and not 0.5 < success < 1:
-        raise BudgetError(f"success must be above 1/2 and below 1; got {success!r}. Use 0.6.")
+    _check_request(statistic, success, epsilon, bins, q)
     names = tuple(cell_names) or ("",)
     read = _read(columns, statistic, ranges, cells, names)
-    if not all(0 <= each <= 1 for each in q) or not q:
-        raise DataError(f"q must be numbers between 0 and 1; got {q!r}. Write 0.25,0.5,0.75.")
-    if bins < 1:
-        raise DataError(f"bins must be at least 1; got {bins}. Use about 10.")
     if statistic in ("median", "quantiles"):
         levels = (0.5,) if statistic == "median" else tuple(q)
         return _choices(read, names, levels, statistic, success, epsilon, simulate)
     totals, each = _totals(read, statistic, len(names), bins)
     vector = np.concatenate([np.ravel(block) for block in totals])
     reach = (len(read) if epsilon is not None else math.sqrt(len(read))) * each[epsilon is None]
-    given: dict[str, Any] = {
-        "sensitivity": math.nextafter(reach * (1 + 2.0**-50), math.inf),
-        "neighbours": "add_remove",
-        "simulate": simulate,
-    }
-    if epsilon is not None:
-        noisy = laplace(vector, epsilon=epsilon, **given)
-    else:
+    if success is not None:
         check_dp_noise_promise(1.0, delta, "add_remove")
-        found = calibrate_to_advantage(
+        epsilon = calibrate_to_advantage(
             lambda trial: accounting_noise_advantage(trial, delta, vector.size),
-            2 * float(success or 0) - 1,
+            2 * success - 1,
             delta=delta,
         )
-        noisy = gaussian(vector, epsilon=found, delta=delta, **given)
-    said = f"A record is in one group at most, and moves the numbers by {reach:.6g} in length."
-    certificate = replace(
-        noisy.certificate,
-        mechanism=f"{statistic} of {len(read)} column{'s' * (len(read) != 1)}"
-        f"{f' in {len(names)} groups' if len(names) > 1 else ''}; {noisy.certificate.mechanism}",
-        assumptions=(
-            *_declared(read, statistic),
-            said,
-            *noisy.certificate.assumptions[1:],
-            EMPTY_RECORDS,
-        ),
+    add_noise = laplace if success is None else partial(gaussian, delta=delta)
+    noisy = add_noise(
+        vector,
+        sensitivity=math.nextafter(reach * (1 + 2.0**-50), math.inf),
+        epsilon=float(epsilon or 0.0),
+        neighbours="add_remove",
+        simulate=simulate,
     )
     shapes = [block.shape for block in totals]
     parts = np.split(noisy.value, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
@@ -165,7 +164,41 @@ def release_dp_statistic(
         value, error = _finish(column, part.reshape(shape), statistic, std)
         labels = names if statistic != "histogram" else _bin_names(column, names, bins)
         values[column.name], errors[column.name] = _named(value, labels), _named(error, labels)
-    return DPRelease(value={statistic: values, "noise_std": errors}, certificate=certificate)
+    return DPRelease(
+        value={statistic: values, "noise_std": errors},
+        certificate=_certificate(noisy.certificate, read, names, statistic, reach),
+    )
+
+
+def _check_request(
+    statistic: str, success: float | None, epsilon: float | None, bins: int, q: Sequence[float]
+) -> None:
+    if statistic not in STATISTICS:
+        raise DataError(
+            f"statistic must be one of {', '.join(STATISTICS)}; got {statistic!r}. Choose one."
+        )
+    if (success is None) == (epsilon is None):
+        raise BudgetError("success or epsilon must be given, and only one; got both or neither.")
+    if success is not None and not 0.5 < success < 1:
+        raise BudgetError(f"success must be above 1/2 and below 1; got {success!r}. Use 0.6.")
+    if not all(0 <= each <= 1 for each in q) or not q:
+        raise DataError(f"q must be numbers between 0 and 1; got {q!r}. Write 0.25,0.5,0.75.")
+    if bins < 1:
+        raise DataError(f"bins must be at least 1; got {bins}. Use about 10.")
+
+
+def _certificate(
+    noisy: DPCertificate, read: list[_Column], names: Sequence[str], statistic: str, reach: float
+) -> DPCertificate:
+    """Return the certificate of the noise, with what it was added to."""
+    groups = f" in {len(names)} groups" if len(names) > 1 else ""
+    moved = f"A record is in one group at most, and moves the numbers by {reach:.6g} in length."
+    return replace(
+        noisy,
+        mechanism=f"{statistic} of {len(read)} column{'s' * (len(read) != 1)}{groups}; "
+        f"{noisy.mechanism}",
+        assumptions=(*_declared(read, statistic), moved, *noisy.assumptions[1:], EMPTY_RECORDS),
+    )
 
 
 def _read(
@@ -201,48 +234,41 @@ def _totals(
     read: list[_Column], statistic: str, n_cells: int, bins: int
 ) -> tuple[list[Any], tuple[float, float]]:
     """Return what is summed, by column; and how far a record moves it: L1 and L2."""
-    totals: list[Any] = []
+    formula, totals = FORMULAS[statistic], []
     for column in read:
-        counts = column.counts(column.cells, n_cells)
-        middle, half = (column.low + column.high) / 2, (column.high - column.low) / 2
         if statistic == "count":
-            totals.append(counts)
-        elif statistic == "sum":
-            totals.append(column.sums(column.values / _bound(column), n_cells))
-        elif statistic == "mean":
-            sums = column.sums((column.values - middle) / half, n_cells)
-            totals.append(np.stack([sums, COUNTED * counts]))
+            totals.append(column.counts(n_cells))
+        elif statistic == "histogram":
+            totals.append(column.counts_in_bins(n_cells, bins))
         else:
-            edges = np.linspace(column.low, column.high, bins + 1)
-            place = np.searchsorted(edges, column.values, side="right") - 1
-            place = np.where(column.values == column.high, bins - 1, place)
-            good = (column.cells >= 0) & (place >= 0) & (place < bins)
-            codes = np.where(good, column.cells * bins + place, -1)
-            totals.append(column.counts(codes, n_cells * bins))
-    each = (1.0, 1.0) if statistic != "mean" else (1 + COUNTED, math.hypot(1, COUNTED))
-    return totals, each
-
-
-def _bound(column: _Column) -> float:
-    return max(abs(column.low), abs(column.high))
+            centre, scale = column.frame(statistic)
+            (moments,) = formula.moments((column.values[:, None] - centre) / scale)
+            sums = column.sums(moments, n_cells)
+            number = COUNTED * column.counts(n_cells)
+            totals.append(np.stack([sums, number]) if formula.counted else sums)
+    return totals, (1 + COUNTED, math.hypot(1, COUNTED)) if formula.counted else (1.0, 1.0)
 
 
 def _finish(column: _Column, noisy: Any, statistic: str, std: float) -> tuple[Vector, Vector]:
     """Return released numbers in the units of the column, and the noise in them."""
-    if statistic == "mean":
-        count = np.maximum(noisy[1] / COUNTED, 1.0)
-        share = np.clip(noisy[0] / count, -1.0, 1.0)
-        half = (column.high - column.low) / 2
-        spread = std * np.sqrt(1 + np.square(share) / COUNTED**2) / count
-        return column.low + half * (1 + share), half * np.minimum(spread, 2.0)
-    if statistic == "sum":
-        return _bound(column) * noisy, np.full(len(noisy), _bound(column) * std)
-    return np.rint(noisy), np.full(len(noisy), std)
+    formula, (centre, scale) = FORMULAS[statistic], column.frame(statistic)
+    if statistic in ("count", "histogram"):
+        return np.rint(noisy), np.full(len(noisy), std)
+    if not formula.counted:
+        number, value = np.ones(len(noisy)), formula.value(None, noisy)
+    else:
+        number = np.maximum(noisy[1] / COUNTED, 1.0)
+        value = np.clip(formula.value(number, noisy[0].copy()), -1.0, 1.0)
+    assert formula.slopes is not None
+    by_number, by_sum = formula.slopes(number, value * number)
+    error = std * np.hypot(by_number / COUNTED, by_sum)
+    if formula.counted:
+        error = np.minimum(error, 2.0)
+    return formula.restore(value, centre, scale), scale * error
 
 
 def _bin_names(column: _Column, names: Sequence[str], bins: int) -> list[str]:
-    edges = np.linspace(column.low, column.high, bins + 1)
-    inner = [f"{a:g} to {b:g}" for a, b in pairwise(edges)]
+    inner = [f"{a:g} to {b:g}" for a, b in pairwise(column.bins(bins))]
     return [f"{name}, {each}".removeprefix(", ") for name in names for each in inner]
 
 
@@ -358,14 +384,14 @@ def private_sum(
     total: Any = sum_clipped(
         values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
     )
-    given: dict[str, Any] = {
-        "sensitivity": (1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
-        "epsilon": epsilon,
-        "neighbours": neighbours,
-        "simulate": simulate,
-    }
-    total = total[0] if flat else total
-    release = gaussian(total, delta=delta, **given) if delta else laplace(total, **given)
+    add_noise = partial(gaussian, delta=delta) if delta else laplace
+    release = add_noise(
+        total[0] if flat else total,
+        sensitivity=(1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
+        epsilon=epsilon,
+        neighbours=neighbours,
+        simulate=simulate,
+    )
     kind = "Euclidean length" if delta else "sum of absolute entries"
     said = f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
     certificate = replace(

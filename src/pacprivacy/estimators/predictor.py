@@ -37,7 +37,6 @@ from pacprivacy.mechanism import (
     choose_data_pool,
     coerce_data,
     is_data_table,
-    mechanism_published,
     read_data_table,
     split_data_units,
 )
@@ -184,7 +183,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_classes=len(classes),
             simulation=self.simulate,
             public=tuple(mechanism.public),
-            published=mechanism_published(mechanism),
+            published=mechanism.published,
         )
         certificate = certify_answer_bundle(terms)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)

@@ -23,6 +23,7 @@ from pacprivacy.mechanism.data import (
     is_data_streamed as is_data_streamed,
     is_data_table as is_data_table,
     read_data_columns as read_data_columns,
+    read_data_numbers as read_data_numbers,
     read_data_table as read_data_table,
     read_labelled_data as read_labelled_data,
     split_data_units as split_data_units,
@@ -52,25 +53,16 @@ from pacprivacy.mechanism.mechanism import (
     Scaling as Scaling,
     as_mechanism as as_mechanism,
     fixed_mechanism as fixed_mechanism,
-    mechanism_batch as mechanism_batch,
-    mechanism_by_subset as mechanism_by_subset,
-    mechanism_model as mechanism_model,
-    mechanism_own_units as mechanism_own_units,
-    mechanism_published as mechanism_published,
-    mechanism_streams as mechanism_streams,
-    mechanism_totals as mechanism_totals,
     titled_mechanism as titled_mechanism,
 )
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
-from pacprivacy.mechanism.statistics import (
-    Covariance as Covariance,
-    Histogram as Histogram,
-    Mean as Mean,
-    Quantiles as Quantiles,
+from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
+from pacprivacy.mechanism.sums import (
+    products_of_columns as products_of_columns,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
+    symmetric_matrices as symmetric_matrices,
 )
-from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
 from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

@@ -48,7 +48,7 @@ class Dataset:
     >>> import numpy as np
     >>> import pandas as pd
     >>> import pacprivacy as pac
-    >>> from pacprivacy.mechanism import Mean
+    >>> from pacprivacy.statistics import Mean
     >>> folder = getfixture("tmp_path")
     >>> ages = np.random.default_rng(0).normal(40, 10, size=500)
     >>> pd.DataFrame({"age": ages}).to_parquet(folder / "people.parquet")

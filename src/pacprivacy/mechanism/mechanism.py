@@ -1,4 +1,4 @@
-"""What is computed on every subset: the protocol, functions as mechanisms, and wrappers.
+"""What is computed on every subset: the base class, functions as mechanisms, and wrappers.
 
 A wrapper gives a mechanism a title, names and units of its columns, records without gaps, or the
 rows of a file that it keeps. Names, centres and scales of columns are public, and the same for
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,94 +31,104 @@ LONGEST_TITLE: Final = 200
 FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
 
 
-@runtime_checkable
-class Mechanism(Protocol):
-    """A deterministic function of a subset, once its public generator is fixed.
+class Mechanism(ABC):
+    """A deterministic function of a candidate, once its public generator is fixed.
 
-    Subclass it to inherit ``prepare`` and ``finish`` that do nothing. A mechanism that can
-    evaluate all subsets at once has one more method, ``batch``; see :func:`mechanism_batch`.
+    A subclass defines :meth:`evaluate`. Everything else has a default, which a method, a property,
+    a field or a class attribute (``streams = True``) replaces. A mechanism around another one has
+    it as ``inner``, and answers as that one does wherever it says nothing itself.
     """
 
     __slots__ = ()
 
     @property
+    def inner(self) -> Mechanism | None:
+        """The mechanism that this one is built around, if any."""
+        return None
+
+    @property
     def name(self) -> str:
         """Name shown in the certificate (public)."""
-        ...
+        return type(self).__name__ if self.inner is None else self.inner.name
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe or declared, for the certificate."""
-        return ()
+        """What was computed from all records or declared, for the certificate."""
+        return () if self.inner is None else self.inner.public
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """What the value shows exactly of all records: class labels, and what the curator chose."""
+        return () if self.inner is None else self.inner.published
+
+    @property
+    def model(self) -> Mapping[str, Any] | None:
+        """What is needed besides the released value to apply it, as JSON types; public.
+
+        Kind, target, terms and levels; see :func:`pacprivacy.tables.predict`.
+        """
+        return None if self.inner is None else self.inner.model
+
+    @property
+    def totals(self) -> Literal["sum", "count"] | None:
+        """Whether the numbers are sums or counts over rows.
+
+        Those of a candidate are divided by its share of the units, so that the release is an
+        estimate for all records; counts are rounded.
+        """
+        return None if self.inner is None else self.inner.totals
+
+    @property
+    def own_units(self) -> bool:
+        """Whether the numbers are of several kinds, such as counts beside averages.
+
+        Noise is then shaped to the spread of each, however near they are.
+        """
+        return self.inner is not None and self.inner.own_units
+
+    @property
+    def streams(self) -> bool:
+        """Whether ``batch`` reads a :class:`Dataset` in passes."""
+        return self.inner is not None and self.inner.streams
+
+    @property
+    def prefer(self) -> str | None:
+        """What joblib runs candidates in: "threads", "processes", or its own choice."""
+        return None if self.inner is None else self.inner.prefer
+
+    @property
+    def agreement(self) -> float:
+        """How far ``batch`` may be from ``evaluate``, as a share of the largest number.
+
+        Far above rounding and far below a difference in the formula, in double precision.
+        """
+        return 1e-8 if self.inner is None else self.inner.agreement
 
     def prepare(self, data: Data) -> Mechanism:
-        """Return the mechanism to run, fixed with the whole universe where it needs to be."""
+        """Return the mechanism to run, fixed with all records where it needs to be."""
         return self
 
+    @abstractmethod
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the value for one subset; ``parts`` may be written to."""
-        ...
+        """Return the value for one candidate; ``parts`` may be written to."""
+
+    @property
+    def batch(self) -> Batch | None:
+        """The method that evaluates all candidates at once; None: one by one.
+
+        A subclass writes ``def batch(self, data, pool)``, which returns the flattened values,
+        shape (m, d), usually by matrix products; or a property, where only some instances can.
+        """
+        return None
+
+    @property
+    def by_subset(self) -> bool:
+        """Whether the work grows with the candidates: without ``batch``, or where it says so."""
+        return self.batch is None or (self.inner is not None and self.inner.by_subset)
 
     def finish(self, value: Any) -> Any:
         """Post-process a *released* value; sees nothing else, so it costs no privacy."""
         return value
-
-
-def mechanism_batch(mechanism: Mechanism) -> Batch | None:
-    """Return the mechanism's ``batch``, or None where it is evaluated subset by subset.
-
-    ``batch(data, pool)`` is an optional method: the flattened values of all subsets at once,
-    shape (m, d), usually by matrix products.
-    """
-    found: Batch | None = getattr(mechanism, "batch", None)
-    return found
-
-
-def mechanism_streams(mechanism: Mechanism) -> bool:
-    """Return whether ``batch`` reads a :class:`Dataset` in passes: an optional attribute."""
-    return bool(getattr(mechanism, "streams", False))
-
-
-def mechanism_totals(mechanism: Mechanism) -> Literal["sum", "count"] | None:
-    """Return whether a mechanism's numbers are sums or counts over rows: an optional property.
-
-    Those of a candidate are divided by its share of the units, so that the release is an estimate
-    for all records; counts are rounded.
-    """
-    found: Literal["sum", "count"] | None = getattr(mechanism, "totals", None)
-    return found
-
-
-def mechanism_published(mechanism: Mechanism) -> tuple[str, ...]:
-    """Return the exact facts of the universe that the value shows: an optional property.
-
-    ``published`` names class labels, and whatever the curator has let out on purpose.
-    """
-    found: tuple[str, ...] = getattr(mechanism, "published", ())
-    return found
-
-
-def mechanism_own_units(mechanism: Mechanism) -> bool:
-    """Return whether numbers of a mechanism stand beside others of another kind: optional.
-
-    Counts beside averages: noise is then shaped to the spread of each, however near they are.
-    """
-    return bool(getattr(mechanism, "own_units", False))
-
-
-def mechanism_model(mechanism: Mechanism) -> Mapping[str, Any] | None:
-    """Return what is needed besides the released value to apply it: an optional property.
-
-    ``model`` holds public facts as JSON types: kind, target, terms and levels; see
-    :func:`pacprivacy.tables.predict`. None where there is nothing to apply.
-    """
-    found: Mapping[str, Any] | None = getattr(mechanism, "model", None)
-    return found
-
-
-def mechanism_by_subset(mechanism: Mechanism) -> bool:
-    """Return whether the work grows with the subsets: no ``batch``, or one that says so."""
-    return mechanism_batch(mechanism) is None or bool(getattr(mechanism, "by_subset", False))
 
 
 def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
@@ -132,67 +143,22 @@ def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MechanismWrapper(Mechanism):
-    """A mechanism around another one: what it does not change, it hands on."""
+    """A mechanism around another one, on the same records."""
 
-    inner: Mechanism
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return self.inner.name
-
-    @property
-    def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe or declared."""
-        return self.inner.public
-
-    @property
-    def published(self) -> tuple[str, ...]:
-        """Exact facts of the universe that the value shows."""
-        return mechanism_published(self.inner)
+    inner: Mechanism = field()
 
     def prepare(self, data: Data) -> Self:
-        """Fix the mechanism inside with the whole universe where it needs to be."""
+        """Fix the mechanism inside with all records where it needs to be."""
         return replace(self, inner=self.inner.prepare(data))
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the value for one subset."""
+        """Return the value for one candidate."""
         return self.inner.evaluate(parts, rng)
 
     @property
-    def model(self) -> Mapping[str, Any] | None:
-        """How the released value is applied."""
-        return mechanism_model(self.inner)
-
-    @property
-    def totals(self) -> Literal["sum", "count"] | None:
-        """Whether the numbers are sums or counts over the records."""
-        return mechanism_totals(self.inner)
-
-    @property
-    def by_subset(self) -> bool:
-        """Whether the work of ``batch`` grows with the subsets."""
-        return mechanism_by_subset(self.inner)
-
-    @property
-    def prefer(self) -> str | None:
-        """What joblib is to run subsets in, where the mechanism inside says so."""
-        return getattr(self.inner, "prefer", None)
-
-    @property
-    def own_units(self) -> bool:
-        """Whether numbers stand beside others of another kind."""
-        return mechanism_own_units(self.inner)
-
-    @property
     def batch(self) -> Batch | None:
-        """All subsets at once, where the mechanism inside can."""
-        return mechanism_batch(self.inner)
-
-    @property
-    def streams(self) -> bool:
-        """Whether the mechanism inside reads files in passes."""
-        return mechanism_streams(self.inner)
+        """All candidates at once, where the mechanism inside can."""
+        return self.inner.batch
 
     def finish(self, value: Any) -> Any:
         """Post-process a released value."""
@@ -208,7 +174,7 @@ class FunctionMechanism(Mechanism):
     """
 
     function: Callable[..., Any]
-    name: str
+    name: str = field()
     takes_rng: bool
 
     def prepare(self, data: Data) -> Self:
@@ -281,7 +247,7 @@ def as_mechanism(obj: Any) -> Mechanism:
     if hasattr(obj, "fit"):
         advice = f"Write a function such as: lambda X, y: {kind}(...).fit(X, y)."
     elif hasattr(obj, "evaluate"):
-        advice = "Subclass pacprivacy.mechanism.Mechanism and give it a name."
+        advice = "Subclass pacprivacy.mechanism.Mechanism."
     else:
         advice = "Pass a function of the data, f(data) or f(X, y)."
     raise MechanismError(f"mechanism must be a function or a Mechanism; got {kind}. {advice}")
@@ -394,7 +360,7 @@ class NamedMechanism(MechanismWrapper):
 
     ``describe`` is a method of the columns. ``said`` was declared, and ``facts`` were read off the
     universe, of levels and gaps. ``applied`` says how the value is applied; see
-    :func:`mechanism_model`.
+    :attr:`Mechanism.model`.
     """
 
     columns: MechanismScaling = field(repr=False, compare=False)
@@ -422,7 +388,7 @@ class NamedMechanism(MechanismWrapper):
     @property
     def published(self) -> tuple[str, ...]:
         """Exact facts of the universe that the value shows."""
-        return (*self.columns.published, *mechanism_published(self.inner), *self.facts)
+        return (*self.columns.published, *self.inner.published, *self.facts)
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Put names and units back on released numbers."""
@@ -477,7 +443,7 @@ class RowsMechanism(MechanismWrapper):
     @property
     def batch(self) -> Batch | None:
         """All subsets at once, each without the rows that are not kept."""
-        inner = mechanism_batch(self.inner)
+        inner = self.inner.batch
         if inner is None:
             return None
         return lambda data, pool: inner(self.records, _among(pool, self.kept))

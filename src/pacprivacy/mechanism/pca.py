@@ -12,7 +12,12 @@ from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data, read_data_columns
 from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
-from pacprivacy.mechanism.statistics import subset_sizes, subset_sums
+from pacprivacy.mechanism.sums import (
+    products_of_columns,
+    subset_sizes,
+    subset_sums,
+    symmetric_matrices,
+)
 from pacprivacy.pool import Pool
 
 _MOST_COLUMNS: Final = 32  # of moments kept for all subsets at once: 4.5 KB for each subset
@@ -132,17 +137,15 @@ class PCA(Mechanism):
         rounding = _rounding(X)
         X = X - mean
         p = X.shape[1]
-        upper = np.triu_indices(p)
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
             block = X[rows]
-            return np.hstack([block, block[:, upper[0]] * block[:, upper[1]]])
+            return np.hstack([block, products_of_columns(block)])
 
-        sums = subset_sums(pool, features, p + len(upper[0]))
+        sums = subset_sums(pool, features, p + p * (p + 1) // 2)
         sizes = subset_sizes(pool)
         shifts = sums[:, :p] / sizes[:, None]
-        products = np.empty((len(sums), p, p))
-        products[:, upper[0], upper[1]] = products[:, upper[1], upper[0]] = sums[:, p:]
+        products = symmetric_matrices(sums[:, p:])
         if self.center == "subset":
             products -= sizes[:, None, None] * shifts[:, :, None] * shifts[:, None, :]
         values, vectors = np.linalg.eigh(products)

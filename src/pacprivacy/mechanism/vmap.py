@@ -11,8 +11,8 @@ from pacprivacy._checks import Matrix, check_count
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data
 from pacprivacy.mechanism.mechanism import Mechanism
-from pacprivacy.mechanism.statistics import subset_sizes
 from pacprivacy.mechanism.structure import flatten
+from pacprivacy.mechanism.sums import subset_sizes
 from pacprivacy.pool import Pool
 
 _CHUNK_BYTES: Final = 1 << 28  # of records that are gathered for candidates trained side by side

@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MethodType
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
@@ -202,11 +203,12 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     values = outputs.values
     (sampling, _, size), noise = column_spreads(values), np.sqrt(plan.noise_variances())
     moving = np.hypot(sampling, noise) > FLAT * size
-    owner = getattr(outputs.finish, "__self__", None)
-    if owner is None or type(owner).finish is Mechanism.finish:  # it changes nothing
+    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
+    mechanism = owner if isinstance(owner, Mechanism) else None
+    if mechanism is None or type(mechanism).finish is Mechanism.finish:  # it changes nothing
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
         spread, std, structure = sampling * unit, noise * unit, outputs.structure
-    elif not _is_ours(owner):
+    elif not _is_ours(mechanism):
         return None
     else:
         try:
@@ -222,11 +224,11 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     )
 
 
-def _is_ours(mechanism: Any) -> bool:
+def _is_ours(mechanism: Mechanism | None) -> bool:
     while mechanism is not None:
         if not type(mechanism).finish.__module__.startswith("pacprivacy."):
             return False
-        mechanism = getattr(mechanism, "inner", None)
+        mechanism = mechanism.inner
     return True
 
 

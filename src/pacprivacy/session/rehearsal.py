@@ -22,7 +22,6 @@ from pacprivacy.mechanism import (
     as_mechanism,
     coerce_data,
     is_data_streamed,
-    mechanism_by_subset,
 )
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
 from pacprivacy.pool import (
@@ -159,7 +158,7 @@ class Rehearsal:
         elif strategy.n_subsets is None:
             fewer = (m for above, m in SUBSETS_OF_MANY if self.data.n_rows > above)
             default = next(fewer, SUBSETS_BATCHED)
-            if mechanism_by_subset(mechanism):
+            if mechanism.by_subset:
                 default = SUBSETS_BLACK_BOX
             if isinstance(strategy, Balanced) and strategy.folds != "auto":
                 default = -(-default // strategy.folds) * strategy.folds
@@ -200,7 +199,7 @@ class Rehearsal:
         fixed = prepare_run(mechanism, self.data)
         self._fixed = mechanism, fixed
         advance = begin(TRYING, len(choices))
-        part = 4 if mechanism_by_subset(mechanism) else 2
+        part = 4 if mechanism.by_subset else 2
         size = strategy.n_subsets // (part * len(choices))
         errors: list[float] = []
         for k in choices:

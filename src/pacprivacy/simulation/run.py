@@ -108,7 +108,7 @@ def run_on_all(mechanism: Any, data: mechanisms.Data, *, fixed: bool = False) ->
     With ``fixed`` the mechanism is prepared already.
     """
     prepared = mechanism if fixed else prepare_run(mechanism, data)
-    batch = mechanisms.mechanism_batch(prepared)
+    batch = prepared.batch
     if batch is not None and mechanisms.is_data_streamed(data):
         bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
         law: dict[str, Any] = {"scheme": "all", "prior": 1.0, "independent": False, "folds": 1}
@@ -121,8 +121,8 @@ def run_on_all(mechanism: Any, data: mechanisms.Data, *, fixed: bool = False) ->
 def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
     """Fix a mechanism with the universe; refuse one that cannot read it in passes but should."""
     given = mechanisms.as_mechanism(mechanism)
-    at_once = mechanisms.mechanism_batch(given) is not None
-    streams = mechanisms.mechanism_streams(given)
+    at_once = given.batch is not None
+    streams = given.streams
     if at_once and streams and mechanisms.is_data_streamed(data, some=True):
         raise MechanismError(
             f"parts must all be Datasets, or none; got both for {given.name}. Take all columns "
@@ -138,7 +138,6 @@ def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
 
 
 _SAMPLE_ROWS: Final = 4096  # of files, on which batch and evaluate are compared
-_TOLERANCE: Final = 1e-8  # far above rounding, far below any real difference in the formula
 
 
 def run_at_once(
@@ -171,10 +170,9 @@ def run_at_once(
             f"the mechanism failed on subset {bad[0]}: value must be finite; got NaN or infinite "
             "entries. Use more records per subset or a mechanism that is defined on few."
         )
-    agreement = getattr(job.mechanism, "agreement", _TOLERANCE)  # of what is not double precision
     # Sums over all rows are as exact as the largest of their values, which an outlier makes large.
-    tolerance = agreement * max(float(np.abs(vector).max()), float(np.abs(compared).max()))
-    if np.abs(vector - compared[0]).max() > tolerance:
+    largest = max(float(np.abs(vector).max()), float(np.abs(compared).max()))
+    if np.abs(vector - compared[0]).max() > job.mechanism.agreement * largest:
         raise MechanismError(
             "batch must agree with evaluate; got another value on subset 0. "
             "Compute the same function in both."
@@ -217,7 +215,7 @@ def run_mechanism(
     own: list[Notice] = []
     try:
         with show_stages(progress), collect_run_notices(own), single_threaded():
-            batch = mechanisms.mechanism_batch(prepared)
+            batch = prepared.batch
             if batch is not None:
                 begin(EVALUATING)
                 values, structure = run_at_once(batch, job, pool)
@@ -228,7 +226,7 @@ def run_mechanism(
             show_run_notices([*own, *run.notices])
         raise
     show_run_notices([*own, *run.notices])
-    totals, said = mechanisms.mechanism_totals(prepared), prepared.public
+    totals, said = prepared.totals, prepared.public
     if totals is not None:
         share = pool.share
         values = values / share
@@ -238,12 +236,12 @@ def run_mechanism(
         structure=structure,
         mechanism_name=prepared.name,
         public=said,
-        published=mechanisms.mechanism_published(prepared),
+        published=prepared.published,
         seed=seed,
         finish=prepared.finish,
         rounds=totals == "count",
-        model=mechanisms.mechanism_model(prepared),
-        own_units=mechanisms.mechanism_own_units(prepared),
+        model=prepared.model,
+        own_units=prepared.own_units,
     )
 
 
@@ -309,8 +307,7 @@ class SubsetRun:
     ) -> tuple[Matrix, Structure]:
         """Return the values of all subsets and their common structure."""
         try:
-            prefer = getattr(self.job.mechanism, "prefer", None)
-            with open_workers(n_jobs, backend, prefer=prefer) as workers:
+            with open_workers(n_jobs, backend, prefer=self.job.mechanism.prefer) as workers:
                 return self._execute(workers)
         except KeyboardInterrupt:
             raise InterruptedRun(self._stopped()) from None

@@ -26,11 +26,9 @@ from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import (
     PCA,
     Condition,
-    Covariance,
     Data,
     FilledMechanism,
     Forest,
-    Histogram,
     KMeans,
     LinearSVM,
     Mechanism,
@@ -45,6 +43,7 @@ from pacprivacy.mechanism import (
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Release
 from pacprivacy.session import Session
+from pacprivacy.statistics import Covariance, Histogram
 from pacprivacy.tables.categories import (
     Categories,
     ModelOptions,

@@ -6,11 +6,12 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.design.tuning import Tuned, simulate_tuned_releases, tune, tune_budgets
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism import LinearSVM, Mean, as_mechanism, coerce_data, mechanism_batch
+from pacprivacy.mechanism import LinearSVM, as_mechanism, coerce_data
 from pacprivacy.noise import calibrate
 from pacprivacy.pool import Balanced
 from pacprivacy.reporting import plot_tune
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Mean
 
 RULE = {"rule": "waterfill", "n_subsets": 64}
 
@@ -97,7 +98,7 @@ def test_tuned_mechanism_still_runs_at_once(heavy):
     )
     mechanism = found.mechanism()
     assert isinstance(mechanism, Tuned)
-    assert mechanism_batch(mechanism) is not None
+    assert mechanism.batch is not None
     pool = Balanced(n_subsets=16).draw(len(heavy), rng=0)
     plain = run_mechanism(Mean(), heavy, pool, rng=0)
     tuned = run_mechanism(mechanism, heavy, pool, rng=0)

@@ -19,16 +19,13 @@ import pacprivacy as pac
 from pacprivacy.design import JointRidge, LogisticFit, OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism import (
-    Covariance,
     Dataset,
-    Histogram,
     KMeansSteps,
-    Mean,
-    Quantiles,
     coerce_data,
     datasets,
 )
 from pacprivacy.simulation import run_mechanism, run_on_all
+from pacprivacy.statistics import Covariance, Histogram, Mean, Quantiles
 
 N = 3000
 RNG = np.random.default_rng(3)

@@ -11,7 +11,7 @@ import pytest
 import sklearn.decomposition
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import PCA, coerce_data, flatten, mechanism_batch
+from pacprivacy.mechanism import PCA, coerce_data, flatten
 from pacprivacy.mechanism.pca import align_pca_basis, orthonormalise_pca_basis
 from pacprivacy.pool import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
@@ -51,7 +51,7 @@ def test_spans_what_scikit_learn_spans(d: int) -> None:
 def test_more_columns_than_rows() -> None:
     wide = np.random.default_rng(3).normal(size=(40, 90)) * np.geomspace(5, 0.1, 90)
     mechanism = prepare(wide, n_components=3)
-    assert mechanism_batch(mechanism) is None
+    assert mechanism.batch is None
     value = mechanism.evaluate((wide[::2],), rng())
     expected = sklearn.decomposition.PCA(3).fit(wide[::2]).components_
     np.testing.assert_allclose(
@@ -189,7 +189,7 @@ def test_the_basis_is_named_and_cannot_be_written_to() -> None:
 def test_all_at_once_agrees_with_one_by_one(centre: Any, d: int) -> None:
     data = coerce_data(X)
     mechanism = PCA(n_components=d, center=centre).prepare(data)
-    assert mechanism_batch(mechanism) is not None
+    assert mechanism.batch is not None
     for pool in (POOL, Poisson(rate=0.4, n_subsets=8).draw(200, rng=1)):
         values = mechanism.batch(data, pool)
         for k in range(pool.n_subsets):
@@ -201,7 +201,7 @@ def test_groups_of_rows() -> None:
     pool = Balanced(n_subsets=8).draw(200, rng=0, units=np.arange(200) // 2)
     data = coerce_data(X)
     mechanism = PCA(n_components=2).prepare(data)
-    assert mechanism_batch(mechanism) is not None
+    assert mechanism.batch is not None
     vector, _ = flatten(mechanism.evaluate(data.take(pool.rows(3)), rng()))
     np.testing.assert_allclose(mechanism.batch(data, pool)[3], vector, rtol=0, atol=1e-10)
 
@@ -211,8 +211,8 @@ def test_close_eigenvalues_are_taken_one_by_one() -> None:
     points -= points.mean(axis=0)
     left, _, right = np.linalg.svd(points, full_matrices=False)
     nearly_round = left * [1.0, 1.0 - 1e-6] @ right
-    assert mechanism_batch(prepare(nearly_round, n_components=1)) is None
-    assert mechanism_batch(prepare(nearly_round, n_components=2)) is not None
+    assert prepare(nearly_round, n_components=1).batch is None
+    assert prepare(nearly_round, n_components=2).batch is not None
 
 
 # --- after the release -----------------------------------------------------------------------

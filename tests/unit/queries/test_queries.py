@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.cli.console import app
 from pacprivacy.errors import DataError, MechanismError, QueryError
-from pacprivacy.mechanism import coerce_data, flatten, mechanism_batch
+from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.queries import make_query_mechanism
 from pacprivacy.queries.query_mechanism import _Lattice
 from pacprivacy.queries.spark_tables import spark_refusal
@@ -69,7 +69,7 @@ def test_every_plan_answers_the_query_on_each_world(
     mechanism = make_query_mechanism(text, clinic, keys=KEYS).prepare(data)
     assert mechanism.plan.startswith(plan), mechanism.plan
     pool = pac.Balanced(n_subsets=8, folds=4).draw(N, rng=0)
-    batch = mechanism_batch(mechanism)
+    batch = mechanism.batch
     assert (batch is None) == (plan == ALONE)
     worlds = [data.take(pool.rows(k)) for k in range(8)]
     found = [mechanism.evaluate(world, None) for world in worlds]  # type: ignore[arg-type]

@@ -18,8 +18,6 @@ from pacprivacy.errors import DataError, InterruptedRun, PacPrivacyError, QueryE
 from pacprivacy.mechanism import (
     coerce_data,
     flatten,
-    mechanism_batch,
-    mechanism_by_subset,
     titled_mechanism,
 )
 from pacprivacy.queries import QueryMechanism, make_query_mechanism
@@ -59,7 +57,7 @@ def matrix(text: str, shop: pac.Tables, **asked: Any) -> tuple[QueryMechanism, A
     pool = pac.Balanced(n_subsets=8).draw(N, rng=0)
     none: Any = None
     rows = [flatten(found.evaluate(data.take(pool.rows(k)), none))[0] for k in range(8)]
-    batch = mechanism_batch(found)
+    batch = found.batch
     if batch is not None:
         np.testing.assert_allclose(batch(data, pool), rows, rtol=1e-9)
     return found, np.array(rows)
@@ -506,7 +504,7 @@ def test_plans_whose_work_grows_with_the_worlds_say_so(shop: pac.Tables) -> None
     grows = {"sum(cost)": False, "median(cost)": True}
     for aggregate, more in grows.items():
         found, _ = matrix(f"SELECT {aggregate} AS a FROM bills", shop)
-        assert mechanism_by_subset(titled_mechanism(found, "a title")) is more
+        assert titled_mechanism(found, "a title").by_subset is more
 
 
 def test_threads_see_their_own_worlds(shop: pac.Tables) -> None:

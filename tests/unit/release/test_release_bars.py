@@ -20,11 +20,12 @@ import pacprivacy as pac
 from pacprivacy._certificates import write_release
 from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import BudgetError, CertificateError, NoisyWarning
-from pacprivacy.mechanism import Covariance, Histogram, Mean, Mechanism
+from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.release import ErrorBars, Row, error_bar_plus_minus, measure_error_bars
 from pacprivacy.release.error_bars import round_up_error_bars
 from pacprivacy.simulation import Outputs, run_mechanism
+from pacprivacy.statistics import Covariance, Histogram, Mean
 
 RNG = np.random.default_rng(20)
 X = RNG.normal([3.0, 5.0], 1.0, size=(200, 2))

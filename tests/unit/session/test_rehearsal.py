@@ -9,11 +9,11 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.errors import PoolError
-from pacprivacy.mechanism import Mean
 from pacprivacy.noise import propose_rule_variance
 from pacprivacy.pool import Balanced, Half
 from pacprivacy.session import Plan, Rehearsal, rehearsal
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Mean
 
 X = np.random.default_rng(0).normal(size=(120, 2))
 LIMIT = pac.Membership(0.6)

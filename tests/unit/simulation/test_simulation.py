@@ -22,10 +22,11 @@ from sklearn.linear_model import LogisticRegression
 
 from pacprivacy._random import public_generator
 from pacprivacy.errors import DataError, InterruptedRun, MechanismError
-from pacprivacy.mechanism import Data, Mean, Mechanism, as_mechanism, coerce_data
+from pacprivacy.mechanism import Data, Mechanism, as_mechanism, coerce_data
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.simulation import Outputs, run_mechanism, workers
 from pacprivacy.simulation.run import choose_run_batch_size
+from pacprivacy.statistics import Mean
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 POOL = Balanced(n_subsets=16).draw(40, rng=0)
@@ -227,12 +228,23 @@ def test_what_is_not_a_mechanism_is_refused(mechanism: Any, message: str) -> Non
         as_mechanism(mechanism)
 
 
-def test_a_mechanism_needs_a_name() -> None:
-    class Nameless(Mechanism):
-        pass
+class Largest(Mechanism):
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> float:
+        return float(parts[0].max())
 
-    with pytest.raises(MechanismError, match="name must be a string; got NoneType"):
-        as_mechanism(Nameless())
+
+def test_a_mechanism_needs_a_function_and_no_more() -> None:
+    outputs = run(Largest())
+    assert outputs.mechanism_name == "Largest"
+    assert outputs.values[3] == X[POOL.rows(3)].max()
+    with pytest.raises(TypeError, match="evaluate"):
+        type("Idle", (Mechanism,), {})()
+
+
+def test_a_mechanism_needs_a_name_of_text() -> None:
+    numbered = type("Numbered", (Largest,), {"name": 3})
+    with pytest.raises(MechanismError, match="name must be a string; got int"):
+        as_mechanism(numbered())
 
 
 def test_rng_is_passed_by_signature() -> None:

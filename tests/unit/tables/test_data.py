@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism import Data, Mean, coerce_data
+from pacprivacy.mechanism import Data, coerce_data
+from pacprivacy.statistics import Mean
 
 ROWS = np.array([0, 2, 3])
 X = np.arange(10.0).reshape(5, 2)

@@ -13,7 +13,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy import stats
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Condition, Data, coerce_data, mechanism_batch, mechanism_totals
+from pacprivacy.mechanism import Condition, Data, coerce_data
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import run_mechanism
 
@@ -189,7 +189,7 @@ def test_a_candidate_is_computed_from_its_own_rows(statistic: Any, people: pd.Da
     other.loc[outside[::2], "region"] = None
     again = statistic.prepare(coerce_data(other))
     alone = again.evaluate(coerce_data(other).take(pool.rows(k)), np.random.default_rng(0))
-    scaled = 1.0 if mechanism_totals(statistic) is None else 1 / pool.share  # to all records
+    scaled = 1.0 if statistic.totals is None else 1 / pool.share  # to all records
     assert np.allclose(np.ravel(alone) * scaled, values[k], rtol=1e-7, atol=1e-9)
 
 
@@ -200,7 +200,7 @@ def test_all_at_once_is_one_by_one(statistic: Any, people: pd.DataFrame) -> None
     units = np.repeat(np.arange(N // 2), 2)
     pool = Balanced(n_subsets=6).draw(N, rng=2, units=units)
     prepared = statistic.prepare(data)
-    batch = mechanism_batch(prepared)
+    batch = prepared.batch
     assert (batch is None) == (
         statistic.missing == "mean" or statistic.kind in ("logistic", "poisson")
     )

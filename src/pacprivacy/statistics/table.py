@@ -282,11 +282,8 @@ class Statistic(Mechanism):
                 coded[name] = self._code(frame, name)
             number = layout.levels[name].index(level)
             X[:, j] = np.where(coded[name] < 0, np.nan, coded[name] == number)
-        cells = np.zeros(frame.n_rows, dtype=np.int64)
-        for name in self.by:
-            codes = self._code(frame, name)
-            inside = (cells >= 0) & (codes >= 0)
-            cells = np.where(inside, cells * len(layout.levels[name]) + codes, -1)
+        groups = [(self._code(frame, name), len(layout.levels[name])) for name in self.by]
+        cells = number_cells(groups, frame.n_rows)
         weights = np.ones(frame.n_rows)
         if self.weights is not None:
             weights = np.nan_to_num(self._numbers(frame, self.weights))
@@ -325,10 +322,25 @@ class Statistic(Mechanism):
     # --- what is measured ------------------------------------------------------------------------
 
     @property
+    def _labels(self) -> tuple[str, ...]:
+        """Names along the first axis: those of the columns."""
+        return fixed_mechanism(self.layout, "layout").names
+
+    @property
+    def _per_cell(self) -> tuple[str, ...]:
+        """Names of the numbers of one cell, where it has several."""
+        return ()
+
+    @property
+    def _axes(self) -> list[Sequence[str]]:
+        """Names along every axis: columns, and the levels of each category of the groups."""
+        levels = fixed_mechanism(self.layout, "layout").levels
+        return [self._labels, *(levels[name] for name in self.by)]
+
+    @property
     def _shape(self) -> tuple[int, ...]:
         """One number for every column and every combination of levels."""
-        layout = fixed_mechanism(self.layout, "layout")
-        return (len(layout.terms), *(len(layout.levels[name]) for name in self.by))
+        return tuple(len(axis) for axis in self._axes)
 
     @property
     def _n_cells(self) -> int:
@@ -336,10 +348,11 @@ class Statistic(Mechanism):
 
     def finish(self, value: Any) -> Any:
         """Put names on released numbers."""
-        layout = fixed_mechanism(self.layout, "layout")
-        axes = [layout.names, *(layout.levels[name] for name in self.by)]
-        numbers = np.asarray(value, dtype=np.float64).reshape(self._shape)
-        if self.by and len(layout.names) == 1:
+        axes = [*self._axes, self._per_cell or ("",)]
+        numbers = np.asarray(value, dtype=np.float64).reshape([len(axis) for axis in axes])
+        if len(self._per_cell) < 2:
+            axes, numbers = axes[:-1], numbers[..., 0]
+        if self.by and len(axes[0]) == 1:
             axes, numbers = axes[1:], numbers[0]
         return label_statistic(numbers, axes)
 
@@ -349,9 +362,7 @@ class Statistic(Mechanism):
             return values
         if self.fill is not None:
             return np.where(empty, self.fill, values)
-        layout = fixed_mechanism(self.layout, "layout")
-        axes = [layout.names, *(layout.levels[name] for name in self.by)]
-        labels = [" / ".join(label) for label in product(*axes)]
+        labels = [" / ".join(label) for label in product(*self._axes)]
         wrong = [labels[i] for i in np.flatnonzero(empty.reshape(-1, len(labels)).any(axis=0))]
         raise MechanismError(
             f"{self.kind} must have rows enough in every candidate; got candidates with none or "
@@ -365,6 +376,19 @@ _GAPS: Final = {
     "mean": "filled by the mean of the candidate's own rows",
     "category": "a level of their own in categories, left out of numbers",
 }
+
+
+def number_cells(
+    groups: Sequence[tuple[npt.NDArray[np.int64], int]], n_rows: int
+) -> npt.NDArray[np.int64]:
+    """Return the cell of every row, from its codes in several categories and their sizes.
+
+    The last category varies fastest. A row without a code in one of them, -1, is in no cell: -1.
+    """
+    cells = np.zeros(n_rows, dtype=np.int64)
+    for codes, n_levels in groups:
+        cells = np.where((cells < 0) | (codes < 0), -1, cells * n_levels + codes)
+    return cells
 
 
 def label_statistic(numbers: Any, axes: Sequence[Sequence[str]]) -> Any:

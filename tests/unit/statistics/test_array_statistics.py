@@ -11,18 +11,10 @@ import pytest
 
 from pacprivacy import _checks
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import (
-    Covariance,
-    Data,
-    Histogram,
-    Mean,
-    Quantiles,
-    coerce_data,
-    flatten,
-    statistics as sums,
-)
+from pacprivacy.mechanism import Data, coerce_data, flatten, sums
 from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import Covariance, Histogram, Mean, Quantiles
 
 RNG = np.random.default_rng(0)
 X = RNG.normal([100.0, -3.0, 0.0], [1.0, 20.0, 1e-3], size=(101, 3))

@@ -12,13 +12,13 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Columns, code_column_levels, column_levels, fixed_mechanism
-from pacprivacy.stats.statistic import Statistic, StatisticRows, label_statistic
-from pacprivacy.stats.sums_and_quantiles import SummedStatistic
+from pacprivacy.statistics.formulas import LEAST_SQUARES, solve_normal_equations
+from pacprivacy.statistics.sums import SummedStatistic
+from pacprivacy.statistics.table import Statistic, StatisticRows
 
 INTERCEPT: Final = "intercept"
 NEWTON_STEPS: Final = 100
 CONVERGED: Final = 1e-10
-SINGULAR: Final = 1e-10  # a pivot below this share of the largest: columns determine each other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,8 @@ class _Regression(Statistic):
         return np.column_stack([intercept, slopes])
 
     @property
-    def _shape(self) -> tuple[int, ...]:
-        return (1 + len(fixed_mechanism(self.layout, "layout").terms),)
+    def _labels(self) -> tuple[str, ...]:
+        return (INTERCEPT, *fixed_mechanism(self.layout, "layout").names)
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -71,49 +71,26 @@ class _Regression(Statistic):
             "classes": layout.target_levels and list(layout.target_levels),
         }
 
-    def finish(self, value: Any) -> Any:
-        """Put names on released coefficients."""
-        names = (INTERCEPT, *fixed_mechanism(self.layout, "layout").names)
-        return label_statistic(np.asarray(value, dtype=np.float64), [names])
-
-    def _solve(self, matrices: Matrix, vectors: Matrix) -> Matrix:
-        """Solve one system per candidate; refuse columns that determine each other."""
-        diagonal = np.einsum("mii->mi", matrices)
-        size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        scaled = matrices / (size[:, :, None] * size[:, None, :])
-        if (diagonal <= 0).any() or (np.linalg.eigvalsh(scaled)[:, 0] < SINGULAR).any():
-            raise MechanismError(
-                f"the columns of {self.kind} must not determine each other in any candidate; got "
-                "candidates in which they do, or in which a level does not occur. Leave out "
-                "columns that follow from others, and merge rare levels."
-            )
-        solved = np.linalg.solve(scaled, (vectors / size)[:, :, None])[:, :, 0]
-        return np.asarray(solved / size)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OLS(_Regression, SummedStatistic):
     """Least squares, through the normal equations in steady units."""
 
     kind = "ols"
+    formula = LEAST_SQUARES
 
-    def _features(self, rows: StatisticRows) -> Matrix:
+    def features(self, rows: StatisticRows) -> Matrix:
+        """Return the weighted products of two columns, one of ones and the target among them."""
         layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(rows)
         assert rows.y is not None
         y = (rows.y - layout.centre[-1]) / layout.scales[-1]
-        Z = np.column_stack([self._design(rows), y])
-        first, second = np.triu_indices(Z.shape[1])
-        products: Matrix = rows.weights[:, None] * Z[:, first] * Z[:, second]
-        return products
+        (products,) = self.formula.moments(np.column_stack([self._design(rows), y]))
+        return rows.weights[:, None] * products
 
-    def _combine(self, sums: Matrix) -> Matrix:
+    def combine(self, sums: Matrix) -> Matrix:
+        """Return the coefficients of every candidate."""
         layout = fixed_mechanism(self.layout, "layout")
-        p = len(layout.terms) + 1
-        full = np.zeros((len(sums), p + 1, p + 1))
-        first, second = np.triu_indices(p + 1)
-        full[:, first, second] = sums
-        full[:, second, first] = sums
-        steady = self._solve(full[:, :p, :p], full[:, :p, p])
+        steady = self.formula.value(None, sums)
         return self._own_units(steady, shift=layout.centre[-1], scale=layout.scales[-1])
 
 
@@ -135,7 +112,7 @@ class _Newton(_Regression):
             mean, curvature = self._moments(Z @ beta)
             slope = Z.T @ (weights * (y - mean))
             matrix = (Z * (weights * curvature)[:, None]).T @ Z
-            step = self._solve(matrix[None], slope[None])[0]
+            step = solve_normal_equations(matrix[None], slope[None], self.kind)[0]
             for _ in range(40):  # halve until it does not get worse
                 new = self._likelihood(Z @ (beta + step), y, weights)
                 if new >= value - 1e-12 * abs(value):

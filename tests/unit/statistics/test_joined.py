@@ -10,7 +10,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.errors import DataError, MechanismError, QueryError
-from pacprivacy.mechanism import Mechanism, coerce_data, flatten, mechanism_batch
+from pacprivacy.mechanism import Mechanism, coerce_data, flatten
 
 N = 60
 JOIN = "visits JOIN people ON person = id"
@@ -73,7 +73,7 @@ def test_it_is_the_statistic_of_each_candidates_joined_rows(
     data, rng = coerce_data(clinic), np.random.default_rng(0)
     pool = pac.Balanced(n_subsets=8, folds=4).draw(N, rng=0)
     prepared = joined.prepare(data)
-    batch = mechanism_batch(prepared)
+    batch = prepared.batch
     assert (batch is not None) == at_once
     for k in (0, 5):
         units = pool.rows(k)

@@ -1,0 +1,35 @@
+"""Every statistic, once: as sums over rows and a function of them, as quantiles, as regressions."""
+
+from pacprivacy.statistics.arrays import (
+    Covariance as Covariance,
+    Histogram as Histogram,
+    Mean as Mean,
+    Quantiles as Quantiles,
+)
+from pacprivacy.statistics.formulas import (
+    MEAN as MEAN,
+    SUM as SUM,
+    Formula as Formula,
+    bin_of as bin_of,
+)
+from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
+from pacprivacy.statistics.regressions import (
+    OLS as OLS,
+    LogisticRegression as LogisticRegression,
+    Poisson as Poisson,
+)
+from pacprivacy.statistics.sums import (
+    SummedStatistic as SummedStatistic,
+    TableCount as TableCount,
+    TableMean as TableMean,
+    TableSum as TableSum,
+    TableVariance as TableVariance,
+)
+from pacprivacy.statistics.table import (
+    DATES as DATES,
+    MOST_LEVELS as MOST_LEVELS,
+    POLICIES as POLICIES,
+    Missing as Missing,
+    Statistic as Statistic,
+    number_cells as number_cells,
+)

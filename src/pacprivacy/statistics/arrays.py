@@ -1,0 +1,294 @@
+"""Means, covariances, histograms and quantiles of arrays, and of files that are read in passes."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import (
+    Data,
+    Mechanism,
+    fixed_mechanism,
+    read_data_columns,
+    read_data_numbers,
+    subset_sizes,
+    subset_sums,
+    symmetric_matrices,
+)
+from pacprivacy.pool import Pool
+from pacprivacy.statistics.formulas import (
+    MEAN,
+    Edges,
+    Features,
+    Formula,
+    covariance_formula,
+    grid_quantile_formula,
+    histogram_formula,
+    sum_of_features,
+)
+
+
+class ArrayStatistic(Mechanism):
+    """A formula of all columns of an array, without gaps or weights."""
+
+    __slots__ = ()
+    streams: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def formula(self) -> Formula:
+        """What is summed, and the function of the sums."""
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the value for one candidate."""
+        X = read_data_numbers(parts, self.name)
+        table = self._table(parts)
+        add = partial(sum_of_features, n_rows=len(table))
+        value = self._of_sums(table, lambda features, _: add(features), float(len(table)))
+        return self._shaped(value[0], X.shape[1:])
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the values of all candidates, shape (m, d)."""
+        sizes = subset_sizes(pool)[:, None] if self.formula.counted else None
+        return self._of_sums(self._table(data.parts), partial(subset_sums, pool), sizes)
+
+    def _table(self, parts: tuple[Any, ...]) -> Matrix:
+        return read_data_columns(parts, self.name)
+
+    def _of_sums(self, X: Matrix, add: Callable[[Features, int], Matrix], sizes: Any) -> Matrix:
+        """Return the value for every line of the sums that ``add`` makes of the features."""
+        formula = self.formula
+        # Centring at the mean of all rows keeps differences of sums from cancelling.
+        centre = X.mean(axis=0) if formula.centred else np.zeros(X.shape[1])
+        copied = isinstance(X, np.ndarray)  # rows of a file are read
+
+        def features(rows: npt.NDArray[np.int64]) -> Matrix:
+            block = X[rows]
+            if formula.centred:
+                block = np.subtract(block, centre, out=block if copied else None)
+            moments = formula.moments(block)
+            return moments[0] if len(moments) == 1 else np.hstack(moments)
+
+        widths = [moment.shape[1] for moment in formula.moments(np.zeros((1, X.shape[1])))]
+        sums = add(features, sum(widths))
+        if formula.counted and np.min(sizes) <= formula.least:
+            raise MechanismError(
+                f"{self.name} must see more than {formula.least:g} rows in a subset; got "
+                f"{np.min(sizes):g}. Use more records or a pool of larger subsets."
+            )
+        parts = np.split(sums, np.cumsum(widths)[:-1], axis=1)
+        return formula.restore(formula.value(sizes, *parts), centre, 1.0)
+
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
+        """Return the numbers of one candidate in the shape that is released."""
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean(ArrayStatistic):
+    """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
+
+    name = "Mean"
+    formula = MEAN
+
+    def _table(self, parts: tuple[Any, ...]) -> Matrix:
+        X = read_data_numbers(parts, self.name)
+        return X.reshape(len(X), -1)
+
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
+        return value.reshape(row_shape) if row_shape else float(value[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covariance(ArrayStatistic):
+    """Covariance matrix of the columns.
+
+    The measured vector is the upper triangle, row by row; the released value is the symmetric
+    matrix. With noise it need not be positive semi-definite.
+
+    Parameters
+    ----------
+    ddof : int, public
+        The divisor is the number of rows of the subset minus ``ddof``; 1 as in ``numpy.cov``.
+    """
+
+    name = "Covariance"
+    ddof: int = 1
+
+    @property
+    def formula(self) -> Formula:
+        """Sums of columns and of products of two."""
+        return covariance_formula(self.ddof)
+
+    def finish(self, value: Any) -> Matrix:
+        """Return the symmetric matrix with that upper triangle."""
+        return np.asarray(symmetric_matrices(np.asarray(value, dtype=np.float64)[None])[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram(ArrayStatistic):
+    """Counts per bin, one histogram per column, as estimates for all records.
+
+    As in ``numpy.histogram``, bins are half-open but the last one, and rows outside the range
+    are not counted. What is measured are the counts of a candidate; a release divides them by the
+    candidate's share of the units and rounds them.
+
+    Parameters
+    ----------
+    bins : int or sequence of float, public
+        Number of bins of equal width, or the edges themselves (the same for every column).
+    ranges : pair of float, sequence of pairs, or None, public
+        Lowest and highest edge, for all columns or for each; needed unless ``bins`` gives the
+        edges.
+    universe_facts : bool, public
+        Take the exact minimum and maximum of every column over the *whole universe* where there
+        are no ranges; they leave with the edges, and the certificate says so.
+    density : bool, public
+        Divide by the number of counted rows and by the width of the bin.
+    edges : optional
+        Set by :meth:`prepare`.
+    """
+
+    name = "Histogram"
+    bins: int | Sequence[float] = 10
+    ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
+    density: bool = False
+    universe_facts: bool = False
+    edges: Edges | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bins, int | np.integer):
+            if self.bins < 1:
+                raise MechanismError(f"bins must be at least 1; got {self.bins}. Use about 10.")
+            if self.ranges is None and not self.universe_facts:
+                raise MechanismError(
+                    "ranges must be given with a number of bins; got None. Write ranges=(0, 120), "
+                    "or universe_facts=True to publish the exact minimum and maximum."
+                )
+        else:
+            if self.ranges is not None:
+                raise MechanismError(
+                    "ranges must be None when bins gives the edges; got both. Drop one of them."
+                )
+            object.__setattr__(self, "bins", _check_edges(self.bins))
+
+    @property
+    def totals(self) -> Literal["count"] | None:
+        """Counts are scaled up to all records; densities are not."""
+        return None if self.density else "count"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Where the edges come from."""
+        return () if self.published else ("histogram edges: declared by the curator",)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """What the edges show of the universe."""
+        if self.ranges is None and isinstance(self.bins, int | np.integer):
+            return ("histogram range: minimum and maximum of every column over the universe",)
+        return ()
+
+    def prepare(self, data: Data) -> Self:
+        """Fix the edges for every column."""
+        X = read_data_columns(data.parts, self.name)
+        return replace(self, edges=self._column_edges(X))
+
+    @property
+    def formula(self) -> Formula:
+        """Ones at the bins of a row."""
+        return histogram_formula(fixed_mechanism(self.edges, "edges"), density=self.density)
+
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
+        return value.reshape(len(fixed_mechanism(self.edges, "edges")), -1) if row_shape else value
+
+    def finish(self, value: Any) -> dict[str, Any]:
+        """Return the released counts with the (public) edges they belong to."""
+        edges = np.asarray(fixed_mechanism(self.edges, "edges"))
+        return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
+
+    def _column_edges(self, X: Matrix) -> Edges:
+        if not isinstance(self.bins, int | np.integer):
+            edges = tuple(float(edge) for edge in self.bins)
+            return (edges,) * int(X.shape[1])
+        lows, highs = _limits(self.ranges, X)
+        return tuple(
+            tuple(np.linspace(low, high, int(self.bins) + 1).tolist())
+            for low, high in zip(lows, highs, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles(ArrayStatistic):
+    """Quantiles of every column, read off counts on a public grid.
+
+    Between two points of the grid the count is taken to grow evenly. Rows outside the grid count
+    at its ends. A finer grid costs time, not noise.
+
+    Parameters
+    ----------
+    grid : sequence of float, public
+        Increasing points, the same for every column.
+    probabilities : sequence of float in (0, 1), public
+        Which quantiles.
+    """
+
+    name = "Quantiles"
+    grid: Sequence[float]
+    probabilities: Sequence[float] = (0.25, 0.5, 0.75)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", _check_edges(self.grid))
+        if not all(0 < p < 1 for p in self.probabilities):
+            raise MechanismError(
+                f"probabilities must be between 0 and 1; got {self.probabilities!r:.60}. Use 0.5."
+            )
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Where the grid comes from."""
+        return ("grid of the quantiles: declared by the curator",)
+
+    @property
+    def formula(self) -> Formula:
+        """Ones at the intervals of the grid."""
+        return grid_quantile_formula(tuple(self.grid), self.probabilities)
+
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
+        return value.reshape(-1, len(self.probabilities)) if row_shape else value
+
+
+def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
+    if limits is None:
+        lows, highs = X.min(axis=0), X.max(axis=0)
+        flat = lows == highs
+        return np.where(flat, lows - 0.5, lows), np.where(flat, highs + 0.5, highs)
+    pairs = np.asarray(limits, dtype=np.float64)
+    if pairs.shape == (2,):
+        pairs = np.tile(pairs, (X.shape[1], 1))
+    if pairs.shape != (X.shape[1], 2) or not np.isfinite(pairs).all():
+        raise MechanismError(
+            f"ranges must be one pair (low, high) or one for each of {X.shape[1]} columns; got "
+            f"shape {pairs.shape}. Write ranges=(0, 120)."
+        )
+    if not (pairs[:, 0] < pairs[:, 1]).all():
+        raise MechanismError("ranges must have low < high; got an empty range. Swap the two.")
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _check_edges(bins: Sequence[float]) -> tuple[float, ...]:
+    edges = np.asarray(bins, dtype=np.float64)
+    if edges.ndim != 1 or len(edges) < 2 or not np.isfinite(edges).all():
+        raise MechanismError(
+            f"bins must be a count or at least two finite edges; got shape {edges.shape}. "
+            "Write bins=10 or bins=[0, 1, 2]."
+        )
+    if not (np.diff(edges) > 0).all():
+        raise MechanismError("bins must increase; got edges out of order. Sort them.")
+    return tuple(edges.tolist())

@@ -1,0 +1,189 @@
+"""Each statistic once: what is summed over rows, and the function of these sums.
+
+A formula knows no table, no candidate and no noise. The caller reads the rows, shifts and scales
+their columns alike (``x -> (x - centre) / scale``), sums the moments in its own way, and puts the
+units back. Pools sum over every candidate, groups over every cell, and differential privacy over
+all records, with centres and scales from declared ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import products_of_columns, symmetric_matrices
+
+Edges = tuple[tuple[float, ...], ...]
+Features = Callable[[npt.NDArray[np.int64]], Matrix]
+_ROWS_AT_ONCE: Final = 2**14
+SINGULAR: Final = 1e-10  # a pivot below this share of the largest: columns determine each other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """A statistic as sums over rows and a function of them.
+
+    Parameters
+    ----------
+    moments : callable
+        From rows to what is summed beside their weights, one line per row.
+    value : callable
+        From the sum of the weights (None unless ``counted``) and the sums of the moments, one line
+        per candidate, to the statistic. It may overwrite the sums.
+    slopes : callable, optional
+        From the same to the derivatives of the value by each of them.
+    restore : callable, optional
+        From values, centre and scale to values of the columns as they were before.
+    counted, centred : bool
+        Whether the weights are summed; whether columns may be shifted.
+    least : float
+        The value is defined where the weights sum to more.
+    """
+
+    moments: Callable[[Matrix], tuple[Matrix, ...]]
+    value: Callable[..., Matrix]
+    slopes: Callable[..., tuple[Matrix, ...]] | None = None
+    restore: Callable[[Matrix, Any, Any], Matrix] = lambda values, centre, scale: values
+    counted: bool = True
+    centred: bool = True
+    least: float = 0.0
+
+
+SUM: Final = Formula(
+    moments=lambda X: (X,),
+    value=lambda number, total: total,
+    slopes=lambda number, total: (np.zeros_like(total), np.ones_like(total)),
+    restore=lambda values, centre, scale: values * scale,
+    counted=False,
+    centred=False,
+)
+MEAN: Final = Formula(
+    moments=lambda X: (X,),
+    value=lambda number, total: np.divide(total, number, out=total),
+    slopes=lambda number, total: (-total / number**2, 1.0 / number),
+    restore=lambda values, centre, scale: np.add(centre, values * scale, out=values),
+)
+VARIANCE: Final = Formula(  # with the divisor n - 1; never negative by rounding
+    moments=lambda X: (X, np.square(X)),
+    value=lambda number, first, second: (
+        np.maximum(second - first * first / number, 0.0) / (number - 1)
+    ),
+    least=1.0,
+)
+LEAST_SQUARES: Final = Formula(  # coefficients of the last column on the others
+    moments=lambda X: (products_of_columns(X),),
+    value=lambda number, products: _solve_triangles(products),
+    counted=False,
+)
+
+
+def covariance_formula(ddof: int) -> Formula:
+    """Return the formula of the upper triangle of a covariance matrix, row by row."""
+
+    def value(number: Any, first: Matrix, second: Matrix) -> Matrix:
+        left, right = np.triu_indices(first.shape[1])
+        scatter = second - first[:, left] * first[:, right] / number
+        return np.asarray(scatter / (number - ddof))
+
+    return Formula(moments=lambda X: (X, products_of_columns(X)), value=value, least=float(ddof))
+
+
+def histogram_formula(edges: Edges, *, density: bool = False) -> Formula:
+    """Return the formula of the counts of every column by its bins.
+
+    Values outside the edges are not counted. With ``density`` counts are divided by the number of
+    counted rows and by the width of the bin.
+    """
+
+    def value(number: Any, counts: Matrix) -> Matrix:
+        if not density:
+            return counts
+        by_column = counts.reshape(len(counts), len(edges), -1)
+        total = by_column.sum(axis=-1, keepdims=True)
+        if not total.all():
+            raise MechanismError(
+                "density must have at least one row inside the range in every subset; got a "
+                "subset with none. Widen ranges or use density=False."
+            )
+        scaled: Matrix = by_column / total / np.diff(np.asarray(edges), axis=-1)
+        return scaled.reshape(len(counts), -1)
+
+    return Formula(
+        moments=lambda X: (_ones_at_bins(X, edges),), value=value, counted=False, centred=False
+    )
+
+
+def grid_quantile_formula(grid: tuple[float, ...], probabilities: Sequence[float]) -> Formula:
+    """Return the formula of quantiles that are read off counts on a grid.
+
+    Rows outside the grid count at its ends; between two of its points counts grow evenly.
+    """
+
+    def value(number: Any, counts: Matrix) -> Matrix:
+        lines = counts.reshape(-1, len(grid) - 1)
+        cumulated = np.hstack([np.zeros((len(lines), 1)), lines.cumsum(axis=1)])
+        shares = np.asarray(probabilities)
+        values = [np.interp(shares * line[-1], line, grid) for line in cumulated]
+        return np.asarray(values).reshape(len(counts), -1)
+
+    return Formula(
+        moments=lambda X: (_ones_at_bins(np.clip(X, grid[0], grid[-1]), (grid,) * X.shape[1]),),
+        value=value,
+        counted=False,
+        centred=False,
+    )
+
+
+def _ones_at_bins(X: Matrix, edges: Edges) -> Matrix:
+    """Return ones at the bins of a row, shape (rows, columns * bins)."""
+    n_bins, lines = len(edges[0]) - 1, np.arange(len(X))
+    hits = np.zeros((len(X), len(edges), n_bins + 1))
+    for column, each in enumerate(edges):
+        hits[lines, column, bin_of(X[:, column], each)] = 1.0
+    return hits[:, :, :n_bins].reshape(len(X), -1)
+
+
+def _solve_triangles(products: Matrix) -> Matrix:
+    full = symmetric_matrices(products)
+    return solve_normal_equations(full[:, :-1, :-1], full[:, :-1, -1], "ols")
+
+
+def sum_of_features(features: Features, n_rows: int) -> Matrix:
+    """Return the sum of the features over all rows, shape (1, n_features), in bounded memory."""
+    starts = range(0, max(1, n_rows), _ROWS_AT_ONCE)
+    blocks = (np.arange(i, min(i + _ROWS_AT_ONCE, n_rows)) for i in starts)
+    sums: Matrix = np.stack([features(rows).sum(axis=0) for rows in blocks])
+    return np.asarray(sums.sum(axis=0, keepdims=True))
+
+
+def bin_of(values: Vector, edges: Sequence[float]) -> npt.NDArray[np.int64]:
+    """Return the bin of every value; values outside get the number of bins.
+
+    Bins are half-open but the last one, as in ``numpy.histogram``.
+    """
+    place = np.searchsorted(edges, values, side="right") - 1
+    last = len(edges) - 2
+    place[values == edges[-1]] = last
+    place[(place < 0) | (place > last)] = last + 1
+    return place.astype(np.int64, copy=False)
+
+
+def solve_normal_equations(matrices: Matrix, vectors: Matrix, kind: str) -> Matrix:
+    """Solve one system per candidate; refuse columns that determine each other."""
+    diagonal = np.einsum("mii->mi", matrices)
+    size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    scaled = matrices / (size[:, :, None] * size[:, None, :])
+    if (diagonal <= 0).any() or (np.linalg.eigvalsh(scaled)[:, 0] < SINGULAR).any():
+        raise MechanismError(
+            f"the columns of {kind} must not determine each other in any candidate; got "
+            "candidates in which they do, or in which a level does not occur. Leave out "
+            "columns that follow from others, and merge rare levels."
+        )
+    solved = np.linalg.solve(scaled, (vectors / size)[:, :, None])[:, :, 0]
+    return np.asarray(solved / size)

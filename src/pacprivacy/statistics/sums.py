@@ -1,0 +1,117 @@
+"""Means, sums, counts and variances of named columns, in all or by the levels of categories."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from pacprivacy._checks import Matrix
+from pacprivacy.mechanism import Batch, Columns, Data, fixed_mechanism, subset_sums
+from pacprivacy.pool import Pool
+from pacprivacy.statistics.formulas import MEAN, SUM, VARIANCE, Formula, sum_of_features
+from pacprivacy.statistics.table import Statistic, StatisticRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummedStatistic(Statistic):
+    """A formula of named columns: all candidates are evaluated at once."""
+
+    formula: ClassVar[Formula]
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the numbers of one candidate."""
+        rows = self.read(parts)
+        return self.combine(
+            sum_of_features(lambda i: self.features(rows.take(i)), len(rows.weights))
+        )[0]
+
+    @property
+    def batch(self) -> Batch | None:
+        """All candidates at once, unless gaps are filled by the mean of each."""
+        return None if self.missing == "mean" else self._at_once
+
+    def _at_once(self, data: Data, pool: Pool) -> Matrix:
+        rows = self.read(data.parts)
+        width = self.features(rows.take(np.arange(1))).shape[1]
+        return self.combine(subset_sums(pool, lambda i: self.features(rows.take(i)), width))
+
+    def features(self, rows: StatisticRows) -> Matrix:
+        """Return what is summed, one line per row: shape (rows, moments * columns * cells)."""
+        X, centre = self._summed(rows), fixed_mechanism(self.layout, "layout").centre
+        weights = np.where(np.isnan(X), 0.0, rows.weights[:, None])
+        plain = np.nan_to_num(X - centre if self.formula.centred else X)
+        moments = [weights * moment for moment in self.formula.moments(plain)]
+        stacked = np.stack([weights, *moments] if self.formula.counted else moments, axis=1)
+        if not self.by:
+            return stacked.reshape(len(stacked), -1)
+        spread = np.zeros((*stacked.shape, self._n_cells))
+        inside = np.flatnonzero(rows.cells >= 0)
+        spread[inside, :, :, rows.cells[inside]] = stacked[inside]
+        return spread.reshape(len(stacked), -1)
+
+    def _summed(self, rows: StatisticRows) -> Matrix:
+        """Return the columns that the formula is of; NaN is a gap."""
+        return rows.X
+
+    def combine(self, sums: Matrix) -> Matrix:
+        """Return the numbers of every candidate, given its sums."""
+        formula, centre = self.formula, fixed_mechanism(self.layout, "layout").centre
+        moments = sums.reshape(len(sums), -1, int(np.prod(self._shape, dtype=np.int64)))
+        if not formula.counted:
+            return formula.value(None, moments[:, 0])
+        number = moments[:, 0]
+        empty = number <= formula.least
+        number = np.where(empty, formula.least + 1.0, number)
+        values = formula.value(number, *(moments[:, i] for i in range(1, moments.shape[1])))
+        return self._nobody(empty, formula.restore(values, np.repeat(centre, self._n_cells), 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMean(SummedStatistic):
+    """Means; of a category, the share of each level."""
+
+    kind = "mean"
+    formula = MEAN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSum(SummedStatistic):
+    """Sums over the rows of a candidate; a release scales them to all records."""
+
+    kind = "sum"
+    formula = SUM
+    totals: ClassVar[Literal["sum", "count"]] = "sum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableVariance(SummedStatistic):
+    """Variances with the divisor n - 1."""
+
+    kind = "variance"
+    formula = VARIANCE
+    weighted = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCount(SummedStatistic):
+    """Numbers of rows, of entries, or of entries of each level: sums of ones."""
+
+    kind = "count"
+    formula = SUM
+    totals: ClassVar[Literal["sum", "count"]] = "count"
+
+    def _columns(self, frame: Columns) -> tuple[str, ...]:
+        return self.columns or ()
+
+    def _summed(self, rows: StatisticRows) -> Matrix:
+        terms = fixed_mechanism(self.layout, "layout").terms
+        if not terms:
+            return np.ones((len(rows.weights), 1))
+        is_level = np.array([level is not None for *_, level in terms])
+        return np.where(is_level | np.isnan(rows.X), rows.X, 1.0)
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return fixed_mechanism(self.layout, "layout").names or ("rows",)

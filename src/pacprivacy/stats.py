@@ -1,0 +1,273 @@
+"""Statistics of a table by the names of its columns, ready for a private release.
+
+>>> import numpy as np, pacprivacy as pac
+>>> people = np.array([("north", 31.0), ("south", np.nan), ("south", 52.0), ("north", 40.0)] * 50,
+...                   dtype=[("region", "U5"), ("age", "f8")])
+>>> ages = pac.stats.mean("age", by="region", where="age >= 18")
+>>> sorted(pac.privatize(ages, people, pac.Membership(0.6), n_subsets=64).value)
+['north', 'south']
+
+A table is a pandas, polars or Arrow frame, or an array. Gaps are looked after inside every
+candidate: a row is dropped, or a gap is filled, by what the candidate's own rows say. Names of
+columns and the levels of categories are the same for all candidates: declared with ``levels``, or
+those that occur in the universe, which the certificate then lists as published without noise.
+
+Over :class:`pacprivacy.Tables` every function takes ``table``: the name of a table, or joined ones
+as SQL has them after FROM. A candidate then has the joined rows of its units:
+
+>>> clinic_costs = pac.stats.mean("cost", by="region", table="visits JOIN people ON person = id")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.mechanism import (
+    Batch,
+    Data,
+    Mechanism,
+    MechanismWrapper,
+    coerce_data,
+    subset_sums,
+)
+from pacprivacy.pool import Pool
+from pacprivacy.queries import Tables, TablesWorld, engine_unquoted, joined_rows_plan
+from pacprivacy.statistics import (
+    DATES,
+    MOST_LEVELS,
+    OLS,
+    POLICIES,
+    Histogram,
+    LogisticRegression,
+    Missing,
+    Poisson,
+    Statistic,
+    SummedStatistic,
+    TableCount,
+    TableMean,
+    TableQuantiles,
+    TableSum,
+    TableVariance,
+)
+
+__all__ = [
+    "DATES",
+    "MOST_LEVELS",
+    "POLICIES",
+    "Missing",
+    "Statistic",
+    "count",
+    "crosstab",
+    "histogram",
+    "logistic",
+    "mean",
+    "median",
+    "ols",
+    "poisson",
+    "quantiles",
+    "sum",
+    "variance",
+]
+
+Names = str | Sequence[str] | None
+
+
+def _names(names: Names) -> tuple[str, ...] | None:
+    return None if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+def _make(kind: Callable[..., Statistic], options: Mapping[str, Any], **own: Any) -> Mechanism:
+    settings = dict(options)
+    levels = settings.pop("levels", None) or {}
+    settings["levels"] = {name: tuple(str(x) for x in found) for name, found in levels.items()}
+    settings["by"] = _names(settings.pop("by", None)) or ()
+    table = settings.pop("table", None)
+    try:
+        made = kind(**settings, **own)
+        return made if table is None else JoinedStatistic(inner=made, table=table)
+    except TypeError:
+        known = "by, where, weights, levels, missing, fill, table"
+        wrong = sorted(settings.keys() - {*known.split(", ")})
+        raise MechanismError(
+            f"options must be among {known}; got {', '.join(wrong)}. Check the spelling."
+        ) from None
+
+
+def mean(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the means of columns, or of each level of a category (its share).
+
+    Parameters
+    ----------
+    columns : str or sequence of str, optional
+        All columns that are not used otherwise by default.
+    **options
+        ``by``, ``where``, ``weights``, ``levels``, ``missing`` and ``fill`` as in
+        :class:`Statistic`; over several tables ``table``, what stands after FROM. So for the other
+        functions here.
+    """
+    return _make(TableMean, options, columns=_names(columns))
+
+
+def sum(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the sums of columns; of nobody it is 0."""
+    return _make(TableSum, options, columns=_names(columns))
+
+
+def count(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the number of rows, of entries of a column, or of each level of a category."""
+    return _make(TableCount, options, columns=_names(columns))
+
+
+def crosstab(rows: str, columns: str, **options: Any) -> Mechanism:
+    """Return the number of rows for each pair of levels of two categories."""
+    return _make(TableCount, {**options, "by": (rows, columns)})
+
+
+def variance(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the variances of columns, with the divisor n - 1."""
+    return _make(TableVariance, options, columns=_names(columns))
+
+
+def median(columns: Names = None, **options: Any) -> Mechanism:
+    """Return the medians of columns."""
+    return _make(TableQuantiles, options, columns=_names(columns))
+
+
+def quantiles(
+    columns: Names = None, *, q: Sequence[float] = (0.25, 0.5, 0.75), **options: Any
+) -> Mechanism:
+    """Return quantiles of columns, by linear interpolation as in :func:`numpy.quantile`."""
+    return _make(TableQuantiles, options, columns=_names(columns), q=tuple(sorted(map(float, q))))
+
+
+def histogram(
+    column: str,
+    *,
+    bins: int | Sequence[float],
+    table: str,
+    ranges: tuple[float, float] | None = None,
+) -> Mechanism:
+    """Return the numbers of rows of joined tables by bins of a column; gaps are left out.
+
+    ``bins`` are edges, or a number of bins of equal width between ``ranges``.
+    """
+    counted = Histogram(bins=bins, ranges=ranges)
+    filled = f"{table} WHERE {column} IS NOT NULL"
+    return JoinedStatistic(inner=counted, table=filled, columns=column)
+
+
+def ols(target: str, columns: Names = None, **options: Any) -> Mechanism:
+    """Return the coefficients of least squares, by name, with an intercept.
+
+    Of a category the first level is the reference. Rows with a gap in any column are left out.
+    """
+    return _make(OLS, options, target=target, columns=_names(columns))
+
+
+def logistic(target: str, columns: Names = None, **options: Any) -> Mechanism:
+    """Return the coefficients of a logistic regression: log odds of the target's second level."""
+    return _make(LogisticRegression, options, target=target, columns=_names(columns))
+
+
+def poisson(target: str, columns: Names = None, **options: Any) -> Mechanism:
+    """Return the coefficients of a Poisson regression with the logarithm as link."""
+    return _make(Poisson, options, target=target, columns=_names(columns))
+
+
+# --- joined tables: the engine joins once, and every candidate has rows of its units -------------
+
+_OURS = ("pac_u", "pac_two", "pac_unit")  # columns that are not the user's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JoinedStatistic(MechanismWrapper):
+    """A statistic of the rows that a FROM clause gives on the tables of a candidate.
+
+    ``rows`` are those of all units, and ``units`` the unit of each; None where rows have none of
+    their own (two people in one row, say), and the tables of every candidate are joined anew.
+
+    Guarantee
+    ---------
+    Claim Q-2. Both ways a candidate has the rows that the clause gives on the tables of Q-1.
+    """
+
+    table: str
+    columns: str = "*"
+    rows: Data | None = field(default=None, repr=False, compare=False)
+    units: npt.NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return f"{self.inner.name} in {' '.join(self.table.split())}"
+
+    def prepare(self, data: Data) -> Self:
+        """Join the tables of all units, and fix the statistic on these rows."""
+        tables = data.parts[0]
+        if not isinstance(tables, Tables):
+            raise DataError(
+                f"data must be pac.Tables for a statistic of a table; got {type(tables).__name__}. "
+                "Leave table out, or make Tables of your frames."
+            )
+        if self.rows is not None:
+            return self
+        found, units = joined_rows_plan(self.table, tables, self.columns), None
+        if found is not None and not any(tables.rows(query)[0][0] for query in found[1]):
+            frame = _arrow(tables.connect(), found[0])
+            if not any(frame.column("pac_two").to_pylist()):
+                units = frame.column("pac_u").to_numpy().astype(np.int64)
+        if units is None:
+            frame = self._joined(tables.take(np.arange(tables.n_units)))
+        rows = coerce_data(_without_ours(frame))
+        return replace(self, inner=self.inner.prepare(rows), rows=rows, units=units)
+
+    def _joined(self, world: TablesWorld) -> Any:
+        with world as connection:
+            return _arrow(connection, f"SELECT {self.columns} FROM {self.table}")
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the statistic of one candidate."""
+        world: TablesWorld = parts[0]
+        if self.rows is None or self.units is None:
+            return self.inner.evaluate((_without_ours(self._joined(world)),), rng)
+        inside = np.zeros(world.tables.n_units, dtype=np.bool_)
+        inside[world.units] = True
+        own = np.flatnonzero(inside[self.units])
+        return self.inner.evaluate(self.rows.take(own), rng)
+
+    @property
+    def batch(self) -> Batch | None:
+        """All candidates at once, where the statistic is a function of sums over rows."""
+        summed = isinstance(self.inner, SummedStatistic) and self.inner.batch is not None
+        return self._batch if summed and self.units is not None else None
+
+    def _batch(self, data: Data, pool: Pool) -> Matrix:
+        assert isinstance(self.inner, SummedStatistic)
+        assert self.rows is not None  # fixed with the units
+        assert self.units is not None
+        features = self.inner.features(self.inner.read(self.rows.parts))
+        places = (self.units, np.arange(len(self.units)))
+        of_unit = scipy.sparse.csr_array(
+            (np.ones(len(self.units)), places), shape=(pool.n_units, len(features))
+        )
+        sums = of_unit @ features
+        return self.inner.combine(subset_sums(pool, lambda some: sums[some], sums.shape[1]))
+
+
+def _arrow(connection: Any, text: str) -> Any:
+    with engine_unquoted(connection):
+        return connection.sql(text).to_arrow_table()
+
+
+def _without_ours(frame: Any) -> Any:
+    """Return the user's columns; those whose name two tables have are ambiguous, and left out."""
+    names = frame.column_names
+    return frame.select([n for n in names if not n.startswith(_OURS) and names.count(n) == 1])
