@@ -226,8 +226,9 @@ class Keeper(ProcessBound):
         unpaid, self._balances = self._balances, balances
         try:
             self._book.spend(charge, what, self._standing())
-        except BaseException:
+        except BaseException as error:
             self._balances = unpaid
+            self._end_if_superseded(error)
             raise
         self._spent = self._spent + replace(charge, n_releases=0)
         return self._secret.observe(sampler, self._source)
@@ -268,8 +269,16 @@ class Keeper(ProcessBound):
         unpaid, self._balances = self._balances, after
         try:
             self._book.hold(charge, what, self._standing())
+        except SecretError as error:
+            self._end_if_superseded(error)
+            raise
         finally:
             self._balances = unpaid
+
+    def _end_if_superseded(self, error: BaseException) -> None:
+        """Close this if the book says that another process has gone on with the secret."""
+        if isinstance(error, SecretError):
+            self.close()
 
     def _draw_secret(self, first: int = 0) -> None:
         assert self._pool is not None  # drawn before anything is calibrated

@@ -247,6 +247,7 @@ class Leases(KeeperBook, ProcessBound):
 
     def _reserve(self, need: Spent, what: str) -> Spent:
         """Reserve what is needed, or a part of the limits if that is more and is left."""
+        self.ledger.withdraw_unsure()
         balances = self._read(self.payer)
         taken: dict[str, Any] = {}
         for kind in KINDS:
@@ -264,7 +265,12 @@ class Leases(KeeperBook, ProcessBound):
         lease = Spent(**taken)
         try:
             reservation = self.ledger.reserve(
-                self.dataset, self.payer, lease, what, session=self._service
+                self.dataset,
+                self.payer,
+                lease,
+                what,
+                session=self._service,
+                after=ledgers.SessionPlace(name=self._mark) if self._mark else None,
             )
         except BudgetExceededError as refused:
             raise BudgetExceededError(
