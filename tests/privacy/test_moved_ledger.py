@@ -359,3 +359,91 @@ def test_a_service_answers_nothing_from_an_old_ledger(tmp_path: Path) -> None:
         assert started.client().call("POST", "/sql", query)[0] == 200
     finally:
         started.stop()
+
+
+# --- a server that goes away ------------------------------------------------------------------
+
+
+class Cut:
+    """Ends the connection to the server before its ``n``-th statement, as a broken socket does."""
+
+    def __init__(self, url: str, after: int) -> None:
+        self.url, self.left = url, after
+
+    def __call__(self, connection: Any, cursor: Any, *rest: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            import psycopg
+
+            pid = cursor.connection.info.backend_pid
+            with psycopg.connect(self.url, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+
+@pytest.fixture
+def server(ledger_where: str) -> str:
+    if not ledger_where.startswith("postgresql"):
+        pytest.skip("a file has no socket")
+    return ledger_where
+
+
+@pytest.mark.claim("K-1")
+def test_a_socket_that_drops_anywhere(server: str, tmp_path: Path) -> None:
+    """The release is refused, spent at most once, and the same session goes on."""
+    place = os.environ["PACPRIVACY_TEST_POSTGRES"]
+    share, n_cut, n_reserved = pac.Information(0.001), 0, 0
+    with begin(server, tmp_path / "state") as session:
+        session.release(mean, SHARE)
+        while True:
+            cut, before = Cut(place, 2 * n_cut + 1), entries(server)
+            sa.event.listen(sa.Engine, "before_cursor_execute", cut)
+            try:
+                session.release(mean, share)
+            except LedgerError as error:
+                assert "must be reachable and intact" in str(error)
+            finally:
+                sa.event.remove(sa.Engine, "before_cursor_execute", cut)
+            if cut.left > 0:
+                break
+            n_cut += 1
+            added = len(entries(server)) - len(before)
+            assert added in (0, 1)  # a reservation whose release was drawn stays spent
+            n_reserved += added
+        session.release(mean, share)
+    assert n_cut > 5
+    assert n_reserved >= 1
+    assert Ledger(server).verify().ok
+    spent = Ledger(server).tally(session._book._session_id).mi_nats
+    assert spent == pytest.approx(session.odometer().spent.mi_nats, rel=1e-6)
+    assert spent == pytest.approx(0.01 + (n_reserved + 2) * 0.001, rel=1e-4)
+    begin(server, tmp_path / "state", budget=None).close()
+
+
+@pytest.mark.claim("K-1")
+def test_a_lost_acknowledgement_is_not_spent_twice(
+    ledger_where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reservation is on the disk, and nobody was told; the next one gives it back."""
+    real = sa.Connection.commit
+    with begin(ledger_where, tmp_path / "state") as session:
+        session.release(mean, SHARE)
+
+        def commit(connection: sa.Connection) -> None:
+            real(connection)
+            last = connection.execute(sa.select(ENTRIES.c.kind).order_by(ENTRIES.c.seq.desc()))
+            if last.first() == ("reserve",):
+                raise sa.exc.PendingRollbackError("the acknowledgement was lost")
+
+        monkeypatch.setattr(sa.Connection, "commit", commit)
+        with pytest.raises(LedgerError, match="must be reachable and intact"):
+            session.release(mean, SHARE)
+        monkeypatch.undo()
+        copy = shutil.copy2(tmp_path / "state", tmp_path / "copy")
+        begin(ledger_where, copy, budget=None).close()  # a new process would go on as well
+        session.release(mean, SHARE)
+    ledger = Ledger(ledger_where)
+    kinds = [entry.kind for entry in ledger.entries()][1:]
+    assert kinds == ["reserve", "commit", "reserve", "cancel", "reserve", "commit"]
+    assert ledger.verify().ok
+    assert ledger.tally(session._book._session_id).mi_nats == pytest.approx(0.02, rel=1e-4)
+    begin(ledger_where, tmp_path / "state", budget=None).close()
