@@ -420,6 +420,28 @@ def test_a_socket_that_drops_anywhere(server: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.claim("K-1")
+def test_a_socket_that_drops_while_a_session_is_opened(server: str, tmp_path: Path) -> None:
+    """Nobody is told that an entry is broken, for none is."""
+    place = os.environ["PACPRIVACY_TEST_POSTGRES"]
+    with begin(server, tmp_path / "state") as session:
+        session.release(mean, SHARE)
+    for n_cut in range(1, 100):
+        cut = Cut(place, n_cut)
+        sa.event.listen(sa.Engine, "before_cursor_execute", cut)
+        try:
+            begin(server, tmp_path / "state", budget=None).close()
+        except LedgerError as error:
+            assert "must be reachable and intact" in str(error)
+            assert "broken" not in str(error)
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", cut)
+        if cut.left > 0:
+            break
+    assert n_cut > 3
+    begin(server, tmp_path / "state", budget=None).close()
+
+
+@pytest.mark.claim("K-1")
 def test_a_lost_acknowledgement_is_not_spent_twice(
     ledger_where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
