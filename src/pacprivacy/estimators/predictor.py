@@ -432,7 +432,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def close(self) -> None:
         """Forget the secret and the models; the certificate and the odometer stay."""
         self._require_fit()
-        self._responder.close()
+        self._responder.retire()
         self._models = ()
 
     def _tabulate(self, X: Any) -> npt.NDArray[Any]:

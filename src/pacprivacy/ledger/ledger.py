@@ -461,6 +461,40 @@ class Ledger:
         with self._writing() as connection:
             return self._append(connection, reservation, "cancel", units=reservation.entry.units)
 
+    def settle(
+        self,
+        name: str,
+        unused: Spent,
+        certificate_digest: str,
+        *,
+        session: str,
+        after: SessionPlace,
+    ) -> Spent:
+        """Record what came of an open reservation of a session, and give back what is unused.
+
+        Any process may do so that goes on with the session: it stands at ``after``, and whoever
+        made the reservation releases nothing any more. The part that was used is reserved and
+        committed in the same transaction. Returns what was given back, rounded down.
+        """
+        with self._writing() as connection:
+            self._check_place(connection, session, after)
+            made = db.read_open_reservation(connection, name)
+            if made is None or made.session != session:
+                return Spent()
+            reservation, digest = Reservation(made, self.ledger_id), _plain(certificate_digest)
+            spare = amounts_allowed(unused) if unused != Spent() else {}
+            back = {kind: min(amount, spare.get(kind, 0)) for kind, amount in made.units.items()}
+            if any(back.values()):
+                kept = {kind: amount - back[kind] for kind, amount in made.units.items()}
+                self._append(connection, reservation, "cancel", units=made.units)
+                if not any(kept.values()):
+                    return amounts_of(back)
+                used = replace(made, units=kept, reservation=self.new_name())
+                check_ledger_spend(connection, used)
+                reservation = Reservation(db.append_to_database(connection, used), self.ledger_id)
+            self._append(connection, reservation, "commit", certificate=digest)
+            return amounts_of(back)
+
     def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
         """Return every budget that limits what a principal learns about a dataset."""
         with self._reading() as connection:
