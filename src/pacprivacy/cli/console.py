@@ -33,7 +33,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from pacprivacy import _version
-from pacprivacy._system import begin, show_stages, wipe
+from pacprivacy._system import begin, read_regular, show_stages, wipe
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, PacPrivacyError
 
 # --- what verbs read and print -------------------------------------------------------------
@@ -195,6 +195,7 @@ def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
 # --- the configuration -------------------------------------------------------------------
 
 CONFIG_NAME: Final = "pac.toml"
+MAX_CONFIG_BYTES: Final = 1 << 20
 # What means the same to every verb that has it.
 SHARED: Final = (
     "data",
@@ -239,8 +240,7 @@ def read_console_config(path: Path | None, group: Any, called: str) -> dict[str,
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(read_regular(path, most_bytes=MAX_CONFIG_BYTES).decode())
     except OSError as error:
         reason = error.strerror or "not readable"
     except (ValueError, RecursionError) as error:  # also of bytes that are no text

@@ -15,9 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from pacprivacy._certificates import SHOWN_CHARACTERS, plain_value, release_file
+from pacprivacy._certificates import (
+    MAX_RELEASE_BYTES,
+    SHOWN_CHARACTERS,
+    plain_value,
+    release_file,
+)
 from pacprivacy._rounding import at_most, failure_text, percent_at_most
-from pacprivacy._system import write_atomically
+from pacprivacy._system import read_regular, write_atomically
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError, CertificateError, DataError
 from pacprivacy.release import (
@@ -189,7 +194,7 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bund
 def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
     """Read what ``pac audit --json`` printed."""
     try:
-        content = msgspec.json.decode(Path(path).read_bytes())
+        content = msgspec.json.decode(read_regular(path, most_bytes=MAX_RELEASE_BYTES))
         return msgspec.convert(content["results"], tuple[AuditResult, ...])
     except OSError as error:
         reason = error.strerror or "not readable"

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief, freeze
-from pacprivacy._system import write_atomically
+from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.adversary import Balances
 from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
@@ -181,7 +181,7 @@ class StateFile:
     def read(self, parse: Callable[[bytes], Parsed]) -> Parsed | None:
         """Read the file; ``None`` if there is none yet, refused where it is damaged."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 status = os.fstat(file.fileno())
                 self._identity, mode = _identity(status), status.st_mode & 0o777
                 if os.name != "nt" and mode & 0o077:
