@@ -73,7 +73,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "pac verify": lambda path: _pac("verify", path),
     "pac report": lambda path: _pac("report", path),
     "pac --config": lambda path: _pac("--config", path, "convert", "--mi", "0.1"),
-    "pac release": lambda path: _pac("release", path, "--model", "mean", "--budget", "mi<=1"),
+    "pac release": lambda path: _pac(
+        "release", path, "--model", "mean", "--budget", "mi<=1", "-o", "o"
+    ),
     "pac serve --tls": _serve,
 }
 

@@ -162,9 +162,9 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as archive:
                 content = read_at_most(cast(BinaryIO, archive))
         if content.startswith(_ZIP):
-            with ZipFile(io.BytesIO(content)) as archive:
-                check_unpacked(archive)
-    except (OSError, EOFError, zlib.error, BadZipFile) as error:
+            with suppress(BadZipFile), ZipFile(io.BytesIO(content)) as parts:
+                check_unpacked(parts)
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "a damaged archive"
         raise DataError(
             f"{path} must be a readable CSV, Parquet or Excel file; got: {reason}. Check the path."
