@@ -235,7 +235,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         units=cert.units,
         shown_values=SHOWN_VALUES,
         most_values=MOST_VALUES,
-        promised=_promised(data),
+        promised=cert.promised_success,
         published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
         trade_off=trade_off_text_rows(cert.to_public_dict()),
         told_out=TOLD_OUT,
@@ -283,12 +283,6 @@ def read_page_template(name: str) -> str:
 def page_content_source(content: str) -> str:
     """Return the hash by which a browser knows our own script and style, and runs no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-
-
-def _promised(data: ReportData) -> float:
-    """Return the bound that the sentence names: of the session where there is one."""
-    cert = data.certificate
-    return float((cert.composition or {}).get("session_success_bound", cert.membership_bound))
 
 
 def _utility(data: ReportData) -> dict[str, Any]:
@@ -339,13 +333,13 @@ def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]
 
 def _pictures(data: ReportData) -> dict[str, str | None]:
     cert, curator = data.certificate, data.curator
-    said = f"one {cert.unit}: {percent_at_most(cert.membership_bound)} %"
-    dot = (0.5, cert.membership_bound)
+    said = f"one {cert.unit}: {percent_at_most(cert.promised_success)} %"
+    dot = (0.5, cert.promised_success)
     found: dict[str, str | None] = dict.fromkeys(
         ("trade_off_chart", "noise_chart", "session_chart", "audit_chart", "unit_chart")
     )
     room = "Room between a blind guess and the promise"
-    found["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, _promised(data))
+    found["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
     found["prior_chart"] = _picture(
         "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, said
     )
