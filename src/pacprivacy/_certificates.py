@@ -14,11 +14,14 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._rounding import at_most
+from pacprivacy._system import read_regular
 from pacprivacy.errors import CertificateError
 from pacprivacy.theory import read_as_dp
 
 DP_SCHEMA: Final = "dp-1"  # by which a file of differential privacy tells itself from PAC's
 SHOWN_CHARACTERS: Final = 600
+MAX_RELEASE_BYTES: Final = 64 << 20  # two million numbers; reading takes 30 times the memory
+MAX_KEY_BYTES: Final = 1 << 16
 
 
 def digest_of(plain: Mapping[str, Any]) -> str:
@@ -70,7 +73,7 @@ def read_release(path: str | Path, *, public_key: str | Path | None = None) -> A
     key, if its owner has not signed it. Files of version 0.1 have no digest.
     """
     try:
-        text = release_file(path).read_bytes().decode("utf-8")
+        text = read_regular(release_file(path), most_bytes=MAX_RELEASE_BYTES).decode("utf-8")
         content = json.loads(text)
         json.dumps(content, ensure_ascii=False).encode()  # half a character is none
     except (OSError, ValueError, RecursionError) as error:
@@ -108,7 +111,7 @@ def read_key(path: str | Path, *, private: bool) -> Any:
     kind = ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey
     key: Any = None
     with suppress(OSError, ValueError, TypeError, UnsupportedAlgorithm):
-        content = Path(path).read_bytes()
+        content = read_regular(path, most_bytes=MAX_KEY_BYTES)
         if private:
             key = serialization.load_pem_private_key(content, password=None)
         else:

@@ -13,7 +13,9 @@ universe and on public randomness: the bar is gone before the secret is drawn.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import threading
 from collections import deque
@@ -23,7 +25,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
+from zipfile import ZipFile
 
 from threadpoolctl import ThreadpoolController
 
@@ -170,6 +173,67 @@ def available_memory() -> int | None:
         limit = int((group / "memory.max").read_text(encoding="ascii"))
         free.append(limit - int((group / "memory.current").read_text(encoding="ascii")))
     return min(free) if free else None
+
+
+_GIB: Final = 1 << 30
+_MIB: Final = 1 << 20
+
+
+@contextmanager
+def open_regular(path: str | Path, *, most_bytes: int | None = None) -> Iterator[BinaryIO]:
+    """Open a file that somebody named, for reading, once its kind and its size are known.
+
+    Pipes and devices have no end, or wait for ever; they are refused before they are opened.
+    ``most_bytes`` is the most that is read, by default what the free memory holds. What is refused
+    is an ``OSError`` whose ``strerror`` says why.
+    """
+    most = _free_bytes() if most_bytes is None else most_bytes
+    _check_kind(os.stat(path), most)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        _check_kind(os.fstat(file.fileno()), most)
+        yield file
+
+
+def read_regular(path: str | Path, *, most_bytes: int | None = None) -> bytes:
+    """Return the content of a file that somebody named; see :func:`open_regular`."""
+    with open_regular(path, most_bytes=most_bytes) as file:
+        return read_at_most(file, most_bytes)
+
+
+def read_at_most(file: BinaryIO, most_bytes: int | None = None) -> bytes:
+    """Return all that a stream has; refuse one with more than the limit, by default the memory."""
+    most, content = _free_bytes() if most_bytes is None else most_bytes, bytearray()
+    while block := file.read(_MIB):
+        content += block
+        if len(content) > most:
+            raise _too_large("more", most)
+    return bytes(content)
+
+
+def check_unpacked(archive: ZipFile) -> None:
+    """Refuse an archive whose contents do not fit in the free memory."""
+    size, most = sum(entry.file_size for entry in archive.infolist()), _free_bytes()
+    if size > most:
+        raise _too_large(f"{size / _MIB:.0f} MiB unpacked", most)
+
+
+def _free_bytes() -> int:
+    return available_memory() or 8 * _GIB
+
+
+def _check_kind(status: os.stat_result, most: int) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
+    if status.st_size > most:
+        raise _too_large(f"{status.st_size / _MIB:.0f} MiB", most)
+
+
+def _too_large(size: str, most: int) -> OSError:
+    limit = f"{most / _MIB:.0f} MiB" if most >= _MIB else f"{most} bytes"
+    return OSError(errno.EFBIG, f"it has {size}, and at most {limit} are read")
 
 
 def write_atomically(

@@ -86,12 +86,22 @@ def _as_json(
     }
 
 
+def _whose(certificate: Certificate) -> str:
+    if not certificate.is_in_session:
+        return "Promised"
+    whole = percent_at_most(certificate.promised_success)
+    return (
+        f"Promised: membership success at most {whole} % over the whole session.\n"
+        f"Proved of this release, given the earlier ones (for the curator)"
+    )
+
+
 def _show(
     results: Sequence[AuditResult], release: Path, certificate: Certificate, plot: Path | None
 ) -> None:
     show(
         f"{release}: {certificate.mechanism}, {results[0].n_trials} simulated releases.\n"
-        f"Promised: membership of one unit at most "
+        f"{_whose(certificate)}: membership of one unit at most "
         f"{percent_at_most(certificate.membership_bound)} %, "
         f"at most {at_most(certificate.mi_upper_nats, decimals=6)} nats ({certificate.kind}).\n"
     )

@@ -17,7 +17,7 @@ from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels
 from pacprivacy.release import Row
-from pacprivacy.statistics import Statistic, number_cells
+from pacprivacy.statistics import number_cells
 from pacprivacy.tables import (
     ModelOptions,
     Reading,

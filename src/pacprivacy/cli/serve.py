@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from pacprivacy._system import read_regular
 from pacprivacy.budget import budget_limits, budget_needs_pool, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, complain, option, show, show_json
@@ -21,6 +22,7 @@ from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.queries import Tables
 from pacprivacy.session import Session
 
+MAX_TLS_BYTES = 1 << 20
 _Models = Annotated[
     Path | None,
     typer.Argument(metavar="[MODELS]", help="File that PrivatePredictor.save has written."),
@@ -82,6 +84,8 @@ def _serve(
     parse_budget(per_query)  # refused here, not at the first query
     if (tls_cert is None) != (tls_key is None):
         raise DataError("--tls-cert and --tls-key must be given together; got one of them.")
+    for file in (tls_cert, tls_key):
+        _check_tls(file)
     serving = _serving()
     known = serving.Tokens(tokens)
     if not known.principals:
@@ -177,6 +181,17 @@ def _check_door(host: str, covered: bool) -> None:
             f"and answers would travel in the clear. Add --tls-cert and --tls-key, or "
             f"--behind-proxy where a proxy has HTTPS."
         )
+
+
+def _check_tls(file: Path | None) -> None:
+    try:
+        if file is not None:
+            read_regular(file, most_bytes=MAX_TLS_BYTES)
+    except OSError as error:
+        raise DataError(
+            f"--tls-cert and --tls-key must be PEM files; got {str(file)[:60]!r}: "
+            f"{error.strerror}. Check the path."
+        ) from None
 
 
 def _above_zero(name: str, value: float) -> float:

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from pacprivacy import ledger as ledgers
 from pacprivacy._certificates import write_release
 from pacprivacy._random import coerce_seed, fresh_seed, public_generator, secret_source
-from pacprivacy._system import single_threaded, write_atomically
+from pacprivacy._system import open_regular, single_threaded, write_atomically
 from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
 from pacprivacy.errors import (
     BudgetError,
@@ -431,7 +431,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def close(self) -> None:
         """Forget the secret and the models; the certificate and the odometer stay."""
         self._require_fit()
-        self._responder.close()
+        self._responder.retire()
         self._models = ()
 
     def _tabulate(self, X: Any) -> npt.NDArray[Any]:
@@ -534,7 +534,7 @@ def _to_bytes(predictor: PrivatePredictor) -> bytes:
 
 def _read_models(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
             if os.name != "nt" and mode & 0o077:
                 raise SecretError(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pacprivacy.ledger.entries import LedgerEntry, Verification
 
 if TYPE_CHECKING:
-    from pacprivacy.ledger.ledger import Balance, Ledger, Reservation
+    from pacprivacy.ledger.ledger import Balance, Ledger, Reservation, SessionPlace
 
-__all__ = ["Balance", "Ledger", "LedgerEntry", "Reservation", "Verification"]
+__all__ = ["Balance", "Ledger", "LedgerEntry", "Reservation", "SessionPlace", "Verification"]
 
 
 def __getattr__(name: str) -> Any:

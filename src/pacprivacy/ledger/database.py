@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from pacprivacy._random import fresh_seed
@@ -102,9 +102,24 @@ class Database:
             "SET LOCAL synchronous_commit = on",
             lock,
         )
-        statements = () if self.is_file else on_server
+        statements, before = () if self.is_file else on_server, self._identity()
         with self._transaction("BEGIN IMMEDIATE", statements) as connection:
             yield connection
+        if before is not None and self._identity() != before:
+            raise LedgerError(
+                f"ledger {self.label} must stay in its place; another file was put there while "
+                f"this one was written. Restore the latest one."
+            )
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return which file the ledger is; ``None`` on a server, or where there is none."""
+        if self.path is None:
+            return None
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return (status.st_dev, status.st_ino)
 
     @contextmanager
     def _transaction(self, begin: str, first: tuple[str, ...]) -> Iterator[sa.Connection]:
@@ -112,7 +127,7 @@ class Database:
         try:
             yield connection
             connection.commit()
-        except (DBAPIError, UnicodeDecodeError) as error:
+        except (SQLAlchemyError, UnicodeDecodeError) as error:
             raise self._explained(error) from None
         finally:
             connection.close()
@@ -128,7 +143,7 @@ class Database:
                 for statement in first:
                     connection.exec_driver_sql(statement)
                 return connection
-            except (DBAPIError, UnicodeDecodeError) as error:
+            except (SQLAlchemyError, UnicodeDecodeError) as error:
                 if connection is not None:
                     connection.close()
                 if not _code(error).startswith(_BUSY) or time.monotonic() > deadline:
@@ -460,6 +475,33 @@ def database_settled(connection: sa.Connection, reservation: str) -> list[str]:
     """Return the kinds of entries that a reservation has."""
     query = sa.select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
     return [str(kind) for (kind,) in connection.execute(query)]
+
+
+def read_last_reservation(connection: sa.Connection, session: str) -> tuple[str, bool] | None:
+    """Return a session's last reservation that was not cancelled, and whether it is committed."""
+    column = ENTRIES.c
+    own = sa.select(column.reservation).where(column.session == session)
+    open_ = own.where(
+        column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
+    )
+    last = open_.order_by(column.seq.desc()).limit(1)
+    name = connection.execute(last).scalar_one_or_none()
+    return None if name is None else (str(name), "commit" in database_settled(connection, name))
+
+
+def read_open_reservation(connection: sa.Connection, name: str) -> LedgerEntry | None:
+    """Return a reservation that is neither committed nor cancelled."""
+    rows = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.reservation == name)).all()
+    entries = [_entry(row) for row in rows]
+    return entries[0] if [entry.kind for entry in entries] == ["reserve"] else None
+
+
+def database_has(connection: sa.Connection, head: DatabaseHead) -> bool:
+    """Whether the chain has the entry with which it ended once."""
+    if head.n_entries == 0:
+        return True
+    query = sa.select(ENTRIES.c.hash).where(ENTRIES.c.seq == head.n_entries)
+    return bool(connection.execute(query).scalar_one_or_none() == head.hash)
 
 
 def read_database_mark(connection: sa.Connection, session: str) -> str | None:

@@ -6,12 +6,14 @@ leaves reserved stays spent.
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from sqlalchemy import Connection, func, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pacprivacy._random import Process, fresh_seed
 from pacprivacy._system import write_atomically
@@ -174,6 +176,8 @@ def _verify(connection: Connection, head: db.DatabaseHead, noted: str | None) ->
     try:
         hashes.extend(check_entries(db.read_database_entries(connection), head.genesis))
     except (ValueError, TypeError, OverflowError, SQLAlchemyError) as error:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            raise  # the server went away, which says nothing about the entry
         reason = str(error) if type(error) is ValueError else "it cannot be read"
         return _broken(len(hashes), hashes[-1], f"entry {len(hashes)} is broken: {reason}")
     n_entries = len(hashes) - 1
@@ -190,7 +194,23 @@ def _broken(entry: int, head: str, problem: str) -> Verification:
     return Verification(n_entries=entry - 1, head=head, broken_entry=entry, problem=problem)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPlace:
+    """Where a session stands in the ledger, in the eyes of the process that goes on with it.
+
+    ``name`` is its mark, or without one its last reservation; empty where there is neither. With
+    ``unseen`` the process does not know of that reservation's release, which must not be committed.
+    """
+
+    name: str
+    unseen: bool = False
+
+
 EXPORT_VERSION: Final = 1
+MOVED: Final = (
+    "ledger {} must stand where this process left it; another process has gone on with the same "
+    "secret. Nothing was released. Close this one."
+)
 _LONGEST_NAME: Final = 200
 _LOCK: Final = f"SELECT id FROM {db.LEDGER.name} WHERE id = 1 FOR UPDATE"
 
@@ -221,9 +241,11 @@ class Ledger:
 
     def __init__(self, where: str | Path, *, create: bool = True, timeout_s: float = 60.0) -> None:
         self._database = db.Database(where, create=create, timeout_s=timeout_s)
-        self._head = db.open_database(self._database, create=create)
+        self._head = self._latest = db.open_database(self._database, create=create)
         if self._database.is_file:  # one that goes away is missed, not made anew
             self._database = db.Database(where, create=False, timeout_s=timeout_s)
+        self._unsure: list[Reservation] = []
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Ledger({self._database.label!r})"
@@ -243,6 +265,45 @@ class Ledger:
         """The name that the ledger was given when it was made."""
         return self._head.ledger_id
 
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        known = self._latest
+        with self._database.reading() as connection:
+            head = self._check_head(connection, known)
+            yield connection
+        self._note(head)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        known = self._latest
+        with self._database.writing(lock=_LOCK) as connection:
+            self._check_head(connection, known)
+            yield connection
+            head = db.read_database_head(connection)
+        self._note(head)
+
+    def _check_head(self, connection: Connection, known: db.DatabaseHead) -> db.DatabaseHead:
+        """Refuse a ledger that lacks what this object has read or written before.
+
+        Guarantee
+        ---------
+        Claim K-4. The hash covers every entry before it, so none of those is missing or changed.
+        """
+        head = db.read_database_head(connection)
+        same = head.ledger_id == known.ledger_id and head.n_entries >= known.n_entries
+        if not same or not db.database_has(connection, known):
+            raise LedgerError(
+                f"ledger {self.label} must hold every entry that it held before; it is damaged, or "
+                f"an old copy or another ledger was put in its place. Nothing was spent. Restore "
+                f"the latest one."
+            )
+        return head
+
+    def _note(self, head: db.DatabaseHead) -> None:
+        with self._lock:
+            if head.n_entries > self._latest.n_entries:
+                self._latest = head
+
     def create_budget(self, dataset: str, principal: str = EVERY, *, limits: Spent) -> LedgerEntry:
         """Set what may be spent on a dataset by a principal; it cannot be changed later.
 
@@ -256,7 +317,7 @@ class Ledger:
             principal=_name("principal", principal),
             units=amounts_allowed(limits),
         )
-        with self._database.writing(lock=_LOCK) as connection:
+        with self._writing() as connection:
             for known in db.database_budgets(connection, dataset, principal):
                 if (known.dataset, known.principal) == (dataset, principal):
                     raise BudgetError(
@@ -274,6 +335,7 @@ class Ledger:
         *,
         session: str | None = None,
         name: str | None = None,
+        after: SessionPlace | None = None,
         instead: Reservation | None = None,
         simulation: bool = False,
     ) -> Reservation:
@@ -281,14 +343,21 @@ class Ledger:
 
         ``name`` is that of the reservation, from :meth:`new_name` and used once, for whoever has
         to write it down before; it is found here by default. ``instead`` is given back in the
-        same transaction, as :meth:`cancel` does; if this one is refused it stays spent.
+        same transaction, as :meth:`cancel` does; if this one is refused it stays spent. ``after``
+        is where the session must stand.
 
         Raises
         ------
         BudgetExceededError
             If a budget that covers this spend has less left. Nothing is written.
+        SecretError
+            If the session stands elsewhere: another process has gone on. Nothing is written.
         LedgerError
             If no budget covers it, or for a simulation, which protects nobody.
+
+        Guarantee
+        ---------
+        Claim K-4. ``after`` is compared in the transaction that reserves.
         """
         if simulation:
             raise LedgerError(
@@ -304,25 +373,82 @@ class Ledger:
             reservation=self.new_name() if name is None else _name("name", name),
             what=_plain(what),
         )
-        with self._database.writing(lock=_LOCK) as connection:
-            assert entry.reservation is not None  # named above
-            if db.database_settled(connection, entry.reservation):
-                raise LedgerError("name must be new; got that of a reservation. Use new_name().")
-            if instead is not None:
-                instead.mark_cancelled()
-                self._append(connection, instead, "cancel", units=instead.entry.units)
-            check_ledger_spend(connection, entry)
-            return Reservation(db.append_to_database(connection, entry), self.ledger_id)
+        reservation = Reservation(entry, self.ledger_id)
+        try:
+            with self._writing() as connection:
+                self._reserve(connection, reservation, after, instead)
+        except (BudgetError, BudgetExceededError, SecretError):
+            raise
+        except BaseException:  # it may be on the disk all the same: an acknowledgement was lost
+            if instead is None:
+                self._unsure.append(reservation)
+            raise
+        return reservation
+
+    def _reserve(
+        self,
+        connection: Connection,
+        reservation: Reservation,
+        after: SessionPlace | None,
+        instead: Reservation | None,
+    ) -> None:
+        entry = reservation.entry
+        assert entry.reservation is not None  # named in reserve()
+        if db.database_settled(connection, entry.reservation):
+            raise LedgerError("name must be new; got that of a reservation. Use new_name().")
+        if after is not None and entry.session is not None:
+            self._check_place(connection, entry.session, after)
+        if instead is not None:
+            instead.mark_cancelled()
+            self._append(connection, instead, "cancel", units=instead.entry.units)
+        check_ledger_spend(connection, entry)
+        reservation.entry = db.append_to_database(connection, entry)
+
+    def _check_place(self, connection: Connection, session: str, after: SessionPlace) -> None:
+        """Refuse to go on with a session that another process has gone on with."""
+        mark = db.read_database_mark(connection, session)
+        last, committed = db.read_last_reservation(connection, session) or ("", False)
+        if (last if mark is None else mark) != after.name or (after.unseen and committed):
+            raise SecretError(MOVED.format(self.label))
+
+    def withdraw_unsure(self) -> None:
+        """Give back what :meth:`reserve` failed to acknowledge, if it is in the ledger.
+
+        The caller never had such a reservation, so nothing was drawn for it. One that was to take
+        the place of another stays spent.
+        """
+        if not self._unsure:
+            return
+        with self._writing() as connection:
+            for unsure in self._unsure:
+                name = unsure.entry.reservation
+                if name is not None and db.database_settled(connection, name) == ["reserve"]:
+                    self._append(connection, unsure, "cancel", units=unsure.entry.units)
+        self._unsure.clear()
 
     @staticmethod
     def new_name() -> str:
         """Return a name for a reservation that nobody else has."""
         return f"{fresh_seed():032x}"
 
-    def commit(self, reservation: Reservation, certificate_digest: str) -> LedgerEntry:
-        """Record that the release of a reservation exists, by the digest of its certificate."""
+    def commit(
+        self, reservation: Reservation, certificate_digest: str, *, last: bool = False
+    ) -> LedgerEntry:
+        """Record that the release of a reservation exists, by the digest of its certificate.
+
+        With ``last`` it must be the session's last one: otherwise another process has gone on with
+        a belief that does not know of this release, and nobody may see it.
+        """
         reservation.mark_used()
-        return self._settle(reservation, "commit", certificate=_plain(certificate_digest))
+        made = reservation.entry
+        with self._writing() as connection:
+            if last and made.session is not None:
+                found = db.read_last_reservation(connection, made.session)
+                if found is not None and found[0] != made.reservation:
+                    raise SecretError(MOVED.format(self.label))
+            return self._append(
+                connection, reservation, "commit", certificate=_plain(certificate_digest)
+            )
 
     def cancel(self, reservation: Reservation) -> LedgerEntry:
         """Give back a reservation that was provably not used.
@@ -332,11 +458,46 @@ class Ledger:
         spent.
         """
         reservation.mark_cancelled()
-        return self._settle(reservation, "cancel", units=reservation.entry.units)
+        with self._writing() as connection:
+            return self._append(connection, reservation, "cancel", units=reservation.entry.units)
+
+    def settle(
+        self,
+        name: str,
+        unused: Spent,
+        certificate_digest: str,
+        *,
+        session: str,
+        after: SessionPlace,
+    ) -> Spent:
+        """Record what came of an open reservation of a session, and give back what is unused.
+
+        Any process may do so that goes on with the session: it stands at ``after``, and whoever
+        made the reservation releases nothing any more. The part that was used is reserved and
+        committed in the same transaction. Returns what was given back, rounded down.
+        """
+        with self._writing() as connection:
+            self._check_place(connection, session, after)
+            made = db.read_open_reservation(connection, name)
+            if made is None or made.session != session:
+                return Spent()
+            reservation, digest = Reservation(made, self.ledger_id), _plain(certificate_digest)
+            spare = amounts_allowed(unused) if unused != Spent() else {}
+            back = {kind: min(amount, spare.get(kind, 0)) for kind, amount in made.units.items()}
+            if any(back.values()):
+                kept = {kind: amount - back[kind] for kind, amount in made.units.items()}
+                self._append(connection, reservation, "cancel", units=made.units)
+                if not any(kept.values()):
+                    return amounts_of(back)
+                used = replace(made, units=kept, reservation=self.new_name())
+                check_ledger_spend(connection, used)
+                reservation = Reservation(db.append_to_database(connection, used), self.ledger_id)
+            self._append(connection, reservation, "commit", certificate=digest)
+            return amounts_of(back)
 
     def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
         """Return every budget that limits what a principal learns about a dataset."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return tuple(
                 _balance_of(connection, budget)
                 for budget in db.database_budgets(connection, dataset, principal)
@@ -344,7 +505,7 @@ class Ledger:
 
     def balances(self) -> tuple[Balance, ...]:
         """Return every budget."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             budgets = [
                 entry for entry in db.read_database_entries(connection) if entry.kind == "budget"
             ]
@@ -354,13 +515,13 @@ class Ledger:
         self, *, dataset: str | None = None, principal: str | None = None
     ) -> tuple[LedgerEntry, ...]:
         """Return the entries in order, all of them or those of one dataset or principal."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return tuple(db.read_database_entries(connection, dataset=dataset, principal=principal))
 
     def tally(self, session: str) -> Spent:
         """Return what a session spent, and how often."""
         query = select(db.ENTRIES.c.kind, func.count()).where(db.ENTRIES.c.session == session)
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query.group_by(db.ENTRIES.c.kind))
             counts = {str(row[0]): int(row[1]) for row in rows}
             total = amounts_of(db.database_total(connection, db.ENTRIES.c.session == session))
@@ -371,28 +532,17 @@ class Ledger:
 
         ``None`` if the session has none.
         """
-        column = db.ENTRIES.c
-        own = select(column.reservation).where(column.session == session)
-        query = own.where(
-            column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
-        )
-        last = query.order_by(column.seq.desc()).limit(1)
-        with self._database.reading() as connection:
-            name = connection.execute(last).scalar_one_or_none()
-            return (
-                None
-                if name is None
-                else (str(name), "commit" in db.database_settled(connection, name))
-            )
+        with self._reading() as connection:
+            return db.read_last_reservation(connection, session)
 
     def knows(self, reservation_id: str) -> bool:
         """Whether a reservation of this name was made."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return "reserve" in db.database_settled(connection, reservation_id)
 
     def mark(self, session: str) -> str:
         """Return where the file of a session stands; empty if nothing was said of it."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return db.read_database_mark(connection, session) or ""
 
     def move_mark(self, session: str, old: str, new: str) -> None:
@@ -400,12 +550,9 @@ class Ledger:
 
         Refused unless it stood at ``old``: then another process goes on with that session.
         """
-        with self._database.writing(lock=_LOCK) as connection:
+        with self._writing() as connection:
             if not db.move_database_mark(connection, session, old, new):
-                raise SecretError(
-                    f"ledger {self.label} must stand where this process left it; another process "
-                    f"has gone on with the same secret. Nothing was answered. Close this one."
-                )
+                raise SecretError(MOVED.format(self.label))
 
     def verify(self, *, head: str | None = None) -> Verification:
         """Check every entry, every budget and the end of the chain.
@@ -420,7 +567,7 @@ class Ledger:
 
     def export(self, path: str | Path) -> Path:
         """Write all entries to a JSON file, with the hashes that hold them together."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             found = db.read_database_head(connection)
             entries = [entry.to_public_dict() for entry in db.read_database_entries(connection)]
         content = {
@@ -434,10 +581,6 @@ class Ledger:
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         write_atomically(target, text.encode(), mode=0o644)
         return target
-
-    def _settle(self, reservation: Reservation, kind: EntryKind, **fields: Any) -> LedgerEntry:
-        with self._database.writing(lock=_LOCK) as connection:
-            return self._append(connection, reservation, kind, **fields)
 
     def _append(
         self, connection: Connection, reservation: Reservation, kind: EntryKind, **fields: Any

@@ -203,6 +203,12 @@ def _open(source: Any) -> Any:
         raise DataError(
             f"source must name Parquet files; got {' '.join(map(str, paths))[:60]!r}, none there."
         )
+    for file in files:
+        if Path(file).exists() and not Path(file).is_file():
+            raise DataError(
+                f"source must name regular files; got {file[:60]!r}, a pipe or a device. "
+                "Name Parquet files."
+            )
     try:
         return dataset.dataset(files, format="parquet")
     except (ArrowInvalid, OSError) as error:

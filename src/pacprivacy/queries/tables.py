@@ -620,9 +620,12 @@ def _read_path(path: Path) -> _Source:
             raise DataError(
                 f"the folder of tables must hold .parquet or .csv files; got none in {path.name!r}."
             )
+        for file in files:
+            _check_regular(file)
         _check_different([p.stem for p in files], "with several endings")
         relations = {p.stem: f"{SUFFIXES[p.suffix.lower()]}({_text(str(p))})" for p in files}
         return _Source(relations=relations, frames={}, files=tuple(map(str, files)))
+    _check_regular(path)
     import duckdb
 
     try:
@@ -633,6 +636,13 @@ def _read_path(path: Path) -> _Source:
             f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
         ) from error
     return _Source(relations=relations, frames={}, attached=str(path), views=views)
+
+
+def _check_regular(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(
+            f"tables must be regular files; got {path.name!r}, a pipe or a device. Move it away."
+        )
 
 
 def _listed(

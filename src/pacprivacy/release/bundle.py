@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pacprivacy import _version, budget as budgets
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy._system import write_atomically
+from pacprivacy._system import check_unpacked, open_regular, write_atomically
 from pacprivacy.adversary import Balances, Belief, Heat, View, ViewTilts, make_view
 from pacprivacy.budget import AnyBudget
 from pacprivacy.errors import CertificateError
@@ -69,7 +69,8 @@ def read_bundle_archive(
 ) -> Read:
     """Read a file with the reader for its kind; refuse others, and damaged ones, in one line."""
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
+            check_unpacked(archive.zip)
             arrays = {name: archive[name] for name in archive.files}
         record = msgspec.json.decode(arrays.pop("metadata").tobytes())
         version, kind = record["schema_version"], str(record["kind"])[:20]

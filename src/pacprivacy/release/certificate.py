@@ -33,13 +33,16 @@ from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Bundle, BundleSession, Context
 from pacprivacy.release.certificate_text import (
     advantage_in_text,
+    asked_text,
     certificate_html,
     certificate_text,
+    is_in_session,
     not_hidden_text,
     not_promised_text,
     open_parts_text,
     plural_text,
     promise_text,
+    promised_in_text,
 )
 from pacprivacy.theory import (
     Estimate,
@@ -272,6 +275,21 @@ class Certificate:
         return promise_text(self.to_public_dict())
 
     @property
+    def promised_success(self) -> float:
+        """The membership success that is promised: over the session, if there is one."""
+        return promised_in_text(self.to_public_dict())
+
+    @property
+    def asked(self) -> str:
+        """The budget, in words: over the session, if there is one."""
+        return asked_text(self.to_public_dict())
+
+    @property
+    def is_in_session(self) -> bool:
+        """Whether its own figures rest on the values of earlier releases, and are no promise."""
+        return is_in_session(self.to_public_dict())
+
+    @property
     def not_hidden(self) -> str:
         """What is not hidden, as short as the promise; ``not_promised`` has the whole of it."""
         return not_hidden_text(self.to_public_dict())
@@ -297,8 +315,8 @@ class Certificate:
 
     @property
     def dp_readings(self) -> Readings:
-        """What differential privacy would have to be to allow ``membership_bound``; no DP claim."""
-        return read_as_dp(min(1.0, self.membership_bound))
+        """What differential privacy would have to be to allow as much success; no DP claim."""
+        return read_as_dp(min(1.0, self.promised_success))
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""

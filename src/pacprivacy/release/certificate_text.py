@@ -47,7 +47,7 @@ def certificate_text(cert: dict[str, Any]) -> str:
     lines += _rows(
         [
             ("Kind", KINDS[cert["kind"]]),
-            ("Asked", cert["budget"]),
+            ("Asked", asked_text(cert)),
             *_proved_rows(cert),
             ("Side knowledge", _side_text(cert)),
             ("Pool", _pool_text(cert)),
@@ -83,8 +83,7 @@ def _exact_text(cert: dict[str, Any]) -> str:
 
 
 def _promise_text(cert: dict[str, Any]) -> str:
-    session = cert["composition"] or {}
-    success = session.get("session_success_bound", cert["membership_bound"])
+    session, success = cert["composition"] or {}, promised_in_text(cert)
     bound = percent_at_most(success)
     who = f"{'Over the whole session, no' if session else 'No'} attacker"
     if cert["kind"] == "confidence":
@@ -127,11 +126,31 @@ def plural_text(unit: str) -> str:
     return f"{head}{'es' if head.endswith(('s', 'x', 'ch', 'sh')) else 's'}{of}{tail}"
 
 
+def promised_in_text(cert: dict[str, Any]) -> float:
+    """Return the membership success that is promised: over the session, if there is one."""
+    session = cert["composition"] or {}
+    return float(session.get("session_success_bound", cert["membership_bound"]))
+
+
+def is_in_session(cert: dict[str, Any]) -> bool:
+    """Whether figures of this release rest on the values of earlier ones, and are no promise."""
+    return "release_number" in (cert["composition"] or {})
+
+
+def asked_text(cert: dict[str, Any]) -> str:
+    """Return the budget: over the session, if there is one."""
+    session = cert["composition"] or {}
+    if not is_in_session(cert) or "target" in session:
+        return str(cert["budget"])
+    nats, success = session.get("total_nats"), session.get("total_success")
+    parts = [] if nats is None else [f"mutual information <= {nats:g} nats"]
+    parts += [] if success is None else [f"membership success <= {percent_at_most(success)} %"]
+    return f"{' and '.join(parts)}, over the whole session"
+
+
 def advantage_in_text(cert: dict[str, Any]) -> float:
     """Return how much better than even odds an attacker does: over the session, if there is one."""
-    session = cert["composition"] or {}
-    bound: float = session.get("session_success_bound", cert["membership_bound"])
-    return min(1.0, max(0.0, 2.0 * bound - 1.0))  # exact: no rounding
+    return min(1.0, max(0.0, 2.0 * promised_in_text(cert) - 1.0))  # exact: no rounding
 
 
 def _advantage_text(cert: dict[str, Any]) -> str:
@@ -174,7 +193,7 @@ def _trade_off_text(cert: dict[str, Any]) -> str:
 
 def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
-    if cert["membership"] is not None:
+    if cert["membership"] is not None and not is_in_session(cert):
         worst, mean = cert["membership"], cert["membership_mean"]
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
@@ -187,15 +206,16 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
         for prior, success in cert["any_inference"].items()
     )
     nats = at_most(cert["mi_upper_nats"], decimals=6)
-    rows.append(("Any inference", f"at most {nats} nats: {guesses}"))
+    alone = "by this release, given the earlier ones: " if is_in_session(cert) else ""
+    rows.append(("Any inference", f"{alone}at most {nats} nats: {guesses}"))
     found = cert["information"]
     text = f"log-determinant bound {at_most(cert['log_det_nats'], decimals=6)} nats"
     if found is not None:
         text += f"; exact {found['value']:.6g} nats, at most {at_most(found['upper'], decimals=6)}"
-    rows.append(("Information", text))
+    rows.append(("Information", alone + text))
     if cert.get("divergences"):
-        rows.append(("Other distances", _divergence_text(cert)))
-    readings = readings_text(min(1.0, cert["membership_bound"]))
+        rows.append(("Other distances", alone + _divergence_text(cert)))
+    readings = readings_text(min(1.0, promised_in_text(cert)))
     rows.append(("In terms of DP", f"{readings}; not a DP claim"))
     return rows
 
@@ -279,11 +299,12 @@ def _confidence_text(cert: dict[str, Any]) -> str:
 
 
 def _session_text(cert: dict[str, Any]) -> str:
-    facts = cert["composition"].items()
+    """Say how far the session is. The promise is said above; what was learned is not promised."""
+    elsewhere = ("total_success", "session_success_bound", "learned_nats", "best_guess_now")
     shown = {
         key: at_most(value, significant=6) if isinstance(value, float) else value
-        for key, value in facts
-        if value is not None
+        for key, value in cert["composition"].items()
+        if value is not None and key not in elsewhere
     }
     return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
 
@@ -311,7 +332,7 @@ def certificate_html(promise: str, cert: dict[str, Any]) -> str:
     noise = cert["noise"]
     rows = [
         ("Kind", cert["kind"]),
-        ("Asked", cert["budget"]),
+        ("Asked", asked_text(cert)),
         ("Information", f"at most {at_most(cert['mi_upper_nats'], decimals=6)} nats"),
         ("Mechanism", f"{cert['mechanism']} -> {cert['output']}"),
         ("Noise", f"{cert['rule']}, total variance {noise['total_variance']:.4g}"),

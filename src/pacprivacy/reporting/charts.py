@@ -161,8 +161,22 @@ def chart_utility(axes: Any, curve: UtilityCurve) -> None:
 
 
 def chart_session(axes: Any, session: SessionFigures) -> None:
-    """Draw the information spent after each release, and what was really learned, as stairs."""
-    steps, total_nats = session.steps, session.total_nats
+    """Draw what was spent after each release under the promise, as stairs.
+
+    Of membership where that is limited, in percentage points; else of information. Beside it is
+    what was learned in this run, where the figures have it.
+    """
+    steps, total = session.steps, session.total_nats
+    spent = [step.spent_nats for step in steps]
+    learned = [step.learned_nats for step in steps if step.learned_nats is not None]
+    text, unit = f"total {at_most(total or 0.0, significant=4)} nats", "information, nats"
+    if session.total_success is not None:
+        total = 100 * (session.total_success - 0.5)
+        spent = [100 * (step.spent_success or 0.0) for step in steps]
+        guesses = [step.best_guess for step in steps if step.best_guess is not None]
+        learned = [100 * (guess - 0.5) for guess in guesses]
+        text = f"membership success at most {percent_at_most(session.total_success)} %"
+        unit = "membership, points above 50 %"
     numbers = [step.number for step in steps]
     end = numbers[-1] + 0.5
     first = numbers[0] == 1  # else the releases before are not known
@@ -172,23 +186,20 @@ def chart_session(axes: Any, session: SessionFigures) -> None:
         start = [0.0] * first
         axes.step([*start, *x], [*start, *y], where="post", marker="", **look)
 
-    spent = [step.spent_nats for step in steps]
-    learned = [step.learned_nats for step in steps if step.learned_nats is not None]
     stairs(spent, color=BLUE, label="spent, at most")
     axes.plot(numbers, spent, "o", color=BLUE, ms=9)
     if len(learned) == len(steps):
-        stairs(learned, color=GREEN, ls="--", label="really learned")
+        stairs(learned, color=GREEN, ls="--", label="learned in this run (for the curator)")
         axes.legend(
             loc="lower right", ncols=2, bbox_to_anchor=(1, 1), borderaxespad=0, columnspacing=3
         )
-    if total_nats is not None:
-        axes.axhline(total_nats, color=INK, marker="")
-        text = f"total {at_most(total_nats, significant=4)} nats"
-        axes.text(end, total_nats, text, ha="right", va="bottom", weight="bold")
+    if total is not None:
+        axes.axhline(total, color=INK, marker="")
+        axes.text(end, total, text, ha="right", va="bottom", weight="bold")
     axes.set_xticks(numbers[:: 1 + len(numbers) // 20])
     axes.set_xlim(numbers[0] - 1, end)
-    style_axes(axes, "release number", "information, nats")
-    axes.set_ylim(0, 1.15 * max(total_nats or 0.0, *spent, *learned) or 1.0)
+    style_axes(axes, "release number", unit)
+    axes.set_ylim(0, 1.15 * max(total or 0.0, *spent, *learned) or 1.0)
 
 
 # --- attacks --------------------------------------------------------------------------------

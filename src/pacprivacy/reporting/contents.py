@@ -32,8 +32,7 @@ STOPS: Final = (0.52, 0.55, 0.60, 0.65, 0.70, 0.80, 0.90)
 ROOM: Final = 0.01  # a stop that is nearer to the release's own bound shows nothing new
 LEARNED: Final = (
     "The promise is an average over secrets and noise: in one run readers may learn more than it "
-    "says, in another less. What they really learned follows from the released values, so that "
-    "saying it tells nothing more."
+    "says, in another less. What they learned in this run is for the curator, and is no promise."
 )
 CURVE: Final = "noise against budget: estimated from all {units}, rounded up to two digits"
 RISK_BINS: Final = 24
@@ -63,8 +62,8 @@ class UtilityCurve:
 class SessionStep:
     """One release of a session; public.
 
-    ``learned_nats`` and ``best_guess`` are what the values that left have really told, up to this
-    one: the attacker can compute them too.
+    ``learned_nats`` and ``best_guess`` are what the released values have told in this run, up to
+    this one: for the curator, because no promise limits them.
     """
 
     number: int
@@ -131,8 +130,11 @@ class ReportData:
 
     def to_public(self) -> Self:
         """Return the same report without what only the curator may see."""
-        audit = tuple(replace(result, unit=None) for result in self.audit)
-        return replace(self, curator=None, audit=audit)
+        audit, session = tuple(replace(result, unit=None) for result in self.audit), self.session
+        if session is not None:
+            steps = (replace(s, learned_nats=None, best_guess=None) for s in session.steps)
+            session = replace(session, steps=tuple(steps))
+        return replace(self, curator=None, audit=audit, session=session)
 
 
 def build_report_contents(

@@ -17,9 +17,14 @@ from typing import Any, Final
 
 import msgspec
 
-from pacprivacy._certificates import SHOWN_CHARACTERS, plain_value, release_file
+from pacprivacy._certificates import (
+    MAX_RELEASE_BYTES,
+    SHOWN_CHARACTERS,
+    plain_value,
+    release_file,
+)
 from pacprivacy._rounding import at_most, failure_text, percent_at_most
-from pacprivacy._system import write_atomically
+from pacprivacy._system import read_regular, write_atomically
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError, CertificateError, DataError
 from pacprivacy.release import (
@@ -204,7 +209,7 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bund
 def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
     """Read what ``pac audit --json`` printed."""
     try:
-        content = msgspec.json.decode(Path(path).read_bytes())
+        content = msgspec.json.decode(read_regular(path, most_bytes=MAX_RELEASE_BYTES))
         return msgspec.convert(content["results"], tuple[AuditResult, ...])
     except OSError as error:
         reason = error.strerror or "not readable"
@@ -246,7 +251,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         units=cert.units,
         shown_values=SHOWN_VALUES,
         most_values=MOST_VALUES,
-        promised=_promised(data),
+        promised=cert.promised_success,
         published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
         trade_off=trade_off_text_rows(cert.to_public_dict()),
         told_out=TOLD_OUT,
@@ -294,12 +299,6 @@ def read_page_template(name: str) -> str:
 def page_content_source(content: str) -> str:
     """Return the hash by which a browser knows our own script and style, and runs no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-
-
-def _promised(data: ReportData) -> float:
-    """Return the bound that the sentence names: of the session where there is one."""
-    cert = data.certificate
-    return float((cert.composition or {}).get("session_success_bound", cert.membership_bound))
 
 
 @styled
@@ -359,11 +358,11 @@ def _pictures(data: ReportData) -> dict[str, Any]:
 @styled
 def _draw_pictures(data: ReportData) -> dict[str, str]:
     cert, curator = data.certificate, data.curator
-    said = f"one {cert.unit}: {percent_at_most(cert.membership_bound)} %"
-    dot = (0.5, cert.membership_bound)
+    said = f"one {cert.unit}: {percent_at_most(cert.promised_success)} %"
+    dot = (0.5, cert.promised_success)
     found: dict[str, str] = {}
     room = "Room between a blind guess and the promise"
-    found["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, _promised(data))
+    found["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
     found["prior_chart"] = _picture(
         "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, said
     )

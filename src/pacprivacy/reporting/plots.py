@@ -47,9 +47,11 @@ def plot_release(release: Release, path: str | Path | None = None) -> Any:
     cert, rows = release.certificate, release.rows()
     figure = styled_figure(1.7 + chart_noise_height(rows))
     above, below = figure.subplots(2, 1, height_ratios=(1.2, chart_noise_height(rows)))
-    chart_odds(above, 0.5, cert.membership_bound)
-    title = f"success of guessing one {cert.unit}"
-    if cert.membership_mean is not None:
+    chart_odds(above, 0.5, cert.promised_success)
+    title = f"membership success, one {cert.unit}"
+    if cert.is_in_session:
+        title += ", over the whole session"
+    elif cert.membership_mean is not None:
         title += f"; on average at most {percent_at_most(cert.membership_mean.upper)} %"
     above.set_title(title)
     chart_noise(below, rows, cert.units)
@@ -92,7 +94,9 @@ def plot_plan(rows: Sequence[PlanRow], path: str | Path | None = None, *, title:
 
 @styled
 def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Any:
-    """Draw what a session has spent after each release, and what was learned, under its total.
+    """Draw what a session has spent after each release under its total; for the curator's eyes.
+
+    Beside it is what was learned in this run, which no promise limits.
 
     Returns a matplotlib figure; ``path`` is a file to write besides: .png, .svg or .pdf.
     """

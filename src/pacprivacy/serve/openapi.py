@@ -57,7 +57,13 @@ def _answer(what: str, schema: dict[str, Any] | None) -> dict[str, Any]:
 def describe_service(desk: Desk, limits: Limits) -> dict[str, Any]:
     """Return the routes of a service, their bodies and their answers."""
     paths: dict[str, Any] = {
-        "/metrics": {"get": {"responses": _answer("Counts and budgets, for Prometheus.", None)}}
+        "/metrics": {
+            "get": {
+                "responses": _answer(
+                    "The principal's own counts, and budgets; for Prometheus.", None
+                )
+            }
+        }
     }
     n, names = getattr(desk.predictor, "n_features_in_", 0), desk.columns
     row = {**_NUMBERS, "minItems": n, "maxItems": n}

@@ -50,7 +50,14 @@ from pacprivacy.session import KINDS, Left, Reply, Session
 Handler = Callable[[Request, str], Awaitable[Response]]
 LOG: Final = logging.getLogger("pacprivacy.serve")
 BACKLOG: Final = 256
-UNKNOWN: Final = "Bearer"
+UNKNOWN: Final = ""  # no principal has this name
+COUNTERS: Final = {
+    "responses_total": "counter",
+    "answers_total": "counter",
+    "unanimous_total": "counter",
+    "queries_total": "counter",
+    "request_seconds": "summary",
+}
 OF_TABLES: Final = (
     "All queries together stay within one budget. What that promises is in the certificate that "
     "comes with every answer."
@@ -109,9 +116,7 @@ class Service:
         self._tokens, self._limits = tokens, limits or Limits()
         self.desk = Desk(predictor, session, self._limits)
         self._rates, self._failures = RateLimits(self._limits.rate), RateLimits(self._limits.rate)
-        self._statuses: Counter[int] = Counter()
-        self._counts: Counter[str] = Counter()
-        self._seconds = 0.0
+        self._counts: dict[str, Counter[str]] = {}  # by principal
         self.stop: Callable[[], None] = lambda: None
         plain = {"/": self._page, "/health": self._health, "/openapi.json": self._openapi}
         routes = [Route(path, self._open(handler)) for path, handler in plain.items()]
@@ -146,13 +151,13 @@ class Service:
 
     def _open(self, handler: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            return self._dressed(handler())
+            return _dressed(handler())
 
         return endpoint
 
     def _guarded(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            began, who = time.perf_counter(), "-"
+            began, who = time.perf_counter(), UNKNOWN
             try:
                 who = self._principal(request)
                 response = await handler(request, who)
@@ -176,23 +181,22 @@ class Service:
                 response = _refusal(500, "Something went wrong. Nothing more is said about it.")
             if not self.desk.is_open:
                 self.stop()  # what was drawn and not written down is lost with the process
-            seconds = time.perf_counter() - began
-            self._seconds += seconds
-            path = request.url.path
-            LOG.info("%s %s %d %.0f ms", who, path, response.status_code, 1e3 * seconds)
-            return self._dressed(response)
+            seconds, path = time.perf_counter() - began, request.url.path
+            if who != UNKNOWN:
+                self._count(who, "request_seconds_sum", seconds)
+                self._count(who, "request_seconds_count")
+                self._count(who, f'responses_total{{status="{response.status_code}"}}')
+            LOG.info("%s %s %d %.0f ms", who or "-", path, response.status_code, 1e3 * seconds)
+            return _dressed(response)
 
         return endpoint
 
-    def _dressed(self, response: Response) -> Response:
-        self._statuses[response.status_code] += 1
-        for name, value in _HEADERS.items():
-            response.headers.setdefault(name, value)
-        return response
+    def _count(self, principal: str, name: str, amount: float = 1) -> None:
+        self._counts.setdefault(principal, Counter())[name] += amount  # type: ignore[assignment]
 
     async def _not_there(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return self._dressed(_refusal(error.status_code, error.detail, error.headers))
+        return _dressed(_refusal(error.status_code, error.detail, error.headers))
 
     def _principal(self, request: Request) -> str:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
@@ -204,7 +208,7 @@ class Service:
         if found is None:
             self._failures.take(UNKNOWN)
             raise Refused(
-                401, "A token is needed: Authorization: Bearer ...", WWW_Authenticate=UNKNOWN
+                401, "A token is needed: Authorization: Bearer ...", WWW_Authenticate="Bearer"
             )
         self._rates.take(found)
         return found
@@ -215,13 +219,17 @@ class Service:
         if content_type != "application/json":
             raise Refused(415, "The body must be JSON: Content-Type: application/json.")
         most, body = self._limits.body_bytes, bytearray()
+        # The connection stays open: what still arrives is thrown away, or the client, which is
+        # sending, would find it closed and never read the refusal.
+        too_large = Refused(413, f"The body must have at most {most} bytes. Ask in parts.")
+        if int(request.headers.get("content-length", "0")) > most:  # digits, says the parser
+            raise too_large
         try:
             async with asyncio.timeout(self._limits.seconds):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > most:
-                        reason = f"The body must have at most {most} bytes. Ask in parts."
-                        raise Refused(413, reason, Connection="close")
+                        raise too_large
         except TimeoutError:
             raise Refused(408, "The body came too slowly.", Connection="close") from None
         try:
@@ -242,8 +250,8 @@ class Service:
             raise Refused(400, f"Every row must have {predictor.n_features_in_} numbers.")
         result = await self.desk.ask(principal, np.array(asked.rows, dtype=np.float64))
         reply: Reply = result.reply
-        self._counts["answers"] += len(reply.values)
-        self._counts["unanimous"] += int(reply.unanimous.sum())
+        self._count(principal, "answers_total", len(reply.values))
+        self._count(principal, "unanimous_total", int(reply.unanimous.sum()))
         return _json(
             {
                 "labels": predictor.classes_[reply.values.argmax(axis=1)].tolist(),
@@ -260,7 +268,7 @@ class Service:
         asked = await self._read(request, Query)
         result = await self.desk.ask_sql(principal, asked.query)
         frame = result.reply.frame
-        self._counts["queries"] += 1
+        self._count(principal, "queries_total")
         rows = [[_plain(cell) for cell in row] for row in frame.to_numpy(dtype=object).tolist()]
         return _json(
             {
@@ -301,17 +309,12 @@ class Service:
         )
 
     async def _metrics(self, request: Request, principal: str) -> Response:
-        lines = ["# TYPE pac_responses_total counter"]
-        lines += [
-            f'pac_responses_total{{status="{status}"}} {count}'
-            for status, count in sorted(self._statuses.items())
-        ]
-        for name in ("answers", "unanimous", "queries"):
-            lines += [f"# TYPE pac_{name}_total counter", f"pac_{name}_total {self._counts[name]}"]
-        n_requests = sum(self._statuses.values())
-        lines += ["# TYPE pac_request_seconds summary", f"pac_request_seconds_sum {self._seconds}"]
-        lines += [f"pac_request_seconds_count {n_requests}"]
-        lines += ["# TYPE pac_waiting gauge", f"pac_waiting {self.desk.n_waiting}"]
+        """Return the principal's own counters, and the budget of all, which is public."""
+        counts, lines = self._counts.get(principal, Counter()), []
+        for name, kind in COUNTERS.items():
+            lines.append(f"# TYPE pac_{name} {kind}")
+            known = sorted(key for key in counts if key.startswith(name))
+            lines += [f"pac_{key} {counts[key]}" for key in known]
         (left, limits), *_ = await self.desk.look(principal)
         for what, amounts in (("left", left.total), ("limit", limits.total)):
             lines.append(f"# TYPE pac_budget_{what} gauge")
@@ -329,6 +332,12 @@ class Service:
 
     def _openapi(self) -> Response:
         return _json(describe_service(self.desk, self._limits))
+
+
+def _dressed(response: Response) -> Response:
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
 
 
 def _json(content: Any) -> Response:

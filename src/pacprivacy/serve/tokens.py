@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 
 from pacprivacy._random import fresh_seed
-from pacprivacy._system import write_atomically
+from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.errors import DataError, SecretError
 
 SCHEMA_VERSION: Final = 1
+MAX_TOKEN_BYTES: Final = 16 << 20  # a hundred thousand principals
 _LONGEST: Final = 200
 
 
@@ -84,7 +85,7 @@ class Tokens:
     def _read(self) -> None:
         """Read the file, if it has changed."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path, most_bytes=MAX_TOKEN_BYTES) as file:
                 status = os.fstat(file.fileno())
                 seen = (status.st_mtime_ns, status.st_ino)
                 if seen == self._seen:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -252,6 +252,8 @@ class Account(KeeperBook, ProcessBound):
         self._session_id = session_id
         self._reservation: Reservation | None = None
         self._held: Reservation | None = None
+        self._last, self._unseen = "", False  # this session's last reservation, as it knows it
+        self._unsure = ""  # one that may be in the ledger or not, and that nothing was drawn for
         self.state: SessionState | None = None
 
     @property
@@ -303,10 +305,17 @@ class Account(KeeperBook, ProcessBound):
     def _reserve(self, charge: Spent, what: str, before: SessionState) -> Reservation:
         """Reserve a charge; where the ledger has no budget yet, set the session's total first.
 
-        The file is told first. From then on an older file does not fit the ledger, whatever
+        The file is written first. From then on an older file does not fit the ledger, whatever
         becomes of the release.
+
+        Guarantee
+        ---------
+        Claim K-4. The ledger reserves only if its last reservation of this session is the one
+        that this process made or resumed from.
         """
         self.check_process()
+        self._ledger.withdraw_unsure()
+        self._check_unmoved()
         if self.left() == Spent():
             with suppress(BudgetError):  # another process was quicker
                 self._ledger.create_budget(
@@ -314,20 +323,35 @@ class Account(KeeperBook, ProcessBound):
                     self._holder.principal if self.payer is None else "*",
                     limits=before.total.above(),
                 )
-        name, (last, _) = self._ledger.new_name(), self._last()
-        self._save(before, reservation=last, upcoming=name)
+        name = self._ledger.new_name()
+        self._save(before, reservation=self._last, upcoming=name)
         if not math.isfinite(charge.mi_nats or 0.0):
             # Infinity is no figure to keep; a budget that limits nats has a finite one.
             charge = replace(charge, mi_nats=None)
-        return self._ledger.reserve(
+        place = ledgers.SessionPlace(name=self._last, unseen=self._unseen)
+        self._unsure = name
+        made = self._ledger.reserve(
             self._holder.dataset,
             self._payer,
             charge,
             what,
             session=self._session_id,
             name=name,
+            after=None if self._file is None else place,
             instead=self._held,
         )
+        self._last, self._unseen, self._unsure = name, False, ""
+        return made
+
+    def _check_unmoved(self) -> None:
+        """Refuse to write anything where another process has gone on, or the ledger has not."""
+        if self._file is None:  # every release has a secret of its own
+            return
+        last, committed = self._ledger.last_reservation(self._session_id) or ("", False)
+        if last and last == self._unsure:
+            self._last, self._unseen, self._unsure = last, False, ""
+        if last != self._last or (self._unseen and committed):
+            self._refuse(self._last)
 
     def keep(self, after: SessionState) -> None:
         """Store the belief after a release, before anyone sees the release."""
@@ -337,7 +361,8 @@ class Account(KeeperBook, ProcessBound):
 
     def commit(self, certificate: Certificate) -> None:
         """Record the certificate of the release, before anyone sees the release."""
-        self._ledger.commit(self._reserved(), account_digest(certificate))
+        digest = account_digest(certificate)
+        self._ledger.commit(self._reserved(), digest, last=self._file is not None)
         self._reservation = None
 
     def load(self) -> None:
@@ -368,10 +393,6 @@ class Account(KeeperBook, ProcessBound):
         )
         self._file.save(state, marks)
 
-    def _last(self) -> tuple[str, bool]:
-        """Return the session's last reservation, and whether it is committed."""
-        return self._ledger.last_reservation(self._session_id) or ("", False)
-
     def _reserved(self) -> Reservation:
         if self._reservation is None:
             raise LedgerError(
@@ -397,17 +418,21 @@ class Account(KeeperBook, ProcessBound):
         Claim K-1. The state was written for the session's last reservation. If its belief does
         not know of that one's release, the release was not committed, so nobody has seen it.
         """
-        last, committed = self._last()
-        if marks.reservation == last or (marks.upcoming == last and not committed):
-            return
-        if marks.reservation and not self._ledger.knows(marks.reservation):
+        last, committed = self._ledger.last_reservation(self._session_id) or ("", False)
+        if marks.reservation != last and (marks.upcoming != last or committed):
+            self._refuse(marks.reservation)
+        self._last, self._unseen = last, marks.reservation != last
+
+    def _refuse(self, known: str) -> NoReturn:
+        if known and not self._ledger.knows(known):
             raise LedgerError(
                 f"ledger {self._ledger.label} must hold the releases that the session made; it is "
-                f"an old copy. Restore the latest one."
+                f"an old copy. Nothing was spent. Restore the latest one."
             )
         raise SecretError(
             "state must be the latest of its session; got an old copy, which does not know of "
-            "the last release. Restore the latest one."
+            "the last release: another process made it. Nothing was spent. Restore the latest one, "
+            "and close all sessions but one."
         )
 
 

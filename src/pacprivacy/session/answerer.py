@@ -5,6 +5,7 @@ Nothing here is kept: the caller takes over the belief when the answers leave, o
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,7 +23,13 @@ from pacprivacy.adversary import (
     vote_path_charges,
 )
 from pacprivacy.budget import Spent
-from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    LedgerError,
+    MechanismError,
+    SecretError,
+)
 from pacprivacy.noise import (
     LEAST_NATS,
     UNITS,
@@ -517,6 +524,18 @@ class Answerer(Keeper):
                 self.close()
                 raise
 
+    def retire(self) -> None:
+        """Give back what was leased and not used, and close.
+
+        A ledger that cannot be reached keeps the leases, and the file has them for the next start.
+        """
+        with self._lock:
+            if not self.is_closed:
+                with suppress(LedgerError, SecretError):
+                    self.check_process()
+                    self._book.give_back(self.flush)
+            self.close()
+
     def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
         """As :meth:`answer_votes`; must not leave before :meth:`flush`."""
         table = self._check(labels, n_axes=2)
@@ -603,6 +622,8 @@ class Answerer(Keeper):
             lent = max(0.0, had - units.increment_left)
             most = units.worst_increment(costly, self._query_nats)
             worst = replace(worst, success_increment=lent + most)
+        self._book.make_room(worst, self.flush)
+        if units is not None:
             units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
         try:

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar
 
 from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.adversary import Balances, Belief
-from pacprivacy.budget import Spent
+from pacprivacy.budget import BLIND, Spent
 from pacprivacy.errors import LedgerError, SecretError, UnansweredError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Certificate, ReleaseSampler, ReleaseSecret, certificate_success_bound
@@ -26,6 +26,7 @@ from pacprivacy.session.state import SessionState
 if TYPE_CHECKING:
     from pacprivacy.session.answerer import Standing
 
+LEARNED: Final = "Learned in this run (for the curator)"
 Seen = TypeVar("Seen")
 Price: TypeAlias = Callable[[], tuple[Spent, Balances | None]]
 
@@ -66,6 +67,15 @@ class KeeperBook:
     def commit(self, certificate: Certificate) -> None:
         """Record the certificate; nobody sees the release before this returns."""
 
+    def make_room(self, charge: Spent, flush: Callable[[], None]) -> None:
+        """Let go of what others hold and do not use, where a charge would not fit beside it.
+
+        ``flush`` is called in between, and stores where a responder stands.
+        """
+
+    def give_back(self, flush: Callable[[], None]) -> None:
+        """Let go of all that is held and not used, before the end."""
+
     def settle(self, charge: Spent) -> None:
         """Say what answers really cost, at most what was written down for them."""
 
@@ -78,7 +88,7 @@ class KeeperBook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What has been spent in the worst case, and what has really been learned so far; public.
+    """What is promised, what has been spent, and what was learned in this run; curator-only.
 
     Parameters
     ----------
@@ -86,9 +96,10 @@ class Reading:
         Sum of the proved bounds so far, and what it may become; of success what the smallest
         balance of any unit has lost, and the level that is allowed.
     learned_nats : float
-        ``KL(belief || uniform)`` after what was released.
+        ``KL(belief || uniform)`` after what was released; of this run, and no promise.
     best_guess_now, mean_guess_now : float
-        Success of the optimal attacker on the worst-placed unit, and averaged over the units.
+        Success of the optimal attacker on the worst-placed unit, and averaged over the units; of
+        this run, and no promise.
     success_bound : float, optional
         No attacker guesses a unit's membership with success above this, on average over secrets
         and noise, whatever is asked and whenever one stops: the bound at ``total``. What was
@@ -126,7 +137,7 @@ class Reading:
         if self.belief is not None:
             freeze(self.belief)
 
-    def _repr_html_(self) -> str:
+    def _rows(self) -> list[tuple[str, str]]:
         spent, total = self.spent, self.total
         nats = f"{at_most(spent.mi_nats or 0.0, significant=4)} nats"
         if total.mi_nats is not None:
@@ -134,16 +145,26 @@ class Reading:
         rows = [
             ("Releases", str(spent.n_releases)),
             ("Information spent", nats),
-            ("Really learned so far", f"{at_most(self.learned_nats, significant=4)} nats"),
         ]
+        if self.success_bound is not None:
+            most = percent_at_most(self.success_bound)
+            rows.insert(0, ("Promised membership success", f"at most {most} %"))
         if total.success_level is not None:
-            points, most = map(
-                percent_at_most, (spent.success_increment or 0.0, total.success_level)
-            )
-            rows.append(("Membership spent", f"{points} points, success at most {most} %"))
-        rows.append(("Best guess about one unit now", f"{percent_at_most(self.best_guess_now)} %"))
+            points = percent_at_most(spent.success_increment or 0.0)
+            limit = f"{100 * (total.success_level - BLIND):.4g}"
+            rows.append(("Membership spent", f"{points} of {limit} points"))
+        guess = percent_at_most(self.best_guess_now)
+        nats = at_most(self.learned_nats, significant=4)
+        rows.append((LEARNED, f"{nats} nats; best guess about one unit {guess} %"))
         if self.ever_used_prior is not None:
             rows.append(("Prior of ever being used", f"{100 * self.ever_used_prior:.4g} %"))
+        return rows
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in self._rows())
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
         cells = "".join(
             f'<tr><th style="text-align:left">{name}</th>'
             f'<td style="text-align:left">{html.escape(value)}</td></tr>'
@@ -226,8 +247,9 @@ class Keeper(ProcessBound):
         unpaid, self._balances = self._balances, balances
         try:
             self._book.spend(charge, what, self._standing())
-        except BaseException:
+        except BaseException as error:
             self._balances = unpaid
+            self._end_if_superseded(error)
             raise
         self._spent = self._spent + replace(charge, n_releases=0)
         return self._secret.observe(sampler, self._source)
@@ -268,8 +290,16 @@ class Keeper(ProcessBound):
         unpaid, self._balances = self._balances, after
         try:
             self._book.hold(charge, what, self._standing())
+        except SecretError as error:
+            self._end_if_superseded(error)
+            raise
         finally:
             self._balances = unpaid
+
+    def _end_if_superseded(self, error: BaseException) -> None:
+        """Close this if the book says that another process has gone on with the secret."""
+        if isinstance(error, SecretError):
+            self.close()
 
     def _draw_secret(self, first: int = 0) -> None:
         assert self._pool is not None  # drawn before anything is calibrated

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief, freeze
-from pacprivacy._system import write_atomically
+from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.adversary import Balances
 from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
@@ -168,6 +168,7 @@ class StateFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._identity: tuple[int, ...] | None = None  # of the file as this process left it
         self._lock: int | None = _lock(path.with_name(path.name + ".lock"))
 
     def __del__(self) -> None:
@@ -180,8 +181,9 @@ class StateFile:
     def read(self, parse: Callable[[bytes], Parsed]) -> Parsed | None:
         """Read the file; ``None`` if there is none yet, refused where it is damaged."""
         try:
-            with self.path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode & 0o777
+            with open_regular(self.path) as file:
+                status = os.fstat(file.fileno())
+                self._identity, mode = _identity(status), status.st_mode & 0o777
                 if os.name != "nt" and mode & 0o077:
                     raise SecretError(
                         f"{self.path} must be readable by its owner alone (mode 0600); got "
@@ -207,8 +209,26 @@ class StateFile:
         self.write(state.to_bytes(marks))
 
     def write(self, content: bytes) -> None:
-        """Replace the file; it is on the disk when this returns."""
+        """Replace the file; it is on the disk when this returns.
+
+        Refused if it is not as this process left it: then it may be of another secret.
+        """
+        try:
+            found = _identity(self.path.stat())
+        except FileNotFoundError:
+            found = None
+        except OSError as error:
+            raise LedgerError(
+                f"{self.path} must be a file that can be written; {error.strerror}. "
+                f"Restore its folder."
+            ) from None
+        if found != self._identity:
+            raise LedgerError(
+                f"{self.path} must be as this session left it; another file was put in its place, "
+                f"or it is gone. Nothing was spent. Put it back, or open the session again."
+            )
         write_atomically(self.path, content, mode=_MODE)
+        self._identity = _identity(self.path.stat())
 
     def close(self) -> None:
         """Let other processes open the session."""
@@ -224,6 +244,10 @@ def _belief(log_p: Vector, n_subsets: int) -> Vector:
         raise ValueError("the probabilities do not add up to one")
     freeze(log_p)
     return log_p
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _lock(path: Path) -> int:

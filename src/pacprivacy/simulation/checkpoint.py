@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, Self
 import numpy as np
 
 from pacprivacy._checks import Mask, Matrix, Vector
-from pacprivacy._system import write_atomically
+from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.errors import CheckpointError
 
 MAGIC: Final = b"PACCHECKPOINT\n"
@@ -126,7 +126,7 @@ class Checkpoint:
 def read_checkpoint_header(path: Path) -> CheckpointHeader | None:
     """Return the header of a checkpoint, or None if there is no file or an empty one."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return _read_header(file, path) if os.fstat(file.fileno()).st_size else None
     except FileNotFoundError:
         return None

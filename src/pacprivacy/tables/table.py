@@ -23,12 +23,14 @@ from datetime import date, datetime
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, cast
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import listed
+from pacprivacy._system import check_unpacked, read_at_most, read_regular
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import is_identity_column
 from pacprivacy.pool import named_pool_units
@@ -154,10 +156,14 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
         If the file cannot be read, has no records, or its rows have unequal lengths.
     """
     try:
-        content = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+        content = read_at_most(sys.stdin.buffer) if path == STDIN else read_regular(path)
         digest = hashlib.sha256(content).digest()
         if content.startswith(_GZIP):
-            content = gzip.decompress(content)
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as archive:
+                content = read_at_most(cast(BinaryIO, archive))
+        if content.startswith(_ZIP):
+            with suppress(BadZipFile), ZipFile(io.BytesIO(content)) as parts:
+                check_unpacked(parts)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "a damaged archive"
         raise DataError(

@@ -241,13 +241,76 @@ def test_one_bad_question_does_not_take_others_with_it(running, monkeypatch):
     assert found == {i: 500 if i == 3 else 200 for i in range(8)}
 
 
+def metrics(client):
+    text = client.call("GET", "/metrics")[2].decode()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+@pytest.mark.claim("V-3")
+def test_metrics_of_one_principal_say_nothing_of_others(tmp_path):
+    started = Running(Folder.make(tmp_path), LIMITS)
+    try:
+        before, _ = metrics(started.client("bob")), started.client("ann").predict(QUESTIONS[:7])
+        assert started.client("ann").call("POST", "/predict", b"{")[0] == 415
+        assert Client(started.port, "pac_x").call("GET", "/budget")[0] == 401
+        after = metrics(started.client("bob"))
+        seconds = {name for name in before | after if name.startswith("pac_request_seconds_sum")}
+        own = {'pac_responses_total{status="200"}': 1.0, "pac_request_seconds_count": 1.0}
+        public = {name for name in after if name.startswith("pac_budget")}
+        assert {k: v for k, v in after.items() if k not in seconds | public} == own
+        assert metrics(started.client("ann"))["pac_answers_total"] == 7
+    finally:
+        started.stop()
+
+
+BIG = 10 * (1 << 20)
+
+
+def _big(kind):
+    """Return the headers and the body of a request that is too large, or says that it is."""
+    if kind == "chunked":
+        chunk = b"%x\r\n%s\r\n" % (1 << 16, b" " * (1 << 16))
+        return "Transfer-Encoding: chunked", chunk * (BIG >> 16) + b"0\r\n\r\n"
+    length = {"as said": BIG, "less than said": 1000 * BIG, "nothing": BIG, "more than said": 5}
+    return f"Content-Length: {length[kind]}", b"" if kind == "nothing" else b" " * BIG
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("as said", 413),
+        ("chunked", 413),
+        ("less than said", 413),
+        ("nothing", 413),
+        ("more than said", 400),
+    ],
+)
+def test_a_body_of_ten_megabytes_is_refused_at_once(running, kind, status):
+    """A client that sends all of it first, as most do, gets to read why."""
+    said, body = _big(kind)
+    head = (
+        f"POST /predict HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
+        f"{running.folder.tokens['ann']}\r\nContent-Type: application/json\r\n{said}\r\n\r\n"
+    )
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sent:
+        try:
+            sent.sendall(head.encode() + body)
+        except ConnectionError:
+            assert kind == "more than said"  # what is beyond the length is no request
+        else:
+            assert sent.recv(1 << 16).startswith(b"HTTP/1.1 %d " % status)
+    assert time.monotonic() - began < 10
+    assert running.client().predict(QUESTIONS[:1])[0] == 200
+
+
 def test_metrics_and_budget(running):
     client = running.client()
     client.predict(QUESTIONS[:3])
-    text = client.call("GET", "/metrics")[2].decode()
-    numbers = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(numbers["pac_answers_total"]) >= 3
-    assert float(numbers['pac_budget_limit{kind="success_increment"}']) == pytest.approx(0.1)
+    numbers = metrics(client)
+    assert numbers["pac_answers_total"] >= 3
+    assert numbers['pac_budget_limit{kind="success_increment"}'] == pytest.approx(0.1)
     found = json.loads(client.call("GET", "/budget")[2])
     assert found["principal"] == "ann"
     assert 0 < found["left"]["total"]["success_increment"] < 0.1

@@ -420,7 +420,7 @@ def test_a_ledger_that_does_not_know_the_last_lease_is_refused(folder):
     shutil.copy(database, before)
     model = folder.load()
     model.answer_each(QUESTIONS[:40], [("ann", 40)])
-    model.close()
+    model._book.close()  # as the system does for a process that is gone
     shutil.copy(database, folder.path / "latest.db")
     shutil.copy(before, database)
     with pytest.raises(LedgerError, match="shows less than the state"):
@@ -445,3 +445,117 @@ def test_a_save_that_fails_at_the_last_moment_leaves_one_secret(tmp_path, monkey
     with pytest.raises(SecretError, match="closed"):
         model.answer(QUESTIONS[:1])
     Folder(tmp_path, {}).load().close()
+
+
+# --- many principals --------------------------------------------------------------------------
+
+
+def costly(model, n: int):
+    """Questions on which the models disagree, so that each is paid for."""
+    table = model._tabulate(QUESTIONS)
+    return QUESTIONS[(table != table[:1]).any(axis=0)][:n]
+
+
+@pytest.mark.claim("V-1")
+def test_idle_principals_do_not_use_up_the_total(tmp_path, monkeypatch):
+    """Each lease is smaller than the one before it, and nobody is refused."""
+    monkeypatch.setattr(leases, "PART", 1 / 16)
+    folder = Folder.make(tmp_path, budget="mi<=2", query=1e-6)
+    model = folder.load()
+    (row,) = costly(model, 1)
+    for number in range(40):
+        (reply,) = model.answer_each(row[None], [(f"principal {number}", 1)])
+        assert isinstance(reply, Reply), (number, reply)
+    (total,) = folder.ledger.balances()
+    assert model.odometer().spent.mi_nats < 0.001
+    assert total.left.mi_nats > 0.25
+    assert len(folder.stored().leases) == 40
+    assert folder.ledger.verify().ok
+
+
+@pytest.mark.claim("V-1")
+def test_leases_of_others_are_returned_where_the_total_is_needed(folder, monkeypatch):
+    monkeypatch.setattr(leases, "PART", 1 / 8)
+    model = folder.load()
+    rows = costly(model, 40)
+    for number in range(6):
+        model.answer_each(rows[:1], [(f"idle {number}", 1)])
+    kind = "mi_nats" if model.left_for("ann")[1].total.mi_nats else "success_increment"
+    (total,) = folder.ledger.balances()
+    held = {who: getattr(held, kind) for who, held in folder.stored().leases.items()}
+    free, limit = getattr(total.left, kind), getattr(total.limits, kind)
+    assert sum(held.values()) > 0.2 * limit
+    need = free + 0.5 * sum(held.values())  # more than is free, less than is unused
+    model._book.payer = "ann"
+    model._book.make_room(Spent(**{kind: need}), model._responder.flush)
+    assert folder.stored().leases == {}
+    (total,) = folder.ledger.balances()
+    assert need < getattr(total.left, kind) < limit
+    spent = getattr(model.odometer().spent, kind)
+    assert getattr(total.spent, kind) == pytest.approx(spent, abs=1e-10)
+    assert getattr(total.spent, kind) >= spent
+    model.answer_each(rows, [("ann", 20), ("idle 1", 20)])
+    assert folder.ledger.verify().ok
+    model.close()
+    folder.load().close()
+
+
+@pytest.mark.claim("V-1")
+def test_leases_are_returned_at_the_end_also_after_a_restart(folder):
+    model = folder.load()
+    model.answer_each(QUESTIONS[:80], [("ann", 40), ("bob", 40)])
+    model._book.close()  # as the system does for a process that is gone
+    model = folder.load()
+    assert set(folder.stored().leases) == {"ann", "bob"}
+    model.answer_each(QUESTIONS[80:120], [("ann", 40)])
+    spent = model.odometer().spent
+    model.close()
+    (total,) = folder.ledger.balances()
+    for kind in ("mi_nats", "success_increment"):
+        if getattr(total.limits, kind) is not None:
+            ledger, used = getattr(total.spent, kind), getattr(spent, kind)
+            assert used <= ledger <= used + 1e-10
+    assert folder.stored().leases == {}
+    assert folder.ledger.verify().ok
+    assert folder.load().odometer().spent == spent
+
+
+@pytest.mark.claim("V-1")
+@pytest.mark.parametrize("where", ["write", "move_mark", "settle"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_stop_while_leases_are_returned(folder, monkeypatch, where, after):
+    """What the file still has is never given back, and what was given back is in no file."""
+    home = {"write": leases.StateFile}.get(where, type(folder.ledger))
+    model, real = folder.load(), getattr(home, where)
+    model.answer_each(QUESTIONS[:80], [("ann", 40), ("bob", 40)])
+
+    def stop(*args, **options):
+        if after:
+            real(*args, **options)
+        raise Stopped
+
+    monkeypatch.setattr(home, where, stop)
+    with pytest.raises(Stopped):
+        model.close()
+    monkeypatch.undo()
+    model._book.close()
+    stored, reserved = folder.stored(), folder.ledger.tally(folder.stored().service)
+    for kind in ("mi_nats", "success_increment"):
+        held = [getattr(lease, kind) or 0.0 for lease in stored.leases.values()]
+        assert (getattr(reserved, kind) or 0.0) >= sum(held, getattr(stored.spent, kind) or 0.0)
+    again = folder.load()
+    again.answer_each(QUESTIONS[80:120], [("ann", 40)])
+    again.close()
+    assert folder.ledger.verify().ok
+
+
+def test_a_budget_that_came_late_keeps_a_lease(folder):
+    model = folder.load()
+    model.answer_each(QUESTIONS[:40], [("ann", 40)])
+    kind = "mi_nats" if model.left_for("ann")[1].total.mi_nats else "success_increment"
+    folder.ledger.create_budget("churn", "ann", limits=Spent(**{kind: 1e-12}))
+    before = len(folder.ledger.entries())
+    model.close()
+    assert len(folder.ledger.entries()) == before
+    assert folder.ledger.verify().ok
+    folder.load().close()

@@ -303,9 +303,9 @@ def test_the_file_of_a_release_to_come_is_old_once_it_is_committed(
             shutil.copy2(file.path, copied)
             taken.append(state)
 
-    def commit(*args: Any) -> Any:
+    def commit(*args: Any, **options: Any) -> Any:
         begin(study, state=copied).close()
-        return real(*args)
+        return real(*args, **options)
 
     monkeypatch.setattr(StateFile, "save", save)
     monkeypatch.setattr(Ledger, "commit", commit)
