@@ -15,7 +15,7 @@ import numpy as np
 from pacprivacy.budget import EpsilonEquivalent, Membership, budget_limits, parse_budget
 from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.mechanism import code_column_levels
+from pacprivacy.mechanism import code_column_levels, declared_column_levels
 from pacprivacy.release import Row
 from pacprivacy.stats import Statistic
 from pacprivacy.tables import (
@@ -116,8 +116,9 @@ def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
     """Return the group of every row that meets the condition, -1 elsewhere; and their names."""
     cells, labels = np.zeros(table.n_rows, dtype=np.int64), [""]
     for column in asked.by or ():
-        levels = asked.levels[column]
-        codes = code_column_levels(table.columns[column].labels, levels)
+        held = table.columns[column].compared().kind
+        levels = declared_column_levels(column, asked.levels[column], held)
+        codes = code_column_levels(table.columns[column].entries, levels)
         cells = np.where((cells < 0) | (codes < 0), -1, cells * len(levels) + codes)
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
     return np.where(category_rows_where(table, asked.where), cells, -1), labels

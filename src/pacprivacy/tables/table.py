@@ -1,8 +1,8 @@
 """Tables from files: CSV, packed or not, Parquet, Excel, standard input.
 
 Text is split into cells by pyarrow where it is installed and pays, else by the standard library;
-what a cell means is decided here: numbers with a point or a comma, ISO or German dates, gaps, and
-text for everything else. pyarrow reads the plain cases, column by column; whatever it does not is
+what a cell means is decided here: numbers with a point or a comma, dates, gaps, and text for
+everything else. pyarrow reads the plain cases, column by column; whatever it does not is
 read from the distinct entries, as all columns are without it.
 """
 
@@ -15,12 +15,12 @@ import io
 import re
 import sys
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,17 @@ import numpy.typing as npt
 
 from pacprivacy._checks import listed, quoted
 from pacprivacy.errors import DataError
-from pacprivacy.mechanism import is_identity_column
+from pacprivacy.mechanism import (
+    ISO,
+    SECONDS_A_DAY,
+    ComparedColumn,
+    are_dates_clear,
+    date_name,
+    find_date_formats,
+    is_identity_column,
+    read_dates,
+    repeated_identities,
+)
 from pacprivacy.pool import named_pool_units
 
 Vector = npt.NDArray[np.float64]
@@ -47,9 +57,6 @@ _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?"
 _POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
 _WHOLE: Final = re.compile(r"^(\d+)\.0+$")
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
-_ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
-_GERMAN_DATE: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
-_SECONDS_A_DAY: Final = 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,7 @@ class Reading:
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
+    date_formats: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,16 +79,21 @@ class TableColumn:
         The entries as numbers, NaN where one is missing; dates are days since 1970. None is text.
     coded : callable or None
         Gives the distinct entries as they are written, and which of them each row has; -1 is a gap.
-    is_date : bool
-        Whether the numbers are dates.
+    date_formats : tuple of str
+        How its dates are written. Where there are several and ``numbers`` is None, it must be said.
     unclear : bool
         Whether it is text only because 1,234 may be 1.234 or 1234.
     """
 
     numbers: Vector | None
     coded: Callable[[], tuple[Labels, Codes]] | None = None
-    is_date: bool = False
+    date_formats: tuple[str, ...] = ()
     unclear: bool = False
+
+    @property
+    def is_date(self) -> bool:
+        """Whether the numbers are dates."""
+        return self.numbers is not None and bool(self.date_formats)
 
     @property
     def levels(self) -> Labels | None:
@@ -109,6 +122,26 @@ class TableColumn:
             return self.numbers.astype(np.int64) if whole else self.numbers
         entries = np.array([*self.levels.tolist(), None], dtype=object)
         return entries[self.codes]
+
+    @property
+    def entries(self) -> Labels:
+        """The entries of which levels are counted: texts, numbers, or dates such as 2024-05-31."""
+        if self.numbers is None:
+            return self.labels
+        if not self.is_date:
+            return self.numbers
+        distinct, places = np.unique(self.numbers, return_inverse=True)
+        names = [None if day != day else date_name(day) for day in distinct.tolist()]
+        return np.array([*names, None], dtype=object)[places]
+
+    def compared(self) -> ComparedColumn:
+        """Return the column as a condition compares it."""
+        if self.numbers is None:
+            return ComparedColumn(kind="text", entries=self.labels)
+        kind: Any = "date" if self.is_date else "number"
+        return ComparedColumn(
+            kind=kind, entries=self.numbers, date_format=(*self.date_formats, ISO)[0]
+        )
 
     @property
     def is_id(self) -> bool:
@@ -164,12 +197,20 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
             f"{path} must be a readable CSV, Parquet or Excel file; got: {reason}. Check the path."
         ) from None
     notes: tuple[str, ...] = ()
+    reading = reading or Reading()
     if content.startswith(_PARQUET):
-        columns = _read_parquet(content, path)
+        columns = _read_parquet(content, path, reading)
     elif content.startswith(_ZIP):
-        columns = _read_excel(content, path)
+        columns = _read_excel(content, path, reading)
     else:
-        columns, notes = _read_csv(content, path, reading or Reading())
+        columns, notes = _read_csv(content, path, reading)
+    for name, date_format in reading.date_formats.items():
+        if name not in columns or not columns[name].is_date:
+            got = "other columns" if name not in columns else "one without dates, or with others"
+            raise DataError(
+                f"--date-format must be that of a column in the file; got {date_format!r} for "
+                f"{name!r}, and {got}. Correct it, or leave it out."
+            )
     plain = [column.numbers for column in columns.values() if column.numbers is not None]
     n_rows = len(plain[0] if plain else next(iter(columns.values())).gaps)
     if n_rows == 0:
@@ -198,7 +239,7 @@ def _read_csv(
             f"{path} must be a well-formed CSV file; got: {error} (line {reader.line_num}). "
             "Export it again."
         ) from None
-    return _understand(dict(zip(names, cells, strict=True)), reading.decimal), notes
+    return _understand(dict(zip(names, cells, strict=True)), reading), notes
 
 
 def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
@@ -249,7 +290,7 @@ def _check_names(header: Sequence[Any], path: Path) -> tuple[str, ...]:
         raise DataError(
             f"{path} must start with a line of column names; got numbers only. Add a header line."
         )
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    doubled = sorted(name for name, times in Counter(names).items() if times > 1)
     if doubled:
         raise DataError(
             f"{path} must have distinct column names; got {doubled[0]!r} more than once. "
@@ -357,13 +398,14 @@ def _arrow_texts(texts: Sequence[str]) -> Any:
 # --- what cells mean --------------------------------------------------------------------------
 
 
-def _understand(cells: Mapping[str, Cells], decimal: str | None) -> dict[str, TableColumn]:
+def _understand(cells: Mapping[str, Cells], reading: Reading) -> dict[str, TableColumn]:
     """Decide what every column holds; a comma is decimal if declared, or if it can be no other."""
-    columns = {name: _read_cells(found, decimal or ".") for name, found in cells.items()}
-    if decimal is not None:
+    formats, mark = reading.date_formats, reading.decimal or "."
+    columns = {name: _read_cells(found, mark, formats.get(name)) for name, found in cells.items()}
+    if reading.decimal is not None:
         return columns
     by_comma = {
-        name: _read_cells(cells[name], ",")
+        name: _read_cells(cells[name], ",", None)
         for name, column in columns.items()
         if column.numbers is None and _COMMA.fullmatch(_first(cells[name]))
     }
@@ -410,10 +452,10 @@ def _all_thousands(cells: Cells) -> bool:
     return found
 
 
-def _read_cells(cells: Cells, decimal: str) -> TableColumn:
+def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableColumn:
     """Return the column with these entries: numbers if all are, else dates, else text."""
     if isinstance(cells, tuple):
-        return _read_coded(cells[0], cells[1], decimal)
+        return _read_coded(cells[0], cells[1], decimal, date_format)
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -430,31 +472,37 @@ def _read_cells(cells: Cells, decimal: str) -> TableColumn:
         return bool(pc.all(pc.match_substring_regex(filled, f"^({form})$")).as_py())
 
     first, comma = _first(filled), decimal == ","
-    readers = (_by_comma if comma else _by_point, _as_days)
+    is_date = date_format is not None or bool(find_date_formats([first] if first else []))
     hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
     if first and not _COMMA.fullmatch(first):
-        hopeless |= all(_parse([first], read) is None for read in readers)
-    if hopeless:
+        hopeless |= _parse([first], _by_comma if comma else _by_point) is None
+    if hopeless and not is_date:
         return TableColumn(numbers=None, coded=coded)  # every reader needs all entries
     texts = filled
-    if comma and all_match(_COMMA.pattern):
+    if date_format is None and comma and all_match(_COMMA.pattern):
         texts = pc.replace_substring(pc.replace_substring(filled, ".", ""), ",", ".")
-    if texts is not filled or not comma:
+    if date_format is None and (texts is not filled or not comma):
         with suppress(pa.ArrowInvalid):
             numbers = texts.cast(pa.float64())
             if not pc.any(pc.is_nan(numbers)).as_py():
                 return TableColumn(numbers=_array(numbers, np.float64, np.nan), coded=coded)
     distinct, codes = _encode(filled)
-    return _read_coded([*distinct, ""], np.where(codes < 0, len(distinct), codes), decimal)
+    codes = np.where(codes < 0, len(distinct), codes)
+    return _read_coded([*distinct, ""], codes, decimal, date_format)
 
 
-def _read_coded(distinct: Sequence[str], codes: Codes, decimal: str) -> TableColumn:
+def _read_coded(
+    distinct: Sequence[str], codes: Codes, decimal: str, date_format: str | None
+) -> TableColumn:
     """Return the column with these entries, without pyarrow."""
     stripped = [text.strip() for text in distinct]
     filled = [text for text in stripped if text.lower() not in MISSING]
-    numbers = _parse(filled, (_by_point, _by_comma)[decimal == ","])
-    dates = _parse(filled, _as_days) if numbers is None else None
-    values = numbers if dates is None else dates
+    values, formats = None, () if date_format is None else (date_format,)
+    if date_format is None:
+        values = _parse(filled, (_by_point, _by_comma)[decimal == ","])
+        formats = find_date_formats(filled) if values is None else ()
+    if date_format is not None or are_dates_clear(formats):
+        values = _parse(filled, lambda texts: read_dates(texts, formats[0]))
     # Entries that differ by blanks around them only are one.
     place = {text: number for number, text in enumerate(dict.fromkeys(filled))}
     gap = len(place)
@@ -465,7 +513,7 @@ def _read_coded(distinct: Sequence[str], codes: Codes, decimal: str) -> TableCol
         spread = np.array([*(by_level[text] for text in place), np.nan])[new_codes]
     levels = np.array([*place, None], dtype=object)[:-1]
     written = levels, np.where(new_codes == gap, -1, new_codes).astype(np.int32)
-    return TableColumn(numbers=spread, coded=lambda: written, is_date=dates is not None)
+    return TableColumn(numbers=spread, coded=lambda: written, date_formats=formats)
 
 
 def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None:
@@ -492,35 +540,19 @@ def _by_comma(texts: list[str]) -> Any:
     return [float(text.replace(".", "").replace(",", ".")) for text in texts]
 
 
-def _as_days(texts: list[str]) -> Any:
-    """Return days since 1970 of 2024-05-31, 2024-05-31 10:15 or 31.5.2024."""
-    if not texts:
-        raise ValueError
-    if all(_ISO_DATE.fullmatch(text) for text in texts):
-        plain = np.array([text.rstrip("Z") for text in texts], dtype="datetime64[ms]")
-        return plain.astype(np.int64) / (1000 * _SECONDS_A_DAY)
-    days = []
-    for text in texts:
-        found = _GERMAN_DATE.fullmatch(text)
-        if found is None:
-            raise ValueError(text)
-        day, month, year = map(int, found.groups())
-        days.append(_days_of(date(year, month, day)))
-    return days
-
-
 def _days_of(moment: date) -> float:
     if isinstance(moment, datetime):
-        return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / _SECONDS_A_DAY
+        return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / SECONDS_A_DAY
     return float((moment - date(1970, 1, 1)).days)
 
 
 # --- Parquet and Excel --------------------------------------------------------------------------
 
 
-def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
+def _read_parquet(content: bytes, path: Path, reading: Reading) -> dict[str, TableColumn]:
     try:
         import pyarrow as pa
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
     except ImportError:
         raise DataError(
@@ -529,11 +561,15 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
         ) from None
     try:
         table = pq.ParquetFile(pa.BufferReader(content)).read()
-    except pa.ArrowException as error:
+        table.validate(full=True)
+        names = _check_names(table.column_names, path)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(
-            f"{path} must be a readable Parquet file; got {type(error).__name__}. Export it again."
+            f"{path} must be a whole Parquet file; got a damaged one ({type(error).__name__}). "
+            "Export it again."
         ) from None
-    names = _check_names(table.column_names, path)
     columns: dict[str, TableColumn] = {}
     texts: dict[str, Cells] = {}
     of = pa.types
@@ -546,10 +582,12 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
         if pa.types.is_boolean(kind):
             column = column.cast(pa.int8())
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            if pa.types.is_timestamp(kind) and kind.tz is not None:  # as it is written there
+                column = pc.local_timestamp(column)
             moments = column.cast(pa.timestamp("ms"), safe=False)
             numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
-            days = _array(numbers, np.float64, np.nan) / (1000 * _SECONDS_A_DAY)
-            columns[name] = TableColumn(numbers=days, is_date=True)
+            days = _array(numbers, np.float64, np.nan) / (1000 * SECONDS_A_DAY)
+            columns[name] = TableColumn(numbers=days, date_formats=(ISO,))
         elif str(kind) in ("string", "large_string", "string_view"):
             texts[name] = column.cast(pa.string())
         elif any(is_kind(kind) for is_kind in numeric):
@@ -557,7 +595,7 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
             columns[name] = TableColumn(numbers=_array(plain, np.float64, np.nan))
         else:
             texts[name] = _index([str(item) for item in column.to_pylist()])
-    columns |= _understand(texts, None)
+    columns |= _understand(texts, reading)
     return {name: columns[name] for name in names}
 
 
@@ -589,7 +627,7 @@ def _as_openpyxl(cell: Any) -> Any:
     return None if cell == "" else cell
 
 
-def _read_excel(content: bytes, path: Path) -> dict[str, TableColumn]:
+def _read_excel(content: bytes, path: Path, reading: Reading) -> dict[str, TableColumn]:
     """Read the first sheet; its first row holds the names."""
     try:
         header, *body = _sheet(content)
@@ -615,10 +653,10 @@ def _read_excel(content: bytes, path: Path) -> dict[str, TableColumn]:
             columns[name] = TableColumn(numbers=np.array(cells, dtype=np.float64))
         elif filled and all(isinstance(cell, date) for cell in filled):
             days = [np.nan if cell is None else _days_of(cell) for cell in cells]
-            columns[name] = TableColumn(numbers=np.array(days), is_date=True)
+            columns[name] = TableColumn(numbers=np.array(days), date_formats=(ISO,))
         else:
             texts[name] = _index(["" if cell is None else str(cell) for cell in cells])
-    columns |= _understand(texts, None)
+    columns |= _understand(texts, reading)
     return {name: columns[name] for name in names}
 
 
@@ -673,6 +711,19 @@ def table_unit_labels(table: Table, name: str) -> Labels:
         if len(set(plain)) < len(plain):
             labels = np.array(plain, dtype=object)[column.codes]
     return named_pool_units(labels, name)
+
+
+def table_identities(table: Table) -> tuple[str, ...]:
+    """Return the columns that say whose row it is and repeat."""
+
+    def read(column: TableColumn) -> tuple[Labels, Labels | None]:
+        if column.is_date or column.numbers is not None:
+            numbers = np.empty(0) if column.is_date else column.numbers[~column.gaps]
+            return numbers, None
+        assert column.codes is not None
+        return column.codes[column.codes >= 0], column.levels
+
+    return repeated_identities({name: partial(read, c) for name, c in table.columns.items()})
 
 
 def check_table_columns(table: Table, names: Sequence[str]) -> None:
