@@ -13,9 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy.budget import EpsilonEquivalent, Membership, budget_limits, parse_budget
+from pacprivacy.cli.console import tell_curator
 from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.mechanism import code_column_levels, declared_column_levels
+from pacprivacy.mechanism import code_column_levels, declared_column_levels, identity_warning
 from pacprivacy.release import Row
 from pacprivacy.stats import Statistic
 from pacprivacy.tables import (
@@ -28,6 +29,7 @@ from pacprivacy.tables import (
     model_numbers,
     model_ranges,
     read_table,
+    table_identities,
 )
 
 HINTED: Final = ("count", "sum", "mean")
@@ -60,6 +62,7 @@ def release_dp_promise(
     delta: float | None,
     name: str | None,
     simulate: int | None,
+    quiet: bool = False,
 ) -> DPRelease:
     """Release a statistic of a file; ranges and levels must be declared."""
     if model not in STATISTICS:
@@ -91,6 +94,7 @@ def release_dp_promise(
                 f'in the file would tell who is in. Write --levels "{column}=A,B".'
             )
     table = read_table(data, reading)
+    tell_curator(_notes(table, asked), quiet=quiet)
     names = () if model == "count" else described_model_columns(table, asked)
     names = names or asked.columns or ()
     columns = {column: model_numbers(table, column) for column in names}
@@ -110,6 +114,15 @@ def release_dp_promise(
         return found
     called = replace(found.certificate, mechanism=f"{name} ({found.certificate.mechanism})")
     return DPRelease(value=found.value, certificate=called)
+
+
+def _notes(table: Table, asked: ModelOptions) -> tuple[str, ...]:
+    """Return who would not be protected, and how many rows remain, for the curator alone."""
+    kept = category_rows_where(table, asked.where)
+    names = table_identities(table)
+    many = (f"{identity_warning(names)} Make one row per person.",) if names else ()
+    left = f"{int(kept.sum()):,} of {table.n_rows:,} records meet the condition"
+    return (*table.notes, *many, *(() if asked.where is None else (left,)))
 
 
 def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:

@@ -54,6 +54,7 @@ from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.identities import (
     identity_warning as identity_warning,
     is_identity_column as is_identity_column,
+    is_identity_name as is_identity_name,
     repeated_identities as repeated_identities,
 )
 from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps

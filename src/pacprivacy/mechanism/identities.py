@@ -38,6 +38,11 @@ def is_identity_column(n_levels: int, n_entries: int) -> bool:
     return n_levels == n_entries or (n_levels > _FEW and n_levels >= n_entries / 2)
 
 
+def is_identity_name(name: str) -> bool:
+    """Whether a column of this name may say whose row it is."""
+    return _least_people(name) is not None
+
+
 def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[str, ...]:
     """Return the columns that say whose row it is and have an entry in several rows.
 
@@ -48,7 +53,7 @@ def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[s
     return tuple(
         name
         for name, read in columns.items()
-        if (few or _least_people(name) is not None) and _repeats(name, *read())
+        if (few or is_identity_name(name)) and _repeats(name, *read())
     )
 
 

@@ -21,6 +21,7 @@ from pacprivacy.tables.table import (
     Table as Table,
     check_table_columns as check_table_columns,
     read_table as read_table,
+    table_identities as table_identities,
     table_matrix as table_matrix,
     table_unit_labels as table_unit_labels,
 )

@@ -203,7 +203,7 @@ def _check_categories(
         advice.append(date_format_advice(table, dates[0]))
     usable = [name for name in names if name not in wrong]
     if usable and not (unclear or dates):
-        advice.insert(0, f"Leave them out: --columns {quoted(usable)}.")
+        advice.append(f"Or leave them out: --columns {quoted(usable)}.")
     raise DataError(
         f"columns must hold numbers, dates or categories; got {' and '.join(said)}. "
         + " ".join(advice)
@@ -225,7 +225,7 @@ def _described(
         said.append(f"ids in {listed(ids)} (most records have an entry of their own)")
     if many:
         said.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
-        advice.append(f'Declare those that matter: --levels "{many[0]}=A,B".')
+        advice.append(f'Declare levels that matter: --levels "{many[0]}=A,B".')
     if ids or many:
         name = (*ids, *many)[0]
         advice.insert(

@@ -206,6 +206,8 @@ class StatisticModel:
             name: getattr(options, name)
             for name in ("by", "where", "weights", "levels", "missing", "fill", "categories")
         }
+        dates = (name for name in read if table.columns[name].is_date)
+        shared["date_formats"] = {name: table.columns[name].date_formats[0] for name in dates}
         data = categories_as_fields(table, used, options.levels) if used else np.zeros(table.n_rows)
         return Built(
             mechanism=self.statistic(options, columns, shared),
@@ -570,7 +572,7 @@ def read_model_study(
     A classifier gets a pool in which every subset has half of every class.
     """
     chosen = find_model(model, options)
-    table = read_table(source, reading)
+    table = read_table(source, reading, wanted=_wanted(chosen, options))
     units = None if options.unit is None else table_unit_labels(table, options.unit)
     built = chosen.build(table, options)
     pool = None
@@ -592,6 +594,22 @@ def read_model_study(
             *category_range_notes(table, options),
         ),
     )
+
+
+def _wanted(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
+    """Return the columns that are named; None where all of the file are used."""
+    if options.columns is None:
+        if isinstance(model, Model):
+            every = model.learns or options.target is None
+        else:
+            learns = model.described is learned_model_columns
+            every = model.described is not None and (learns or options.target is None)
+        if every:
+            return None
+    where = () if options.where is None else Condition(options.where).columns
+    single = (name for name in (options.target, options.unit, options.weights) if name is not None)
+    several = (*(options.columns or ()), *(options.by or ()), *options.levels, *options.categories)
+    return (*several, *single, *where)
 
 
 def unit_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:

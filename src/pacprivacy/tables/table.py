@@ -38,6 +38,7 @@ from pacprivacy.mechanism import (
     date_name,
     find_date_formats,
     is_identity_column,
+    is_identity_name,
     read_dates,
     repeated_identities,
 )
@@ -49,6 +50,7 @@ Labels = npt.NDArray[Any]
 
 DELIMITERS: Final = ",;\t|"
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
+WIDE: Final = 1000  # columns; of a file with more, those that nobody wants are not read
 QUICK_BYTES: Final = 1 << 20  # from here on pyarrow is worth its import
 STDIN: Final = Path("-")
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
@@ -158,7 +160,9 @@ class Table:
     Parameters
     ----------
     columns : mapping of str to Column
-        In the order of the file.
+        In the order of the file; of a wide one those that are wanted, and the first.
+    names : tuple of str
+        All columns, in the order of the file.
     n_rows : int
         Number of records.
     digest : bytes
@@ -168,18 +172,19 @@ class Table:
     """
 
     columns: Mapping[str, TableColumn] = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)
     n_rows: int
     digest: bytes = field(default=b"", repr=False)
     notes: tuple[str, ...] = ()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All columns, in the order of the file."""
-        return tuple(self.columns)
 
-
-def read_table(path: Path, reading: Reading | None = None) -> Table:
+def read_table(
+    path: Path, reading: Reading | None = None, *, wanted: Sequence[str] | None = None
+) -> Table:
     """Read a CSV, Parquet or Excel file with column names; ``-`` is standard input.
+
+    Of a wide file only the columns ``wanted`` are read, those that say whose row it is, and the
+    first ones, which show what decimal mark it has; None wants all.
 
     Raises
     ------
@@ -198,12 +203,13 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
         ) from None
     notes: tuple[str, ...] = ()
     reading = reading or Reading()
+    choose = partial(_choose, wanted=None if wanted is None else frozenset(wanted))
     if content.startswith(_PARQUET):
-        columns = _read_parquet(content, path, reading)
+        names, columns = _read_parquet(content, path, reading, choose)
     elif content.startswith(_ZIP):
-        columns = _read_excel(content, path, reading)
+        names, columns = _read_excel(content, path, reading)
     else:
-        columns, notes = _read_csv(content, path, reading)
+        names, columns, notes = _read_csv(content, path, reading, choose)
     for name, date_format in reading.date_formats.items():
         if name not in columns or not columns[name].is_date:
             got = "other columns" if name not in columns else "one without dates, or with others"
@@ -215,31 +221,47 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
     n_rows = len(plain[0] if plain else next(iter(columns.values())).gaps)
     if n_rows == 0:
         raise DataError(f"{path} must have records; got column names only. Export it again.")
-    return Table(columns=columns, n_rows=n_rows, digest=digest, notes=notes)
+    return Table(columns=columns, names=names, n_rows=n_rows, digest=digest, notes=notes)
+
+
+def _choose(names: Sequence[str], *, wanted: frozenset[str] | None) -> list[int]:
+    """Return the places of the columns to read."""
+    if wanted is None or len(names) <= WIDE:
+        return list(range(len(names)))
+    return [
+        place
+        for place, name in enumerate(names)
+        if place < WIDE or name in wanted or is_identity_name(name)
+    ]
 
 
 # --- CSV ------------------------------------------------------------------------------------
 
 
+Choose = Callable[[Sequence[str]], list[int]]
+Names = tuple[str, ...]
+
+
 def _read_csv(
-    content: bytes, path: Path, reading: Reading
-) -> tuple[dict[str, TableColumn], tuple[str, ...]]:
+    content: bytes, path: Path, reading: Reading, choose: Choose
+) -> tuple[Names, dict[str, TableColumn], tuple[str, ...]]:
     text, notes = _decode(content, path, reading.encoding)
     mark = reading.delimiter or _sniff_delimiter(text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     try:
         names = _check_names(next(reader, []), path)
-        cells = None
+        places, cells = choose(names), None
         if len(text) >= QUICK_BYTES and text.count('"') % 2 == 0:
-            cells = _split_quickly(text, mark, len(names), reader.line_num)
+            cells = _split_quickly(text, mark, (len(names), places), reader.line_num)
         if cells is None:
-            cells = _split(reader, len(names), path)
+            cells = _split(reader, len(names), places, path)
     except csv.Error as error:
         raise DataError(
             f"{path} must be a well-formed CSV file; got: {error} (line {reader.line_num}). "
             "Export it again."
         ) from None
-    return _understand(dict(zip(names, cells, strict=True)), reading), notes
+    chosen = [names[place] for place in places]
+    return names, _understand(dict(zip(chosen, cells, strict=True)), reading), notes
 
 
 def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
@@ -311,14 +333,14 @@ Coded = tuple[Sequence[str], Codes]  # distinct entries, and which of them each 
 Cells = Coded | Any  # or a column of pyarrow
 
 
-def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
-    """Collect the cells of every column; refuse rows of another length."""
+def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[Coded]:
+    """Collect the cells of the columns at these places; refuse rows of another length."""
     found: list[defaultdict[str, int]] = []
-    for _ in range(n_columns):
+    for _ in places:
         index: defaultdict[str, int] = defaultdict()
         index.default_factory = index.__len__
         found.append(index)
-    codes: list[list[Codes]] = [[] for _ in range(n_columns)]
+    codes: list[list[Codes]] = [[] for _ in places]
     while rows := list(islice(reader, 1 << 14)):
         wrong = next((row for row in rows if row and len(row) != n_columns), None)
         if wrong is not None:
@@ -326,7 +348,9 @@ def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
                 f"{path} must have {n_columns} fields in every line, as in its first; got "
                 f"{len(wrong)} {_near(reader, rows, wrong)}. Quote fields that hold the separator."
             )
-        rows = [row for row in rows if row]
+        rows = [
+            row if len(places) == n_columns else [row[i] for i in places] for row in rows if row
+        ]
         for number, cells in enumerate(zip(*rows, strict=True)):
             numbers = map(found[number].__getitem__, cells)
             codes[number].append(np.fromiter(numbers, np.int32, len(rows)))
@@ -343,8 +367,13 @@ def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
     return f"in line {reader.line_num - after}"
 
 
-def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Any] | None:
+def _split_quickly(
+    text: str, mark: str, shape: tuple[int, list[int]], n_header: int
+) -> list[Any] | None:
     """Let pyarrow split the cells; None where it is not installed, or finds something wrong."""
+    n_columns, places = shape
+    if n_columns > WIDE:  # it takes longer for wide files than we do
+        return None
     try:
         import pyarrow as pa
         from pyarrow import csv as fast
@@ -362,7 +391,7 @@ def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[
         )
     except pa.ArrowException:  # the other reader says what and where
         return None
-    return list(content.columns)
+    return [content.columns[place] for place in places]
 
 
 def _encode(column: Any) -> Coded:
@@ -549,7 +578,9 @@ def _days_of(moment: date) -> float:
 # --- Parquet and Excel --------------------------------------------------------------------------
 
 
-def _read_parquet(content: bytes, path: Path, reading: Reading) -> dict[str, TableColumn]:
+def _read_parquet(
+    content: bytes, path: Path, reading: Reading, choose: Choose
+) -> tuple[Names, dict[str, TableColumn]]:
     try:
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -560,9 +591,10 @@ def _read_parquet(content: bytes, path: Path, reading: Reading) -> dict[str, Tab
             "Run: pip install 'pacprivacy[data]'"
         ) from None
     try:
-        table = pq.ParquetFile(pa.BufferReader(content)).read()
+        file = pq.ParquetFile(pa.BufferReader(content))
+        names = _check_names(file.schema_arrow.names, path)
+        table = file.read([file.schema_arrow.names[place] for place in choose(names)])
         table.validate(full=True)
-        names = _check_names(table.column_names, path)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         if isinstance(error, DataError):
             raise
@@ -574,7 +606,8 @@ def _read_parquet(content: bytes, path: Path, reading: Reading) -> dict[str, Tab
     texts: dict[str, Cells] = {}
     of = pa.types
     numeric = of.is_integer, of.is_floating, of.is_decimal, of.is_boolean, of.is_null
-    for name, column in zip(names, table.columns, strict=True):
+    chosen = [names[place] for place in choose(names)]
+    for name, column in zip(chosen, table.columns, strict=True):
         kind = column.type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
@@ -596,7 +629,7 @@ def _read_parquet(content: bytes, path: Path, reading: Reading) -> dict[str, Tab
         else:
             texts[name] = _index([str(item) for item in column.to_pylist()])
     columns |= _understand(texts, reading)
-    return {name: columns[name] for name in names}
+    return names, {name: columns[name] for name in chosen}
 
 
 def _index(cells: Sequence[str]) -> Coded:
@@ -627,7 +660,9 @@ def _as_openpyxl(cell: Any) -> Any:
     return None if cell == "" else cell
 
 
-def _read_excel(content: bytes, path: Path, reading: Reading) -> dict[str, TableColumn]:
+def _read_excel(
+    content: bytes, path: Path, reading: Reading
+) -> tuple[Names, dict[str, TableColumn]]:
     """Read the first sheet; its first row holds the names."""
     try:
         header, *body = _sheet(content)
@@ -657,7 +692,7 @@ def _read_excel(content: bytes, path: Path, reading: Reading) -> dict[str, Table
         else:
             texts[name] = _index(["" if cell is None else str(cell) for cell in cells])
     columns |= _understand(texts, reading)
-    return {name: columns[name] for name in names}
+    return names, {name: columns[name] for name in names}
 
 
 # --- what is asked of a table -------------------------------------------------------------------
