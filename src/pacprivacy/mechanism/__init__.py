@@ -47,6 +47,7 @@ from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
     declare_estimator_released as declare_estimator_released,
     estimator_takes_frames as estimator_takes_frames,
+    estimator_takes_gaps as estimator_takes_gaps,
     last_estimator_step as last_estimator_step,
     register_released as register_released,
 )
