@@ -61,6 +61,10 @@ USUAL: dict[str, Any] = {
 }
 
 
+# The user's own function fails on the frame, and its error is the curator's to read.
+OWN_ERRORS = {("pac.privatize", "data"), ("pac.plan", "data")}
+
+
 def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     for space, module in SPACES.items():
         names = [name for name in dir(module) if not name.startswith("_")]
@@ -121,7 +125,7 @@ def test_no_message_shows_a_record(called: str) -> None:
         if name in USUAL and (parameter.default is inspect.Parameter.empty or name in ALWAYS)
     }
     leaks = []
-    for name in parameters:
+    for name in (name for name in parameters if (called, name) not in OWN_ERRORS):
         for what, planted in PLANTED.items():
             for message in told_by(function, {**usual, name: planted}):
                 if any(mark in message for mark in MARKS):

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, as_floats
 from pacprivacy._random import SimulatedSource, coerce_seed, public_generator
 from pacprivacy.budget import Membership
 from pacprivacy.comparison.advice import Advice, advise
@@ -296,9 +296,9 @@ def _read(
 
 def _mapped(values: Any, declared: tuple[Any, Any], name: str) -> Matrix:
     """Clip to a declared range and map it to [-1, 1]."""
-    array = np.asarray(values, dtype=np.float64)
+    array = as_floats("values", values)
     array = array[:, None] if array.ndim == 1 else array
-    low, high = (np.asarray(end, dtype=np.float64) for end in declared)
+    low, high = (as_floats(name, end) for end in declared)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise DataError(
             f"{name} must be two finite ends, the first below the second. Declare what the "

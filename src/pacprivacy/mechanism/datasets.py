@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism.identities import Entries
 from pacprivacy.pool import encode_pool_labels, named_pool_units
@@ -217,7 +217,7 @@ def _open(source: Any) -> Any:
     files = [file for path in paths for file in _expand(str(path))]
     if not files:
         raise DataError(
-            f"source must name Parquet files; got {' '.join(map(str, paths))[:60]!r}, none there."
+            f"source must name Parquet files; got {as_told(source)}, none there. Check the path."
         )
     try:
         return dataset.dataset(files, format="parquet")

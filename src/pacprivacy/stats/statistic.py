@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, shorten
+from pacprivacy._checks import Matrix, Vector, as_told, shorten
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
@@ -125,11 +125,11 @@ class Statistic(Mechanism):
     def __post_init__(self) -> None:
         if self.missing not in POLICIES:
             raise MechanismError(
-                f"missing must be one of {', '.join(POLICIES)}; got {self.missing!r}. Choose one."
+                f"missing must be one of {', '.join(POLICIES)}; got {as_told(self.missing)}. Choose one."
             )
         if self.weights is not None and not self.weighted:
             raise MechanismError(
-                f"weights must be left out for {self.kind}; got {self.weights!r}. "
+                f"weights must be left out for {self.kind}; got {as_told(self.weights)}. "
                 "Means, sums, counts and regressions take weights."
             )
         if self.target is not None and self.target in (self.columns or ()):
@@ -226,17 +226,22 @@ class Statistic(Mechanism):
         texts = [
             name
             for name in self._read_names(self._columns(frame))
-            if name not in (*self.levels, *self.categories) and not frame.is_categorical(name)
+            if name not in self.categories and not frame.is_categorical(name)
         ]
         formats = frame.find_date_formats(texts)
-        unclear = {name: found for name, found in formats.items() if not are_dates_clear(found)}
+        compared = () if self.where is None else Condition(self.where).columns
+        unclear = {
+            name: found
+            for name, found in formats.items()
+            if not are_dates_clear(found) and (name in compared or name not in self.levels)
+        }
         if unclear:
             name, either = next(iter(unclear.items()))
             raise MechanismError(
                 f"dates must be written in one way; got {shorten(list(unclear))}, to be read as "
                 f"{' or '.join(either)}. Say which: date_formats={{{name!r}: {either[0]!r}}}."
             )
-        found = {name: either[0] for name, either in formats.items()}
+        found = {name: one[0] for name, one in formats.items() if are_dates_clear(one)}
         return Columns(data.parts, wanted_by=self.kind, date_formats={**self.date_formats, **found})
 
     def _read_names(self, used: Sequence[str]) -> tuple[str, ...]:

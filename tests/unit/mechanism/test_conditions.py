@@ -158,7 +158,7 @@ def test_a_frame_is_compared_right_or_not_at_all(typed: str) -> None:
     as_text = pd.DataFrame({name: how(TRUTH[of]) for name, (of, how) in WRITTEN.items()})
     frame = as_text.assign(age=TRUTH.age, comma=TRUTH.age, flag=TRUTH.flag)
     if typed == "by their types":
-        frame = frame.assign(**{name: TRUTH.day for name in DATES})
+        frame = frame.assign(**dict.fromkeys(DATES, TRUTH.day))
         frame = frame.assign(time=TRUTH.time, zoned=TRUTH.time.dt.tz_localize("Europe/Berlin"))
     data = coerce_data(frame)
     own = ("'18-08-2023'", "'18/08/2023'", "'08/18/2023'", "'18Aug2023'")
