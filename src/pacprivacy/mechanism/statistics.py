@@ -356,7 +356,8 @@ class Quantiles(Mechanism):
         object.__setattr__(self, "grid", _check_edges(self.grid))
         if not all(0 < p < 1 for p in self.probabilities):
             raise MechanismError(
-                f"probabilities must be between 0 and 1; got {as_told(self.probabilities)}. Use 0.5."
+                "probabilities must be between 0 and 1; got "
+                f"{as_told(self.probabilities)}. Use 0.5."
             )
 
     @property

@@ -125,7 +125,8 @@ class Statistic(Mechanism):
     def __post_init__(self) -> None:
         if self.missing not in POLICIES:
             raise MechanismError(
-                f"missing must be one of {', '.join(POLICIES)}; got {as_told(self.missing)}. Choose one."
+                f"missing must be one of {', '.join(POLICIES)}; got {as_told(self.missing)}. "
+                "Choose one."
             )
         if self.weights is not None and not self.weighted:
             raise MechanismError(

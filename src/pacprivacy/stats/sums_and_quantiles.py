@@ -166,7 +166,8 @@ class Quantiles(Statistic):
         super(Quantiles, self).__post_init__()
         if not self.q or not all(0 <= q <= 1 for q in self.q):
             raise MechanismError(
-                f"q must be numbers between 0 and 1; got {as_told(self.q)}. Write q=(0.25, 0.5, 0.75)."
+                f"q must be numbers between 0 and 1; got {as_told(self.q)}. "
+                "Write q=(0.25, 0.5, 0.75)."
             )
 
     @property

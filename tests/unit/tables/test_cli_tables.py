@@ -149,7 +149,7 @@ def test_messages_name_columns_but_no_values(tmp_path: Path) -> None:
 def test_many_columns_are_counted_not_listed() -> None:
     names = tuple(f"c{i}" for i in range(40))
     word = TableColumn(numbers=None, coded=lambda: (np.array(["x"]), np.zeros(1, np.int32)))
-    table = Table(columns=dict.fromkeys(names, word), n_rows=1)
+    table = Table(columns=dict.fromkeys(names, word), names=names, n_rows=1)
     with pytest.raises(DataError, match="'c0', 'c1', 'c2', 'c3', 'c4', 'c5' and 34 more"):
         table_matrix(table, names)
     with pytest.raises(DataError, match=r"column 'x' must be in the file; .* and 34 more"):
