@@ -63,6 +63,17 @@ def as_told(value: object) -> str:
     return repr(value)[:60] if plain else f"a {type(value).__name__}"
 
 
+def as_floats(name: str, values: ArrayLike) -> Array:
+    """Return an array of floats; refuse others, whose words would quote an entry."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise MechanismError(
+            f"{name} must hold numbers; got {as_told(values)} with something else. Encode or drop "
+            "what is no number."
+        ) from None
+
+
 def check_positive(
     name: str, value: float, *, advice: str, error: type[PacPrivacyError] = BudgetError
 ) -> float:

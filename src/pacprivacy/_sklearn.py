@@ -60,10 +60,11 @@ def validate(estimator: Any, *, least: int = 1, **data: Any) -> Any:
     )
 
 
-def read_new(estimator: Any, X: Any, *, dtype: Any = np.float64) -> Array:
+def read_new(estimator: Any, X: Any, *, dtype: Any = np.float64, gaps: bool = False) -> Array:
     """Check features that a fitted estimator is applied to; refuse one that is not fitted."""
     check_is_fitted(estimator)
-    features: Array = validate(estimator, X=X, reset=False, dtype=dtype)
+    finite: Any = "allow-nan" if gaps else True
+    features: Array = validate(estimator, X=X, reset=False, dtype=dtype, ensure_all_finite=finite)
     return features
 
 

@@ -69,3 +69,7 @@ class InterruptedRun(PacPrivacyError, KeyboardInterrupt):
 
 class NoisyWarning(UserWarning):
     """A release that is correct and private, and mostly noise; for the curator."""
+
+
+class UnitWarning(UserWarning):
+    """A column seems to say whose row it is, repeats, and is not declared as the unit."""

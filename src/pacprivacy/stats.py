@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, as_told
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism import (
     Batch,
@@ -80,25 +80,65 @@ __all__ = [
 Names = str | Sequence[str] | None
 
 
-def _names(names: Names) -> tuple[str, ...] | None:
-    return None if names is None else (names,) if isinstance(names, str) else tuple(names)
+def _names(option: str, names: Any) -> tuple[str, ...] | None:
+    """Return names of columns as a tuple; refuse entries in their place, and show none."""
+    if names is None or isinstance(names, str):
+        return None if names is None else (names,)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise MechanismError(
+            f"{option} must name columns; got {as_told(names)}. Write 'age' or ['age', 'income']; "
+            "the table itself is passed to pac.privatize."
+        )
+    return tuple(names)
+
+
+def _text(option: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise MechanismError(f"{option} must be text; got {as_told(value)}. Write it in quotes.")
+    return value
+
+
+def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]]:
+    """Return texts by column; refuse entries in their place, and show none."""
+    found = {} if value is None else value
+    plain = isinstance(found, Mapping) and all(isinstance(name, str) for name in found)
+    texts = {} if not plain else {k: (v,) if isinstance(v, str) else v for k, v in found.items()}
+    if not plain or not all(isinstance(v, list | tuple) for v in texts.values()):
+        raise MechanismError(
+            f"{option} must be texts by column; got {as_told(value)}. Write {option}={example}."
+        )
+    return {name: tuple(str(item) for item in items) for name, items in texts.items()}
 
 
 def _make(kind: Callable[..., Statistic], options: Mapping[str, Any], **own: Any) -> Mechanism:
-    settings = dict(options)
-    levels = settings.pop("levels", None) or {}
-    settings["levels"] = {name: tuple(str(x) for x in found) for name, found in levels.items()}
-    settings["by"] = _names(settings.pop("by", None)) or ()
-    table = settings.pop("table", None)
-    try:
-        made = kind(**settings, **own)
-        return made if table is None else JoinedStatistic(inner=made, table=table)
-    except TypeError:
-        known = "by, where, weights, levels, missing, fill, table"
-        wrong = sorted(settings.keys() - {*known.split(", ")})
+    known = "by, where, weights, levels, missing, fill, categories, date_formats, table"
+    if wrong := sorted(options.keys() - {*known.split(", ")}):
         raise MechanismError(
             f"options must be among {known}; got {', '.join(wrong)}. Check the spelling."
-        ) from None
+        )
+    settings = dict(options)
+    table = _text("table", settings.pop("table", None))
+    settings["levels"] = _mapping("levels", settings.get("levels"), "{'region': ['a', 'b']}")
+    formats = _mapping("date_formats", settings.get("date_formats"), "{'day': '%d/%m/%Y'}")
+    settings["date_formats"] = {name: "".join(texts[:1]) for name, texts in formats.items()}
+    for option in ("by", "categories"):
+        settings[option] = _names(option, settings.get(option)) or ()
+    for option in ("where", "weights", "missing"):
+        if option in settings:
+            _text(option, settings[option])
+    fill = settings.get("fill")
+    if fill is not None and (isinstance(fill, bool) or not isinstance(fill, int | float)):
+        raise MechanismError(f"fill must be a number; got {as_told(fill)}. Write fill=0.")
+    made = kind(**settings, **own)
+    return made if table is None else JoinedStatistic(inner=made, table=table)
+
+
+def _shares(q: Any) -> tuple[float, ...]:
+    if not isinstance(q, list | tuple) or not all(isinstance(x, int | float) for x in q):
+        raise MechanismError(
+            f"q must be numbers between 0 and 1; got {as_told(q)}. Write q=(0.25, 0.5, 0.75)."
+        )
+    return tuple(sorted(map(float, q)))
 
 
 def mean(columns: Names = None, **options: Any) -> Mechanism:
@@ -109,43 +149,43 @@ def mean(columns: Names = None, **options: Any) -> Mechanism:
     columns : str or sequence of str, optional
         All columns that are not used otherwise by default.
     **options
-        ``by``, ``where``, ``weights``, ``levels``, ``missing`` and ``fill`` as in
-        :class:`Statistic`; over several tables ``table``, what stands after FROM. So for the other
-        functions here.
+        ``by``, ``where``, ``weights``, ``levels``, ``missing``, ``fill``, ``categories`` and
+        ``date_formats`` as in :class:`Statistic`; over several tables ``table``, what stands after
+        FROM. So for the other functions here.
     """
-    return _make(TableMean, options, columns=_names(columns))
+    return _make(TableMean, options, columns=_names("columns", columns))
 
 
 def sum(columns: Names = None, **options: Any) -> Mechanism:
     """Return the sums of columns; of nobody it is 0."""
-    return _make(TableSum, options, columns=_names(columns))
+    return _make(TableSum, options, columns=_names("columns", columns))
 
 
 def count(columns: Names = None, **options: Any) -> Mechanism:
     """Return the number of rows, of entries of a column, or of each level of a category."""
-    return _make(TableCount, options, columns=_names(columns))
+    return _make(TableCount, options, columns=_names("columns", columns))
 
 
 def crosstab(rows: str, columns: str, **options: Any) -> Mechanism:
     """Return the number of rows for each pair of levels of two categories."""
-    return _make(TableCount, {**options, "by": (rows, columns)})
+    return _make(TableCount, {**options, "by": _names("rows and columns", [rows, columns])})
 
 
 def variance(columns: Names = None, **options: Any) -> Mechanism:
     """Return the variances of columns, with the divisor n - 1."""
-    return _make(TableVariance, options, columns=_names(columns))
+    return _make(TableVariance, options, columns=_names("columns", columns))
 
 
 def median(columns: Names = None, **options: Any) -> Mechanism:
     """Return the medians of columns."""
-    return _make(TableQuantiles, options, columns=_names(columns))
+    return _make(TableQuantiles, options, columns=_names("columns", columns))
 
 
 def quantiles(
     columns: Names = None, *, q: Sequence[float] = (0.25, 0.5, 0.75), **options: Any
 ) -> Mechanism:
     """Return quantiles of columns, by linear interpolation as in :func:`numpy.quantile`."""
-    return _make(TableQuantiles, options, columns=_names(columns), q=tuple(sorted(map(float, q))))
+    return _make(TableQuantiles, options, columns=_names("columns", columns), q=_shares(q))
 
 
 def histogram(
@@ -159,6 +199,11 @@ def histogram(
 
     ``bins`` are edges, or a number of bins of equal width between ``ranges``.
     """
+    if not (isinstance(column, str) and isinstance(table, str)):
+        raise MechanismError(
+            f"column and table must be text; got {as_told(column)} and {as_told(table)}. "
+            "Write 'cost' and 'visits'."
+        )
     counted = Histogram(bins=bins, ranges=ranges)
     filled = f"{table} WHERE {column} IS NOT NULL"
     return JoinedStatistic(inner=counted, table=filled, columns=column)
@@ -169,17 +214,24 @@ def ols(target: str, columns: Names = None, **options: Any) -> Mechanism:
 
     Of a category the first level is the reference. Rows with a gap in any column are left out.
     """
-    return _make(OLS, options, target=target, columns=_names(columns))
+    return _make(OLS, options, target=_text("target", target), columns=_names("columns", columns))
 
 
 def logistic(target: str, columns: Names = None, **options: Any) -> Mechanism:
     """Return the coefficients of a logistic regression: log odds of the target's second level."""
-    return _make(LogisticRegression, options, target=target, columns=_names(columns))
+    return _make(
+        LogisticRegression,
+        options,
+        target=_text("target", target),
+        columns=_names("columns", columns),
+    )
 
 
 def poisson(target: str, columns: Names = None, **options: Any) -> Mechanism:
     """Return the coefficients of a Poisson regression with the logarithm as link."""
-    return _make(Poisson, options, target=target, columns=_names(columns))
+    return _make(
+        Poisson, options, target=_text("target", target), columns=_names("columns", columns)
+    )
 
 
 # --- joined tables: the engine joins once, and every candidate has rows of its units -------------

@@ -61,6 +61,14 @@ DeclaredLevels = Annotated[
         "Levels of categories, public: 'region=north,south;sex=f,m'. Default: the data's.",
     ),
 ]
+Categories = Annotated[
+    str | None,
+    option("--categories", "A,B", "Columns whose entries are levels, whatever they look like."),
+]
+DateFormats = Annotated[
+    str | None,
+    option("--date-format", "LIST", "How dates are written, if unclear: 'day=%d/%m/%Y'."),
+]
 MissingValues = Annotated[
     str,
     typer.Option(
@@ -174,12 +182,14 @@ class TableOptions:
     where: Where = None
     weights: Weights = None
     levels: DeclaredLevels = None
+    categories: Categories = None
     missing: MissingValues = "drop"
     fill: Fill = None
     quantiles: Quantiles = None
     decimal: Decimal = None
     delimiter: Delimiter = None
     encoding: Encoding = None
+    date_format: DateFormats = None
     jobs: Jobs = None
     checkpoint: Checkpoint = None
 
@@ -204,12 +214,15 @@ class TableOptions:
             missing=self.missing,  # type: ignore[arg-type]
             fill=self.fill,
             q=None if self.quantiles is None else _read_numbers("--quantiles", self.quantiles),
+            categories=split_option_names("--categories", self.categories or "")
+            if self.categories
+            else (),
             mi_nats=mi_nats,
         )
 
     def reading(self) -> Reading:
         """Return how the file is to be read."""
-        return read_reading_options(self.decimal, self.delimiter, self.encoding)
+        return read_reading_options(self.decimal, self.delimiter, self.encoding, self.date_format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +250,10 @@ class AccountOptions:
 
 
 def read_reading_options(
-    decimal: str | None, delimiter: str | None, encoding: str | None
+    decimal: str | None,
+    delimiter: str | None,
+    encoding: str | None,
+    date_format: str | None = None,
 ) -> Reading:
     """Collect how the file is to be read."""
     if decimal not in (None, ".", ","):
@@ -245,7 +261,19 @@ def read_reading_options(
     mark = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
     if mark is not None and len(mark) != 1:
         raise DataError(f"--delimiter must be one character; got {delimiter!r}. Try ; or tab.")
-    return Reading(decimal=decimal, delimiter=mark, encoding=encoding)
+    formats = {} if date_format is None else _read_date_formats(date_format)
+    return Reading(decimal=decimal, delimiter=mark, encoding=encoding, date_formats=formats)
+
+
+def _read_date_formats(text: str) -> dict[str, str]:
+    """Read ``COL=%d/%m/%Y`` for every column, separated by semicolons."""
+    pieces = [tuple(part.strip() for part in piece.partition("=")) for piece in text.split(";")]
+    if not all(column and "%" in written for column, _, written in pieces):
+        raise DataError(
+            f"--date-format must be COL=FORMAT for every column; got {text[:60]!r}. "
+            'Write it as "day=%d/%m/%Y;born=%d.%m.%y".'
+        )
+    return {column: written for column, _, written in pieces}
 
 
 def _read_levels(text: str) -> dict[str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ import typer
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show_json, tell_curator
 from pacprivacy.cli.options import (
     DataFile,
+    DateFormats,
     Decimal,
     Delimiter,
     Encoding,
@@ -43,6 +44,7 @@ def _predict(
     decimal: Decimal = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    date_format: DateFormats = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -60,7 +62,7 @@ def _predict(
             f"--output must be in a folder that is there; got {str(output.parent)[:60]!r}. "
             "Make it, or choose another."
         )
-    table = read_table(data, read_reading_options(decimal, delimiter, encoding))
+    table = read_table(data, read_reading_options(decimal, delimiter, encoding, date_format))
     kept = () if keep is None else split_option_names("--keep", keep)
     check_table_columns(table, kept)
     predicted, known = apply_model(found, table)

@@ -13,9 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy.budget import EpsilonEquivalent, Membership, parse_budget
+from pacprivacy.cli.console import tell_curator
 from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.mechanism import code_column_levels
+from pacprivacy.mechanism import code_column_levels, declared_column_levels, identity_warning
 from pacprivacy.release import Row
 from pacprivacy.statistics import number_cells
 from pacprivacy.tables import (
@@ -27,6 +28,7 @@ from pacprivacy.tables import (
     model_numbers,
     model_ranges,
     read_table,
+    table_identities,
 )
 
 ONLY_PAC: Final = (
@@ -58,6 +60,7 @@ def release_dp_promise(
     delta: float | None,
     name: str | None,
     simulate: int | None,
+    quiet: bool = False,
 ) -> DPRelease:
     """Release a statistic of a file; ranges and levels must be declared."""
     if model not in STATISTICS:
@@ -89,6 +92,7 @@ def release_dp_promise(
                 f'in the file would tell who is in. Write --levels "{column}=A,B".'
             )
     table = read_table(data, reading)
+    tell_curator(_notes(table, asked), quiet=quiet)
     names = () if model == "count" else described_model_columns(table, asked)
     names = names or asked.columns or ()
     columns = {column: model_numbers(table, column) for column in names}
@@ -110,12 +114,22 @@ def release_dp_promise(
     return DPRelease(value=found.value, certificate=called)
 
 
+def _notes(table: Table, asked: ModelOptions) -> tuple[str, ...]:
+    """Return who would not be protected, and how many rows remain, for the curator alone."""
+    kept = category_rows_where(table, asked.where)
+    names = table_identities(table)
+    many = (f"{identity_warning(names)} Make one row per person.",) if names else ()
+    left = f"{int(kept.sum()):,} of {table.n_rows:,} records meet the condition"
+    return (*table.notes, *many, *(() if asked.where is None else (left,)))
+
+
 def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
     """Return the group of every row that meets the condition, -1 elsewhere; and their names."""
     groups, labels = [], [""]
     for column in asked.by or ():
-        levels = asked.levels[column]
-        groups.append((code_column_levels(table.columns[column].labels, levels), len(levels)))
+        held = table.columns[column].compared().kind
+        levels = declared_column_levels(column, asked.levels[column], held)
+        groups.append((code_column_levels(table.columns[column].entries, levels), len(levels)))
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
     cells = number_cells(groups, table.n_rows)
     return np.where(category_rows_where(table, asked.where), cells, -1), labels

@@ -117,7 +117,15 @@ def _release(
         check_release_folder(output)
         seeded = (seed or 0) if simulate else None
         told = release_dp_promise(
-            data, model, asked, reading, budget, delta=delta, name=name, simulate=seeded
+            data,
+            model,
+            asked,
+            reading,
+            budget,
+            delta=delta,
+            name=name,
+            simulate=seeded,
+            quiet=quiet,
         )
         files = save_release(told, output, sign=sign)
         _tell(told, files, promise_rows(told), as_json=as_json, quiet=quiet)

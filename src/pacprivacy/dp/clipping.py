@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._checks import Matrix, Vector, as_floats, check_positive
 from pacprivacy.dp.records import finite_records, read_records
 from pacprivacy.errors import BudgetError
 
@@ -21,7 +21,7 @@ LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of t
 def clip(vectors: Matrix, clip_norm: float) -> Matrix:
     """Shrink every row to a norm of at most ``clip_norm``: ``v · min(1, C/|v|)``."""
     check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
-    rows = np.asarray(vectors, dtype=np.float64)
+    rows = as_floats("vectors", vectors)
     # Divided by their largest entry first, so that no square overflows or vanishes.
     largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
     shape = rows / largest

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol
 import numpy as np
 import scipy
 
-from pacprivacy._checks import Array, Matrix, Vector, check_positive
+from pacprivacy._checks import Array, Matrix, Vector, as_told, check_positive
 from pacprivacy.dp.records import encode_record_labels, read_record_numbers
 from pacprivacy.errors import DataError, MechanismError
 
@@ -61,7 +61,7 @@ class _TwoClasses:
     def __post_init__(self) -> None:
         if len(set(self.classes)) != 2 or len(self.classes) != 2:
             raise DataError(
-                f"classes must be two different labels; got {self.classes!r}. "
+                f"classes must be two different labels; got {as_told(self.classes)}. "
                 "Use Softmax for more than two."
             )
 
@@ -100,7 +100,7 @@ class Softmax:
     def __post_init__(self) -> None:
         if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
             raise DataError(
-                f"classes must be at least two different labels; got {self.classes!r}. "
+                f"classes must be at least two different labels; got {as_told(self.classes)}. "
                 "Declare every label once."
             )
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import scipy
 
-from pacprivacy._checks import Integers, Vector, check_positive, freeze
+from pacprivacy._checks import Integers, Vector, as_told, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy.dp.certificate import check_neighbours
 from pacprivacy.dp.clipping import LARGEST, SMALLEST
@@ -184,7 +184,9 @@ def check_count(name: str, value: Any, *, least: int = 1) -> None:
     except TypeError:
         good = False
     if not good:
-        raise BudgetError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        raise BudgetError(
+            f"{name} must be a whole number of at least {least}; got {as_told(value)}."
+        )
 
 
 def check_dp_noise_promise(epsilon: float, delta: float, neighbours: str) -> tuple[float, float]:

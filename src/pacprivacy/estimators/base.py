@@ -38,12 +38,18 @@ def _read_features(estimator: Any, X: Any) -> Array:
 
 
 def read_estimator_input(
-    estimator: Any, X: Any, y: Any, *, numeric: bool = False, wide: bool = False
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    numeric: bool = False,
+    wide: bool = False,
+    gaps: bool = False,
 ) -> tuple[Array, Array]:
-    """Check features and target of ``fit``."""
-    features, target = validate(
-        estimator, least=MINIMUM_ROWS, X=X, y=y, y_numeric=numeric, multi_output=wide
-    )
+    """Check features and target of ``fit``; features may have gaps where a model accepts them."""
+    finite: Any = "allow-nan" if gaps else True
+    shape = {"y_numeric": numeric, "multi_output": wide, "ensure_all_finite": finite}
+    features, target = validate(estimator, least=MINIMUM_ROWS, X=X, y=y, **shape)
     return features, plain_estimator_labels(target)
 
 

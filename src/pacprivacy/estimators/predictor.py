@@ -32,10 +32,11 @@ from pacprivacy.errors import (
 )
 from pacprivacy.estimators.base import read_estimator_input, read_new, read_seed
 from pacprivacy.mechanism import (
+    Data,
     EstimatorFit,
     check_data_classes,
     choose_data_pool,
-    coerce_data,
+    estimator_takes_gaps,
     is_data_table,
     read_data_table,
     split_data_units,
@@ -162,11 +163,12 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._forget()
         X, units = split_data_units(X, units)
-        features, y = read_estimator_input(self, X, y)
+        features, y = read_estimator_input(self, X, y, gaps=estimator_takes_gaps(self.estimator))
         check_data_classes(y)
         seed = read_seed(self.random_state)
         root = coerce_seed(seed)
-        data = coerce_data((X if is_data_table(X) else features, y))
+        parts = (X if is_data_table(X) else features, y)
+        data = Data(parts=parts, n_rows=len(y), single=False)  # checked above, gaps included
         pool = self._draw_pool(y, units, root)
         self._check_settings()
         mechanism = EstimatorFit(
@@ -438,7 +440,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Ask every model every question: labels (m, q) or probabilities (m, q, c)."""
         self._require_fit()
         self._responder.check_process()
-        checked = read_new(self, X, dtype="numeric")
+        gaps = estimator_takes_gaps(self.estimator)
+        checked = read_new(self, X, dtype="numeric", gaps=gaps)
         if not self._models:
             raise SecretError("predictor must be open; it is closed. Fit it again.")
         first, where = _distinct_rows(checked)
@@ -497,6 +500,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
+        tags.input_tags.allow_nan = estimator_takes_gaps(self.estimator)
         return tags
 
     def __getstate__(self) -> dict[str, Any]:

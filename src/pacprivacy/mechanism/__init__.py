@@ -3,10 +3,13 @@
 from pacprivacy.mechanism.columns import (
     GAP_LEVEL as GAP_LEVEL,
     Columns as Columns,
+    ComparedColumn as ComparedColumn,
+    Kind as Kind,
     code_column_levels as code_column_levels,
     column_levels as column_levels,
+    declared_column_levels as declared_column_levels,
     fill_column_means as fill_column_means,
-    is_identity_column as is_identity_column,
+    is_number_text as is_number_text,
     is_text_column as is_text_column,
 )
 from pacprivacy.mechanism.conditions import Condition as Condition
@@ -33,14 +36,29 @@ from pacprivacy.mechanism.datasets import (
     dataset_triangle as dataset_triangle,
     is_dataset_stream as is_dataset_stream,
 )
+from pacprivacy.mechanism.dates import (
+    ISO as ISO,
+    SECONDS_A_DAY as SECONDS_A_DAY,
+    are_dates_clear as are_dates_clear,
+    date_name as date_name,
+    find_date_formats as find_date_formats,
+    read_dates as read_dates,
+)
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
     declare_estimator_released as declare_estimator_released,
     estimator_takes_frames as estimator_takes_frames,
+    estimator_takes_gaps as estimator_takes_gaps,
     last_estimator_step as last_estimator_step,
     register_released as register_released,
 )
 from pacprivacy.mechanism.forest import Forest as Forest
+from pacprivacy.mechanism.identities import (
+    identity_warning as identity_warning,
+    is_identity_column as is_identity_column,
+    is_identity_name as is_identity_name,
+    repeated_identities as repeated_identities,
+)
 from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
 from pacprivacy.mechanism.mechanism import (
     Batch as Batch,

@@ -7,9 +7,12 @@ candidate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import narwhals as nw
 import numpy as np
@@ -18,20 +21,49 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, shorten
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import is_data_table, read_data_table
+from pacprivacy.mechanism.dates import DAY, ISO, date_name, find_date_formats, read_dates
 
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
 Texts = npt.NDArray[Any]
 
 GAP_LEVEL: Final = "(missing)"
-_FEW: Final = 10  # levels that nobody takes for names
-DAY: Final = np.timedelta64(1, "D")
+_NUMBER: Final = re.compile(
+    r"[+-]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019]\d{3})+([.,]\d+)?)([eE][+-]?\d+)?"
+)
+_QUANTITY: Final = re.compile(r"[€$£]\s*\d.*|.*\d\s*[%€$£]")
+_TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
+Kind = Literal["number", "boolean", "date", "text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ComparedColumn:
+    """A column in a condition: what it holds, and the entries as numbers or texts; curator-only.
+
+    ``date_format`` is how its dates are written, besides ISO.
+    """
+
+    kind: Kind
+    entries: Vector | Texts = field(repr=False)
+    date_format: str = ISO
 
 
 class Columns:
-    """The named columns of a frame, of a structured array, or of a plain one (``x1``, ``x2``)."""
+    """The named columns of a frame, of a structured array, or of a plain one (``x1``, ``x2``).
 
-    def __init__(self, parts: tuple[Any, ...], *, wanted_by: str) -> None:
+    ``date_formats`` are those of texts that are dates; they become numbers, as other dates do.
+    ``kinds`` are what the columns of all records hold, for rows that might not show it.
+    """
+
+    def __init__(
+        self,
+        parts: tuple[Any, ...],
+        *,
+        wanted_by: str,
+        date_formats: Mapping[str, str] | None = None,
+        kinds: Mapping[str, Kind] | None = None,
+    ) -> None:
+        self.date_formats, self._kinds = date_formats or {}, kinds or {}
         if len(parts) != 1:
             raise MechanismError(
                 f"{wanted_by} must be given one table; got {len(parts)} parts. "
@@ -60,24 +92,63 @@ class Columns:
         """Names of all columns."""
         return tuple(self._columns)
 
-    def is_date(self, name: str) -> bool:
-        """Whether a column holds dates, which become days since 1970."""
-        found = self._columns.get(name)
-        if isinstance(found, nw.Series):
-            if found.dtype in (nw.Date, nw.Datetime):
-                return True
-            found = found.head(50).to_numpy()
-        few = np.asarray(found).reshape(-1)[:50]
-        return few.dtype.kind == "M" or any(hasattr(x, "toordinal") for x in few)
+    def kind(self, name: str) -> Kind:
+        """Return what a column holds; dates become days since 1970, booleans 0 and 1."""
+        column = self._find(name)
+        if name in self.date_formats or name in self._kinds:
+            return self._kinds.get(name, "date")
+        if isinstance(column, nw.Series):
+            if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+                return "boolean" if column.dtype == nw.Boolean else "number"
+            if column.dtype in (nw.Date, nw.Datetime):
+                return "date"
+            column = column.to_numpy()
+        array = np.asarray(column)
+        first = _first_entry(array) if array.dtype.kind == "O" else None
+        if array.dtype.kind == "m" or isinstance(first, np.timedelta64 | timedelta):
+            raise MechanismError(
+                f"column {name!r} must hold numbers, dates or text; got durations. Turn them into "
+                "numbers of days or seconds first."
+            )
+        if isinstance(first, bool | np.bool_):
+            entries = (item for item in array.tolist() if _is_there(item))
+            return "boolean" if all(isinstance(x, bool | np.bool_) for x in entries) else "text"
+        if array.dtype.kind == "M" or hasattr(first, "toordinal"):
+            return "date"
+        if array.dtype.kind == "b":
+            return "boolean"
+        return "number" if array.dtype.kind in "iuf" else "text"
 
-    def column(self, name: str) -> Vector | Texts:
-        """Return numbers with NaN for gaps (dates in days since 1970), or texts with None."""
+    def is_categorical(self, name: str) -> bool:
+        """Whether the type of a column says that it is a category."""
+        column = self._find(name)
+        return isinstance(column, nw.Series) and column.dtype in (nw.Categorical, nw.Enum)
+
+    def compared(self, name: str) -> ComparedColumn:
+        """Return a column as a condition compares it."""
+        return ComparedColumn(
+            kind=self.kind(name),
+            entries=self.column(name),
+            date_format=self.date_formats.get(name, ISO),
+        )
+
+    def find_date_formats(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return in which formats the columns of texts can be dates, where they can."""
+        texts = {name: self.column(name) for name in names if self.kind(name) == "text"}
+        formats = {name: find_date_formats(column_levels(texts[name])) for name in texts}
+        return {name: found for name, found in formats.items() if found}
+
+    def _find(self, name: str) -> Any:
         if name not in self._columns:
             raise MechanismError(
                 f"column {name!r} must be in the table; got {shorten(self.names)}. "
-                "Names are case-sensitive."
+                "Names are case-sensitive; a column of units is named in units= alone."
             )
-        column = self._columns[name]
+        return self._columns[name]
+
+    def column(self, name: str) -> Vector | Texts:
+        """Return numbers with NaN for gaps (dates in days since 1970), or texts with None."""
+        column = self._find(name)
         if isinstance(column, nw.Series):
             kind = column.dtype
             if kind.is_numeric() or kind == nw.Boolean:
@@ -91,15 +162,58 @@ class Columns:
             return np.asarray(days, dtype=np.float64)
         if array.dtype.kind in "biuf":
             return array.astype(np.float64)
-        if array.dtype.kind == "O" and any(hasattr(item, "toordinal") for item in array[:50]):
+        if name in self.date_formats:
+            return self._written_dates(name, _texts(array))
+        held = self.kind(name)
+        if held == "date":
             return self._dates(array)
+        if held == "boolean":
+            return np.array([float(x) if _is_there(x) else np.nan for x in array.tolist()])
         return _texts(array)
+
+    def category(self, name: str) -> Vector | Texts:
+        """Return a column whose levels are counted: dates are texts such as 2024-05-31."""
+        column = self.column(name)
+        if self.kind(name) != "date":
+            return column
+        distinct, places = np.unique(column, return_inverse=True)
+        names = [None if day != day else date_name(day) for day in distinct.tolist()]
+        return np.array([*names, None], dtype=object)[places]
+
+    def _written_dates(self, name: str, texts: Texts) -> Vector:
+        distinct = list(column_levels(texts))
+        try:
+            days = read_dates(distinct, self.date_formats[name])
+        except ValueError:
+            raise MechanismError(
+                f"column {name!r} must hold dates as {self.date_formats[name]}, as was declared; "
+                "got others. Correct the format, or the entries."
+            ) from None
+        return np.array([*days, np.nan])[code_column_levels(texts, distinct)]
 
     @staticmethod
     def _dates(array: Texts) -> Vector:
-        gaps = np.array([item is None or item != item for item in array])
-        plain = np.array([None if gap else item for item, gap in zip(array, gaps, strict=True)])
-        return np.asarray((plain.astype("datetime64[s]") - np.datetime64(0, "s")) / DAY)
+        plain = np.empty(len(array), dtype=object)
+        plain[:] = [
+            None
+            if not _is_there(item)
+            else item.replace(tzinfo=None)
+            if getattr(item, "tzinfo", None) is not None
+            else item
+            for item in array.tolist()
+        ]
+        return np.asarray((plain.astype("datetime64[ms]") - np.datetime64(0, "ms")) / DAY)
+
+
+def is_number_text(levels: Sequence[str]) -> bool:
+    """Whether texts hold numbers, such as 7 beside <5 and neg, or 5 % and 12 %."""
+    return any(_NUMBER.fullmatch(text) for text in levels) or (
+        bool(levels) and all(_QUANTITY.fullmatch(text) for text in levels)
+    )
+
+
+def _first_entry(array: npt.NDArray[Any]) -> Any:
+    return next((item for item in array.reshape(-1) if _is_there(item)), None)
 
 
 def _texts(array: npt.NDArray[Any]) -> Texts:
@@ -110,7 +224,7 @@ def _texts(array: npt.NDArray[Any]) -> Texts:
         return np.array([text or None for text in written] + [None], dtype=object)[codes]
     found = np.empty(len(array), dtype=object)
     found[:] = [
-        item if type(item) is str else (None if item is None or not _is_there(item) else str(item))
+        item if type(item) is str else (str(item) if _is_there(item) else None)
         for item in array.tolist()
     ]
     return found
@@ -119,7 +233,7 @@ def _texts(array: npt.NDArray[Any]) -> Texts:
 def _is_there(item: Any) -> bool:
     """Whether an entry is there: NaN differs from itself, and pandas.NA cannot say."""
     try:
-        return bool(item == item)
+        return item is not None and bool(item == item)
     except TypeError:
         return False
 
@@ -161,12 +275,25 @@ def column_level_name(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
-def is_identity_column(n_levels: int, n_entries: int) -> bool:
-    """Whether text says who somebody is: entries of their own, for all or for most of many."""
-    return n_levels == n_entries or (n_levels > _FEW and n_levels >= n_entries / 2)
-
-
-# --- conditions -------------------------------------------------------------------------------
+def declared_column_levels(name: str, levels: Sequence[str], kind: Kind) -> tuple[str, ...]:
+    """Return declared levels as those of a column are written; refuse some that cannot occur."""
+    read: dict[Kind, Callable[[str], str]] = {
+        "date": lambda level: date_name(float(read_dates([level], ISO)[0])),
+        "number": lambda level: column_level_name(float(level)),
+        "boolean": lambda level: str(int(_TRUTHS[level.lower()])),
+    }
+    try:
+        return tuple(read[kind](level) if kind in read else level for level in levels)
+    except (ValueError, KeyError):
+        such = {
+            "date": "dates such as 2024-05-31",
+            "number": "numbers",
+            "boolean": "True and False",
+        }
+        raise MechanismError(
+            f"levels of {name!r} must be {such[kind]}, as the column holds; got others. "
+            "Correct them, or leave them out."
+        ) from None
 
 
 # --- gaps ----------------------------------------------------------------------------------------

@@ -1,17 +1,22 @@
-"""Conditions on single rows of a table, written as text."""
+"""Conditions on single rows of a table, written as text.
+
+Types decide what may be compared: numbers with numbers, dates with dates, texts with texts, and
+texts for equality alone. Everything else is refused, and by all records: no refusal depends on the
+rows of a sample.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy._checks import Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.columns import DAY, Mask, Texts, column_level_name, is_text_column
+from pacprivacy.mechanism.columns import ComparedColumn, Mask, is_text_column
+from pacprivacy.mechanism.dates import ISO, read_dates
 
 _COMPARE: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Eq: lambda a, b: a == b,
@@ -21,26 +26,39 @@ _COMPARE: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Gt: lambda a, b: a > b,
     ast.GtE: lambda a, b: a >= b,
 }
+_MIRRORED: Final = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+_REWRITTEN: Final = re.compile(  # texts stay, names are taken out, a single = is made a double
+    r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`(?P<name>[^`]+)`|(?<![<>=!])=(?!=)"""
+)
+_ZONE: Final = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
+_HOLDS: Final = {"number": "numbers", "boolean": "true and false", "date": "dates", "text": "text"}
+_LARGEST_WHOLE: Final = 2**53  # from here on neighbours are one float
 
 
 class Condition:
     """A condition on single rows, such as ``age >= 18 and region in ('north', 'south')``.
 
     Names are columns; those that are no identifiers go in backticks. Texts are in quotes, dates
-    are texts such as ``'2024-05-31'``. A row with a gap in a column that is named is not taken.
+    are texts such as ``'2024-05-31'``, or as the column has them. A row with a gap in a column that
+    is named is not taken.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
+        if not isinstance(text, str):
+            raise self._wrong()
         self._quoted: list[str] = []
 
-        def take_out(match: re.Match[str]) -> str:
-            self._quoted.append(match[1])
+        def rewrite(match: re.Match[str]) -> str:
+            if match["text"] is not None:
+                return match[0]
+            if match["name"] is None:
+                return "=="
+            self._quoted.append(match["name"])
             return f"_quoted_{len(self._quoted) - 1}"
 
         try:
-            plain = re.sub(r"`([^`]+)`", take_out, text)
-            plain = re.sub(r"(?<![<>=!])=(?!=)", "==", plain.strip())
+            plain = _REWRITTEN.sub(rewrite, text.strip())
             self._tree = ast.parse(plain, mode="eval").body
             self._check(self._tree)
         except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
@@ -52,24 +70,42 @@ class Condition:
         names = (self._name(node) for node in ast.walk(self._tree) if isinstance(node, ast.Name))
         return tuple(dict.fromkeys(names))
 
-    def rows(self, columns: Mapping[str, Vector | Texts]) -> Mask:
-        """Return which rows meet the condition."""
+    def check(self, columns: Mapping[str, ComparedColumn]) -> None:
+        """Refuse to compare what is of two kinds; ``columns`` are those of all records."""
+        for op, left, right in self._comparisons(self._tree):
+            a, b = self._side(left), self._side(right)
+            if isinstance(a, str) and isinstance(b, str):
+                _check_columns(op, (a, columns[a]), (b, columns[b]))
+                continue
+            name, constant = (a, right) if isinstance(a, str) else (b, left)
+            seen = op if isinstance(a, str) else _MIRRORED.get(type(op), type(op))()
+            for literal in _items(_constant(constant, self._wrong)):
+                _fit(literal, str(name), columns[str(name)])
+                _check_operator(seen, literal, str(name), columns[str(name)])
+
+    def rows(self, columns: Mapping[str, ComparedColumn]) -> Mask:
+        """Return which rows meet the condition; what is compared was checked with all records."""
         met: Mask = np.asarray(self._evaluate(self._tree, columns), dtype=np.bool_)
         for name in self.columns:
-            column = columns[name]
-            there = column != None if is_text_column(column) else ~np.isnan(column)  # noqa: E711
+            entries = columns[name].entries
+            there = entries != None if is_text_column(entries) else ~np.isnan(entries)  # noqa: E711
             met = met & np.asarray(there, dtype=np.bool_)
         return met
 
     def _wrong(self) -> MechanismError:
+        shown = repr(self.text[:80]) if isinstance(self.text, str) else type(self.text).__name__
         return MechanismError(
-            f"where must be a condition on columns; got {self.text[:80]!r}. Write it as "
+            f"where must be a condition on columns; got {shown}. Write it as "
             "\"age >= 18 and region in ('north', 'south')\"; odd names go in `backticks`."
         )
 
     def _name(self, node: ast.Name) -> str:
         number = node.id.removeprefix("_quoted_")
         return self._quoted[int(number)] if number != node.id else node.id
+
+    def _side(self, node: ast.expr) -> str | None:
+        """Return the column that a side names; None if it is a constant."""
+        return self._name(node) if isinstance(node, ast.Name) else None
 
     def _check(self, node: ast.expr) -> None:
         """Refuse everything but comparisons of columns with constants, and, or, not."""
@@ -79,86 +115,158 @@ class Condition:
                     self._check(value)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self._check(operand)
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                sides = [self._name(s) if isinstance(s, ast.Name) else s for s in (left, *others)]
-                for op, a, b in zip(ops, sides, sides[1:], strict=False):
+            case ast.Compare():
+                for op, left, right in self._comparisons(node):
                     among = isinstance(op, ast.In | ast.NotIn)
-                    lists = [
-                        not isinstance(s, str) and isinstance(_constant(s, self._wrong), tuple)
-                        for s in (a, b)
+                    constants = [
+                        None if self._side(side) is not None else _constant(side, self._wrong)
+                        for side in (left, right)
                     ]
+                    lists = [isinstance(constant, tuple) for constant in constants]
                     if lists != [False, among] or not (among or type(op) in _COMPARE):
                         raise self._wrong()
-                if not any(isinstance(side, str) for side in sides):
-                    raise self._wrong()
+                    if None not in constants:
+                        raise self._wrong()
             case _:
                 raise self._wrong()
 
-    def _evaluate(self, node: ast.expr, columns: Mapping[str, Any]) -> Any:
+    def _comparisons(self, node: ast.expr) -> Iterator[tuple[ast.cmpop, ast.expr, ast.expr]]:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Compare):
+                sides = [part.left, *part.comparators]
+                yield from zip(part.ops, sides, sides[1:], strict=False)
+
+    def _evaluate(self, node: ast.expr, columns: Mapping[str, ComparedColumn]) -> Any:
         match node:
             case ast.BoolOp(op=op, values=values):
                 join = np.logical_and if isinstance(op, ast.And) else np.logical_or
                 return join.reduce([self._evaluate(value, columns) for value in values])
             case ast.UnaryOp(operand=operand):
                 return ~self._evaluate(operand, columns)
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                sides = [left, *others]
-                found = [
-                    self._compare(op, a, b, columns)
-                    for op, a, b in zip(ops, sides, sides[1:], strict=False)
-                ]
-                return np.logical_and.reduce(found)
+            case ast.Compare():
+                return np.logical_and.reduce(
+                    [self._compare(*sides, columns) for sides in self._comparisons(node)]
+                )
         raise self._wrong()
 
     def _compare(
-        self, op: ast.cmpop, left: ast.expr, right: ast.expr, columns: Mapping[str, Any]
+        self,
+        op: ast.cmpop,
+        left: ast.expr,
+        right: ast.expr,
+        columns: Mapping[str, ComparedColumn],
     ) -> Any:
-        a, b = (
-            columns[self._name(side)]
-            if isinstance(side, ast.Name)
-            else _constant(side, self._wrong)
-            for side in (left, right)
-        )
-        text = any(isinstance(side, np.ndarray) and is_text_column(side) for side in (a, b))
-        ordered = not isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn)
-        for side in (a, b) if text else ():
-            column = isinstance(side, np.ndarray)
-            if not is_text_column(side) if column else ordered and not isinstance(side, str):
-                raise MechanismError(
-                    "where must compare text with text; got a number beside a column of text, in "
-                    f"{self.text[:80]!r}. Clean that column of entries that are no numbers, or "
-                    "write the text in quotes."
-                )
-        a, b = (self._fit(side, text) for side in (a, b))
+        name = self._side(left) or self._side(right)
+        assert name is not None  # _check refuses two constants
+        a, b = (self._read(side, name, columns) for side in (left, right))
         if isinstance(op, ast.In | ast.NotIn):
-            met = np.isin(a, list(b))
+            met = np.isin(a, b)
             return met if isinstance(op, ast.In) else ~met
-        if text and ordered:
-            a, b = (_blank_gaps(side) for side in (a, b))
         with np.errstate(invalid="ignore"):
             return np.asarray(_COMPARE[type(op)](a, b), dtype=np.bool_)
 
-    def _fit(self, side: Any, text: bool) -> Any:
-        """Make a constant fit the column beside it: text, number, or date as a number."""
-        if isinstance(side, np.ndarray):
-            return side
-        if isinstance(side, tuple):
-            return tuple(self._fit(item, text) for item in side)
+    def _read(self, side: ast.expr, beside: str, columns: Mapping[str, ComparedColumn]) -> Any:
+        """Return the entries of a column, or a constant as those of the column beside it."""
+        if isinstance(side, ast.Name):
+            return columns[self._name(side)].entries
+        constant = _constant(side, self._wrong)
+        values = [_fit(literal, beside, columns[beside]) for literal in _items(constant)]
+        return values if isinstance(constant, tuple) else values[0]
+
+
+def _items(constant: Any) -> tuple[Any, ...]:
+    return constant if isinstance(constant, tuple) else (constant,)
+
+
+def _fit(literal: Any, name: str, column: ComparedColumn) -> Any:
+    """Return a constant as the column beside it has its entries; refuse one of another kind."""
+    text, truth = isinstance(literal, str), isinstance(literal, bool)
+    if column.kind == "text":
         if text:
-            return side if isinstance(side, str) else column_level_name(side)
-        if not isinstance(side, str):
-            return float(side)
+            return literal
+        raise _mismatch(name, column, literal, f"Write it in quotes: '{literal}'.")
+    if column.kind == "date":
+        if text and (days := _read_date(literal, column.date_format)) is not None:
+            return days
+        raise _mismatch(name, column, literal, f"Write a date {_as_written(column)}.")
+    if text or (truth and not _is_truth(column)):
+        plain = text and re.fullmatch(r"[+-]?[\d.]+", literal)
+        advice = f"Write it without quotes: {literal}." if plain else "Write a number."
+        raise _mismatch(name, column, literal, advice)
+    if abs(literal) >= _LARGEST_WHOLE:
+        raise _mismatch(
+            name, column, literal, "Numbers that large are not exact: keep such a column as text."
+        )
+    return float(literal)
+
+
+def _check_operator(op: ast.cmpop, literal: Any, name: str, column: ComparedColumn) -> None:
+    """Refuse an order of texts, and a day where the column has times within days."""
+    if column.kind == "text" and isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        raise MechanismError(
+            f"where must compare column {name!r} (text) by == or in; got {_sign(op)} "
+            f"{literal[:40]!r}. Text has no order here: list what is meant, {name} in ('a', 'b')."
+        )
+    if column.kind != "date" or isinstance(op, ast.Lt | ast.GtE) or ":" in literal:
+        return
+    days = column.entries[~np.isnan(column.entries)]
+    if (days % 1 != 0).any():
+        raise MechanismError(
+            f"where must compare column {name!r} (dates with times) with a time for {_sign(op)}; "
+            f"got {literal[:40]!r}. Write '2024-05-31 00:00', or a whole day as "
+            f"'2024-05-31' <= {name} < '2024-06-01'."
+        )
+
+
+def _check_columns(
+    op: ast.cmpop, left: tuple[str, ComparedColumn], right: tuple[str, ComparedColumn]
+) -> None:
+    (a, first), (b, second) = left, right
+    kinds = {"number" if side.kind == "boolean" else side.kind for side in (first, second)}
+    if len(kinds) > 1:
+        raise MechanismError(
+            f"where must compare columns of one kind; got {a!r} ({_HOLDS[first.kind]}) beside "
+            f"{b!r} ({_HOLDS[second.kind]}). Compare numbers with numbers, dates with dates."
+        )
+    if kinds == {"text"} and not isinstance(op, ast.Eq | ast.NotEq):
+        raise MechanismError(
+            f"where must compare columns of text by == or !=; got {a!r} {_sign(op)} {b!r}. "
+            "Text has no order here."
+        )
+
+
+def _mismatch(name: str, column: ComparedColumn, literal: Any, advice: str) -> MechanismError:
+    must = {"number": "a number", "boolean": "True or False", "date": "a date", "text": "a text"}
+    return MechanismError(
+        f"where must compare column {name!r} ({_HOLDS[column.kind]}) with {must[column.kind]}; got "
+        f"{repr(literal)[:40]}. {advice}"
+    )
+
+
+def _as_written(column: ComparedColumn) -> str:
+    written = "such as '2024-05-31'"
+    return written if column.date_format == ISO else f"{written}, or as {column.date_format}"
+
+
+def _is_truth(column: ComparedColumn) -> bool:
+    entries = column.entries
+    return column.kind == "boolean" or bool(np.isin(entries[~np.isnan(entries)], (0.0, 1.0)).all())
+
+
+def _read_date(literal: str, date_format: str) -> float | None:
+    if ":" in literal and _ZONE.search(literal):
+        return None  # columns have days and hours as they are written, in no zone
+    for written in dict.fromkeys((ISO, date_format)):
         try:
-            return float((np.datetime64(side, "ms") - np.datetime64(0, "ms")) / DAY)
+            return float(read_dates([literal.strip()], written)[0])
         except ValueError:
-            raise MechanismError(
-                f"where must compare numbers with numbers and dates; got {side[:40]!r} beside a "
-                "column of numbers. Write a date as '2024-05-31'."
-            ) from None
+            continue
+    return None
 
 
-def _blank_gaps(side: Any) -> Any:
-    return np.where(side == None, "", side) if isinstance(side, np.ndarray) else side  # noqa: E711
+def _sign(op: ast.cmpop) -> str:
+    signs = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
+    return {**signs, "In": "in", "NotIn": "not in"}[type(op).__name__]
 
 
 def _constant(node: ast.expr, wrong: Callable[[], MechanismError]) -> Any:

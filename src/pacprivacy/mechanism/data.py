@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
 import narwhals as nw
@@ -15,6 +16,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism.datasets import Dataset
+from pacprivacy.mechanism.identities import repeated_identities, warn_of_identities
 from pacprivacy.pool import Balanced, encode_pool_labels, named_pool_units
 
 Codes = npt.NDArray[np.int64]
@@ -102,9 +104,14 @@ def is_data_table(part: Any) -> bool:
 
 
 def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
-    """Take the column that ``units`` names out of a frame: whose row it is, and not a number."""
+    """Take the column that ``units`` names out of a frame: whose row it is, and not a number.
+
+    Without units, a warning names columns that say whose row it is and repeat.
+    """
     parts = data if isinstance(data, tuple) else (data,)
     streams = [part for part in parts if isinstance(part, Dataset)]
+    if units is None:
+        warn_of_identities(tuple(dict.fromkeys(n for part in parts for n in _identities(part))))
     if units is None and streams:
         if len({part.unit for part in streams}) > 1:
             raise DataError(
@@ -124,6 +131,27 @@ def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
         f"units must hold a label for each row, or name a column of a frame; got {units[:60]!r}, "
         "which is no column. Pass an array, or check the name."
     )
+
+
+def _identities(part: Any) -> tuple[str, ...]:
+    """Return the columns of a part that say whose row it is and repeat."""
+    if isinstance(part, Dataset):
+        return () if part.unit is not None else repeated_identities(part.first_entries())
+    if not is_data_table(part):
+        return ()
+    try:
+        frame = read_data_table(part)
+    except NarwhalsError:  # it is refused where it is read
+        return ()
+    if not isinstance(frame, nw.DataFrame):
+        return ()
+
+    def read(name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
+        column = frame[name].drop_nulls()
+        text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object)
+        return column.to_numpy(), column.unique().to_numpy() if text else None
+
+    return repeated_identities({name: partial(read, name) for name in frame.columns})
 
 
 def is_data_streamed(data: Data, *, some: bool = False) -> bool:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import glob
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.mechanism.identities import Entries
 from pacprivacy.pool import encode_pool_labels, named_pool_units
 
 _BATCH_ROWS: Final = 1 << 16
@@ -71,7 +74,8 @@ class Dataset:
             several = isinstance(given, Iterable) and not self.single
             self.columns = tuple(given) if several else (given,)
         wanted = (*self.columns, *(() if unit is None else (unit,)))
-        wrong = [n for n in wanted if names.count(n) != 1 or self.columns.count(n) > 1]
+        here, named = Counter(names), Counter(self.columns)
+        wrong = [name for name in wanted if here[name] != 1 or named[name] > 1]
         if wrong or not self.columns:
             raise DataError(
                 "columns and unit must be columns of the files; got "
@@ -95,6 +99,18 @@ class Dataset:
     def __getitem__(self, columns: str | list[str]) -> Dataset:
         """Return the same rows with these columns."""
         return Dataset(self._table, unit=self.unit, columns=columns)
+
+    def first_entries(self) -> dict[str, Callable[[], Entries]]:
+        """Return how to read the first rows of every column in the files, without gaps."""
+
+        def read(name: str) -> Entries:
+            column = next(self._batches([name])).column(0).drop_null()
+            entries = column.to_numpy(zero_copy_only=False)
+            texts = column.unique().to_numpy(zero_copy_only=False)
+            return entries, texts if entries.dtype.kind == "O" else None
+
+        times = Counter(self._table.schema.names)
+        return {name: partial(read, name) for name in times if times[name] == 1}
 
     def units(self) -> Any:
         """Return the unit of every row, numbered in order of appearance; None without a column."""
@@ -201,7 +217,7 @@ def _open(source: Any) -> Any:
     files = [file for path in paths for file in _expand(str(path))]
     if not files:
         raise DataError(
-            f"source must name Parquet files; got {' '.join(map(str, paths))[:60]!r}, none there."
+            f"source must name Parquet files; got {as_told(source)}, none there. Check the path."
         )
     for file in files:
         if Path(file).exists() and not Path(file).is_file():

@@ -293,6 +293,21 @@ def _build_statics(value: Any) -> tuple[tuple[str, Node], ...]:
     )
 
 
+def estimator_takes_gaps(estimator: Any) -> bool:
+    """Whether an estimator, or a pipeline up to the step that fills them, accepts gaps."""
+    from sklearn.utils import get_tags
+
+    inner = getattr(estimator, "estimator", None)
+    if inner is not None:
+        return estimator_takes_gaps(inner)
+    for _, step in getattr(estimator, "steps", [("", estimator)]):
+        if hasattr(step, "transformers") or "Imputer" in type(step).__name__:
+            return True
+        if step not in (None, "passthrough") and not get_tags(step).input_tags.allow_nan:
+            return False
+    return True
+
+
 def estimator_takes_frames(estimator: Any) -> bool:
     """Whether an estimator picks its columns by name and may see text and gaps."""
     while _is_a(estimator, "Pipeline"):

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Mask, Matrix, Vector
+from pacprivacy._checks import Mask, Matrix, Vector, as_told
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.columns import fill_column_means
@@ -217,7 +217,7 @@ def titled_mechanism(mechanism: Any, title: Any) -> Any:
         return mechanism
     if not isinstance(title, str) or not title.strip() or len(title) > LONGEST_TITLE:
         raise MechanismError(
-            f"name must be a text of 1 to {LONGEST_TITLE} characters; got {title!r:.60}. "
+            f"name must be a text of 1 to {LONGEST_TITLE} characters; got {as_told(title)}. "
             "Say in a few words what is released."
         )
     return _Titled(inner=as_mechanism(mechanism), title=title)

@@ -199,7 +199,10 @@ def node_difference(first: Node, second: Node, path: str = "value") -> str | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNode(Node):
-    """A frame (or a series) of numbers with fixed column names and a fixed index."""
+    """A frame (or a series) of numbers with fixed column names, texts and index.
+
+    ``texts`` are columns of labels, such as the keys of groups: place, name and entries.
+    """
 
     library: str
     is_series: bool
@@ -207,10 +210,20 @@ class TableNode(Node):
     n_rows: int
     index: tuple[Any, ...] | None
     index_names: tuple[Any, ...]
+    texts: tuple[tuple[int, Any, tuple[str | None, ...]], ...] = ()
+
+    @property
+    def row_labels(self) -> Sequence[Any]:
+        """What rows are called: by the index, else by the texts, else by numbers."""
+        plain = self.index is None or self.index == tuple(range(self.n_rows))
+        if plain and self.texts:
+            columns = [entries for _, _, entries in self.texts]
+            return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        return range(self.n_rows) if self.index is None else self.index
 
     @property
     def size(self) -> int:
-        """Number of cells."""
+        """Number of cells that are measured."""
         return self.n_rows * len(self.columns)
 
     def restore(self, reader: NodeReader) -> Any:
@@ -221,7 +234,14 @@ class TableNode(Node):
         polars = _namespace(self.library)
         if self.is_series:
             return polars.Series(self.columns[0], cells[0])
-        return polars.DataFrame(dict(zip(self.columns, cells, strict=True)))
+        return polars.DataFrame(dict(self._named(cells)))
+
+    def _named(self, cells: npt.NDArray[np.float64]) -> list[tuple[Any, Any]]:
+        """Return all columns with their names, in their order."""
+        found: list[tuple[Any, Any]] = list(zip(self.columns, cells, strict=True))
+        for place, name, entries in self.texts:
+            found.insert(place, (name, list(entries)))
+        return found
 
     def _restore_pandas(self, cells: npt.NDArray[np.float64]) -> Any:
         pandas = _namespace(self.library)
@@ -232,7 +252,10 @@ class TableNode(Node):
             index = pandas.Index(labels, name=self.index_names[0])
         if self.is_series:
             return pandas.Series(cells[0], index=index, name=self.columns[0])
-        return pandas.DataFrame(cells.T, index=index, columns=list(self.columns))
+        frame = pandas.DataFrame(cells.T, index=index, columns=list(self.columns))
+        for place, name, entries in self.texts:
+            frame.insert(place, name, list(entries))
+        return frame
 
     def describe(self) -> str:
         """Return a short public text."""
@@ -242,16 +265,23 @@ class TableNode(Node):
 
 
 def build_table_node(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
-    """Measure the cells of a frame or series, column by column."""
+    """Measure the cells of a frame or series, column by column; texts are as an index is."""
     table = _read(value, path)
-    columns = [column for _, column in data_table_columns(table)]
-    for column in columns:
-        if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+    columns, texts = [], []
+    for place, (_, column) in enumerate(data_table_columns(table)):
+        if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+            columns.append(column)
+            pieces.append(column.to_numpy().astype(np.float64))
+        elif isinstance(table, nw.DataFrame) and _is_text(column):
+            entries = tuple(None if x is None or x != x else str(x) for x in column.to_list())
+            texts.append((place, column.name, entries))
+        else:
             raise MechanismError(
-                f"{path} must hold real numbers; got a column of type {column.dtype}. "
-                "Return only numeric columns; labels as scores or one-hot."
+                f"{path} must hold real numbers, beside texts that name its rows; got a column of "
+                f"type {column.dtype}. Return labels as scores or one-hot, dates as texts."
             )
-        pieces.append(column.to_numpy().astype(np.float64))
+    if texts and not columns:
+        raise MechanismError(f"{path} must hold real numbers; got texts alone. Return counts.")
     library = table.implementation.name.lower()
     index = value.index if library == "pandas" else None
     return TableNode(
@@ -261,7 +291,14 @@ def build_table_node(value: Any, pieces: list[npt.NDArray[np.float64]], path: st
         n_rows=len(table),
         index=None if index is None else tuple(index.tolist()),
         index_names=() if index is None else tuple(index.names),
+        texts=tuple(texts),
     )
+
+
+def _is_text(column: Any) -> bool:
+    if column.dtype in (nw.String, nw.Categorical, nw.Enum):
+        return True
+    return column.dtype == nw.Object and all(isinstance(x, str) for x in column.to_list())
 
 
 def _read(value: Any, path: str) -> Any:
@@ -315,7 +352,11 @@ def node_type(value: Any) -> Any:
             "columns": [_label(column) for column in node.columns],
             "index": None if node.index is None else [_label(row) for row in node.index],
             "index_names": [_label(name) for name in node.index_names],
-        }
+        } | (
+            {"texts": [[place, _label(name), list(e)] for place, name, e in node.texts]}
+            if node.texts
+            else {}
+        )
     return None
 
 
@@ -394,7 +435,11 @@ def _table(plain: Any, kind: Any) -> Any:
         n_rows=kind["n_rows"],
         index=None if index is None else tuple(_read_label(row) for row in index),
         index_names=tuple(_read_label(name) for name in kind["index_names"]),
+        texts=tuple((i, _read_label(name), tuple(e)) for i, name, e in kind.get("texts", ())),
     )
+    places = {place for place, _, _ in node.texts}
+    if places and not node.is_series:
+        plain = [[cell for i, cell in enumerate(row) if i not in places] for row in plain]
     cells = np.array(plain, dtype=np.float64).reshape(node.n_rows, -1).T.ravel()
     try:
         return node.restore(NodeReader(cells))

@@ -203,10 +203,9 @@ def _names(node: Node, path: str, columns: tuple[str, ...] = ()) -> Iterator[str
                 labels[0] = named[place[0]]
             yield f"{path}[{_label(tuple(labels))}]" if place else path or "value"
     elif isinstance(node, TableNode):
-        rows = range(node.n_rows) if node.index is None else node.index
         for column in node.columns:
             name = path if node.is_series and (path or column is None) else _joined(path, column)
-            yield from (f"{name}[{_label(row)}]" for row in rows)
+            yield from (f"{name}[{_label(row)}]" for row in node.row_labels)
     elif isinstance(node, MappingNode):
         listed = dict(zip(node.keys, node.nodes, strict=True)).get("columns")
         if isinstance(listed, SequenceNode):

@@ -21,6 +21,7 @@ from pacprivacy._checks import (
     Matrix,
     Vector,
     as_outputs,
+    as_told,
     check_log_belief,
     check_positive,
     freeze,
@@ -611,7 +612,7 @@ def as_rule(rule: AnyRule | None) -> Rule:
         raise BudgetError(
             f"rule must be one of {', '.join(RULES)}, or Basis(matrix), AutoConfidence(...), "
             f"Boxed(...), Empirical(...), Exact(cost=...), Protect(directions), "
-            f"Shaped(covariance); got {rule!r}. Leave it out for the default."
+            f"Shaped(covariance); got {as_told(rule)}. Leave it out for the default."
         ) from None
 
 

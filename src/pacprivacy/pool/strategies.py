@@ -452,7 +452,7 @@ class Poisson(_Strategy):
         number = isinstance(self.rate, (int, float, np.floating))
         if not number or not 0.0 < self.rate < 1.0:
             raise PoolError(
-                f"rate must be strictly between 0 and 1; got {self.rate!r}. "
+                f"rate must be strictly between 0 and 1; got {as_told(self.rate)}. "
                 "Use 0.5 for the smallest prior."
             )
 

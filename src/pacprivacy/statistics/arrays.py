@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, as_floats, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
@@ -247,7 +247,8 @@ class Quantiles(ArrayStatistic):
         object.__setattr__(self, "grid", _check_edges(self.grid))
         if not all(0 < p < 1 for p in self.probabilities):
             raise MechanismError(
-                f"probabilities must be between 0 and 1; got {self.probabilities!r:.60}. Use 0.5."
+                "probabilities must be between 0 and 1; got "
+                f"{as_told(self.probabilities)}. Use 0.5."
             )
 
     @property
@@ -283,7 +284,7 @@ def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _check_edges(bins: Sequence[float]) -> tuple[float, ...]:
-    edges = np.asarray(bins, dtype=np.float64)
+    edges = as_floats("bins", bins)
     if edges.ndim != 1 or len(edges) < 2 or not np.isfinite(edges).all():
         raise MechanismError(
             f"bins must be a count or at least two finite edges; got shape {edges.shape}. "

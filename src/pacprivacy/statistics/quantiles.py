@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Batch, Data
 from pacprivacy.pool import Pool
@@ -29,7 +29,8 @@ class TableQuantiles(Statistic):
         super(TableQuantiles, self).__post_init__()
         if not self.q or not all(0 <= q <= 1 for q in self.q):
             raise MechanismError(
-                f"q must be numbers between 0 and 1; got {self.q!r}. Write q=(0.25, 0.5, 0.75)."
+                f"q must be numbers between 0 and 1; got {as_told(self.q)}. "
+                "Write q=(0.25, 0.5, 0.75)."
             )
 
     @property

@@ -11,7 +11,13 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Columns, code_column_levels, column_levels, fixed_mechanism
+from pacprivacy.mechanism import (
+    Columns,
+    code_column_levels,
+    column_levels,
+    declared_column_levels,
+    fixed_mechanism,
+)
 from pacprivacy.statistics.formulas import LEAST_SQUARES, solve_normal_equations
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import Statistic, StatisticRows
@@ -169,7 +175,10 @@ class LogisticRegression(_Newton):
 
     def _target_levels(self, frame: Columns) -> tuple[str, ...] | None:
         assert self.target is not None
-        levels = tuple(self.levels.get(self.target) or column_levels(frame.column(self.target)))
+        levels = column_levels(frame.category(self.target))
+        if self.target in self.levels:
+            kind = frame.kind(self.target)
+            levels = declared_column_levels(self.target, self.levels[self.target], kind)
         if len(levels) != 2:
             raise MechanismError(
                 f"column {self.target!r} must have two levels for logistic; got {len(levels)}. "
@@ -180,7 +189,7 @@ class LogisticRegression(_Newton):
     def _target(self, frame: Columns) -> Vector | None:
         assert self.target is not None
         levels = fixed_mechanism(self.layout, "layout").target_levels
-        codes = code_column_levels(frame.column(self.target), levels or ())
+        codes = code_column_levels(frame.category(self.target), levels or ())
         return np.where(codes < 0, np.nan, codes.astype(np.float64))
 
     def _link(self, mean: float) -> float:

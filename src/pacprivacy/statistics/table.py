@@ -10,19 +10,23 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, shorten
+from pacprivacy._checks import Matrix, Vector, as_told, shorten
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
     Columns,
     Condition,
     Data,
+    Kind,
     Mechanism,
+    are_dates_clear,
     code_column_levels,
     column_levels,
+    declared_column_levels,
     fill_column_means,
     fixed_mechanism,
     is_identity_column,
+    is_number_text,
     is_text_column,
 )
 
@@ -64,6 +68,8 @@ class StatisticLayout:
     measured: tuple[str, ...]
     centre: Vector
     scales: Vector
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    date_formats: Mapping[str, str] = field(default_factory=dict)
     target_levels: tuple[str, ...] | None = None
 
     @property
@@ -94,8 +100,10 @@ class Statistic(Mechanism):
         own (numbers are left out); or refused.
     fill : float, optional
         What stands for the mean, median and so on of nobody.
-    dates : tuple of str
-        Columns of dates; those of a frame are found.
+    categories : tuple of str
+        Columns whose entries are levels, also where they are numbers or look like them.
+    date_formats : mapping of str to str, optional
+        How the texts of a column write dates, ``{"day": "%d/%m/%Y"}``; found if there is no doubt.
     """
 
     kind: ClassVar[str] = ""
@@ -110,17 +118,19 @@ class Statistic(Mechanism):
     missing: Missing = "drop"
     fill: float | None = None
     target: str | None = None
-    dates: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    date_formats: Mapping[str, str] = field(default_factory=dict)
     layout: StatisticLayout | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.missing not in POLICIES:
             raise MechanismError(
-                f"missing must be one of {', '.join(POLICIES)}; got {self.missing!r}. Choose one."
+                f"missing must be one of {', '.join(POLICIES)}; got {as_told(self.missing)}. "
+                "Choose one."
             )
         if self.weights is not None and not self.weighted:
             raise MechanismError(
-                f"weights must be left out for {self.kind}; got {self.weights!r}. "
+                f"weights must be left out for {self.kind}; got {as_told(self.weights)}. "
                 "Means, sums, counts and regressions take weights."
             )
         if self.target is not None and self.target in (self.columns or ()):
@@ -156,8 +166,8 @@ class Statistic(Mechanism):
             said.append(f"gaps: {_GAPS[self.missing]}, inside every candidate")
         if self.weights is not None:
             said.append(f"rows are weighted by {self.weights!r}")
-        if self.dates:
-            said.append(f"{DATES}{', '.join(self.dates)}")
+        if dates := self._dates:
+            said.append(f"{DATES}{', '.join(dates)}")
         return tuple(said)
 
     @property
@@ -169,41 +179,90 @@ class Statistic(Mechanism):
     # --- reading ------------------------------------------------------------------------------
 
     def prepare(self, data: Data) -> Self:
-        """Fix names and levels on the whole universe, and refuse columns that cannot be used."""
-        frame = Columns(data.parts, wanted_by=self.kind)
+        """Fix names, kinds and levels with all records, and refuse columns that cannot be used."""
+        frame = self._understand(data)
         used = self._columns(frame)
-        read = {name: frame.column(name) for name in (*used, *self.by)}
-        self._check_kinds(read)
-        levels, measured = dict(self.levels), []
-        for name, column in read.items():
-            if name in levels or not (is_text_column(column) or name in self.by):
-                continue
-            levels[name] = column_levels(column)
-            measured.append(name)
-            if not levels[name]:
-                raise MechanismError(f"column {name!r} must have levels; got none. Leave it out.")
+        grouped = dict.fromkeys((*used, *self.by))
+        self._check_kinds(frame, tuple(grouped))
+        levels, measured = {}, []
+        for name in grouped:
+            if name in self.levels:
+                levels[name] = declared_column_levels(name, self.levels[name], frame.kind(name))
+            elif self._is_category(frame, name):
+                levels[name] = column_levels(frame.category(name))
+                measured.append(name)
+                if not levels[name]:
+                    raise MechanismError(
+                        f"column {name!r} must have levels; got none. Leave it out."
+                    )
         if self.missing == "category":
-            for name in levels.keys() & read.keys():
-                column = read[name]
-                if (code_column_levels(column, levels[name]) < 0).any() or name in self.levels:
-                    levels[name] = (*levels[name], GAP_LEVEL)
+            for name, known in levels.items():
+                gaps = (code_column_levels(frame.category(name), known) < 0).any()
+                if gaps or name in self.levels:
+                    levels[name] = (*known, GAP_LEVEL)
         terms = tuple(term for name in used for term in self._terms(name, levels.get(name)))
         width = len(terms) + (self.target is not None)
         layout = StatisticLayout(
             terms=terms,
-            levels={name: tuple(found) for name, found in levels.items()},
+            levels=levels,
             measured=tuple(measured),
             centre=np.zeros(width),
             scales=np.ones(width),
+            kinds={name: frame.kind(name) for name in self._read_names(used)},
+            date_formats=frame.date_formats,
             target_levels=self._target_levels(frame),
         )
-        seen = (*used, *([] if self.target is None else [self.target]))
-        dates = self.dates or tuple(name for name in seen if frame.is_date(name))
-        whole = replace(self, layout=layout, dates=dates)
+        whole = replace(self, layout=layout)
+        if self.where is not None:
+            condition = Condition(self.where)
+            condition.check({name: frame.compared(name) for name in condition.columns})
         if self.missing == "error":
             whole._check_gaps(frame)
         rows = whole.read(data.parts)
         return replace(whole, layout=_steady(layout, rows))
+
+    def _understand(self, data: Data) -> Columns:
+        """Return all records, texts that are dates as such; ask where they are not clear."""
+        frame = Columns(data.parts, wanted_by=self.kind, date_formats=self.date_formats)
+        texts = [
+            name
+            for name in self._read_names(self._columns(frame))
+            if name not in self.categories and not frame.is_categorical(name)
+        ]
+        formats = frame.find_date_formats(texts)
+        compared = () if self.where is None else Condition(self.where).columns
+        unclear = {
+            name: found
+            for name, found in formats.items()
+            if not are_dates_clear(found) and (name in compared or name not in self.levels)
+        }
+        if unclear:
+            name, either = next(iter(unclear.items()))
+            raise MechanismError(
+                f"dates must be written in one way; got {shorten(list(unclear))}, to be read as "
+                f"{' or '.join(either)}. Say which: date_formats={{{name!r}: {either[0]!r}}}."
+            )
+        found = {name: one[0] for name, one in formats.items() if are_dates_clear(one)}
+        return Columns(data.parts, wanted_by=self.kind, date_formats={**self.date_formats, **found})
+
+    def _read_names(self, used: Sequence[str]) -> tuple[str, ...]:
+        """Return all columns that are read: those in use, groups, target, weights, condition."""
+        where = () if self.where is None else Condition(self.where).columns
+        apart = [name for name in (self.target, self.weights) if name is not None]
+        return tuple(dict.fromkeys((*used, *self.by, *apart, *where)))
+
+    def _is_category(self, frame: Columns, name: str) -> bool:
+        declared = name in self.levels or name in self.categories or name in self.by
+        return declared or is_text_column(frame.column(name))
+
+    @property
+    def _dates(self) -> tuple[str, ...]:
+        """Columns whose dates are numbers in what is released."""
+        if self.layout is None:
+            return ()
+        shown = [*(name for _, name, level in self.layout.terms if level is None), self.target]
+        kinds = self.layout.kinds
+        return tuple(n for n in dict.fromkeys(shown) if n is not None and kinds.get(n) == "date")
 
     def _columns(self, frame: Columns) -> tuple[str, ...]:
         if self.columns is not None:
@@ -228,27 +287,40 @@ class Statistic(Mechanism):
     def _target_levels(self, frame: Columns) -> tuple[str, ...] | None:
         return None
 
-    def _check_kinds(self, read: Mapping[str, Any]) -> None:
+    def _check_kinds(self, frame: Columns, names: Sequence[str]) -> None:
         """Refuse text that is no category, all such columns in one message."""
-        ids, long = [], []
-        for name, column in read.items():
-            if name in self.levels or not (is_text_column(column) or name in self.by):
+        ids, long, numbers = [], [], []
+        for name in names:
+            if name in self.levels or not self._is_category(frame, name):
                 continue
-            n_levels = len(column_levels(column))
+            column = frame.category(name)
+            levels, text = column_levels(column), frame.kind(name) == "text"
             there = int(np.count_nonzero(column != None))  # noqa: E711
-            if is_text_column(column) and is_identity_column(n_levels, there):
+            if text and is_identity_column(len(levels), there):
                 ids.append(name)
-            elif n_levels > MOST_LEVELS:
+            elif len(levels) > MOST_LEVELS:
                 long.append(name)
-        said = []
-        if ids:
-            said.append(f"ids in {shorten(ids)} (most rows have an entry of their own)")
-        if long:
-            said.append(f"more than {MOST_LEVELS} levels in {shorten(long)}")
+            declared = name in (*self.categories, *self.by) or frame.is_categorical(name)
+            if text and not declared and is_number_text(levels):
+                numbers.append(name)
+        said, advice = [], ["Leave them out."]
+        if numbers:
+            said.append(f"numbers among the texts in {shorten(numbers)}")
+            advice.append(
+                "Turn the texts into numbers and gaps; or, if its entries may be published as "
+                f"levels, categories={numbers[0]!r}."
+            )
+        if apart := [name for name in ids if name not in numbers]:
+            said.append(f"ids in {shorten(apart)} (most rows have an entry of their own)")
+        if many := [name for name in long if name not in numbers]:
+            said.append(f"more than {MOST_LEVELS} levels in {shorten(many)}")
+            advice.append("Declare the levels that matter: levels=....")
+        if apart or many:
+            advice.append(f"If one says whose row it is: units={(apart or many)[0]!r}.")
         if said:
             raise MechanismError(
-                f"columns must hold numbers, dates or categories; got {' and '.join(said)}. Leave "
-                "them out, declare the levels that matter, or make an id the unit of privacy."
+                f"columns must hold numbers, dates or categories; got {' and '.join(said)}. "
+                + " ".join(advice)
             )
 
     def _check_gaps(self, frame: Columns) -> None:
@@ -264,14 +336,18 @@ class Statistic(Mechanism):
             )
 
     def _gaps(self, frame: Columns, name: str) -> npt.NDArray[np.bool_]:
-        column, levels = frame.column(name), fixed_mechanism(self.layout, "layout").levels.get(name)
+        levels = fixed_mechanism(self.layout, "layout").levels.get(name)
         if levels is not None:
-            return code_column_levels(column, levels) < 0
-        return np.isnan(column)
+            return code_column_levels(frame.category(name), levels) < 0
+        column = frame.column(name)
+        return column == None if is_text_column(column) else np.isnan(column)  # noqa: E711
 
     def read(self, parts: tuple[Any, ...]) -> StatisticRows:
         """Return the rows of one candidate; looks at no other row."""
-        layout, frame = fixed_mechanism(self.layout, "layout"), Columns(parts, wanted_by=self.kind)
+        layout = fixed_mechanism(self.layout, "layout")
+        frame = Columns(
+            parts, wanted_by=self.kind, date_formats=layout.date_formats, kinds=layout.kinds
+        )
         X = np.ones((frame.n_rows, len(layout.terms)))
         coded: dict[str, Any] = {}
         for j, (_, name, level) in enumerate(layout.terms):
@@ -293,7 +369,7 @@ class Statistic(Mechanism):
                 )
         if self.where is not None:
             condition = Condition(self.where)
-            met = condition.rows({name: frame.column(name) for name in condition.columns})
+            met = condition.rows({name: frame.compared(name) for name in condition.columns})
             weights = np.where(met, weights, 0.0)
         weights = np.where(cells >= 0, weights, 0.0)
         if self.missing == "mean":
@@ -303,7 +379,8 @@ class Statistic(Mechanism):
     def _code(self, frame: Columns, name: str) -> npt.NDArray[np.int64]:
         levels = fixed_mechanism(self.layout, "layout").levels[name]
         own = self.missing == "category" and levels[-1] == GAP_LEVEL
-        return code_column_levels(frame.column(name), levels[:-1] if own else levels, gap_level=own)
+        known = levels[:-1] if own else levels
+        return code_column_levels(frame.category(name), known, gap_level=own)
 
     def _numbers(self, frame: Columns, name: str) -> Vector:
         column = frame.column(name)

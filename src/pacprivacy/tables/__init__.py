@@ -20,5 +20,6 @@ from pacprivacy.tables.table import (
     Table as Table,
     check_table_columns as check_table_columns,
     read_table as read_table,
+    table_identities as table_identities,
     table_unit_labels as table_unit_labels,
 )

@@ -6,7 +6,6 @@ categories are declared, or those that occur in the universe: the same for every
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -20,16 +19,18 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
     MINIMUM_ROWS,
+    SECONDS_A_DAY,
     Condition,
     code_column_levels,
     column_levels,
+    declared_column_levels,
+    is_number_text,
 )
 from pacprivacy.tables.table import Table, check_table_columns
 
 Ranges = tuple[float, float] | dict[str, tuple[float, float]]
 
 RARE: Final = 20  # records; the name of a level with fewer may single somebody out
-_DIGIT_FIRST: Final = re.compile(r"\W*\d")
 SHOWN_COUNTS: Final = 12  # columns whose gaps are counted before the others only are
 
 
@@ -56,6 +57,7 @@ class ModelOptions:
     missing: stats.Missing = "drop"
     fill: float | None = None
     q: tuple[float, ...] | None = None
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +80,19 @@ class Categories:
         grouped: Sequence[str] = (),
     ) -> Self:
         """Return declared levels, or those that occur; refuse unusable columns in one message."""
-        check_table_columns(table, tuple(options.levels))
-        text = [name for name in names if table.columns[name].numbers is None]
+        check_table_columns(table, (*options.levels, *options.categories))
+        declared = {*options.levels, *options.categories, *grouped}
+        text = [n for n in names if table.columns[n].numbers is None or n in declared]
         text += [name for name in grouped if name not in text]
-        _check_categories(table, names, text, options)
+        _check_categories(table, names, text, options, grouped)
         if options.missing == "error":
             _refuse_gaps(table, (*names, options.target, options.weights))
         levels = {}
         for name in text:
-            found = options.levels.get(name) or _levels_of(table, name)
+            found = _levels_of(table, name)
+            if name in options.levels:
+                kind = table.columns[name].compared().kind
+                found = declared_column_levels(name, options.levels[name], kind)
             gap = options.missing == "category" and table.columns[name].gaps.any()
             levels[name] = (*found, GAP_LEVEL) if gap else tuple(found)
         declared = tuple(name for name in text if name in options.levels)
@@ -107,7 +113,7 @@ class Categories:
             if name not in coded:
                 own = levels[-1] == GAP_LEVEL
                 known = levels[:-1] if own else levels
-                coded[name] = code_column_levels(column.labels, known, gap_level=own)
+                coded[name] = code_column_levels(column.entries, known, gap_level=own)
             met = (coded[name] == levels.index(level)).astype(float)
             columns.append(np.where(coded[name] < 0, np.nan, met))
         return tuple(label for label, _, _ in terms), np.column_stack(columns)
@@ -161,45 +167,90 @@ class Categories:
 
 
 def _levels_of(table: Table, name: str) -> tuple[str, ...]:
-    column = table.columns[name]
-    if column.numbers is not None:
-        return column_levels(column.numbers)
-    assert column.levels is not None
-    return tuple(sorted(column.levels.tolist()))
+    return column_levels(table.columns[name].entries)
 
 
 def _check_categories(
-    table: Table, names: Sequence[str], text: Sequence[str], options: ModelOptions
+    table: Table,
+    names: Sequence[str],
+    text: Sequence[str],
+    options: ModelOptions,
+    grouped: Sequence[str],
 ) -> None:
     """Refuse text that is neither numbers nor a category, all such columns in one message."""
     open_ = [name for name in text if name not in options.levels]
-    unclear = [name for name in open_ if table.columns[name].unclear]
-    ids = [name for name in open_ if table.columns[name].is_id and name not in unclear]
-    other = [name for name in open_ if name not in (*unclear, *ids)]
-    many = [name for name in other if len(_levels_of(table, name)) > stats.MOST_LEVELS]
-    said, advice = [], []
-    if ids:
-        said.append(f"ids in {listed(ids)} (most records have an entry of their own)")
-        advice.append(f"If {ids[0]!r} says whose row it is, add --unit {quoted(ids[:1])}.")
-    if many:
-        said.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
-        advice.append(f'Declare those that matter: --levels "{many[0]}=A,B".')
-    for name in (*ids, *many)[:1]:
-        levels = _levels_of(table, name)
-        if 2 * sum(_DIGIT_FIRST.match(text) is not None for text in levels) > len(levels):
-            advice.append("Numbers and dates are read as 12.5 and 2024-05-31, gaps as NA.")
+    unsure = [name for name in open_ if name not in options.categories]
+    unclear = [name for name in unsure if table.columns[name].unclear]
+    dates = [name for name in unsure if _is_unclear_date(table, name)]
+    rest = [name for name in open_ if name not in (*unclear, *dates)]
+    ids = [name for name in rest if table.columns[name].is_id]
+    many = [n for n in rest if n not in ids and len(_levels_of(table, n)) > stats.MOST_LEVELS]
+    numbers = [
+        name
+        for name in unsure
+        if name in rest and name not in grouped and _is_number_text(table, name)
+    ]
+    ids, many = ([n for n in found if n not in numbers] for found in (ids, many))
+    wrong = (*numbers, *ids, *many, *unclear, *dates)
+    if not wrong:
+        return
+    said, advice = _described(numbers, ids, many)
     if unclear:
         said.append(f"numbers such as 1,234 in {listed(unclear)}, which can be read in two ways")
         advice.append("Say --decimal , or --decimal . .")
-    if not said:
-        return
-    rest = [name for name in names if name not in (*ids, *many, *unclear)]
-    if rest and not unclear:
-        advice.insert(0, f"Leave them out: --columns {quoted(rest)}.")
+    if dates:
+        said.append(f"dates in {listed(dates)}, which can be read in more than one way")
+        advice.append(date_format_advice(table, dates[0]))
+    usable = [name for name in names if name not in wrong]
+    if usable and not (unclear or dates):
+        advice.append(f"Or leave them out: --columns {quoted(usable)}.")
     raise DataError(
         f"columns must hold numbers, dates or categories; got {' and '.join(said)}. "
         + " ".join(advice)
     )
+
+
+def _described(
+    numbers: Sequence[str], ids: Sequence[str], many: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return what is wrong with columns that are no categories, and what to do."""
+    said, advice = [], []
+    if numbers:
+        said.append(f"numbers among the texts in {listed(numbers)}")
+        advice.append(
+            "Write numbers as 12.5 and gaps as NA in the file; or, if all entries may be published "
+            f"as levels: --categories {quoted(numbers[:1])}."
+        )
+    if ids:
+        said.append(f"ids in {listed(ids)} (most records have an entry of their own)")
+    if many:
+        said.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
+        advice.append(f'Declare levels that matter: --levels "{many[0]}=A,B".')
+    if ids or many:
+        name = (*ids, *many)[0]
+        advice.insert(
+            0,
+            f"If {name!r} says whose row it is, add --unit {quoted([name])}: without it rows are "
+            "protected, not people.",
+        )
+    return said, advice
+
+
+def _is_number_text(table: Table, name: str) -> bool:
+    column = table.columns[name]
+    return column.numbers is None and is_number_text(_levels_of(table, name))
+
+
+def _is_unclear_date(table: Table, name: str) -> bool:
+    column = table.columns[name]
+    return column.numbers is None and bool(column.date_formats)
+
+
+def date_format_advice(table: Table, name: str) -> str:
+    """Return how to say what the dates of a column mean."""
+    formats = table.columns[name].date_formats
+    written = " or ".join(f'--date-format "{name}={each}"' for each in formats)
+    return f"Say {written}."
 
 
 def _refuse_gaps(table: Table, names: Sequence[str | None]) -> None:
@@ -226,16 +277,29 @@ def category_rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_
         return np.ones(table.n_rows, dtype=np.bool_)
     condition = Condition(where)
     check_table_columns(table, condition.columns)
-    columns = {name: table.columns[name] for name in condition.columns}
-    return condition.rows(
-        {name: c.labels if c.numbers is None else c.numbers for name, c in columns.items()}
-    )
+    for name in condition.columns:
+        if table.columns[name].unclear or _is_unclear_date(table, name):
+            what, advice = "numbers such as 1,234", "Say --decimal , or --decimal . ."
+            if not table.columns[name].unclear:
+                what, advice = "dates", date_format_advice(table, name)
+            raise DataError(
+                f"where must compare columns that can be read in one way; got {what} in {name!r}, "
+                f"which can be read in more than one. {advice}"
+            )
+    columns = {name: table.columns[name].compared() for name in condition.columns}
+    condition.check(columns)
+    return condition.rows(columns)
 
 
 def category_gap_notes(
-    table: Table, used: Sequence[str], kept: npt.NDArray[np.bool_], *, dropped: bool = True
+    table: Table,
+    used: Sequence[str],
+    kept: npt.NDArray[np.bool_],
+    *,
+    dropped: bool = True,
+    where: str | None = None,
 ) -> tuple[str, ...]:
-    """Return how many entries are missing in the columns that are used, for the curator alone."""
+    """Return how many entries are missing, and how many rows remain, for the curator alone."""
     counts = {name: int(np.count_nonzero(table.columns[name].gaps)) for name in used}
     said = [f"{name} {number:,}" for name, number in counts.items() if number]
     notes = []
@@ -243,7 +307,7 @@ def category_gap_notes(
         more = f" and {len(said) - SHOWN_COUNTS} more columns" if len(said) > SHOWN_COUNTS else ""
         notes.append(f"missing values: {', '.join(said[:SHOWN_COUNTS])}{more}")
     left = int(kept.sum())
-    if left < table.n_rows:
+    if left < table.n_rows or where is not None:
         how = "are used" if dropped else "meet the condition"
         notes.append(f"{left:,} of {table.n_rows:,} records {how}")
     return tuple(notes)
@@ -275,6 +339,11 @@ def categories_as_fields(
     fields: dict[str, npt.NDArray[Any]] = {}
     for name in names:
         column = table.columns[name]
+        if column.is_date:
+            moments = np.rint(np.nan_to_num(column.numbers) * (1000 * SECONDS_A_DAY))
+            fields[name] = moments.astype("datetime64[ms]")
+            fields[name][column.gaps] = np.datetime64("NaT")
+            continue
         if column.numbers is not None:
             fields[name] = column.numbers
             continue

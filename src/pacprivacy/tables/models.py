@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pacprivacy import ledger as ledgers, stats
-from pacprivacy._checks import Array, Mask, Vector
+from pacprivacy._checks import Array, Mask, Vector, quoted
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import BudgetError, DataError
@@ -39,6 +39,7 @@ from pacprivacy.mechanism import (
     check_data_classes,
     choose_data_pool,
     coerce_data,
+    identity_warning,
 )
 from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Release
@@ -62,6 +63,7 @@ from pacprivacy.tables.table import (
     check_table_columns,
     check_table_finite,
     read_table,
+    table_identities,
     table_unit_labels,
 )
 
@@ -138,7 +140,10 @@ class Model:
             data=data if fills else coerce_data(parts[0] if y is None else parts),
             kept=kept,
             notes=category_gap_notes(
-                table, (*used, *((options.target,) if y is not None else ())), kept
+                table,
+                (*used, *((options.target,) if y is not None else ())),
+                kept,
+                where=options.where,
             )
             + found.rare_notes(table),
         )
@@ -198,17 +203,21 @@ class StatisticModel:
         check_category_numbers(table, numbers)
         shared = {
             name: getattr(options, name)
-            for name in ("by", "where", "weights", "levels", "missing", "fill")
+            for name in ("by", "where", "weights", "levels", "missing", "fill", "categories")
         }
+        dates = (name for name in read if table.columns[name].is_date)
+        shared["date_formats"] = {name: table.columns[name].date_formats[0] for name in dates}
         data = categories_as_fields(table, used, options.levels) if used else np.zeros(table.n_rows)
-        dated = (*columns, *([] if options.target is None else [options.target]))
-        shared["dates"] = tuple(n for n in dict.fromkeys(dated) if table.columns[n].is_date)
         return Built(
             mechanism=self.statistic(options, columns, shared),
             data=coerce_data(data),
             kept=np.ones(table.n_rows, dtype=np.bool_),
             notes=category_gap_notes(
-                table, used, category_rows_where(table, options.where), dropped=False
+                table,
+                used,
+                category_rows_where(table, options.where),
+                dropped=False,
+                where=options.where,
             )
             + found.rare_notes(table),
         )
@@ -562,7 +571,7 @@ def read_model_study(
     A classifier gets a pool in which every subset has half of every class.
     """
     chosen = find_model(model, options)
-    table = read_table(source, reading)
+    table = read_table(source, reading, wanted=_wanted(chosen, options))
     units = None if options.unit is None else table_unit_labels(table, options.unit)
     built = chosen.build(table, options)
     pool = None
@@ -577,8 +586,37 @@ def read_model_study(
         digest=table.digest,
         units=units,
         pool=pool,
-        notes=(*table.notes, *built.notes, *category_range_notes(table, options)),
+        notes=(
+            *table.notes,
+            *unit_notes(table, options),
+            *built.notes,
+            *category_range_notes(table, options),
+        ),
     )
+
+
+def _wanted(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
+    """Return the columns that are named; None where all of the file are used."""
+    if options.columns is None:
+        if isinstance(model, Model):
+            every = model.learns or options.target is None
+        else:
+            learns = model.described is learned_model_columns
+            every = model.described is not None and (learns or options.target is None)
+        if every:
+            return None
+    where = () if options.where is None else Condition(options.where).columns
+    single = (name for name in (options.target, options.unit, options.weights) if name is not None)
+    several = (*(options.columns or ()), *(options.by or ()), *options.levels, *options.categories)
+    return (*several, *single, *where)
+
+
+def unit_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
+    """Return a warning where a column says whose row it is, repeats, and is not the unit."""
+    names = () if options.unit is not None else table_identities(table)
+    if not names:
+        return ()
+    return (f"{identity_warning(names)} Add --unit {quoted(names[:1])}.",)
 
 
 def _strata(built: Built) -> Any:

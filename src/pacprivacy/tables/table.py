@@ -1,8 +1,8 @@
 """Tables from files: CSV, packed or not, Parquet, Excel, standard input.
 
 Text is split into cells by pyarrow where it is installed and pays, else by the standard library;
-what a cell means is decided here: numbers with a point or a comma, ISO or German dates, gaps, and
-text for everything else. pyarrow reads the plain cases, column by column; whatever it does not is
+what a cell means is decided here: numbers with a point or a comma, dates, gaps, and text for
+everything else. pyarrow reads the plain cases, column by column; whatever it does not is
 read from the distinct entries, as all columns are without it.
 """
 
@@ -15,12 +15,12 @@ import io
 import re
 import sys
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -32,7 +32,18 @@ import numpy.typing as npt
 from pacprivacy._checks import listed
 from pacprivacy._system import check_unpacked, read_at_most, read_regular
 from pacprivacy.errors import DataError
-from pacprivacy.mechanism import is_identity_column
+from pacprivacy.mechanism import (
+    ISO,
+    SECONDS_A_DAY,
+    ComparedColumn,
+    are_dates_clear,
+    date_name,
+    find_date_formats,
+    is_identity_column,
+    is_identity_name,
+    read_dates,
+    repeated_identities,
+)
 from pacprivacy.pool import named_pool_units
 
 Vector = npt.NDArray[np.float64]
@@ -41,6 +52,7 @@ Labels = npt.NDArray[Any]
 
 DELIMITERS: Final = ",;\t|"
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
+WIDE: Final = 1000  # columns; of a file with more, those that nobody wants are not read
 QUICK_BYTES: Final = 1 << 20  # from here on pyarrow is worth its import
 STDIN: Final = Path("-")
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
@@ -49,9 +61,6 @@ _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?"
 _POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
 _WHOLE: Final = re.compile(r"^(\d+)\.0+$")
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
-_ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?Z?")
-_GERMAN_DATE: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
-_SECONDS_A_DAY: Final = 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,7 @@ class Reading:
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
+    date_formats: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,16 +83,21 @@ class TableColumn:
         The entries as numbers, NaN where one is missing; dates are days since 1970. None is text.
     coded : callable or None
         Gives the distinct entries as they are written, and which of them each row has; -1 is a gap.
-    is_date : bool
-        Whether the numbers are dates.
+    date_formats : tuple of str
+        How its dates are written. Where there are several and ``numbers`` is None, it must be said.
     unclear : bool
         Whether it is text only because 1,234 may be 1.234 or 1234.
     """
 
     numbers: Vector | None
     coded: Callable[[], tuple[Labels, Codes]] | None = None
-    is_date: bool = False
+    date_formats: tuple[str, ...] = ()
     unclear: bool = False
+
+    @property
+    def is_date(self) -> bool:
+        """Whether the numbers are dates."""
+        return self.numbers is not None and bool(self.date_formats)
 
     @property
     def levels(self) -> Labels | None:
@@ -113,6 +128,26 @@ class TableColumn:
         return entries[self.codes]
 
     @property
+    def entries(self) -> Labels:
+        """The entries of which levels are counted: texts, numbers, or dates such as 2024-05-31."""
+        if self.numbers is None:
+            return self.labels
+        if not self.is_date:
+            return self.numbers
+        distinct, places = np.unique(self.numbers, return_inverse=True)
+        names = [None if day != day else date_name(day) for day in distinct.tolist()]
+        return np.array([*names, None], dtype=object)[places]
+
+    def compared(self) -> ComparedColumn:
+        """Return the column as a condition compares it."""
+        if self.numbers is None:
+            return ComparedColumn(kind="text", entries=self.labels)
+        kind: Any = "date" if self.is_date else "number"
+        return ComparedColumn(
+            kind=kind, entries=self.numbers, date_format=(*self.date_formats, ISO)[0]
+        )
+
+    @property
     def is_id(self) -> bool:
         """Whether it is text and (nearly) every row has an entry of its own."""
         if self.numbers is not None or self.levels is None:
@@ -127,7 +162,9 @@ class Table:
     Parameters
     ----------
     columns : mapping of str to Column
-        In the order of the file.
+        In the order of the file; of a wide one those that are wanted, and the first.
+    names : tuple of str
+        All columns, in the order of the file.
     n_rows : int
         Number of records.
     digest : bytes
@@ -137,18 +174,19 @@ class Table:
     """
 
     columns: Mapping[str, TableColumn] = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)
     n_rows: int
     digest: bytes = field(default=b"", repr=False)
     notes: tuple[str, ...] = ()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All columns, in the order of the file."""
-        return tuple(self.columns)
 
-
-def read_table(path: Path, reading: Reading | None = None) -> Table:
+def read_table(
+    path: Path, reading: Reading | None = None, *, wanted: Sequence[str] | None = None
+) -> Table:
     """Read a CSV, Parquet or Excel file with column names; ``-`` is standard input.
+
+    Of a wide file only the columns ``wanted`` are read, those that say whose row it is, and the
+    first ones, which show what decimal mark it has; None wants all.
 
     Raises
     ------
@@ -170,41 +208,66 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
             f"{path} must be a readable CSV, Parquet or Excel file; got: {reason}. Check the path."
         ) from None
     notes: tuple[str, ...] = ()
+    reading = reading or Reading()
+    choose = partial(_choose, wanted=None if wanted is None else frozenset(wanted))
     if content.startswith(_PARQUET):
-        columns = _read_parquet(content, path)
+        names, columns = _read_parquet(content, path, reading, choose)
     elif content.startswith(_ZIP):
-        columns = _read_excel(content, path)
+        names, columns = _read_excel(content, path, reading)
     else:
-        columns, notes = _read_csv(content, path, reading or Reading())
+        names, columns, notes = _read_csv(content, path, reading, choose)
+    for name, date_format in reading.date_formats.items():
+        if name not in columns or not columns[name].is_date:
+            got = "other columns" if name not in columns else "one without dates, or with others"
+            raise DataError(
+                f"--date-format must be that of a column in the file; got {date_format!r} for "
+                f"{name!r}, and {got}. Correct it, or leave it out."
+            )
     plain = [column.numbers for column in columns.values() if column.numbers is not None]
     n_rows = len(plain[0] if plain else next(iter(columns.values())).gaps)
     if n_rows == 0:
         raise DataError(f"{path} must have records; got column names only. Export it again.")
-    return Table(columns=columns, n_rows=n_rows, digest=digest, notes=notes)
+    return Table(columns=columns, names=names, n_rows=n_rows, digest=digest, notes=notes)
+
+
+def _choose(names: Sequence[str], *, wanted: frozenset[str] | None) -> list[int]:
+    """Return the places of the columns to read."""
+    if wanted is None or len(names) <= WIDE:
+        return list(range(len(names)))
+    return [
+        place
+        for place, name in enumerate(names)
+        if place < WIDE or name in wanted or is_identity_name(name)
+    ]
 
 
 # --- CSV ------------------------------------------------------------------------------------
 
 
+Choose = Callable[[Sequence[str]], list[int]]
+Names = tuple[str, ...]
+
+
 def _read_csv(
-    content: bytes, path: Path, reading: Reading
-) -> tuple[dict[str, TableColumn], tuple[str, ...]]:
+    content: bytes, path: Path, reading: Reading, choose: Choose
+) -> tuple[Names, dict[str, TableColumn], tuple[str, ...]]:
     text, notes = _decode(content, path, reading.encoding)
     mark = reading.delimiter or _sniff_delimiter(text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     try:
         names = _check_names(next(reader, []), path)
-        cells = None
+        places, cells = choose(names), None
         if len(text) >= QUICK_BYTES and text.count('"') % 2 == 0:
-            cells = _split_quickly(text, mark, len(names), reader.line_num)
+            cells = _split_quickly(text, mark, (len(names), places), reader.line_num)
         if cells is None:
-            cells = _split(reader, len(names), path)
+            cells = _split(reader, len(names), places, path)
     except csv.Error as error:
         raise DataError(
             f"{path} must be a well-formed CSV file; got: {error} (line {reader.line_num}). "
             "Export it again."
         ) from None
-    return _understand(dict(zip(names, cells, strict=True)), reading.decimal), notes
+    chosen = [names[place] for place in places]
+    return names, _understand(dict(zip(chosen, cells, strict=True)), reading), notes
 
 
 def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
@@ -255,7 +318,7 @@ def _check_names(header: Sequence[Any], path: Path) -> tuple[str, ...]:
         raise DataError(
             f"{path} must start with a line of column names; got numbers only. Add a header line."
         )
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    doubled = sorted(name for name, times in Counter(names).items() if times > 1)
     if doubled:
         raise DataError(
             f"{path} must have distinct column names; got {doubled[0]!r} more than once. "
@@ -276,14 +339,14 @@ Coded = tuple[Sequence[str], Codes]  # distinct entries, and which of them each 
 Cells = Coded | Any  # or a column of pyarrow
 
 
-def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
-    """Collect the cells of every column; refuse rows of another length."""
+def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[Coded]:
+    """Collect the cells of the columns at these places; refuse rows of another length."""
     found: list[defaultdict[str, int]] = []
-    for _ in range(n_columns):
+    for _ in places:
         index: defaultdict[str, int] = defaultdict()
         index.default_factory = index.__len__
         found.append(index)
-    codes: list[list[Codes]] = [[] for _ in range(n_columns)]
+    codes: list[list[Codes]] = [[] for _ in places]
     while rows := list(islice(reader, 1 << 14)):
         wrong = next((row for row in rows if row and len(row) != n_columns), None)
         if wrong is not None:
@@ -291,7 +354,9 @@ def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
                 f"{path} must have {n_columns} fields in every line, as in its first; got "
                 f"{len(wrong)} {_near(reader, rows, wrong)}. Quote fields that hold the separator."
             )
-        rows = [row for row in rows if row]
+        rows = [
+            row if len(places) == n_columns else [row[i] for i in places] for row in rows if row
+        ]
         for number, cells in enumerate(zip(*rows, strict=True)):
             numbers = map(found[number].__getitem__, cells)
             codes[number].append(np.fromiter(numbers, np.int32, len(rows)))
@@ -308,8 +373,13 @@ def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
     return f"in line {reader.line_num - after}"
 
 
-def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Any] | None:
+def _split_quickly(
+    text: str, mark: str, shape: tuple[int, list[int]], n_header: int
+) -> list[Any] | None:
     """Let pyarrow split the cells; None where it is not installed, or finds something wrong."""
+    n_columns, places = shape
+    if n_columns > WIDE:  # it takes longer for wide files than we do
+        return None
     try:
         import pyarrow as pa
         from pyarrow import csv as fast
@@ -327,7 +397,7 @@ def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[
         )
     except pa.ArrowException:  # the other reader says what and where
         return None
-    return list(content.columns)
+    return [content.columns[place] for place in places]
 
 
 def _encode(column: Any) -> Coded:
@@ -363,13 +433,14 @@ def _arrow_texts(texts: Sequence[str]) -> Any:
 # --- what cells mean --------------------------------------------------------------------------
 
 
-def _understand(cells: Mapping[str, Cells], decimal: str | None) -> dict[str, TableColumn]:
+def _understand(cells: Mapping[str, Cells], reading: Reading) -> dict[str, TableColumn]:
     """Decide what every column holds; a comma is decimal if declared, or if it can be no other."""
-    columns = {name: _read_cells(found, decimal or ".") for name, found in cells.items()}
-    if decimal is not None:
+    formats, mark = reading.date_formats, reading.decimal or "."
+    columns = {name: _read_cells(found, mark, formats.get(name)) for name, found in cells.items()}
+    if reading.decimal is not None:
         return columns
     by_comma = {
-        name: _read_cells(cells[name], ",")
+        name: _read_cells(cells[name], ",", None)
         for name, column in columns.items()
         if column.numbers is None and _COMMA.fullmatch(_first(cells[name]))
     }
@@ -416,10 +487,10 @@ def _all_thousands(cells: Cells) -> bool:
     return found
 
 
-def _read_cells(cells: Cells, decimal: str) -> TableColumn:
+def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableColumn:
     """Return the column with these entries: numbers if all are, else dates, else text."""
     if isinstance(cells, tuple):
-        return _read_coded(cells[0], cells[1], decimal)
+        return _read_coded(cells[0], cells[1], decimal, date_format)
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -436,31 +507,37 @@ def _read_cells(cells: Cells, decimal: str) -> TableColumn:
         return bool(pc.all(pc.match_substring_regex(filled, f"^({form})$")).as_py())
 
     first, comma = _first(filled), decimal == ","
-    readers = (_by_comma if comma else _by_point, _as_days)
+    is_date = date_format is not None or bool(find_date_formats([first] if first else []))
     hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
     if first and not _COMMA.fullmatch(first):
-        hopeless |= all(_parse([first], read) is None for read in readers)
-    if hopeless:
+        hopeless |= _parse([first], _by_comma if comma else _by_point) is None
+    if hopeless and not is_date:
         return TableColumn(numbers=None, coded=coded)  # every reader needs all entries
     texts = filled
-    if comma and all_match(_COMMA.pattern):
+    if date_format is None and comma and all_match(_COMMA.pattern):
         texts = pc.replace_substring(pc.replace_substring(filled, ".", ""), ",", ".")
-    if texts is not filled or not comma:
+    if date_format is None and (texts is not filled or not comma):
         with suppress(pa.ArrowInvalid):
             numbers = texts.cast(pa.float64())
             if not pc.any(pc.is_nan(numbers)).as_py():
                 return TableColumn(numbers=_array(numbers, np.float64, np.nan), coded=coded)
     distinct, codes = _encode(filled)
-    return _read_coded([*distinct, ""], np.where(codes < 0, len(distinct), codes), decimal)
+    codes = np.where(codes < 0, len(distinct), codes)
+    return _read_coded([*distinct, ""], codes, decimal, date_format)
 
 
-def _read_coded(distinct: Sequence[str], codes: Codes, decimal: str) -> TableColumn:
+def _read_coded(
+    distinct: Sequence[str], codes: Codes, decimal: str, date_format: str | None
+) -> TableColumn:
     """Return the column with these entries, without pyarrow."""
     stripped = [text.strip() for text in distinct]
     filled = [text for text in stripped if text.lower() not in MISSING]
-    numbers = _parse(filled, (_by_point, _by_comma)[decimal == ","])
-    dates = _parse(filled, _as_days) if numbers is None else None
-    values = numbers if dates is None else dates
+    values, formats = None, () if date_format is None else (date_format,)
+    if date_format is None:
+        values = _parse(filled, (_by_point, _by_comma)[decimal == ","])
+        formats = find_date_formats(filled) if values is None else ()
+    if date_format is not None or are_dates_clear(formats):
+        values = _parse(filled, lambda texts: read_dates(texts, formats[0]))
     # Entries that differ by blanks around them only are one.
     place = {text: number for number, text in enumerate(dict.fromkeys(filled))}
     gap = len(place)
@@ -471,7 +548,7 @@ def _read_coded(distinct: Sequence[str], codes: Codes, decimal: str) -> TableCol
         spread = np.array([*(by_level[text] for text in place), np.nan])[new_codes]
     levels = np.array([*place, None], dtype=object)[:-1]
     written = levels, np.where(new_codes == gap, -1, new_codes).astype(np.int32)
-    return TableColumn(numbers=spread, coded=lambda: written, is_date=dates is not None)
+    return TableColumn(numbers=spread, coded=lambda: written, date_formats=formats)
 
 
 def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None:
@@ -498,35 +575,21 @@ def _by_comma(texts: list[str]) -> Any:
     return [float(text.replace(".", "").replace(",", ".")) for text in texts]
 
 
-def _as_days(texts: list[str]) -> Any:
-    """Return days since 1970 of 2024-05-31, 2024-05-31 10:15 or 31.5.2024."""
-    if not texts:
-        raise ValueError
-    if all(_ISO_DATE.fullmatch(text) for text in texts):
-        plain = np.array([text.rstrip("Z") for text in texts], dtype="datetime64[ms]")
-        return plain.astype(np.int64) / (1000 * _SECONDS_A_DAY)
-    days = []
-    for text in texts:
-        found = _GERMAN_DATE.fullmatch(text)
-        if found is None:
-            raise ValueError(text)
-        day, month, year = map(int, found.groups())
-        days.append(_days_of(date(year, month, day)))
-    return days
-
-
 def _days_of(moment: date) -> float:
     if isinstance(moment, datetime):
-        return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / _SECONDS_A_DAY
+        return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / SECONDS_A_DAY
     return float((moment - date(1970, 1, 1)).days)
 
 
 # --- Parquet and Excel --------------------------------------------------------------------------
 
 
-def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
+def _read_parquet(
+    content: bytes, path: Path, reading: Reading, choose: Choose
+) -> tuple[Names, dict[str, TableColumn]]:
     try:
         import pyarrow as pa
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
     except ImportError:
         raise DataError(
@@ -534,17 +597,23 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
             "Run: pip install 'pacprivacy[data]'"
         ) from None
     try:
-        table = pq.ParquetFile(pa.BufferReader(content)).read()
-    except pa.ArrowException as error:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        names = _check_names(file.schema_arrow.names, path)
+        table = file.read([file.schema_arrow.names[place] for place in choose(names)])
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(
-            f"{path} must be a readable Parquet file; got {type(error).__name__}. Export it again."
+            f"{path} must be a whole Parquet file; got a damaged one ({type(error).__name__}). "
+            "Export it again."
         ) from None
-    names = _check_names(table.column_names, path)
     columns: dict[str, TableColumn] = {}
     texts: dict[str, Cells] = {}
     of = pa.types
     numeric = of.is_integer, of.is_floating, of.is_decimal, of.is_boolean, of.is_null
-    for name, column in zip(names, table.columns, strict=True):
+    chosen = [names[place] for place in choose(names)]
+    for name, column in zip(chosen, table.columns, strict=True):
         kind = column.type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
@@ -552,10 +621,12 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
         if pa.types.is_boolean(kind):
             column = column.cast(pa.int8())
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            if pa.types.is_timestamp(kind) and kind.tz is not None:  # as it is written there
+                column = pc.local_timestamp(column)
             moments = column.cast(pa.timestamp("ms"), safe=False)
             numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
-            days = _array(numbers, np.float64, np.nan) / (1000 * _SECONDS_A_DAY)
-            columns[name] = TableColumn(numbers=days, is_date=True)
+            days = _array(numbers, np.float64, np.nan) / (1000 * SECONDS_A_DAY)
+            columns[name] = TableColumn(numbers=days, date_formats=(ISO,))
         elif str(kind) in ("string", "large_string", "string_view"):
             texts[name] = column.cast(pa.string())
         elif any(is_kind(kind) for is_kind in numeric):
@@ -563,8 +634,8 @@ def _read_parquet(content: bytes, path: Path) -> dict[str, TableColumn]:
             columns[name] = TableColumn(numbers=_array(plain, np.float64, np.nan))
         else:
             texts[name] = _index([str(item) for item in column.to_pylist()])
-    columns |= _understand(texts, None)
-    return {name: columns[name] for name in names}
+    columns |= _understand(texts, reading)
+    return names, {name: columns[name] for name in chosen}
 
 
 def _index(cells: Sequence[str]) -> Coded:
@@ -595,7 +666,9 @@ def _as_openpyxl(cell: Any) -> Any:
     return None if cell == "" else cell
 
 
-def _read_excel(content: bytes, path: Path) -> dict[str, TableColumn]:
+def _read_excel(
+    content: bytes, path: Path, reading: Reading
+) -> tuple[Names, dict[str, TableColumn]]:
     """Read the first sheet; its first row holds the names."""
     try:
         header, *body = _sheet(content)
@@ -621,11 +694,11 @@ def _read_excel(content: bytes, path: Path) -> dict[str, TableColumn]:
             columns[name] = TableColumn(numbers=np.array(cells, dtype=np.float64))
         elif filled and all(isinstance(cell, date) for cell in filled):
             days = [np.nan if cell is None else _days_of(cell) for cell in cells]
-            columns[name] = TableColumn(numbers=np.array(days), is_date=True)
+            columns[name] = TableColumn(numbers=np.array(days), date_formats=(ISO,))
         else:
             texts[name] = _index(["" if cell is None else str(cell) for cell in cells])
-    columns |= _understand(texts, None)
-    return {name: columns[name] for name in names}
+    columns |= _understand(texts, reading)
+    return names, {name: columns[name] for name in names}
 
 
 # --- what is asked of a table -------------------------------------------------------------------
@@ -658,6 +731,19 @@ def table_unit_labels(table: Table, name: str) -> Labels:
         if len(set(plain)) < len(plain):
             labels = np.array(plain, dtype=object)[column.codes]
     return named_pool_units(labels, name)
+
+
+def table_identities(table: Table) -> tuple[str, ...]:
+    """Return the columns that say whose row it is and repeat."""
+
+    def read(column: TableColumn) -> tuple[Labels, Labels | None]:
+        if column.is_date or column.numbers is not None:
+            numbers = np.empty(0) if column.is_date else column.numbers[~column.gaps]
+            return numbers, None
+        assert column.codes is not None
+        return column.codes[column.codes >= 0], column.levels
+
+    return repeated_identities({name: partial(read, c) for name, c in table.columns.items()})
 
 
 def check_table_columns(table: Table, names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy import stats
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Condition, Data, coerce_data
+from pacprivacy.mechanism import ComparedColumn, Condition, Data, coerce_data
 from pacprivacy.pool import Balanced
 from pacprivacy.simulation import run_mechanism
 
@@ -294,7 +294,7 @@ def test_wrong_options(make: Any, message: str) -> None:
         (stats.logistic("region", ["age"]), "must have two levels for logistic; got 3"),
         (stats.logistic("old", ["age"]), "largest likelihood|determine each other"),
         (stats.poisson("below", ["age"]), "must hold counts; got negative"),
-        (stats.mean("age", where="age > 'x'"), "beside a column of numbers"),
+        (stats.mean("age", where="age > 'x'"), r"column 'age' \(numbers\) with a number"),
         (stats.mean("age", weights="below"), "weights must be non-negative"),
     ],
 )
@@ -318,9 +318,10 @@ def test_two_parts_are_refused(people: pd.DataFrame) -> None:
 
 
 def test_conditions() -> None:
+    places = np.array(["Rome", None, "Oslo"], dtype=object)
     columns = {
-        "age": np.array([10.0, 20.0, np.nan]),
-        "place of birth": np.array(["Rome", None, "Oslo"], dtype=object),
+        "age": ComparedColumn(kind="number", entries=np.array([10.0, 20.0, np.nan])),
+        "place of birth": ComparedColumn(kind="text", entries=places),
     }
     rows = [
         ("age >= 18", [False, True, False]),
@@ -329,14 +330,15 @@ def test_conditions() -> None:
         ("age = 10 or age == 20", [True, True, False]),
         ("`place of birth` != 'Rome'", [False, False, True]),
         ("`place of birth` not in ('Rome', 'Bern')", [False, False, True]),
-        ("`place of birth` >= 'P'", [True, False, False]),
+        ("`place of birth` in ('a=b', '`', 'Rome')", [True, False, False]),
     ]
     for text, expected in rows:
+        Condition(text).check(columns)
         assert Condition(text).rows(columns).tolist() == expected, text
     refused = {  # each of these took the wrong rows in silence, or ended in a traceback
-        "must compare text with text": [
-            *("`place of birth` > 18", "`place of birth` < age", "age == `place of birth`"),
-        ],
+        "with a text": ["`place of birth` > 18", "`place of birth` == True"],
+        "columns of one kind": ["`place of birth` < age", "age == `place of birth`"],
+        "by == or in": ["`place of birth` >= 'P'"],
         "must be a condition on columns": [
             *("age in 5", "`place of birth` in 'Rome'", "'Rome' in `place of birth`"),
             *("age == (10, 20)", "(10, 20) < age", "_quoted_5 > 3", "not " * 3000 + "age > 1"),
@@ -345,4 +347,4 @@ def test_conditions() -> None:
     for message, texts in refused.items():
         for text in texts:
             with pytest.raises(MechanismError, match=message):
-                Condition(text).rows(columns)
+                Condition(text).check(columns)

@@ -137,7 +137,7 @@ def test_a_missing_number_is_not_a_number_but_the_column_stays_numeric(tmp_path:
 def test_many_columns_are_counted_not_listed() -> None:
     names = tuple(f"c{i}" for i in range(40))
     word = TableColumn(numbers=None, coded=lambda: (np.array(["x"]), np.zeros(1, np.int32)))
-    table = Table(columns=dict.fromkeys(names, word), n_rows=1)
+    table = Table(columns=dict.fromkeys(names, word), names=names, n_rows=1)
     with pytest.raises(DataError, match=r"column 'x' must be in the file; .* and 34 more"):
         table_unit_labels(table, "x")
 
