@@ -5,7 +5,6 @@ The release has a certificate of its own kind. Nothing here is mixed with a prom
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,6 @@ from pacprivacy.budget import EpsilonEquivalent, Membership, budget_limits, pars
 from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels
-from pacprivacy.release import Row
 from pacprivacy.stats import Statistic
 from pacprivacy.tables import (
     ModelOptions,
@@ -123,21 +121,6 @@ def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
     return np.where(category_rows_where(table, asked.where), cells, -1), labels
 
 
-def promise_rows(found: DPRelease) -> list[Row]:
-    """Return the released numbers by name, each with the standard deviation of its noise."""
-    (_, values), *rest = found.value.items()
-    errors = dict(rest).get("noise_std")
-    rows = []
-    for column, value in values.items():
-        cells = value if isinstance(value, dict) else {"": value}
-        for cell, number in cells.items():
-            noise: Any = math.nan if errors is None else errors[column]
-            error = noise[cell] if isinstance(noise, dict) else noise
-            label = f"{column}, {cell}" if cell else column
-            rows.append(Row(label, number, error, number - 2 * error, number + 2 * error))
-    return rows
-
-
 def promise_hint(
     study: ModelStudy, model: str, asked: ModelOptions, budget: Any, error: float
 ) -> str:
@@ -162,7 +145,7 @@ def promise_hint(
         success=success,
         simulate=0,
     )
-    noise = float(np.sqrt(np.mean([row.std_error**2 for row in promise_rows(trial)])))
+    noise = float(np.sqrt(np.mean([row.std_error**2 for row in trial.rows()])))
     if not noise < error:
         return ""
     where = "" if model == "count" else ", with declared ranges even twice as wide as the data"

@@ -8,6 +8,7 @@ from pacprivacy.mechanism.columns import (
     fill_column_means as fill_column_means,
     is_identity_column as is_identity_column,
     is_text_column as is_text_column,
+    list_columns as list_columns,
 )
 from pacprivacy.mechanism.conditions import Condition as Condition
 from pacprivacy.mechanism.data import (
@@ -59,6 +60,7 @@ from pacprivacy.mechanism.mechanism import (
     mechanism_published as mechanism_published,
     mechanism_streams as mechanism_streams,
     mechanism_totals as mechanism_totals,
+    mechanism_with_totals as mechanism_with_totals,
     titled_mechanism as titled_mechanism,
 )
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
@@ -76,6 +78,10 @@ from pacprivacy.mechanism.statistics import (
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
 )
-from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
+from pacprivacy.mechanism.structure import (
+    Structure as Structure,
+    flatten as flatten,
+    total_numbers as total_numbers,
+)
 from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
 from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

@@ -24,6 +24,7 @@ Codes = npt.NDArray[np.int64]
 Texts = npt.NDArray[Any]
 
 GAP_LEVEL: Final = "(missing)"
+SHOWN_COLUMNS: Final = 4
 _FEW: Final = 10  # levels that nobody takes for names
 DAY: Final = np.timedelta64(1, "D")
 
@@ -170,6 +171,11 @@ def is_identity_column(n_levels: int, n_entries: int) -> bool:
 
 
 # --- gaps ----------------------------------------------------------------------------------------
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Return the names of few columns, or the number of many."""
+    return ", ".join(names) if len(names) <= SHOWN_COLUMNS else f"{len(names)} columns"
 
 
 def fill_column_means(X: Matrix, weights: Vector | None = None) -> Matrix:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol, Self, TypeVar, runtime_checkable
@@ -20,11 +21,12 @@ import numpy.typing as npt
 from pacprivacy._checks import Mask, Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.columns import fill_column_means
+from pacprivacy.mechanism.columns import fill_column_means, list_columns
 from pacprivacy.mechanism.data import Data
 from pacprivacy.pool import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
+Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those
 Fixed = TypeVar("Fixed")
 LONGEST_TITLE: Final = 200
 FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
@@ -78,14 +80,14 @@ def mechanism_streams(mechanism: Mechanism) -> bool:
     return bool(getattr(mechanism, "streams", False))
 
 
-def mechanism_totals(mechanism: Mechanism) -> Literal["sum", "count"] | None:
-    """Return whether a mechanism's numbers are sums or counts over rows: an optional property.
+def mechanism_totals(mechanism: Mechanism) -> Totals | None:
+    """Return which of a mechanism's numbers are sums or counts over rows: an optional property.
 
     Those of a candidate are divided by its share of the units, so that the release is an estimate
-    for all records; counts are rounded.
+    for all records; counts are rounded. A tuple names the numbers that are totals beside others.
     """
-    found: Literal["sum", "count"] | None = getattr(mechanism, "totals", None)
-    return found
+    totals: Totals | None = getattr(mechanism, "totals", None)
+    return totals
 
 
 def mechanism_published(mechanism: Mechanism) -> tuple[str, ...]:
@@ -165,8 +167,8 @@ class MechanismWrapper(Mechanism):
         return mechanism_model(self.inner)
 
     @property
-    def totals(self) -> Literal["sum", "count"] | None:
-        """Whether the numbers are sums or counts over the records."""
+    def totals(self) -> Totals | None:
+        """Which numbers are sums or counts over the records."""
         return mechanism_totals(self.inner)
 
     @property
@@ -232,6 +234,27 @@ class FunctionMechanism(Mechanism):
         """Call the function on the parts of one subset."""
         return self.function(*parts, rng=rng) if self.takes_rng else self.function(*parts)
 
+    @property
+    def totals(self) -> Totals | None:
+        """Return what well-known functions compute; None for all others."""
+        function, options = self.function, {}
+        if isinstance(function, functools.partial) and not function.args:
+            function, options = function.func, function.keywords
+        if any(name != "axis" or value not in (None, 0) for name, value in options.items()):
+            return None
+        method = str(getattr(function, "__qualname__", "")).partition(".")
+        if str(getattr(function, "__module__", "")).startswith(("pandas.", "polars.")):
+            frame = method[0] in ("DataFrame", "Series")
+            return _FRAME_TOTALS.get(method[2]) if frame else None
+        return next((kind for known, kind in _TOTALS if known is function), None)
+
+
+_TOTALS: Final[tuple[tuple[Any, Totals], ...]] = (
+    *((function, "sum") for function in (np.sum, np.nansum, sum, math.fsum)),
+    *((function, "count") for function in (len, np.size, np.count_nonzero)),
+)
+_FRAME_TOTALS: Final[Mapping[str, Totals]] = {"sum": "sum", "count": "count"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Titled(MechanismWrapper):
@@ -245,6 +268,18 @@ class _Titled(MechanismWrapper):
         return f"{self.title} ({self.inner.name})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WithTotals(MechanismWrapper):
+    """A mechanism whose totals were declared."""
+
+    declared: Totals | None
+
+    @property
+    def totals(self) -> Totals | None:
+        """Which numbers are sums or counts over the records."""
+        return self.declared
+
+
 def titled_mechanism(mechanism: Any, title: Any) -> Any:
     """Return the mechanism of a release that is called so; None leaves it as it is."""
     if title is None:
@@ -255,6 +290,22 @@ def titled_mechanism(mechanism: Any, title: Any) -> Any:
             "Say in a few words what is released."
         )
     return _Titled(inner=as_mechanism(mechanism), title=title)
+
+
+def mechanism_with_totals(mechanism: Any, totals: Any) -> Any:
+    """Return a mechanism whose totals are declared: all, none or names; None leaves it as it is."""
+    if totals is None:
+        return mechanism
+    if isinstance(totals, bool):
+        return _WithTotals(inner=as_mechanism(mechanism), declared="sum" if totals else None)
+    names = (totals,) if isinstance(totals, str) else totals
+    listed = tuple(names) if isinstance(names, tuple | list) else ()
+    if listed and all(isinstance(name, str) and name for name in listed):
+        return _WithTotals(inner=as_mechanism(mechanism), declared=listed)
+    raise MechanismError(
+        f"totals must be True, False or names of numbers; got {type(totals).__name__}. Write "
+        "totals=True where all numbers are sums or counts over the records."
+    )
 
 
 def as_mechanism(obj: Any) -> Mechanism:
@@ -411,8 +462,7 @@ class NamedMechanism(MechanismWrapper):
     @property
     def name(self) -> str:
         """Name shown in the certificate."""
-        count = len(self.columns.names)
-        return f"{self.inner.name} of {count} column{'s' * (count != 1)}"
+        return f"{self.inner.name} of {list_columns(self.columns.names)}"
 
     @property
     def public(self) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 
+from pacprivacy._values import SHOWN_ROWS, Row, row_texts
 from pacprivacy.errors import CertificateError, DataError, QueryError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
@@ -22,9 +23,7 @@ from pacprivacy.queries import (
     query_mechanism_columns,
     query_mechanism_keys,
 )
-from pacprivacy.release import Release, Row, error_bar_plus_minus
-
-SHOWN_ROWS: Final = 20
+from pacprivacy.release import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,9 +71,7 @@ class QueryAnswer:
 
 
 def _text(cell: str | Row) -> str:
-    return (
-        cell if isinstance(cell, str) else " ± ".join(error_bar_plus_minus(cell)).replace(",", " ")
-    )
+    return cell if isinstance(cell, str) else " ± ".join(row_texts(cell)).replace(",", " ")
 
 
 def query_answer(release: Release) -> QueryAnswer | None:
@@ -202,11 +199,20 @@ class QueryRelease(Release):
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
 
+    def to_frame(self) -> Any:
+        """Return the answer as a frame; see :attr:`frame`."""
+        return self.frame
+
+    def write_values(self, folder: Path) -> None:
+        """Write ``values.csv``: the answer with its noise and intervals."""
+        self.to_csv(folder / "values.csv")
+
+    def lines(self, most: int = SHOWN_ROWS) -> list[str]:
+        """Return the answer as the lines of a table, and how it was computed."""
+        return [*str(self.answer).splitlines(), f"plan: {self.plan}"]
+
     def _repr_html_(self) -> str:
         return f"{self.answer._repr_html_()}{self.certificate._repr_html_()}"
-
-    def __str__(self) -> str:
-        return f"{self.answer}\nplan: {self.plan}"
 
 
 def released_query(
