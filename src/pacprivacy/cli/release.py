@@ -245,7 +245,9 @@ def show_release(
     show(f"\nWrote {public} (may be published)")
     if "bundle" in files:
         show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
-    if not full:
+    if not full and isinstance(found, DPRelease):
+        show("What it rests on, and what is not promised: --full")
+    elif not full:
         show(f"What is not promised, and the proof: --full, or pac report {files['release']}")
 
 

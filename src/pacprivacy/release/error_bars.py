@@ -6,10 +6,11 @@ records lies within ``y ± z sqrt(C + S)``, and the parameter of the population 
 a sample of within ``y ± z sqrt(C/(1-f) + S)``, for candidates that hold a share ``f`` of the units
 (math §16). Both are approximate: normal intervals for smooth statistics and quantiles.
 
-A number whose mean over the candidates is far from its value on all records is no estimate of it,
-and has no standard error and no interval: an undeclared total, a maximum, a number of distinct
-values. ``C``, ``S`` and which numbers have an interval are facts about the universe. The first two
-leave rounded up to two digits, and the certificate names all of them.
+The mean over the candidates may differ from the value on all records, by a bias ``b``. Within the
+error it is part of it: ``b²`` is added to both variances. Beyond it the number is no estimate of
+that of all records, and has no standard error and no interval: an undeclared total, a number of
+distinct values. ``C``, ``S``, ``b`` and which numbers have an interval are facts about the
+universe. The figures leave rounded up to two digits, and the certificate names all of them.
 """
 
 from __future__ import annotations
@@ -59,12 +60,15 @@ STEP: Final = 1e-3  # of an error, to see what post-processing makes of it
 LEAST_STEP: Final = 1e-9  # of the number itself, so that a step is no rounding error
 FLAT: Final = 1e-12  # an error below this share of the number is one of floating point
 ROUNDING_VARIANCE: Final = 1 / 12  # of a number that is rounded to whole ones
-BIAS_LIMIT: Final = 0.5  # standard errors: a 95 % interval covers 92 % where the bias is that large
+LARGEST_BIAS: Final = 1.96  # standard errors: what a 95 % interval reaches to either side
+LEAST_BIAS: Final = (
+    0.1  # standard errors: less moves the coverage by less than a tenth of a percent
+)
 ROUNDING_ERROR: Final = 1e-8  # of a number: a difference below this is one of floating point
 PROBE: Final = 1e-3  # of a number, to see whether a released one depends on it
 COMPARED: Final = (
-    "which numbers have an interval: those whose mean over the candidates is within half a "
-    "standard error of the value on all records"
+    "which numbers have an interval: those whose mean over the candidates is within two standard "
+    "errors of the value on all records"
 )
 TOTALS_ADVICE: Final = (
     "If they are sums or counts over the records, say so: totals=True, or totals= with their names."
@@ -93,9 +97,10 @@ class ErrorBars:
 
     Both are standard deviations, rounded up to two digits. ``structure`` has dictionaries in the
     place of estimators; ``share`` is that of the units in a candidate; ``rounds`` whether the
-    numbers were rounded to whole ones. ``no_interval`` are the places of numbers that do not
-    estimate those of all records, ``constants`` of numbers that were not measured but declared or
-    published exactly, as the edges of bins.
+    numbers were rounded to whole ones; ``bias`` how far the mean over the candidates is from the
+    value on all records, rounded up, 0 where it is small. ``no_interval`` are the places of numbers
+    that do not estimate those of all records, ``constants`` of numbers that were not measured but
+    declared or published exactly, as the edges of bins.
     """
 
     structure: Structure
@@ -103,6 +108,7 @@ class ErrorBars:
     noise_std: Vector
     share: float
     rounds: bool = False
+    bias: Vector | None = None
     no_interval: tuple[int, ...] = ()
     constants: tuple[int, ...] = ()
 
@@ -124,41 +130,50 @@ class ErrorBars:
         error[list(self.no_interval)] = np.nan
         return error
 
-    def _errors(self, of: Of) -> Vector:
+    def _errors(self, of: Of, *, biased: bool = True) -> Vector:
         if of not in ("records", "population"):
             raise BudgetError(f"of must be 'records' or 'population'; got {of!r}. Choose one.")
-        size = np.maximum(self.spread, self.noise_std)
+        bias = self._bias() * biased
+        size = np.maximum(np.maximum(self.spread, bias), self.noise_std)
         odd = (size > 0) & ~((size > SMALLEST_RANGE) & (size < LARGEST_OUTPUT))
         unit = np.where(odd, size, 1.0)  # squares of such numbers are 0 or infinite
         sampling = np.square(self.spread / unit)
         if of == "population":
             sampling = sampling / (1.0 - self.share)
-        variance = sampling + np.square(self.noise_std / unit)
+        variance = sampling + np.square(self.noise_std / unit) + np.square(bias / unit)
         if self.rounds:
             variance = np.where(variance > 0, variance + ROUNDING_VARIANCE, 0.0)
         return np.asarray(unit * np.sqrt(variance), dtype=np.float64)
 
+    def _bias(self) -> Vector:
+        return np.zeros(len(self.spread)) if self.bias is None else self.bias
+
     def compared(self, outputs: Outputs) -> Self:
-        """Return the bars with no interval for numbers that are not estimates for all records.
+        """Return the bars with the bias of numbers that estimate those of all records.
+
+        The others have no interval.
 
         Guarantee
         ---------
         Claim R-11. A function of the candidates' values, the noise law and the value on all
         records: which candidate is the secret has no part in it.
         """
-        goal, constants = outputs.on_all, list(self.constants)
-        if goal is None:
-            unlike = np.ones(len(self.spread), dtype=np.bool_)
-        else:
-            centre = outputs.values.mean(axis=0)
-            here, there = (_finished(outputs, numbers) for numbers in (centre, goal))
-            if here.shape != there.shape:
-                return replace(self, no_interval=tuple(range(len(self.spread))))
-            rounding = ROUNDING_ERROR * np.maximum(np.abs(here), np.abs(there))
-            room = BIAS_LIMIT * self._errors("records") + rounding
-            unlike = ~(np.abs(here - there) <= room)
-        unlike[constants] = False
-        return replace(self, no_interval=tuple(np.flatnonzero(unlike).tolist()))
+        places = set(range(len(self.spread))) - set(self.constants)
+        if outputs.on_all is None:
+            return replace(self, no_interval=tuple(sorted(places)))
+        means = outputs.values.mean(axis=0)
+        here, there = (_finished(outputs, numbers) for numbers in (means, outputs.on_all))
+        if here.shape != there.shape:
+            return replace(self, no_interval=tuple(sorted(places)))
+        bias, error = np.abs(here - there), self._errors("records", biased=False)
+        rounding = ROUNDING_ERROR * np.maximum(np.abs(here), np.abs(there))
+        unlike = ~(bias <= LARGEST_BIAS * error + rounding)
+        within = ~unlike & (bias > LEAST_BIAS * error + rounding)
+        return replace(
+            self,
+            bias=round_up_error_bars(np.where(within, bias, 0.0)) if within.any() else None,
+            no_interval=tuple(sorted(places & set(np.flatnonzero(unlike).tolist()))),
+        )
 
     def numbers_of(self, value: Any) -> Vector:
         """Return the numbers of a released value, in the order of the bars."""
@@ -187,9 +202,10 @@ class ErrorBars:
     @property
     def sentence(self) -> str:
         """The fact that binds them to the certificate, by their digest."""
+        far = "" if self.bias is None else ", and how far candidates are from all records"
         return (
-            f"{NAMED}spread over the pool and noise of every number, rounded up to two digits "
-            f"(SHA-256 {self.digest[:32]})"
+            f"{NAMED}spread over the pool and noise of every number{far}, rounded up to two "
+            f"digits (SHA-256 {self.digest[:32]})"
         )
 
     @property
@@ -208,7 +224,7 @@ class ErrorBars:
             "std_error": self.std_error(),
             "spread": self.spread,
             "noise_std": self.noise_std,
-        }
+        } | ({} if self.bias is None else {"bias": self.bias})
         plain = {name: _nulls(plain_value(self.structure.restore(v))) for name, v in shaped.items()}
         places = {"no_interval": self.no_interval, "constants": self.constants}
         listed = {name: list(numbers) for name, numbers in places.items() if numbers}
@@ -217,15 +233,20 @@ class ErrorBars:
     @classmethod
     def from_dict(cls, plain: Any, *, named: Sequence[str], kind: Any = None) -> Self:
         """Rebuild error bars, in the types of a value; refuse others than a certificate names."""
+
+        def read(shaped: Any) -> Vector:
+            return flatten(node_value(shaped, kind, floats=True))[0]
+
         wrong = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, MechanismError)
         with suppress(*wrong):
             spread, structure = flatten(node_value(plain["spread"], kind, floats=True))
             found = cls(
                 structure=structure,
                 spread=spread,
-                noise_std=flatten(node_value(plain["noise_std"], kind, floats=True))[0],
+                noise_std=read(plain["noise_std"]),
                 share=float(plain["share"]),
                 rounds=bool(plain["rounds"]),
+                bias=None if (bias := plain.get("bias")) is None else read(bias),
                 no_interval=tuple(map(int, plain.get("no_interval", ()))),
                 constants=tuple(map(int, plain.get("constants", ()))),
             )
@@ -365,7 +386,7 @@ def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int | None = Non
     named = bars.structure.names()
     names = [f"value{name}" if name[:1] in ("", "[") else name for name in named]
     names = _bin_names(names, numbers)
-    figures = (numbers, error, *ends, bars.spread, bars.noise_std)
+    figures = (numbers, error, *ends, np.hypot(bars.spread, bars._bias()), bars.noise_std)
     return [Row(names[i], *(float(column[i]) for column in figures)) for i in shown]
 
 

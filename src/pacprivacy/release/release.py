@@ -111,8 +111,8 @@ class Release:
         """Return where the value on all records lies, or that of the population behind them.
 
         Approximate normal intervals from the spread over the pool and from the noise; heavy tails
-        are not in them. NaN for a number whose value on all records differs from those on
-        candidates by more than half a standard error, as that of a total that was not declared.
+        are not in them. NaN for a number whose value on all records is out of reach of those on
+        candidates, as that of a total that was not declared.
 
         Parameters
         ----------
