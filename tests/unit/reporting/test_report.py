@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy._rounding import percent_at_most
+from pacprivacy._values import row_texts
 from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import Certificate, Release, error_bar_plus_minus
+from pacprivacy.release import Certificate, Release
 from pacprivacy.reporting import (
     CuratorFigures,
     PlanRow,
@@ -229,7 +230,7 @@ def test_stops_are_ordered_and_more_privacy_is_more_noise(full: ReportData) -> N
 def test_the_slider_starts_at_what_the_table_says(full: ReportData) -> None:
     page = render_page(full)
     for number, row in enumerate(full.values):
-        error = error_bar_plus_minus(row)[1]
+        error = row_texts(row)[1]
         assert f'<td class="number">± {error}</td>' in page
         assert f'<b id="error-{number}">± {error}</b' in page
 
