@@ -33,6 +33,7 @@ from pacprivacy.release.error_bars import (
     Interval as Interval,
     count_measured as count_measured,
     error_bar_notes as error_bar_notes,
+    error_bar_rows as error_bar_rows,
     measure_error_bars as measure_error_bars,
     warn_of_error_bars as warn_of_error_bars,
 )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.cli.console import app
 from pacprivacy.errors import CertificateError
-from pacprivacy.release import Row
+from pacprivacy._values import Row
 from pacprivacy.session import QueryAnswer, QueryRelease, query_answer
 
 N = 200
