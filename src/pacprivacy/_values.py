@@ -115,11 +115,11 @@ def write_values(path: Path, rows: Sequence[Row]) -> None:
 
 def times_in_100(success: float) -> str:
     """Write a bound on a rate as a frequency, rounded up: ``60 times in 100``."""
-    for decimals in (0, 2):
+    for decimals in (1, 4):
         text = at_most(success, decimals=decimals, percent=True)
         if float(text) < 100:
             break
-    return f"{text} times in 100"
+    return f"{text.removesuffix('.0')} times in 100"
 
 
 def release_text(

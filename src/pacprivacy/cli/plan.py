@@ -17,7 +17,6 @@ from pacprivacy.cli.console import (
     AsJson,
     Quiet,
     Verb,
-    format_console_number,
     option,
     read_console_number,
     show,
@@ -249,9 +248,9 @@ def _show(rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: PlanRow) 
     for row in (*rows, sampling):
         ratio = "" if row is sampling else "?"
         if row.times_least is not None:
-            ratio = at_most(row.times_least, significant=2)
+            ratio = at_most(row.times_least, significant=2 if row.times_least < 100 else 3)
         for i, (name, *figures) in enumerate(row.numbers[:SHOWN_NUMBERS]):
-            texts = (format_console_number(figure) for figure in figures)
+            texts = (f"{figure:.3g}" for figure in figures)
             cells.append((row.budget if i == 0 else "", name, *texts, ratio if i == 0 else ""))
     show_table(["budget", "number", "noise", "distance", "× least"], cells, left=["number"])
     more = len(sampling.numbers) - SHOWN_NUMBERS

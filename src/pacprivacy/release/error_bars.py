@@ -158,11 +158,13 @@ class ErrorBars:
         Claim R-11. A function of the candidates' values, the noise law and the value on all
         records: which candidate is the secret has no part in it.
         """
-        places = set(range(len(self.spread))) - set(self.constants)
         if outputs.on_all is None:
-            return replace(self, no_interval=tuple(sorted(places)))
-        means = outputs.values.mean(axis=0)
-        here, there = (_finished(outputs, numbers) for numbers in (means, outputs.on_all))
+            return self
+        places = set(range(len(self.spread))) - set(self.constants)
+        here = _finished(outputs, outputs.values.mean(axis=0))
+        there = np.full(len(here), np.nan)
+        with suppress(PacPrivacyError, ValueError, TypeError, ArithmeticError):
+            there = _finished(outputs, outputs.on_all)
         if here.shape != there.shape:
             return replace(self, no_interval=tuple(sorted(places)))
         bias, error = np.abs(here - there), self._errors("records", biased=False)
@@ -458,7 +460,7 @@ def _warn_of_unlike(bars: ErrorBars, outputs: Outputs) -> None:
     places = list(bars.no_interval)
     if not places:
         return
-    if outputs.on_all is None:
+    if outputs.on_all is not None and np.isnan(outputs.on_all).all():
         _warn(
             "the function has no value of this shape on all records: no number has an interval. "
             "Return the same numbers for any number of records."

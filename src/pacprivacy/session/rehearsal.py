@@ -330,12 +330,13 @@ class Rehearsal:
             fixed=True,
         )
 
-    def on_all(self, mechanism: Mechanism, like: Outputs) -> Vector | None:
+    def on_all(self, mechanism: Mechanism, like: Outputs) -> Vector:
         """Return the value on all records, to compare candidates with; curator-only.
 
-        None where the mechanism has none there, or one of another shape. Its warnings are those of
+        NaN where the mechanism has none there, or one of another shape. Its warnings are those of
         the candidates, which were shown.
         """
+        none: Vector = np.full(like.n_outputs, np.nan)
         try:
             with warnings.catch_warnings(), single_threaded():
                 warnings.simplefilter("ignore")
@@ -343,8 +344,8 @@ class Rehearsal:
         except QueryError:  # an interrupt of the engine must end the release
             raise
         except Exception:  # a function may do anything
-            return None
-        return value if value.shape == like.values.shape[1:] else None
+            return none
+        return value if value.shape == none.shape else none
 
     def _prepare(self, mechanism: Mechanism) -> Mechanism:
         """Return a mechanism that is fixed with all records; the latest is kept."""

@@ -50,7 +50,8 @@ class Outputs:
     value shows. Each number was divided by its entry of ``scales``; see :func:`scale_run_outputs`.
     With ``rounds``, released numbers are counts. ``model`` says how the value is applied to new
     rows, ``own_units`` that its numbers are of several kinds. ``on_all`` is the value on all
-    records, in the units of ``values``; curator-only, None where there is none of this shape.
+    records, in the units of ``values``; curator-only, None where it was not computed, NaN where
+    there is none of this shape.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
+from pacprivacy._values import Row
 from pacprivacy.cli.console import app
 from pacprivacy.errors import CertificateError
-from pacprivacy._values import Row
 from pacprivacy.session import QueryAnswer, QueryRelease, query_answer
 
 N = 200
