@@ -221,9 +221,8 @@ def _row(
     variance = noise.total_variance
     least = noise_limit(outputs, budget, pool=pool, enough=variance)
     bars = measure_error_bars(outputs, noise, pool)
-    below = (
-        least.least_variance > variance > 0
-    )  # an estimate may be, no noise that meets the budget
+    # An estimate may be below the least noise that meets the budget; no release is.
+    below = least.least_variance > variance > 0
     if below:
         factor = float(np.sqrt(least.least_variance / variance))
         bars = None if bars is None else bars.with_noise(factor)

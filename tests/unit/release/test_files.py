@@ -80,7 +80,7 @@ def same(one: Any, other: Any) -> None:
     elif isinstance(one, np.ndarray):
         np.testing.assert_array_equal(one, other, strict=True)
     else:
-        assert one == other
+        np.testing.assert_array_equal(one, other)  # also of NaN
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

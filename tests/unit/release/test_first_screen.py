@@ -104,7 +104,7 @@ def test_a_dp_release_prints_its_numbers_first(tmp_path):
 
 @pytest.mark.parametrize(
     ("success", "text"),
-    [(0.6, "60"), (0.5991, "60"), (0.6000001, "61"), (0.995, "99.50"), (0.5, "50")],
+    [(0.6, "60"), (0.5991, "60"), (0.6000001, "60.1"), (0.99995, "99.9950"), (0.5, "50")],
 )
 def test_a_bound_is_rounded_up_to_a_frequency(success, text):
     assert times_in_100(success) == f"{text} times in 100"
