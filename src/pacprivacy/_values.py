@@ -105,7 +105,10 @@ def values_frame(rows: Sequence[Row]) -> Any:
 
 
 def write_values(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows as CSV; an error that is not known is an empty cell."""
+    """Write rows as CSV, if there are any; an error that is not known is an empty cell."""
+    if not rows:
+        path.unlink(missing_ok=True)  # that of another release
+        return
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(FIELDS)

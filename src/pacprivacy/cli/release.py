@@ -225,7 +225,8 @@ def save_release(
         public = found.save(folder, sign=sign)
     except OSError as error:
         raise _unwritable(folder, error) from None
-    names = {"release": "release.json", "values": "values.csv", "bundle": "curator.npz"}
+    names = {"release": "release.json", "values": "values.csv"}
+    names |= {"bundle": "curator.npz"} if isinstance(found, Release) else {}
     paths = {kind: public.parent / name for kind, name in names.items()}
     return {kind: str(path) for kind, path in paths.items() if path.exists()}
 

@@ -336,8 +336,7 @@ class DPRelease:
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"
         write_release(public, self.to_public_dict(), sign=sign)
-        if rows := self.rows():
-            write_values(target / "values.csv", rows)
+        write_values(target / "values.csv", self.rows())
         return public
 
 

@@ -236,8 +236,7 @@ class Release:
 
     def write_values(self, folder: Path) -> None:
         """Write ``values.csv``, where the release has numbers with names."""
-        if rows := self.rows():
-            write_values(folder / "values.csv", rows)
+        write_values(folder / "values.csv", self.rows())
 
     @classmethod
     def load(cls, path: str | Path, *, public_key: str | Path | None = None) -> Release:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -209,7 +210,8 @@ class QueryRelease(Release):
 
     def lines(self, most: int = SHOWN_ROWS) -> list[str]:
         """Return the answer as the lines of a table, and how it was computed."""
-        return [*str(self.answer).splitlines(), f"plan: {self.plan}"]
+        said = "Estimates for all records, ± standard error; values.csv has the intervals."
+        return [*str(self.answer).splitlines(), "", said, *textwrap.wrap(f"Plan: {self.plan}.", 80)]
 
     def _repr_html_(self) -> str:
         return f"{self.answer._repr_html_()}{self.certificate._repr_html_()}"
