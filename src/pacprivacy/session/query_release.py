@@ -118,7 +118,7 @@ def query_answer(release: Release) -> QueryAnswer | None:
         ) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class QueryRelease(Release):
     """Released cells of a query.
 

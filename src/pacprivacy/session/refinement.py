@@ -240,7 +240,7 @@ Settings = tuple[noise.AnyRule | None, int | None, str | Path | None]
 _TINY = 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GradualRelease(Release):
     """What was released until it was good enough, or until the cap.
 

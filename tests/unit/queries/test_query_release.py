@@ -103,11 +103,13 @@ def test_people_read_numbers_with_their_error(made: QueryRelease) -> None:
         assert (cell.value, cell.noise_std) == (n, noise)
         assert cell.lower < cell.value < cell.upper
     assert "&lt;b&gt;" in made._repr_html_()
+    assert len(repr(made)) < 300
+    assert len(str(made).splitlines()) <= 20
     rows = [("a", Row("n", 1234.4, 56.0, 0.0, 0.0)) for _ in range(23)]
     many = QueryAnswer(query="", plan="", headings=("k", "n"), rows=tuple(rows))
     assert many.lines()[0] == ["a", "1 230 ± 60"]
-    assert str(many).endswith("and 3 more rows")
-    assert "and 3 more rows" in many._repr_html_()
+    assert str(many).endswith("and 13 more rows")
+    assert "and 13 more rows" in many._repr_html_()
     assert str(QueryAnswer(query="", plan="", headings=("k",), rows=())) == "k"
 
 
