@@ -154,6 +154,13 @@ class Release:
             )
         return bars
 
+    def errors(self) -> tuple[Any, Any, Any]:
+        """Return standard errors and both ends of 95 % intervals; NaN where there are none."""
+        bars = self._bars()
+        ends = bars.interval(bars.numbers_of(self.value), 0.95, "records")
+        error, lower, upper = map(bars.structure.restore, (bars.std_error(), *ends))
+        return error, lower, upper
+
     def rows(self, most: int | None = None) -> list[Row]:
         """Return the first numbers by name, with standard error and 95 % interval; default all."""
         return error_bar_rows(self.value, self.error_bars, most=most)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pacprivacy._values import SHOWN_ROWS, Row, row_texts
+from pacprivacy._values import NONE, SHOWN_ROWS, Row, row_texts
 from pacprivacy.errors import CertificateError, DataError, QueryError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
@@ -72,7 +72,10 @@ class QueryAnswer:
 
 
 def _text(cell: str | Row) -> str:
-    return cell if isinstance(cell, str) else " ± ".join(row_texts(cell)).replace(",", " ")
+    if isinstance(cell, str):
+        return cell
+    value, error = row_texts(cell)
+    return (value if error == NONE else f"{value} ± {error}").replace(",", " ")
 
 
 def query_answer(release: Release) -> QueryAnswer | None:
@@ -85,8 +88,7 @@ def query_answer(release: Release) -> QueryAnswer | None:
     table = release.table
     if table is None:
         return None
-    low, high = release.interval(0.95)
-    parts = (release.value, release.std_error, low, high)
+    parts = (release.value, *release.errors())
     try:
         figures = {
             name: [_numbers(part[name]) for part in (*parts, release.noise_std)]
@@ -160,7 +162,7 @@ class QueryRelease(Release):
 
         HAVING, ORDER BY and LIMIT are taken of released numbers.
         """
-        low, high = self.interval(0.95)
+        _, low, high = self.errors()
         beside = {
             f"c{i}_{name}": numbers
             for name, found in (("noise", self.noise_std), ("low", low), ("high", high))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy._values import Row
 from pacprivacy.cli.console import app
-from pacprivacy.errors import CertificateError
+from pacprivacy.errors import CertificateError, NoisyWarning
 from pacprivacy.session import QueryAnswer, QueryRelease, query_answer
 
 N = 200
@@ -242,3 +242,10 @@ def test_a_function_gets_the_frames_of_one_candidate(library: str) -> None:
         own["visits"] = visits[visits["person"].isin(units)]
         assert len(units) == 25
         assert found == pytest.approx(joined_cost(own), rel=1e-12)
+
+
+def test_cells_that_are_no_estimates_have_no_interval(clinic: pac.Tables) -> None:
+    with pytest.warns(NoisyWarning, match="differs from those on candidates"):
+        found = ask("SELECT count(DISTINCT code) AS n FROM visits", clinic, n_subsets=16)
+    assert "±" not in found.answer.lines()[0][0]
+    assert np.isnan(found.frame["n low"]).all()
