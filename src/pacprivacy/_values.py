@@ -112,8 +112,9 @@ def write_values(path: Path, rows: Sequence[Row]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(FIELDS)
-        for name, *numbers in (row[: len(FIELDS)] for row in rows):
-            writer.writerow([name, *("" if math.isnan(x) else repr(x) for x in numbers)])
+        for row in rows:
+            numbers = (row.value, row.std_error, row.lower, row.upper)
+            writer.writerow([row.name, *("" if math.isnan(x) else repr(x) for x in numbers)])
 
 
 def times_in_100(success: float) -> str:
