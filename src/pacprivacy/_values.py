@@ -114,7 +114,7 @@ def write_values(path: Path, rows: Sequence[Row]) -> None:
         writer.writerow(FIELDS)
         for row in rows:
             numbers = (row.value, row.std_error, row.lower, row.upper)
-            writer.writerow([row.name, *("" if math.isnan(x) else repr(x) for x in numbers)])
+            writer.writerow([row.name, *("" if math.isnan(x) else repr(float(x)) for x in numbers)])
 
 
 def times_in_100(success: float) -> str:
