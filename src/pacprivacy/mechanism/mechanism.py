@@ -237,7 +237,8 @@ class FunctionMechanism(Mechanism):
     @property
     def totals(self) -> Totals | None:
         """Return what well-known functions compute; None for all others."""
-        function, options = self.function, {}
+        function: Any = self.function
+        options: Mapping[str, Any] = {}
         if isinstance(function, functools.partial) and not function.args:
             function, options = function.func, function.keywords
         if any(name != "axis" or value not in (None, 0) for name, value in options.items()):

@@ -27,11 +27,10 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Histogram, Mechanism
 from pacprivacy.stats.joined import JoinedStatistic
 from pacprivacy.stats.regressions import OLS, LogisticRegression, Poisson
-from pacprivacy.stats.statistic import DATES, MOST_LEVELS, POLICIES, Missing, Statistic
+from pacprivacy.stats.statistic import MOST_LEVELS, POLICIES, Missing, Statistic
 from pacprivacy.stats.sums_and_quantiles import Count, Mean, Quantiles, Sum, Variance
 
 __all__ = [
-    "DATES",
     "MOST_LEVELS",
     "POLICIES",
     "Missing",
