@@ -5,6 +5,7 @@ records -> pool of subsets -> mechanism on every subset -> noise plan -> release
 The steps themselves are those of a session, here of one release.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def privatize(
     target: Accuracy | None = None,
     levels: int | None = None,
     name: str | None = None,
+    totals: bool | str | Sequence[str] | None = None,
 ) -> Release:
     """Release a function of data with a certificate that holds against every attacker.
 
@@ -82,6 +84,14 @@ def privatize(
         Number of looks when there is a target; 12 for information, 4 where membership is limited.
     name : str, optional
         What the release is called in its certificate.
+    totals : bool, str or sequence of str, optional
+        Which numbers are sums or counts over the records: ``True`` for all, or their names, as
+        ``"count"`` for the line of ``frame.describe()``. Those of a candidate are divided by its
+        share of the units, so that the release is an estimate for all records. By default
+        ``np.sum``, ``np.nansum``, ``sum``, ``math.fsum``, ``len``, ``np.size``,
+        ``np.count_nonzero``, and ``sum`` and ``count`` of frames are totals, and no other function
+        is. A number that is further from its value on all records than its error explains has no
+        interval.
 
     Returns
     -------
@@ -117,11 +127,12 @@ def privatize(
     }
     if target is None:
         with Session.alone(data, budget, rule=rule, **settings) as session:
-            return session.release(mechanism, budget, rule=rule, checkpoint=checkpoint, name=name)
+            return session.release(
+                mechanism, budget, rule=rule, checkpoint=checkpoint, name=name, totals=totals
+            )
+    asked: dict[str, Any] = {"checkpoint": checkpoint, "name": name, "totals": totals}
     with Session(data, budget=budget, **settings) as session:
-        return session.refine(
-            mechanism, budget, target, rule=rule, levels=levels, checkpoint=checkpoint, name=name
-        )
+        return session.refine(mechanism, budget, target, rule=rule, levels=levels, **asked)
 
 
 def plan(
@@ -131,6 +142,7 @@ def plan(
     *,
     rule: AnyRule | None = None,
     checkpoint: str | Path | None = None,
+    totals: bool | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Plan:
     """Return what :func:`privatize` would release, but for the draw: nothing is spent.
@@ -149,7 +161,7 @@ def plan(
     True
     """
     with Session.alone(data, budget, **options) as session:
-        return session.plan(mechanism, budget, rule=rule, checkpoint=checkpoint)
+        return session.plan(mechanism, budget, rule=rule, checkpoint=checkpoint, totals=totals)
 
 
 def sql(

@@ -41,7 +41,6 @@ from pacprivacy.mechanism import (
 from pacprivacy.pool import Pool
 from pacprivacy.queries import Tables, TablesWorld, engine_unquoted, joined_rows_plan
 from pacprivacy.statistics import (
-    DATES,
     MOST_LEVELS,
     OLS,
     POLICIES,
@@ -59,7 +58,6 @@ from pacprivacy.statistics import (
 )
 
 __all__ = [
-    "DATES",
     "MOST_LEVELS",
     "POLICIES",
     "Missing",

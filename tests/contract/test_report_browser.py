@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
+from pacprivacy._values import Row
 from pacprivacy.audit import AuditResult
-from pacprivacy.release import Certificate, Row
+from pacprivacy.release import Certificate
 from pacprivacy.reporting import (
     About,
     CuratorFigures,

@@ -55,7 +55,7 @@ def test_the_page_shows_budgets_answers_and_certificates(browser: Browser, tmp_p
         browser.run(ENTER.format(token=json.dumps(folder.tokens["ann"])))
         until(browser, '!document.getElementById("inside").hidden')
         text = browser.run("document.body.innerText")
-        assert "success above 60" in text
+        assert "60 times in 100" in text
         assert "Budget of ann" in text
         assert "membership, points above 50" in text
         assert browser.run('document.getElementById("token").value') == ""

@@ -19,14 +19,27 @@ def blocks(*languages: str) -> str:
     return "".join(f"```{block.language}\n{block.text}```\n" for block in found)
 
 
-def test_python_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_figures(text: str) -> list[str]:
+    """The lines of a table or a text, but for numbers and the width of columns."""
+    return [" ".join(re.sub(r"\d+(\.\d+)?", "0", line).split()) for line in text.splitlines()]
+
+
+def test_the_example_prints_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    page = blocks("python")
-    assert page.count("```python") >= 4
-    names = run_page(page)
-    assert (tmp_path / "out" / "ages" / "release.json").is_file()
-    assert names["release"].certificate.unit == "group of rows"
-    assert names["session"].odometer().spent.mi_nats <= 0.5
+    names = run_page(blocks("python"))
+    files = {path.name for path in (tmp_path / "out" / "ages").iterdir()}
+    assert files == {"release.json", "values.csv", "curator.npz"}
+    (shown,) = [block.text for block in read_blocks(TEXT) if block.language == "text"]
+    printed = capsys.readouterr().out
+    assert without_figures(shown) == without_figures(printed)
+    assert "at most 60 times in 100; 50 without" in " ".join(shown.split())
+    assert names["release"].certificate.n_subsets == 256  # as the words say
+
+
+def test_it_is_short() -> None:
+    assert len(TEXT.split()) <= 1000
 
 
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

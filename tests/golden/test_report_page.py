@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pacprivacy.release import Certificate, Row
+from pacprivacy._values import Row
+from pacprivacy.release import Certificate
 from pacprivacy.reporting import (
     About,
     CuratorFigures,

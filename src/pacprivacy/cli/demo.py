@@ -15,7 +15,7 @@ from pacprivacy._rounding import percent_at_most
 from pacprivacy.budget import Membership
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_status, show_table
 from pacprivacy.cli.options import Folder
-from pacprivacy.cli.release import check_release_folder, save_release
+from pacprivacy.cli.release import Full, check_release_folder, save_release
 from pacprivacy.mechanism import KMeans, Mechanism, coerce_data
 from pacprivacy.pool import Balanced
 from pacprivacy.privatizing import privatize
@@ -26,7 +26,7 @@ from pacprivacy.statistics import Mean
 BUDGETS: Final = (0.55, 0.60, 0.75)
 N_JOBS: Final = 2
 N_SUBSETS: Final = 500
-SHOWN: Final = ("mean", 0.60)  # the certificate that is printed in full
+SHOWN: Final = ("mean", 0.60)  # the release that is printed
 LEGEND: Final = """\
 asked, proved  success of the best possible guess whether one given flower was
                used; a coin has 50 %
@@ -59,13 +59,14 @@ class Row:
 
 def _demo(
     output: Folder = Path("pac-demo"),
+    full: Full = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Privatise the Iris mean and a k-means fit at three budgets.
 
-    Prints one certificate in full and a table of all six releases beside what random halves would
-    have given, and writes the files of each.
+    Prints one release and a table of all six beside what random halves would have given, and writes
+    the files of each.
     Takes under a minute on two cores. Files of an earlier demo are replaced.
     """
     check_release_folder(output)
@@ -83,7 +84,7 @@ def _demo(
         files = save_release(found, output / f"{model}-{100 * success:.0f}")
         rows.append(_measure(model, success, found, halves, goal, flowers, files))
         if not (as_json or quiet) and (model, success) == SHOWN:
-            _show_certificate(found, rows[-1])
+            _show_release(found, rows[-1], full=full)
     if as_json:
         show_json({"rows": [asdict(row) for row in rows], "folder": str(output)})
     elif not quiet:
@@ -164,11 +165,11 @@ def _noise_variances(found: Release) -> Vector:
     return variances
 
 
-def _show_certificate(found: Release, row: Row) -> None:
+def _show_release(found: Release, row: Row, *, full: bool) -> None:
     show(f"The {row.model} of Iris at membership success {100 * row.asked:.0f} %:", style="bold")
-    numbers = ", ".join(f"{number:.3f}" for number in found.value)
-    show(f"Released: {numbers}\n")
-    show(f"{found.certificate}\n")
+    show(f"{found.text()}\n")
+    if full:
+        show(f"{found.certificate}\n")
 
 
 def _show_rows(rows: list[Row]) -> None:

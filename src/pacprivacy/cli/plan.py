@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -21,7 +21,6 @@ from pacprivacy.cli.console import (
     AsJson,
     Quiet,
     Verb,
-    format_console_number,
     option,
     read_console_number,
     show,
@@ -31,17 +30,19 @@ from pacprivacy.cli.console import (
     tell_curator,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_rule_variance
+from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_rule_noise
 from pacprivacy.pool import Pool
-from pacprivacy.reporting import PlanRow, plot_plan
+from pacprivacy.release import error_bar_rows, measure_error_bars
+from pacprivacy.reporting import PlanNumber, PlanRow, plot_plan
 from pacprivacy.session import Rehearsal
-from pacprivacy.simulation import Outputs, run_on_all
+from pacprivacy.simulation import Outputs, scale_run_outputs
 from pacprivacy.tables import find_model, read_model_study
 
+SHOWN_NUMBERS: Final = 3  # for each budget
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
 LEGEND: Final = """\
-noise     root mean square of the noise on one number
-distance  of one released number from the answer on all records, root mean
+noise     root mean square of the noise on a number, in its own units
+distance  of the released number from the answer on all records, root mean
           square over all candidate subsets and all draws of the noise
 × least   how many times the least variance of any noise, at most: about 2 for
           Gaussian noise on one number; loose for many numbers; ? is unknown
@@ -172,15 +173,21 @@ def _plan(
             check_rule_feasible(limit, rule, pool)
         outputs = rehearsal.run(study.mechanism, checkpoint=table.checkpoint)
         begin("trying the budgets")
-        goal = run_on_all(study.mechanism, rehearsal.data)
+        outputs = replace(outputs, on_all=rehearsal.on_all(study.mechanism, outputs))
+        if rule is None:  # as in a release
+            outputs = scale_run_outputs(outputs)
         rows = [
-            _row(text, limit, rehearsal, outputs, goal, rule=rule, certify=certify)
+            _row(text, limit, rehearsal, outputs, rule=rule, certify=certify)
             for text, limit in limits.items()
         ]
         more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
     if plot is not None:
         plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
-    sampling = _rms(outputs.values, goal)
+    none = [
+        PlanNumber(number.name, 0.0, float(np.sqrt(number.distance**2 - number.noise**2)))
+        for number in rows[0].numbers
+    ]
+    sampling = PlanRow(budget="no promise", numbers=tuple(none))
     advice = _advise(model, list(limits.values()))
     if as_json:
         show_json(
@@ -188,8 +195,8 @@ def _plan(
                 "mechanism": outputs.mechanism_name,
                 "n_subsets": pool.n_subsets,
                 "certified": certify,
-                "distance_without_noise": sampling,
-                "rows": [asdict(row) for row in rows],
+                "without_noise": _plain(sampling),
+                "rows": [_plain(row) for row in rows],
                 "more": None if more is None else more._asdict(),
                 "advice": _advice_dict(advice),
             }
@@ -202,6 +209,12 @@ def _plan(
             show(f"\n{describe_advice(advice)}")
         if plot is not None:
             show(f"Plot: {plot}")
+
+
+def _plain(row: PlanRow) -> dict[str, Any]:
+    """Return a row as plain JSON types."""
+    numbers = [number._asdict() for number in row.numbers]
+    return {"budget": row.budget, "numbers": numbers, "times_least": row.times_least}
 
 
 def _advice_dict(rows: list[Measurement]) -> dict[str, Any] | None:
@@ -240,51 +253,54 @@ def _row(
     budget: AnyBudget,
     rehearsal: Rehearsal,
     outputs: Outputs,
-    goal: Any,
     *,
     rule: str | None,
     certify: bool,
 ) -> PlanRow:
-    if certify:
-        found = rehearsal.calibrate(outputs, budget, rule=rule).total_variance
-    else:
-        found = propose_rule_variance(
-            outputs, budget, rule=rule, pool=rehearsal.pool, rng=rehearsal.seed
-        )
-    per_number = found / outputs.n_outputs
+    """Return what a budget would cost, for outputs in the units that a release gives them."""
     pool = rehearsal.pool
     assert pool is not None  # the outputs are those of its subsets
+    if certify:
+        noise = rehearsal.calibrate(outputs, budget, rule=rule)
+    else:
+        noise = propose_rule_noise(outputs, budget, rule=rule, pool=pool, rng=rehearsal.seed)
+    variance = noise.total_variance
+    least = noise_limit(outputs, budget, pool=pool, enough=variance)
+    bars = measure_error_bars(outputs, noise, pool)
+    # An estimate may be below the least noise that meets the budget; no release is.
+    below = least.least_variance > variance > 0
+    if below:
+        factor = float(np.sqrt(least.least_variance / variance))
+        bars = None if bars is None else bars.with_noise(factor)
+    value = outputs.restore(outputs.values.mean(axis=0))
     return PlanRow(
         budget=text,
-        total_variance=found,
-        noise_rms=float(np.sqrt(per_number)),
-        distance=float(np.sqrt(_rms(outputs.values, goal) ** 2 + per_number)),
-        times_least=noise_limit(outputs, budget, pool=pool, enough=found).times_least(found),
+        numbers=tuple(
+            PlanNumber(row.name, row.noise_std, float(np.hypot(row.spread, row.noise_std)))
+            for row in error_bar_rows(value, bars)
+        ),
+        times_least=1.0 if below else least.times_least(variance),
     )
 
 
-def _rms(values: Any, goal: Any) -> float:
-    return float(np.sqrt(np.square(values - goal).mean()))
-
-
-def _show(rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: float) -> None:
+def _show(rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: PlanRow) -> None:
     show(
         f"{outputs.mechanism_name}: {outputs.n_outputs} numbers, {pool.n_subsets} candidate "
         f"subsets of {pool.n_units} units\n",
         style="bold",
     )
-    cells = [
-        (
-            row.budget,
-            format_console_number(row.total_variance),
-            format_console_number(row.noise_rms),
-            format_console_number(row.distance),
-            "?" if row.times_least is None else at_most(row.times_least, significant=2),
-        )
-        for row in rows
-    ]
-    cells.append(("no promise", "0", "0", format_console_number(sampling), ""))
-    show_table(["budget", "total variance", "noise", "distance", "× least"], cells)
+    cells = []
+    for row in (*rows, sampling):
+        ratio = "" if row is sampling else "?"
+        if row.times_least is not None:
+            ratio = at_most(row.times_least, significant=2 if row.times_least < 100 else 3)
+        for i, (name, *figures) in enumerate(row.numbers[:SHOWN_NUMBERS]):
+            texts = (f"{figure:.3g}" for figure in figures)
+            cells.append((row.budget if i == 0 else "", name, *texts, ratio if i == 0 else ""))
+    show_table(["budget", "number", "noise", "distance", "× least"], cells, left=["number"])
+    more = len(sampling.numbers) - SHOWN_NUMBERS
+    if more > 0:
+        show(f"... and {more} more numbers: --json has all.")
     show(f"\n{LEGEND}")
 
 

@@ -5,7 +5,6 @@ The release has a certificate of its own kind. Nothing here is mixed with a prom
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +16,6 @@ from pacprivacy.cli.console import tell_curator
 from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels, declared_column_levels, identity_warning
-from pacprivacy.release import Row
 from pacprivacy.statistics import number_cells
 from pacprivacy.tables import (
     ModelOptions,
@@ -133,18 +131,3 @@ def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
     cells = number_cells(groups, table.n_rows)
     return np.where(category_rows_where(table, asked.where), cells, -1), labels
-
-
-def promise_rows(found: DPRelease) -> list[Row]:
-    """Return the released numbers by name, each with the standard deviation of its noise."""
-    (_, values), *rest = found.value.items()
-    errors = dict(rest).get("noise_std")
-    rows = []
-    for column, value in values.items():
-        cells = value if isinstance(value, dict) else {"": value}
-        for cell, number in cells.items():
-            noise: Any = math.nan if errors is None else errors[column]
-            error = noise[cell] if isinstance(noise, dict) else noise
-            label = f"{column}, {cell}" if cell else column
-            rows.append(Row(label, number, error, number - 2 * error, number + 2 * error))
-    return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -25,17 +24,15 @@ from pacprivacy.cli.console import (
     show_json,
     tell_curator,
 )
-from pacprivacy.cli.promise import check_dp_promise, promise_rows, release_dp_promise
+from pacprivacy.cli.promise import check_dp_promise, release_dp_promise
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
 from pacprivacy.noise import as_rule
-from pacprivacy.release import Release, Row, error_bar_plus_minus
+from pacprivacy.release import Release
 from pacprivacy.session import SUBSETS_BATCHED, Session
-from pacprivacy.statistics import DATES
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
 PROMISES: Final = ("pac", "dp")
-SHOWN_NUMBERS: Final = 20
 
 BudgetText = Annotated[
     str,
@@ -67,6 +64,7 @@ Sign = Annotated[
     Path | None,
     typer.Option("--sign", metavar="FILE", help="Sign with the ed25519 key in this PEM file."),
 ]
+Full = Annotated[bool, typer.Option("--full", help="Print the whole certificate besides.")]
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="Seed the noise too: for trials, protects nobody.")
 ]
@@ -86,15 +84,17 @@ def _release(
     simulate: Simulate = False,
     sign: Sign = None,
     account: options.AccountOptions,
+    full: Full = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Release a statistic or a model of a table, with noise and a certificate.
 
-    It is computed on a secret half of the records. Two files are written: release.json
-    may be published; curator.npz is for the curator alone and serves 'pac verify'.
+    It is computed on a secret part of the records. Three files are written: release.json and
+    values.csv, its numbers, may be published; curator.npz is for the curator alone and serves
+    'pac verify'.
 
-    With --ledger it is one more release of a session: the same secret half for all of them, under
+    With --ledger it is one more release of a session: the same secret part for all of them, under
     one total budget, which is spent before the release leaves.
 
     With --promise dp it is computed on all records, each clipped to the declared --ranges; there
@@ -128,7 +128,7 @@ def _release(
             quiet=quiet,
         )
         files = save_release(told, output, sign=sign)
-        _tell(told, files, promise_rows(told), as_json=as_json, quiet=quiet)
+        show_release(told, files, full=full, as_json=as_json, quiet=quiet)
         return
     find_model(model, asked)
     as_rule(rule)
@@ -154,9 +154,8 @@ def _release(
         else:
             with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
                 found = study.release_in(session, limits, **run)
-    rows = found.rows(SHOWN_NUMBERS + 1)
     files = save_release(found, output, sign=sign)
-    _tell(found, files, rows, as_json=as_json, quiet=quiet)
+    show_release(found, files, full=full, as_json=as_json, quiet=quiet)
 
 
 @contextmanager
@@ -223,46 +222,31 @@ def save_release(
         public = found.save(folder, sign=sign)
     except OSError as error:
         raise _unwritable(folder, error) from None
-    kept = {"bundle": str(public.parent / "curator.npz")} if isinstance(found, Release) else {}
-    return {"release": str(public), **kept}
+    names = {"release": "release.json", "values": "values.csv"}
+    names |= {"bundle": "curator.npz"} if isinstance(found, Release) else {}
+    paths = {kind: public.parent / name for kind, name in names.items()}
+    return {kind: str(path) for kind, path in paths.items() if path.exists()}
 
 
-def _tell(
-    found: Release | DPRelease,
-    files: dict[str, str],
-    rows: list[Row],
-    *,
-    as_json: bool,
-    quiet: bool,
+def show_release(
+    found: Release | DPRelease, files: dict[str, str], *, full: bool, as_json: bool, quiet: bool
 ) -> None:
+    """Print a release on one screen, as every verb does: numbers, promise, files."""
     if as_json:
         show_json({**read_release(files["release"]), "files": files})
     if as_json or quiet:
         return
-    show(str(found.certificate))
-    if rows:
-        what = " ± standard error (as estimates for all records)"
-        if isinstance(found, DPRelease):
-            what = "" if math.isnan(rows[0].std_error) else " ± standard deviation of the noise"
-        show(f"\nReleased value{what}", style="bold")
-        said = found.certificate.public if isinstance(found, Release) else ()
-        dates = [f"  ({line})" for line in said if line.startswith(DATES)]
-        show("\n".join([*_value_lines(rows), *dates]))
-    show(f"\nWrote {files['release']} (may be published)")
+    show(found.text())
+    if full:
+        show(f"\n{found.certificate}")
+    public = " and ".join(files[kind] for kind in ("release", "values") if kind in files)
+    show(f"\nWrote {public} (may be published)")
     if "bundle" in files:
         show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
-
-
-def _value_lines(rows: list[Row]) -> list[str]:
-    """Return the released numbers with their errors, aligned, by name."""
-    lines = [(row.name, *error_bar_plus_minus(row)) for row in rows[:SHOWN_NUMBERS]]
-    widths = [max(len(line[column]) for line in lines) for column in range(3)]
-    shown = [f"  {n:<{widths[0]}}  {v:>{widths[1]}} ± {e:<{widths[2]}}" for n, v, e in lines]
-    if math.isnan(rows[0].std_error):  # a choice has no error in units
-        shown = [line.partition(" ± ")[0] for line in shown]
-    if len(rows) > SHOWN_NUMBERS:
-        shown.append("  ... all numbers are in the file")
-    return [line.rstrip() for line in shown]
+    if not full and isinstance(found, DPRelease):
+        show("What it rests on, and what is not promised: --full")
+    elif not full:
+        show(f"What is not promised, and the proof: --full, or pac report {files['release']}")
 
 
 release = Verb(

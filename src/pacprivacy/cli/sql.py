@@ -9,18 +9,20 @@ import typer
 
 from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_table
+from pacprivacy.cli.console import AsJson, Quiet, Verb
 from pacprivacy.cli.release import (
     BudgetText,
+    Full,
     Seed,
     Simulate,
     check_release_folder,
     save_release,
+    show_release,
 )
 from pacprivacy.errors import DataError
 from pacprivacy.privatizing import sql as answer
 from pacprivacy.queries import AT_LEAST, Tables
-from pacprivacy.session import QueryRelease, Session
+from pacprivacy.session import Session
 
 _Source = Annotated[
     Path, typer.Argument(metavar="TABLES", help="DuckDB file, or folder of .parquet and .csv.")
@@ -77,13 +79,15 @@ def _sql(
     seed: Seed = None,
     simulate: Simulate = False,
     account: options.AccountOptions,
+    full: Full = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Answer a query over tables, every cell with noise and an interval, under one certificate.
 
-    Three files are written: answer.csv and release.json may be published; curator.npz is for the
-    curator alone. With --ledger it is one more release of a session, under one total budget.
+    Three files are written: release.json and values.csv, the answer, may be published; curator.npz
+    is for the curator alone. With --ledger it is one more release of a session, under one total
+    budget.
     """
     limits = parse_budget(budget)
     session_of = account.session()
@@ -102,12 +106,7 @@ def _sql(
         with Session(tables, **settings) as session:
             found = session.sql(query, limits, **asked)
     files = save_release(found, output)
-    files["answer"] = str(output / "answer.csv")
-    found.to_csv(files["answer"])
-    if as_json:
-        show_json({**found.to_public_dict(), "files": files})
-    elif not quiet:
-        _show(found, files)
+    show_release(found, files, full=full, as_json=as_json, quiet=quiet)
 
 
 def read_sql_paths(texts: list[str]) -> dict[str, Any]:
@@ -140,16 +139,6 @@ def _read_keys(texts: list[str]) -> Any:
             )
         found[name] = values.split(",")
     return found
-
-
-def _show(found: QueryRelease, files: dict[str, str]) -> None:
-    show(str(found.certificate))
-    show("\nAnswer ± standard error (as estimates for all units)", style="bold")
-    table = found.answer
-    show_table(table.headings, table.lines())
-    show(f"\nplan: {found.plan}")
-    show(f"Wrote {files['answer']} and {files['release']} (may be published)")
-    show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
 
 
 sql = Verb(

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Self
 from pacprivacy import _version
 from pacprivacy._certificates import (
     DP_SCHEMA,
+    SHOWN_CHARACTERS,
     digest_of,
     plain_value,
     read_certificate,
@@ -19,10 +20,22 @@ from pacprivacy._certificates import (
     write_release,
 )
 from pacprivacy._rounding import at_most, percent_at_most
+from pacprivacy._values import (
+    SHOWN_ROWS,
+    SIMULATION,
+    WIDTH,
+    Row,
+    release_text,
+    rows_table,
+    times_in_100,
+    values_frame,
+    values_html,
+    write_values,
+)
 from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.theory import success_for_epsilon
 
-WIDTH: Final = 80
+Z_95: Final = 1.96  # standard deviations to either side of a 95 % interval
 Neighbours = Literal["add_remove", "replace"]
 NEIGHBOURS: Final[dict[str, str]] = {
     "add_remove": "two data sets are neighbours if one has one record more",
@@ -139,21 +152,20 @@ class DPCertificate:
     @property
     def promise(self) -> str:
         """What is promised, as one sentence."""
-        bound = percent_at_most(self.membership_bound)
         added = self.neighbours == "add_remove"
         what = "is in the data at all" if added else "has one of two given contents"
         amount = f"({at_most(self.epsilon, significant=6)}, {at_most(self.delta, significant=3)})"
         lead = "Ex post, d" if self.kind == "dp-ex-post" else "D"
         return (
             f"{lead}ifferential privacy {amount}: no attacker, even one who knows all other "
-            f"records, guesses whether a given record {what} with success above {bound} % "
-            "(blind guess: 50 %)."
+            f"records, guesses whether a given record {what} more than "
+            f"{times_in_100(self.membership_bound)}; 50 without the release."
         )
 
     def __str__(self) -> str:
         lines = [textwrap.fill(self.promise, WIDTH), ""]
         if self.simulation:
-            lines += ["SIMULATION: seeded randomness; this release protects nobody.", ""]
+            lines += [SIMULATION, ""]
         for name, text in self._rows():
             lines.append(
                 textwrap.fill(text, WIDTH, initial_indent=f"{name:<14}", subsequent_indent=" " * 14)
@@ -264,8 +276,48 @@ class DPRelease:
     value: Any
     certificate: DPCertificate
 
+    def rows(self, most: int | None = None) -> list[Row]:
+        """Return the first numbers of a statistic by name, with 95 % interval; default all.
+
+        The standard error is that of the noise. What is no table of numbers has no rows.
+        """
+        tables = list(self.value.values()) if isinstance(self.value, dict) else []
+        if not tables or not all(isinstance(t, dict) and _is_table(t) for t in tables):
+            return []
+        values, noise = tables[0], self.value.get("noise_std")
+        rows = []
+        for column, value in values.items():
+            cells = value if isinstance(value, dict) else {"": value}
+            for cell, number in cells.items():
+                error: Any = math.nan if noise is None else noise[column]
+                error = error[cell] if isinstance(error, dict) else error
+                half = Z_95 * error
+                label = f"{column}, {cell}" if cell else str(column)
+                rows.append(Row(label, number, error, number - half, number + half))
+        return rows[:most]
+
+    def to_frame(self) -> Any:
+        """Return all numbers of a statistic by name, with 95 % interval, as a frame."""
+        return values_frame(self.rows())
+
+    def text(self, rest: str = "") -> str:
+        """Return the release on one screen: numbers, promise, and ``rest``, where the rest is."""
+        rows = self.rows()
+        table = repr(self.value)[:SHOWN_CHARACTERS].splitlines()[:SHOWN_ROWS]
+        table = rows_table(rows[:SHOWN_ROWS], len(rows)) if rows else table
+        cert = self.certificate
+        return release_text(table, (cert.promise,), simulation=cert.simulation, rest=rest)
+
+    def __str__(self) -> str:
+        return self.text("What it rests on, and what is not promised: print(release.certificate)")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.certificate.mechanism}>"
+
     def _repr_html_(self) -> str:
-        return release_html(repr(self.value), self.certificate._repr_html_())
+        rows = self.rows()
+        shown = values_html(rows[: 2 * SHOWN_ROWS], len(rows)) if rows else None
+        return release_html(repr(self.value), self.certificate._repr_html_(), shown)
 
     def to_public_dict(self) -> dict[str, Any]:
         """Return value and certificate as plain JSON types."""
@@ -276,12 +328,20 @@ class DPRelease:
         }
 
     def save(self, folder: str | Path, *, sign: str | Path | None = None) -> Path:
-        """Write ``release.json`` into a folder; there is nothing for the curator to keep.
+        """Write ``release.json``, and ``values.csv`` of a statistic, into a folder.
 
-        ``sign`` is a file with an ed25519 key.
+        There is nothing for the curator to keep. ``sign`` is a file with an ed25519 key.
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"
         write_release(public, self.to_public_dict(), sign=sign)
+        write_values(target / "values.csv", self.rows())
         return public
+
+
+def _is_table(values: Any) -> bool:
+    """Return whether all leaves of nested dictionaries are numbers."""
+    if isinstance(values, dict):
+        return bool(values) and all(map(_is_table, values.values()))
+    return isinstance(values, int | float)

@@ -53,7 +53,7 @@ def _delegated(name: str, what: str) -> Any:
 
 @dataclass(eq=False, repr=False)
 class PrivateEstimator(PrivateBase):
-    """Fit any estimator on a secret half of the records and release it with certified noise.
+    """Fit any estimator on a secret part of the records and release it with certified noise.
 
     ``predict``, ``predict_proba``, ``decision_function``, ``transform``, ``score`` and so on are
     there where the estimator has them, and use the released one: applying it costs no privacy.

@@ -204,7 +204,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         One coefficient at a time in independent components, or all at once.
     universe_facts : bool
         Let the exact mean of the target over all records out through the intercept, instead of
-        measuring that of the secret half; the certificate says so.
+        measuring that of the sample; the certificate says so.
 
     Attributes
     ----------

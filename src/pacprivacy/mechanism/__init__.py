@@ -11,6 +11,7 @@ from pacprivacy.mechanism.columns import (
     fill_column_means as fill_column_means,
     is_number_text as is_number_text,
     is_text_column as is_text_column,
+    list_columns as list_columns,
 )
 from pacprivacy.mechanism.conditions import Condition as Condition
 from pacprivacy.mechanism.data import (
@@ -71,11 +72,16 @@ from pacprivacy.mechanism.mechanism import (
     Scaling as Scaling,
     as_mechanism as as_mechanism,
     fixed_mechanism as fixed_mechanism,
+    mechanism_with_totals as mechanism_with_totals,
     titled_mechanism as titled_mechanism,
 )
 from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
-from pacprivacy.mechanism.structure import Structure as Structure, flatten as flatten
+from pacprivacy.mechanism.structure import (
+    Structure as Structure,
+    flatten as flatten,
+    total_numbers as total_numbers,
+)
 from pacprivacy.mechanism.sums import (
     products_of_columns as products_of_columns,
     subset_sizes as subset_sizes,

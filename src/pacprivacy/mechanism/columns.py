@@ -28,6 +28,7 @@ Codes = npt.NDArray[np.int64]
 Texts = npt.NDArray[Any]
 
 GAP_LEVEL: Final = "(missing)"
+SHOWN_COLUMNS: Final = 4
 _NUMBER: Final = re.compile(
     r"[+-]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019]\d{3})+([.,]\d+)?)([eE][+-]?\d+)?"
 )
@@ -297,6 +298,11 @@ def declared_column_levels(name: str, levels: Sequence[str], kind: Kind) -> tupl
 
 
 # --- gaps ----------------------------------------------------------------------------------------
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Return the names of few columns, or the number of many."""
+    return ", ".join(names) if len(names) <= SHOWN_COLUMNS else f"{len(names)} columns"
 
 
 def fill_column_means(X: Matrix, weights: Vector | None = None) -> Matrix:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,11 +22,12 @@ import numpy.typing as npt
 from pacprivacy._checks import Mask, Matrix, Vector, as_told
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.columns import fill_column_means
+from pacprivacy.mechanism.columns import fill_column_means, list_columns
 from pacprivacy.mechanism.data import Data
 from pacprivacy.pool import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
+Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those
 Fixed = TypeVar("Fixed")
 LONGEST_TITLE: Final = 200
 FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
@@ -70,11 +72,12 @@ class Mechanism(ABC):
         return None if self.inner is None else self.inner.model
 
     @property
-    def totals(self) -> Literal["sum", "count"] | None:
-        """Whether the numbers are sums or counts over rows.
+    def totals(self) -> Totals | None:
+        """Which numbers are sums or counts over rows.
 
         Those of a candidate are divided by its share of the units, so that the release is an
-        estimate for all records; counts are rounded.
+        estimate for all records; counts are rounded. A tuple names the numbers that are totals
+        beside others.
         """
         return None if self.inner is None else self.inner.totals
 
@@ -198,6 +201,28 @@ class FunctionMechanism(Mechanism):
         """Call the function on the parts of one subset."""
         return self.function(*parts, rng=rng) if self.takes_rng else self.function(*parts)
 
+    @property
+    def totals(self) -> Totals | None:
+        """Return what well-known functions compute; None for all others."""
+        function: Any = self.function
+        options: Mapping[str, Any] = {}
+        if isinstance(function, functools.partial) and not function.args:
+            function, options = function.func, function.keywords
+        if any(name != "axis" or value not in (None, 0) for name, value in options.items()):
+            return None
+        method = str(getattr(function, "__qualname__", "")).partition(".")
+        if str(getattr(function, "__module__", "")).startswith(("pandas.", "polars.")):
+            frame = method[0] in ("DataFrame", "Series")
+            return _FRAME_TOTALS.get(method[2]) if frame else None
+        return next((kind for known, kind in _TOTALS if known is function), None)
+
+
+_TOTALS: Final[tuple[tuple[Any, Totals], ...]] = (
+    *((function, "sum") for function in (np.sum, np.nansum, sum, math.fsum)),
+    *((function, "count") for function in (len, np.size, np.count_nonzero)),
+)
+_FRAME_TOTALS: Final[Mapping[str, Totals]] = {"sum": "sum", "count": "count"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Titled(MechanismWrapper):
@@ -211,6 +236,18 @@ class _Titled(MechanismWrapper):
         return f"{self.title} ({self.inner.name})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WithTotals(MechanismWrapper):
+    """A mechanism whose totals were declared."""
+
+    declared: Totals | None
+
+    @property
+    def totals(self) -> Totals | None:
+        """Which numbers are sums or counts over the records."""
+        return self.declared
+
+
 def titled_mechanism(mechanism: Any, title: Any) -> Any:
     """Return the mechanism of a release that is called so; None leaves it as it is."""
     if title is None:
@@ -221,6 +258,22 @@ def titled_mechanism(mechanism: Any, title: Any) -> Any:
             "Say in a few words what is released."
         )
     return _Titled(inner=as_mechanism(mechanism), title=title)
+
+
+def mechanism_with_totals(mechanism: Any, totals: Any) -> Any:
+    """Return a mechanism whose totals are declared: all, none or names; None leaves it as it is."""
+    if totals is None:
+        return mechanism
+    if isinstance(totals, bool):
+        return _WithTotals(inner=as_mechanism(mechanism), declared="sum" if totals else None)
+    names = (totals,) if isinstance(totals, str) else totals
+    listed = tuple(names) if isinstance(names, tuple | list) else ()
+    if listed and all(isinstance(name, str) and name for name in listed):
+        return _WithTotals(inner=as_mechanism(mechanism), declared=listed)
+    raise MechanismError(
+        f"totals must be True, False or names of numbers; got {type(totals).__name__}. Write "
+        "totals=True where all numbers are sums or counts over the records."
+    )
 
 
 def as_mechanism(obj: Any) -> Mechanism:
@@ -377,8 +430,7 @@ class NamedMechanism(MechanismWrapper):
     @property
     def name(self) -> str:
         """Name shown in the certificate."""
-        count = len(self.columns.names)
-        return f"{self.inner.name} of {count} column{'s' * (count != 1)}"
+        return f"{self.inner.name} of {list_columns(self.columns.names)}"
 
     @property
     def public(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ must be the same for every subset and so tells nothing about the secret (claim M
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Mask, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import is_data_table
 from pacprivacy.mechanism.estimator import EstimatorNode, build_estimator, is_estimator
@@ -33,6 +34,7 @@ from pacprivacy.mechanism.nodes import (
 )
 
 _DESCRIBE_LIMIT: Final = 200
+_LISTED_NAMES: Final = 8
 _BY_COLUMN: Final = ("matrix", "coef", "centres", "components", "mean")  # of named columns
 _KEY_TYPES: Final = (str, bytes, int, float, bool, type(None), np.str_, np.integer, np.bool_)
 
@@ -83,6 +85,30 @@ class Structure:
     def difference(self, other: Structure) -> str | None:
         """Return the place where another structure parts from this one, or None."""
         return node_difference(self.root, other.root)
+
+
+def total_numbers(totals: str | tuple[str, ...], structure: Structure) -> Mask:
+    """Return which numbers of a value are totals.
+
+    A number is meant by its whole name, or by a label in it: ``count`` means ``age[count]``.
+    Declared kinds, ``("sum",)`` and ``("count",)``, mean all numbers of a value without labels.
+    """
+    if isinstance(totals, str):
+        return np.ones(structure.size, dtype=np.bool_)
+    names = structure.names()
+    chosen = np.zeros(len(names), dtype=np.bool_)
+    labelled = any(re.sub(r"\[[\d, ]*\]", "", name) not in ("", "value") for name in names)
+    for total in totals:
+        label = re.compile(rf"(?:^|[.\[]|, ){re.escape(total)}(?:$|[.\[\]]|, )")
+        own = np.array([label.search(name) is not None for name in names], dtype=np.bool_)
+        if not own.any() and (labelled or total not in ("sum", "count")):
+            listed = ", ".join(dict.fromkeys(names[:_LISTED_NAMES]))
+            raise MechanismError(
+                f"totals must name numbers of the value ({listed[:_DESCRIBE_LIMIT]}); got "
+                f"{total!r:.60}. Name some of those, or write totals=True for all."
+            )
+        chosen |= own if own.any() else True
+    return chosen
 
 
 def flatten(value: Any) -> tuple[Vector, Structure]:

@@ -55,6 +55,7 @@ from pacprivacy.noise.rules import (
     as_rule as as_rule,
     calibrate as calibrate,
     check_rule_feasible as check_rule_feasible,
+    propose_rule_noise as propose_rule_noise,
     propose_rule_variance as propose_rule_variance,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes

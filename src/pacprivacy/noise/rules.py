@@ -128,9 +128,9 @@ class Rule(ABC):
     def plan(self, problem: PlanProblem) -> NoisePlan:
         """Return noise that meets the problem's limits."""
 
-    def propose(self, problem: PlanProblem) -> float:
-        """Return about the total variance of the plan; nothing may be released on it."""
-        return self.plan(problem).total_variance
+    def propose(self, problem: PlanProblem) -> NoisePlan:
+        """Return about the noise of the plan; nothing may be released on it."""
+        return self.plan(problem)
 
 
 class PoolRule(Rule):
@@ -373,10 +373,10 @@ class SearchingRule(PoolRule):
             return SpreadRule(self.name, waterfill).noisy_plan(problem)
         return plan_by_formula(partial(_weighted_plan, weighting, self.name), problem)
 
-    def propose(self, problem: PlanProblem) -> float:
+    def propose(self, problem: PlanProblem) -> NoisePlan:
         """Return the larger of what each limit asks for, or the closed form if less."""
-        if problem.noiseless_plan(self.name) is not None:
-            return 0.0
+        if (free := problem.noiseless_plan(self.name)) is not None:
+            return free
         weighting = self._weighting(problem)
         spread = problem.spread if weighting is None else weighting.spread
         closed = self._closed(problem, weighting)
@@ -389,8 +389,10 @@ class SearchingRule(PoolRule):
             if weighting is not None:
                 asked = [weighting.unweighted(shape) for shape in asked]
             # Noise that meets two limits is at least the larger of what each asks for.
-            return min(closed.total_variance, max(shape.total_variance for shape in asked))
-        return closed.total_variance
+            most = max(asked, key=lambda shape: shape.total_variance)
+            if most.total_variance < closed.total_variance:
+                return most.plan(problem.spread, rule=self.name)
+        return closed
 
 
 def _size(problem: PlanProblem) -> int:
@@ -673,6 +675,19 @@ def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidate
     as_rule(rule).terms(budget_limits(budget, pool.n_subsets), pool, log_p)
 
 
+def propose_rule_noise(
+    outputs: object, budget: AnyBudget, *, rule: AnyRule | None = None, **given: Any
+) -> NoisePlan:
+    """Return about the noise that :func:`calibrate` will find.
+
+    An estimate for people who choose a budget; nothing may be released on it. No secret is
+    involved: it is a function of the outputs on all candidates. Takes ``pool``, ``log_belief`` and
+    ``rng`` besides.
+    """
+    chosen = as_rule(rule)
+    return chosen.propose(chosen.pose(outputs, budget, **given))
+
+
 def propose_rule_variance(
     outputs: object,
     budget: AnyBudget,
@@ -682,13 +697,9 @@ def propose_rule_variance(
     log_belief: Vector | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> float:
-    """Return about the total variance of the noise that :func:`calibrate` will find.
-
-    An estimate for people who choose a budget; nothing may be released on it. No secret is
-    involved: it is a function of the outputs on all candidates.
-    """
-    chosen = as_rule(rule)
-    return chosen.propose(chosen.pose(outputs, budget, pool=pool, log_belief=log_belief, rng=rng))
+    """Return about the total variance of the noise that :func:`calibrate` will find."""
+    plan = propose_rule_noise(outputs, budget, pool=pool, rule=rule, log_belief=log_belief, rng=rng)
+    return plan.total_variance
 
 
 def _check_rows(name: str, array: Matrix, dimension: int) -> None:

@@ -31,10 +31,9 @@ from pacprivacy.release.error_bars import (
     NAMED as NAMED,
     ErrorBars as ErrorBars,
     Interval as Interval,
-    Row as Row,
-    error_bar_drowned_note as error_bar_drowned_note,
-    error_bar_ends as error_bar_ends,
-    error_bar_plus_minus as error_bar_plus_minus,
+    count_measured as count_measured,
+    error_bar_notes as error_bar_notes,
+    error_bar_rows as error_bar_rows,
     measure_error_bars as measure_error_bars,
     warn_of_error_bars as warn_of_error_bars,
 )

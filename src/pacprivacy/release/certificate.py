@@ -19,6 +19,7 @@ from pacprivacy._certificates import digest_of, read_certificate
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vector
 from pacprivacy._random import public_generator
 from pacprivacy._rounding import at_most, two_digits
+from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL
 from pacprivacy.adversary import (
     InformationDivergence,
     SideKnowledge,
@@ -268,6 +269,13 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         return certificate_html(self.promise, self.to_public_dict())
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """How the released numbers are to be read, in sentences."""
+        said = (text for text in self.public if ESTIMATES in text or text.startswith(DATES))
+        short = [note.partition(".")[0] for note in self.notes if NO_INTERVAL in note]
+        return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*said, *short))
 
     @property
     def promise(self) -> str:

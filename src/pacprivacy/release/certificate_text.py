@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from pacprivacy._certificates import readings_text, rows_html
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
+from pacprivacy._values import SIMULATION, WIDTH, times_in_100
 from pacprivacy.adversary import FALSE_POSITIVES
 from pacprivacy.pool import Pool
 from pacprivacy.theory import success_at
 
-WIDTH: Final = 80
 KINDS: Final = {
     "exact": "exact: the secret is uniform over a finite pool, so its law is known",
     "confidence": "confidence: holds with stated probability over the simulation",
@@ -43,7 +43,7 @@ def certificate_text(cert: dict[str, Any]) -> str:
     """Return a certificate as text for a terminal of 80 columns."""
     lines = [_wrap(promise_text(cert), ""), ""]
     if cert["simulation"]:
-        lines += ["SIMULATION: seeded randomness; this release protects nobody.", ""]
+        lines += [SIMULATION, ""]
     lines += _rows(
         [
             ("Kind", KINDS[cert["kind"]]),
@@ -83,28 +83,26 @@ def _exact_text(cert: dict[str, Any]) -> str:
 
 
 def _promise_text(cert: dict[str, Any]) -> str:
-    session, success = cert["composition"] or {}, promised_in_text(cert)
-    bound = percent_at_most(success)
-    who = f"{'Over the whole session, no' if session else 'No'} attacker"
-    if cert["kind"] == "confidence":
-        who = (
-            f"Unless the simulation misled (probability at most "
-            f"{failure_text(cert['confidence'])}), no attacker who does not know the pool"
-        )
+    session, unit = cert["composition"] or {}, cert["unit"]
+    success = promised_in_text(cert)
     if cert["kind"] != "empirical" and success >= 1:
         span = "over the whole session " if session else ""
         return (
-            f"Nothing is promised {span}about guessing whether one given {cert['unit']} was used: "
-            f"the budget allows certainty."
+            f"Nothing is promised {span}about guessing whether one given {unit} was used: the "
+            f"budget allows certainty."
         )
-    text = (
-        f"{who}, whatever their method or computing power, guesses whether one given "
-        f"{cert['unit']} was used with success above {bound} %, both being equally likely (blind "
-        f"guess: 50 %)."
-    )
+    studied, most = "all releases of this session" if session else "this release", "at most"
+    lead = f"Take a {unit} {'who' if unit == 'person' else 'that'} is equally likely"
     if cert["kind"] == "empirical":
-        text = f"By simulation, not by proof: membership success about {bound} % or less."
-    return text
+        lead, most = f"By simulation, not by proof: take{lead.removeprefix('Take')}", "about"
+    if cert["kind"] == "confidence":
+        doubt = failure_text(cert["confidence"])
+        lead = f"Unless the simulation misled (probability at most {doubt}): t{lead[1:]}"
+        studied += " and does not know the pool"
+    return (
+        f"{lead} to have been used or left out. Whoever studies {studied}, by any method, guesses "
+        f"which {most} {times_in_100(success)}; 50 without the release."
+    )
 
 
 def not_hidden_text(cert: dict[str, Any]) -> str:

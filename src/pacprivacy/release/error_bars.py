@@ -4,23 +4,26 @@ The pool knows the sampling variance. With ``C`` the variance of an output over 
 (every candidate alike, whatever was released before) and ``S`` that of its noise, the value on all
 records lies within ``y ± z sqrt(C + S)``, and the parameter of the population that the records are
 a sample of within ``y ± z sqrt(C/(1-f) + S)``, for candidates that hold a share ``f`` of the units
-(math §16). Both are approximate: normal intervals for smooth statistics and quantiles. The bias of
-an estimator is not in them, since the value on all records is not measured.
+(math §16). Both are approximate: normal intervals for smooth statistics and quantiles.
 
-``C`` and ``S`` are facts about the universe. They leave rounded up to two digits, and the
-certificate names them and their digest.
+The mean over the candidates may differ from the value on all records, by a bias ``b``. Within the
+error it is part of it: ``b²`` is added to both variances. Beyond it the number is no estimate of
+that of all records, and has no standard error and no interval: an undeclared total, a number of
+distinct values. ``C``, ``S``, ``b`` and which numbers have an interval are facts about the
+universe. The figures leave rounded up to two digits, and the certificate names all of them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MethodType
 from typing import Any, Final, Literal, NamedTuple, Self
 
@@ -31,11 +34,13 @@ from pacprivacy._certificates import plain_value
 from pacprivacy._checks import (
     LARGEST_OUTPUT,
     SMALLEST_RANGE,
+    Mask,
     Matrix,
     Vector,
     column_spreads,
     freeze,
 )
+from pacprivacy._values import NO_INTERVAL, Row
 from pacprivacy.errors import (
     BudgetError,
     CertificateError,
@@ -56,12 +61,24 @@ STEP: Final = 1e-3  # of an error, to see what post-processing makes of it
 LEAST_STEP: Final = 1e-9  # of the number itself, so that a step is no rounding error
 FLAT: Final = 1e-12  # an error below this share of the number is one of floating point
 ROUNDING_VARIANCE: Final = 1 / 12  # of a number that is rounded to whole ones
+LARGEST_BIAS: Final = 1.96  # standard errors: what a 95 % interval reaches to either side
+LEAST_BIAS: Final = (
+    0.1  # standard errors: less moves the coverage by less than a tenth of a percent
+)
+ROUNDING_ERROR: Final = 1e-8  # of a number: a difference below this is one of floating point
+PROBE: Final = 1e-3  # of a number, to see whether a released one depends on it
+COMPARED: Final = (
+    "which numbers have an interval: those whose mean over the candidates is within two standard "
+    "errors of the value on all records"
+)
+TOTALS_ADVICE: Final = (
+    "If they are sums or counts over the records, say so: totals=True, or totals= with their names."
+)
 DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the error
 VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, and needs no warning
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
 SHOWN_NAMES: Final = 3
 EXACT_POWER: Final = 22  # powers of ten up to this are exact
-SHOWN_NUMBERS: Final = 40
 ADVICE: Final = (
     "What helps: scale or cap the columns, a robust statistic (median, trimmed mean), more "
     "records or subsets, a larger budget."
@@ -81,7 +98,10 @@ class ErrorBars:
 
     Both are standard deviations, rounded up to two digits. ``structure`` has dictionaries in the
     place of estimators; ``share`` is that of the units in a candidate; ``rounds`` whether the
-    numbers were rounded to whole ones.
+    numbers were rounded to whole ones; ``bias`` how far the mean over the candidates is from the
+    value on all records, rounded up, 0 where it is small. ``no_interval`` are the places of numbers
+    that do not estimate those of all records, ``constants`` of numbers that were not measured but
+    declared or published exactly, as the edges of bins.
     """
 
     structure: Structure
@@ -89,25 +109,74 @@ class ErrorBars:
     noise_std: Vector
     share: float
     rounds: bool = False
+    bias: Vector | None = None
+    no_interval: tuple[int, ...] = ()
+    constants: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         freeze(self.spread)
         freeze(self.noise_std)
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether some number estimates that of all records."""
+        return len({*self.no_interval, *self.constants}) < len(self.spread)
+
     def std_error(self, of: Of = "records") -> Vector:
-        """Return the standard error of every number, for all records or for their population."""
+        """Return the standard error of every number, for all records or for their population.
+
+        NaN where a number is no estimate of that of all records.
+        """
+        error = self._errors(of)
+        error[list(self.no_interval)] = np.nan
+        return error
+
+    def _errors(self, of: Of, *, biased: bool = True) -> Vector:
         if of not in ("records", "population"):
             raise BudgetError(f"of must be 'records' or 'population'; got {of!r}. Choose one.")
-        size = np.maximum(self.spread, self.noise_std)
+        bias = self._bias() * biased
+        size = np.maximum(np.maximum(self.spread, bias), self.noise_std)
         odd = (size > 0) & ~((size > SMALLEST_RANGE) & (size < LARGEST_OUTPUT))
         unit = np.where(odd, size, 1.0)  # squares of such numbers are 0 or infinite
         sampling = np.square(self.spread / unit)
         if of == "population":
             sampling = sampling / (1.0 - self.share)
-        variance = sampling + np.square(self.noise_std / unit)
+        variance = sampling + np.square(self.noise_std / unit) + np.square(bias / unit)
         if self.rounds:
             variance = np.where(variance > 0, variance + ROUNDING_VARIANCE, 0.0)
-        return np.asarray(unit * np.sqrt(variance))
+        return np.asarray(unit * np.sqrt(variance), dtype=np.float64)
+
+    def _bias(self) -> Vector:
+        return np.zeros(len(self.spread)) if self.bias is None else self.bias
+
+    def compared(self, outputs: Outputs) -> Self:
+        """Return the bars with the bias of numbers that estimate those of all records.
+
+        The others have no interval.
+
+        Guarantee
+        ---------
+        Claim R-11. A function of the candidates' values, the noise law and the value on all
+        records: which candidate is the secret has no part in it.
+        """
+        if outputs.on_all is None:
+            return self
+        places = set(range(len(self.spread))) - set(self.constants)
+        here = _finished(outputs, outputs.values.mean(axis=0))
+        there = np.full(len(here), np.nan)
+        with suppress(PacPrivacyError, ValueError, TypeError, ArithmeticError):
+            there = _finished(outputs, outputs.on_all)
+        if here.shape != there.shape:
+            return replace(self, no_interval=tuple(sorted(places)))
+        bias, error = np.abs(here - there), self._errors("records", biased=False)
+        rounding = ROUNDING_ERROR * np.maximum(np.abs(here), np.abs(there))
+        unlike = ~(bias <= LARGEST_BIAS * error + rounding)
+        within = ~unlike & (bias > LEAST_BIAS * error + rounding)
+        return replace(
+            self,
+            bias=round_up_error_bars(np.where(within, bias, 0.0)) if within.any() else None,
+            no_interval=tuple(sorted(places & set(np.flatnonzero(unlike).tolist()))),
+        )
 
     def numbers_of(self, value: Any) -> Vector:
         """Return the numbers of a released value, in the order of the bars."""
@@ -129,11 +198,17 @@ class ErrorBars:
         return numbers - half, numbers + half
 
     @property
+    def facts(self) -> tuple[str, ...]:
+        """What the certificate says about them, as facts that leave without noise."""
+        return (self.sentence, COMPARED)
+
+    @property
     def sentence(self) -> str:
-        """What the certificate says about them: it binds them to its digest."""
+        """The fact that binds them to the certificate, by their digest."""
+        far = "" if self.bias is None else ", and how far candidates are from all records"
         return (
-            f"{NAMED}spread over the pool and noise of every number, rounded up to two digits "
-            f"(SHA-256 {self.digest[:32]})"
+            f"{NAMED}spread over the pool and noise of every number{far}, rounded up to two "
+            f"digits (SHA-256 {self.digest[:32]})"
         )
 
     @property
@@ -152,22 +227,31 @@ class ErrorBars:
             "std_error": self.std_error(),
             "spread": self.spread,
             "noise_std": self.noise_std,
-        }
-        plain = {name: plain_value(self.structure.restore(v)) for name, v in shaped.items()}
-        return {**plain, "share": self.share, "rounds": self.rounds}
+        } | ({} if self.bias is None else {"bias": self.bias})
+        plain = {name: _nulls(plain_value(self.structure.restore(v))) for name, v in shaped.items()}
+        places = {"no_interval": self.no_interval, "constants": self.constants}
+        listed = {name: list(numbers) for name, numbers in places.items() if numbers}
+        return {**plain, "share": self.share, "rounds": self.rounds, **listed}
 
     @classmethod
     def from_dict(cls, plain: Any, *, named: Sequence[str], kind: Any = None) -> Self:
         """Rebuild error bars, in the types of a value; refuse others than a certificate names."""
+
+        def read(shaped: Any) -> Vector:
+            return flatten(node_value(shaped, kind, floats=True))[0]
+
         wrong = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, MechanismError)
         with suppress(*wrong):
             spread, structure = flatten(node_value(plain["spread"], kind, floats=True))
             found = cls(
                 structure=structure,
                 spread=spread,
-                noise_std=flatten(node_value(plain["noise_std"], kind, floats=True))[0],
+                noise_std=read(plain["noise_std"]),
                 share=float(plain["share"]),
                 rounds=bool(plain["rounds"]),
+                bias=None if (bias := plain.get("bias")) is None else read(bias),
+                no_interval=tuple(map(int, plain.get("no_interval", ()))),
+                constants=tuple(map(int, plain.get("constants", ()))),
             )
             if found.sentence in named and found.to_public_dict() == plain:
                 return found
@@ -175,6 +259,15 @@ class ErrorBars:
             "error_bars must be those that the certificate names; got others. "
             "Use the file as it was written."
         )
+
+
+def _nulls(plain: Any) -> Any:
+    """Put None in the place of NaN, which is no JSON."""
+    if isinstance(plain, dict):
+        return {name: _nulls(item) for name, item in plain.items()}
+    if isinstance(plain, list):
+        return [_nulls(item) for item in plain]
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
 def round_up_error_bars(figures: Vector) -> Vector:
@@ -205,7 +298,7 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     moving = np.hypot(sampling, noise) > FLAT * size
     owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
     mechanism = owner if isinstance(owner, Mechanism) else None
-    if mechanism is None or type(mechanism).finish is Mechanism.finish:  # it changes nothing
+    if _is_plain(outputs):
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
         spread, std, structure = sampling * unit, noise * unit, outputs.structure
     elif not _is_ours(mechanism):
@@ -221,7 +314,34 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
         noise_std=round_up_error_bars(std),
         share=pool.share,
         rounds=outputs.rounds,
-    )
+        constants=_constants(outputs, len(spread)),
+    ).compared(outputs)
+
+
+def _is_plain(outputs: Outputs) -> bool:
+    """Return whether post-processing changes nothing."""
+    owner = getattr(outputs.finish, "__self__", None)
+    return owner is None or type(owner).finish is Mechanism.finish
+
+
+def _finished(outputs: Outputs, numbers: Vector) -> Vector:
+    """Return the numbers that the user would see, unrounded."""
+    if _is_plain(outputs):
+        return numbers if outputs.scales is None else numbers * outputs.scales
+    return flatten(outputs.restore(numbers, exact=True))[0]
+
+
+def _constants(outputs: Outputs, size: int) -> tuple[int, ...]:
+    """Return the numbers of the finished value that no measured number moves."""
+    if _is_plain(outputs):
+        return ()
+    centre = outputs.values.mean(axis=0)
+    steps = PROBE * (1.0 + np.abs(centre)) * (1.0 + np.arange(len(centre)) / len(centre))
+    base = _finished(outputs, centre)
+    fixed = np.ones(size, dtype=np.bool_)
+    for sign in (-1.0, 1.0):  # both: a number may be clipped on one side
+        fixed &= _finished(outputs, centre + sign * steps) == base
+    return tuple(np.flatnonzero(fixed).tolist())
 
 
 def _is_ours(mechanism: Mechanism | None) -> bool:
@@ -236,10 +356,7 @@ def _through(
     outputs: Outputs, plan: NoisePlan, errors: tuple[Vector, Vector, Any]
 ) -> tuple[Vector, Vector, Structure]:
     """Return spread and noise behind the mechanism's post-processing, and what it builds."""
-
-    def finished(vector: Vector) -> Vector:
-        return flatten(outputs.restore(vector, exact=True))[0]
-
+    finished = partial(_finished, outputs)
     sampling, noise, moving = errors
     centre = outputs.values.mean(axis=0)
     base, structure = flatten(outputs.restore(centre, exact=True))
@@ -260,20 +377,8 @@ def _through(
 # --- for people ----------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
-    """One released number with its error bars, for people."""
-
-    name: str
-    value: float
-    std_error: float
-    lower: float
-    upper: float
-    spread: float = 0.0
-    noise_std: float = 0.0
-
-
-def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row]:
-    """Return the first numbers of a value by name; those without error bars are not estimates."""
+def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int | None = None) -> list[Row]:
+    """Return the first measured numbers of a value by name."""
     if bars is None:
         return []
     try:
@@ -282,33 +387,43 @@ def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int) -> list[Row
         return []
     error, ends = bars.std_error(), bars.interval(numbers, 0.95, "records")
     shown = np.flatnonzero(_measured(bars))[:most]
-    named = bars.structure.names(int(shown.max(initial=-1)) + 1)
+    named = bars.structure.names()
     names = [f"value{name}" if name[:1] in ("", "[") else name for name in named]
-    figures = (numbers, error, *ends, bars.spread, bars.noise_std)
+    names = _bin_names(names, numbers)
+    figures = (numbers, error, *ends, np.hypot(bars.spread, bars._bias()), bars.noise_std)
     return [Row(names[i], *(float(column[i]) for column in figures)) for i in shown]
 
 
-def _measured(bars: ErrorBars) -> Any:
-    """Return which numbers stand in an array that moves; all where none does (unanimous)."""
-    moves = (bars.spread > 0) | (bars.noise_std > 0)
-    shown = np.zeros(len(moves), dtype=np.bool_)
-    for part in bars.structure.parts():
-        shown[part] = moves[part].any() or not moves.any()
-    return shown
+def _measured(bars: ErrorBars) -> Mask:
+    measured = np.ones(len(bars.spread), dtype=np.bool_)
+    measured[list(bars.constants)] = False
+    return measured
 
 
-def error_bars_html(rows: Sequence[Row], bars: ErrorBars | None) -> str:
-    """Return numbers with their error bars as a table in HTML."""
-    lines = [(row.name, *error_bar_plus_minus(row), error_bar_ends(row)) for row in rows]
-    cells = ""
-    for line in lines:
-        cells += "".join(["<tr>", *(f"<td>{html.escape(cell)}</td>" for cell in line), "</tr>"])
-    heads = "".join(
-        f"<th>{name}</th>" for name in ("", "value", "± standard error", "95 % interval")
-    )
-    more = 0 if bars is None else int(_measured(bars).sum()) - len(rows)
-    rest = f"<p>and {more} more numbers</p>" if more > 0 else ""
-    return f"<table><tr>{heads}</tr>{cells}</table>{rest}"
+def count_measured(bars: ErrorBars | None) -> int:
+    """Return how many released numbers were measured."""
+    return 0 if bars is None else int(_measured(bars).sum())
+
+
+_BIN: Final = re.compile(r"(?P<path>.*?)\.?counts\[(?P<place>(?:\d+, )*)(?P<bin>\d+)\]")
+
+
+def _bin_names(names: list[str], numbers: Vector) -> list[str]:
+    """Call counts by the range of their bin, where its edges stand beside them."""
+    at = {name: i for i, name in enumerate(names)}
+    renamed = list(names)
+    for i, name in enumerate(names):
+        if (found := _BIN.fullmatch(name)) is None:
+            continue
+        path, edges = found["path"], f"{found['path']}.edges".removeprefix(".")
+        first, place = int(found["bin"]), found["place"]
+        low, high, beyond = (at.get(f"{edges}[{place}{first + step}]") for step in range(3))
+        if low is None or high is None:
+            continue
+        under = "" if beyond is None else "under "
+        column = path or (f"column {place.removesuffix(', ')}" if place else "")
+        renamed[i] = f"{column} {numbers[low]:.6g} to {under}{numbers[high]:.6g}".strip()
+    return renamed
 
 
 def picked_error_bars(value: Any, like: Any) -> Any:
@@ -323,52 +438,54 @@ def picked_error_bars(value: Any, like: Any) -> Any:
     return value
 
 
-def error_bar_plus_minus(row: Row) -> tuple[str, str]:
-    """Write a number and its standard error to the same decimal: ``50.2`` and ``0.4``.
-
-    The error has two digits if it begins with 1, 2 or 3, and else one; it is rounded up.
-    """
-    value, error = row.value, row.std_error
-    if not 1e-300 < error < math.inf:
-        return f"{value:.6g}", "0"
-    decimals = -math.floor(math.log10(error))
-    decimals += error * 10.0**decimals < 4
-    unit = 10.0**-decimals
-    error = math.ceil(error / unit * (1 - 1e-9)) * unit
-    value = round(value / unit) * unit if abs(value / unit) < math.inf else value
-    if not -10 < decimals < 7:
-        return f"{value:.4g}", f"{error:.2g}"
-    return f"{value:,.{max(0, decimals)}f}", f"{error:,.{max(0, decimals)}f}"
-
-
-def error_bar_ends(row: Row) -> str:
-    """Write the interval of a number, to the decimal of its error."""
-    lower, upper = (
-        error_bar_plus_minus(row._replace(value=end))[0] for end in (row.lower, row.upper)
-    )
-    return f"{lower} to {upper}"
-
-
 # --- when the noise is most of what leaves -------------------------------------------------------
 
 
-def error_bar_drowned_note(bars: ErrorBars | None) -> tuple[str, ...]:
-    """Say in the certificate that noise is far above the spread: a fact of what is published."""
+def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
+    """Say in the certificate which numbers say little: facts of what is published."""
     if bars is None:
         return ()
+    notes, size = [], len(bars.spread)
+    if bars.no_interval:
+        notes.append(f"{len(bars.no_interval)} of {size} {NO_INTERVAL}. {TOTALS_ADVICE}")
     count = int((bars.noise_std > DROWNED * bars.spread).sum())
-    if not count:
-        return ()
-    return (
-        f"the noise of {count} of {len(bars.spread)} numbers is more than {DROWNED:g} times their "
-        f"spread over the pool: it is most of their error. {ADVICE}",
+    if count:
+        notes.append(
+            f"the noise of {count} of {size} numbers is more than {DROWNED:g} times their spread "
+            f"over the pool: it is most of their error. {ADVICE}"
+        )
+    return tuple(notes)
+
+
+def _warn_of_unlike(bars: ErrorBars, outputs: Outputs) -> None:
+    """Warn the curator of numbers that are not estimates for all records; shows no value."""
+    places = list(bars.no_interval)
+    if not places:
+        return
+    if outputs.on_all is not None and np.isnan(outputs.on_all).all():
+        _warn(
+            "the function has no value of this shape on all records: no number has an interval. "
+            "Return the same numbers for any number of records."
+        )
+        return
+    names = bars.structure.names(max(places[:SHOWN_NAMES]) + 1)
+    listed = ", ".join(names[i] or "value" for i in places[:SHOWN_NAMES])
+    rest = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
+    _warn(
+        f"{listed}{rest}: the value on all records differs from those on candidates by more than "
+        f"the error explains; no interval is given. {TOTALS_ADVICE}"
     )
 
 
-def warn_of_error_bars(value: Any, bars: ErrorBars | None, values: Matrix) -> None:
-    """Warn the curator, once per release, of numbers that are mostly noise or have heavy tails."""
+def warn_of_error_bars(value: Any, bars: ErrorBars | None, outputs: Outputs) -> None:
+    """Warn the curator, once per release, of numbers that tell little about all records.
+
+    They are of another size there, mostly noise, or have heavy tails.
+    """
     if bars is None:
         return
+    _warn_of_unlike(bars, outputs)
+    values = outputs.values
     noise, spread = bars.noise_std, bars.spread
     try:
         numbers = bars.numbers_of(value)

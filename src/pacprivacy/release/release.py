@@ -7,21 +7,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from pacprivacy._certificates import plain_value, read_release, release_html, write_release
+from pacprivacy._certificates import (
+    SHOWN_CHARACTERS,
+    plain_value,
+    read_release,
+    release_html,
+    write_release,
+)
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
+from pacprivacy._values import (
+    SHOWN_ROWS,
+    Row,
+    release_text,
+    rows_table,
+    values_frame,
+    values_html,
+    write_values,
+)
 from pacprivacy.errors import CertificateError, SecretError
 from pacprivacy.mechanism import node_type, node_value
 from pacprivacy.release.bundle import Bundle
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.error_bars import (
-    SHOWN_NUMBERS,
     ErrorBars,
     Interval,
     Of,
-    Row,
+    count_measured,
     error_bar_rows,
-    error_bars_html,
     picked_error_bars,
 )
 
@@ -81,8 +94,11 @@ class Release:
 
     @property
     def std_error(self) -> Any:
-        """Standard error of every number, as an estimate of its value on all records."""
-        bars = self._bars()
+        """Standard error of every number, as an estimate of its value on all records.
+
+        NaN for a number that is no estimate of it.
+        """
+        bars = self._estimates()
         return bars.structure.restore(bars.std_error())
 
     @property
@@ -94,8 +110,9 @@ class Release:
     def interval(self, confidence: float = 0.95, *, of: Of = "records") -> Interval:
         """Return where the value on all records lies, or that of the population behind them.
 
-        Approximate normal intervals from the spread over the pool and from the noise; the bias of
-        an estimator and heavy tails are not in them.
+        Approximate normal intervals from the spread over the pool and from the noise; heavy tails
+        are not in them. NaN for a number whose value on all records is out of reach of those on
+        candidates, as that of a total that was not declared.
 
         Parameters
         ----------
@@ -115,7 +132,7 @@ class Release:
         ---------
         Claim R-8. A function of what is published; the coverage is approximate.
         """
-        bars = self._bars()
+        bars = self._estimates()
         ends = bars.interval(bars.numbers_of(self.value), confidence, of)
         return Interval(*map(bars.structure.restore, ends))
 
@@ -128,13 +145,58 @@ class Release:
             )
         return self.error_bars
 
-    def rows(self, most: int = SHOWN_NUMBERS) -> list[Row]:
-        """Return the first numbers by name, with standard error and 95 % interval."""
+    def _estimates(self) -> ErrorBars:
+        bars = self._bars()
+        if not bars.has_intervals:
+            raise CertificateError(
+                "a number must estimate that of all records to have an interval; none of this "
+                "release does. Of sums and counts over the records say so: totals=True."
+            )
+        return bars
+
+    def errors(self) -> tuple[Any, Any, Any]:
+        """Return standard errors and both ends of 95 % intervals; NaN where there are none."""
+        bars = self._bars()
+        ends = bars.interval(bars.numbers_of(self.value), 0.95, "records")
+        error, lower, upper = map(bars.structure.restore, (bars.std_error(), *ends))
+        return error, lower, upper
+
+    def rows(self, most: int | None = None) -> list[Row]:
+        """Return the first numbers by name, with standard error and 95 % interval; default all."""
         return error_bar_rows(self.value, self.error_bars, most=most)
 
+    def to_frame(self) -> Any:
+        """Return all numbers by name, with standard error and 95 % interval, as a frame.
+
+        Of pandas, or of polars where pandas is not installed.
+        """
+        return values_frame(self.rows())
+
+    def lines(self, most: int = SHOWN_ROWS) -> list[str]:
+        """Return the first numbers as the lines of a table; of what has no names its text."""
+        rows = self.rows(most)
+        if rows:
+            return rows_table(rows, count_measured(self.error_bars))
+        return repr(self.value)[:SHOWN_CHARACTERS].splitlines()[:most]
+
+    def text(self, rest: str = "") -> str:
+        """Return the release on one screen: numbers, promise, and ``rest``, where the rest is."""
+        cert = self.certificate
+        return release_text(
+            self.lines(), (*cert.readings, cert.promise), simulation=cert.simulation, rest=rest
+        )
+
+    def __str__(self) -> str:
+        return self.text("What is not promised, and how it was proved: print(release.certificate)")
+
+    def __repr__(self) -> str:
+        size = count_measured(self.error_bars)
+        what = f"{size} number{'s' * (size != 1)}" if size else type(self.value).__name__
+        return f"<{type(self).__name__} of {self.certificate.mechanism}: {what}>"
+
     def _repr_html_(self) -> str:
-        rows = self.rows(20)
-        shown = error_bars_html(rows, self.error_bars) if rows else None
+        rows = self.rows(2 * SHOWN_ROWS)
+        shown = values_html(rows, count_measured(self.error_bars)) if rows else None
         return release_html(repr(self.value), self.certificate._repr_html_(), shown)
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -158,10 +220,11 @@ class Release:
         }
 
     def save(self, folder: str | Path, *, sign: str | Path | None = None) -> Path:
-        """Write ``release.json`` (public) and ``curator.npz`` (mode 0600) into a folder.
+        """Write ``release.json``, ``values.csv`` and ``curator.npz`` (mode 0600) into a folder.
 
-        Value and certificate are under one digest. ``sign`` is a PEM file with an ed25519 private
-        key, for a signature that anyone can check who has the public one.
+        The first two may be published; ``values.csv`` has the numbers with their intervals. Value
+        and certificate are under one digest. ``sign`` is a PEM file with an ed25519 private key,
+        for a signature that anyone can check who has the public one.
 
         Returns
         -------
@@ -175,7 +238,12 @@ class Release:
         if self.proof is not None:
             self.proof.save(target / "curator.npz")  # first: no public file without its proof
         write_release(public, content, sign=sign)
+        self.write_values(target)
         return public
+
+    def write_values(self, folder: Path) -> None:
+        """Write ``values.csv``, where the release has numbers with names."""
+        write_values(folder / "values.csv", self.rows())
 
     @classmethod
     def load(cls, path: str | Path, *, public_key: str | Path | None = None) -> Release:

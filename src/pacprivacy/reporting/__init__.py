@@ -15,6 +15,7 @@ from pacprivacy.reporting.page import (
     report as report,
 )
 from pacprivacy.reporting.plots import (
+    PlanNumber as PlanNumber,
     PlanRow as PlanRow,
     plot_audit as plot_audit,
     plot_plan as plot_plan,

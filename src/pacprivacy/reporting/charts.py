@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pacprivacy._rounding import at_most, percent_at_most
+from pacprivacy._values import Row
 from pacprivacy.audit import AuditResult
 from pacprivacy.reporting.contents import (
-    Row,
     SessionFigures,
     UtilityCurve,
 )
@@ -98,12 +98,13 @@ def chart_noise(axes: Any, rows: Sequence[Row], units: str) -> None:
     for place, row in enumerate(shown):
         square = row.noise_std**2 + row.spread**2
         share = row.noise_std**2 / square if square else 0.0
+        rest = 1 - share if square else 0.0
         names = ("noise", f"choice of the {_short(units)}") if place == 0 else ("", "")
         axes.barh(place, share, height=0.62, color=BLUE, label=names[0])
-        axes.barh(place, 1 - share, left=share, height=0.62, color=GREY, label=names[1])
+        axes.barh(place, rest, left=share, height=0.62, color=GREY, label=names[1])
         aside = {"transform": axes.get_yaxis_transform(), "va": "center"}
         axes.text(-0.015, place, _short(row.name), ha="right", **aside)
-        said = f"noise ± {style_number(row.noise_std)}"
+        said = f"noise ± {style_number(row.noise_std)}" if square else "no error"
         axes.text(1.015, place, said, ha="left", weight="bold", **aside)
     more = len(rows) - len(shown)
     title = "share of the squared error" + f"; the first {len(shown)} numbers" * bool(more)

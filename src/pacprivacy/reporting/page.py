@@ -25,6 +25,7 @@ from pacprivacy._certificates import (
 )
 from pacprivacy._rounding import at_most, failure_text, percent_at_most
 from pacprivacy._system import read_regular, write_atomically
+from pacprivacy._values import row_interval, row_texts
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError, CertificateError, DataError
 from pacprivacy.release import (
@@ -32,8 +33,6 @@ from pacprivacy.release import (
     Bundle,
     Certificate,
     Release,
-    error_bar_ends,
-    error_bar_plus_minus,
     load_verified_bundle,
     trade_off_text_rows,
 )
@@ -281,8 +280,8 @@ def _environment() -> Any:
         "at_most": at_most,
         "failure": failure_text,
         "number": style_number,
-        "plus_minus": error_bar_plus_minus,
-        "ends": error_bar_ends,
+        "plus_minus": row_texts,
+        "ends": row_interval,
         "spaced": lambda text: text.replace(",", " "),  # as the answer to a query is written
         "whole": lambda number: f"{number:,.0f}" if 100 <= number < WHOLE else style_number(number),
         "percent": percent_at_most,
@@ -315,9 +314,11 @@ def _utility(data: ReportData) -> dict[str, Any]:
             "noise-text": f"{style_number(point.times_noise)} ×",
         }
         for number, row in enumerate(data.values[:SHOWN_ERRORS]):
+            if math.isnan(row.std_error):
+                continue
             added = (point.times_noise**2 - 1) * row.noise_std**2
             error = math.sqrt(max(0.0, row.std_error**2 + added))
-            texts[f"error-{number}"] = f"± {error_bar_plus_minus(row._replace(std_error=error))[1]}"
+            texts[f"error-{number}"] = f"± {row_texts(row._replace(std_error=error))[1]}"
         stops.append({"texts": texts, "x": round(x, 2), "y": round(y, 2)})
     return {"stops": stops, "now": stops[curve.start]["texts"], "utility_chart": picture}
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
@@ -58,38 +58,62 @@ def plot_release(release: Release, path: str | Path | None = None) -> Any:
     return save_styled(figure, path)
 
 
+class PlanNumber(NamedTuple):
+    """Noise of one number, and its distance from the answer on all records; curator-only.
+
+    Root mean squares over all candidates and all draws of the noise, in the units of the number.
+    """
+
+    name: str
+    noise: float
+    distance: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
     """What one budget would cost, before anything is spent; curator-only.
 
-    ``noise_rms`` is on one number; so is ``distance``, the root mean square distance of the release
-    from the answer on all records: sampling and noise together. ``times_least`` is how many times
+    ``numbers`` are the released numbers, each in its own units. ``times_least`` is how many times
     the least variance of any noise this is, at most; None where nothing is known.
     """
 
     budget: str
-    total_variance: float
-    noise_rms: float
-    distance: float
+    numbers: tuple[PlanNumber, ...]
     times_least: float | None = None
 
 
 @styled
 def plot_plan(rows: Sequence[PlanRow], path: str | Path | None = None, *, title: str = "") -> Any:
-    """Draw noise and expected distance against the budget; for the curator's eyes."""
+    """Draw noise and expected distance against the budget; for the curator's eyes.
+
+    Of several numbers, which may have different units, the mean noise in times that of the last
+    budget is drawn.
+    """
     _refuse_nothing(rows, "rows", "Plan at least one budget.")
     figure = styled_figure(3.8)
     axes = figure.subplots()
-    axes.plot([row.noise_rms for row in rows], "o-", label="noise")
-    axes.plot([row.distance for row in rows], "s--", color=GREEN, label="distance from full answer")
+    several = len(rows[0].numbers) > 1
+    noise = [_relative_noise(row, rows[-1]) if several else row.numbers[0].noise for row in rows]
+    axes.plot(noise, "o-", label="noise")
+    if not several:
+        far = [row.numbers[0].distance for row in rows]
+        axes.plot(far, "s--", color=GREEN, label="distance from full answer")
     turned = {"rotation": 20, "ha": "right"} if len(rows) > 4 else {}
     axes.set_xticks(range(len(rows)), [row.budget for row in rows], **turned)
-    axes.set(ylabel="root mean square per number, its units", title=title)
-    if all(row.noise_rms > 0 for row in rows):
+    unit = f"times that at {rows[-1].budget}" if several else "root mean square, its units"
+    axes.set(ylabel=unit, title=title)
+    if all(value > 0 for value in noise):
         axes.set_yscale("log")
         style_log_axis(axes.yaxis)
     axes.legend()
     return save_styled(figure, path)
+
+
+def _relative_noise(row: PlanRow, last: PlanRow) -> float:
+    """Return the mean over the numbers of how many times the noise of another budget they have."""
+    pairs = zip(row.numbers, last.numbers, strict=True)
+    times = [one.noise / other.noise for one, other in pairs if other.noise > 0]
+    return sum(times) / len(times) if times else 0.0
 
 
 @styled

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import html
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 
+from pacprivacy._values import NONE, SHOWN_ROWS, Row, row_texts
 from pacprivacy.errors import CertificateError, DataError, QueryError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
@@ -22,9 +24,7 @@ from pacprivacy.queries import (
     query_mechanism_columns,
     query_mechanism_keys,
 )
-from pacprivacy.release import Release, Row, error_bar_plus_minus
-
-SHOWN_ROWS: Final = 20
+from pacprivacy.release import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,9 +72,10 @@ class QueryAnswer:
 
 
 def _text(cell: str | Row) -> str:
-    return (
-        cell if isinstance(cell, str) else " ± ".join(error_bar_plus_minus(cell)).replace(",", " ")
-    )
+    if isinstance(cell, str):
+        return cell
+    value, error = row_texts(cell)
+    return (value if error == NONE else f"{value} ± {error}").replace(",", " ")
 
 
 def query_answer(release: Release) -> QueryAnswer | None:
@@ -87,8 +88,7 @@ def query_answer(release: Release) -> QueryAnswer | None:
     table = release.table
     if table is None:
         return None
-    low, high = release.interval(0.95)
-    parts = (release.value, release.std_error, low, high)
+    parts = (release.value, *release.errors())
     try:
         figures = {
             name: [_numbers(part[name]) for part in (*parts, release.noise_std)]
@@ -120,7 +120,7 @@ def query_answer(release: Release) -> QueryAnswer | None:
         ) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class QueryRelease(Release):
     """Released cells of a query.
 
@@ -162,7 +162,7 @@ class QueryRelease(Release):
 
         HAVING, ORDER BY and LIMIT are taken of released numbers.
         """
-        low, high = self.interval(0.95)
+        _, low, high = self.errors()
         beside = {
             f"c{i}_{name}": numbers
             for name, found in (("noise", self.noise_std), ("low", low), ("high", high))
@@ -202,11 +202,21 @@ class QueryRelease(Release):
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
 
+    def to_frame(self) -> Any:
+        """Return the answer as a frame; see :attr:`frame`."""
+        return self.frame
+
+    def write_values(self, folder: Path) -> None:
+        """Write ``values.csv``: the answer with its noise and intervals."""
+        self.to_csv(folder / "values.csv")
+
+    def lines(self, most: int = SHOWN_ROWS) -> list[str]:
+        """Return the answer as the lines of a table, and how it was computed."""
+        said = "Estimates for all records, ± standard error; values.csv has the intervals."
+        return [*str(self.answer).splitlines(), "", said, *textwrap.wrap(f"Plan: {self.plan}.", 80)]
+
     def _repr_html_(self) -> str:
         return f"{self.answer._repr_html_()}{self.certificate._repr_html_()}"
-
-    def __str__(self) -> str:
-        return f"{self.answer}\nplan: {self.plan}"
 
 
 def released_query(

@@ -22,7 +22,7 @@ from pacprivacy.release import (
     Certificate,
     Release,
     certificate_epsilon,
-    error_bar_drowned_note,
+    error_bar_notes,
     warn_of_error_bars,
 )
 from pacprivacy.session.rehearsal import rehearsal_information
@@ -240,7 +240,7 @@ Settings = tuple[noise.AnyRule | None, int | None, str | Path | None]
 _TINY = 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GradualRelease(Release):
     """What was released until it was good enough, or until the cap.
 
@@ -276,6 +276,7 @@ class GradualRelease(Release):
             step.save(target / f"step-{number:02d}", sign=sign)
         public = target / "release.json"
         write_release(public, self.to_public_dict(), sign=sign)
+        self.write_values(target)
         return public
 
 
@@ -329,16 +330,17 @@ def refine(
     bars = releases[-1].error_bars
     certificate = _certificate(session, budget, target, steps, releases, looks)
     if bars is not None and plan.noise.total_variance > 0:
-        own = error_bar_drowned_note(bars)  # of the last observation alone
+        own = error_bar_notes(bars)  # of the last observation alone
         bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)
+        bars = bars.compared(outputs)
         said = (text for text in certificate.published if not text.startswith(NAMED))
         notes = (note for note in certificate.notes if note not in own)
         certificate = replace(
             certificate,
             published=(*said, bars.sentence),
-            notes=(*notes, *error_bar_drowned_note(bars)),
+            notes=(*notes, *error_bar_notes(bars)),
         )
-    warn_of_error_bars(value, bars, outputs.values)
+    warn_of_error_bars(value, bars, outputs)
     return GradualRelease(
         value=value,
         proof=releases[-1].bundle,

@@ -14,9 +14,9 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import available_memory, begin, few_threads
+from pacprivacy._system import available_memory, begin, few_threads, single_threaded
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
-from pacprivacy.errors import MechanismError, PoolError
+from pacprivacy.errors import MechanismError, PoolError, QueryError
 from pacprivacy.mechanism import (
     Mechanism,
     as_mechanism,
@@ -196,8 +196,7 @@ class Rehearsal:
         choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
         if len(choices) == 1:
             return choices[0], ()
-        fixed = prepare_run(mechanism, self.data)
-        self._fixed = mechanism, fixed
+        fixed = self._prepare(mechanism)
         advance = begin(TRYING, len(choices))
         part = 4 if mechanism.by_subset else 2
         size = strategy.n_subsets // (part * len(choices))
@@ -286,10 +285,8 @@ class Rehearsal:
         """Run a mechanism on every subset; ``rng`` stands in for the seed, where there is one."""
         prepared = as_mechanism(mechanism)
         pool, _ = self.draw(prepared, checkpoint=checkpoint)
-        found, self._fixed = self._fixed, None
-        fixed = found is not None and found[0] is prepared
         return run_mechanism(
-            found[1] if found is not None and fixed else prepared,
+            self._prepare(prepared),
             self.data,
             pool,
             n_jobs=self._n_jobs,
@@ -297,8 +294,31 @@ class Rehearsal:
             checkpoint=checkpoint,
             rng=self._given if rng is None or self._given is None else rng,
             progress=self.progress,
-            fixed=fixed,
+            fixed=True,
         )
+
+    def on_all(self, mechanism: Mechanism, like: Outputs) -> Vector:
+        """Return the value on all records, to compare candidates with; curator-only.
+
+        NaN where the mechanism has none there, or one of another shape. Its warnings are those of
+        the candidates, which were shown.
+        """
+        none: Vector = np.full(like.n_outputs, np.nan)
+        try:
+            with warnings.catch_warnings(), single_threaded():
+                warnings.simplefilter("ignore")
+                value = run_on_all(self._prepare(mechanism), self.data, fixed=True)
+        except QueryError:  # an interrupt of the engine must end the release
+            raise
+        except Exception:  # a function may do anything
+            return none
+        return value if value.shape == none.shape else none
+
+    def _prepare(self, mechanism: Mechanism) -> Mechanism:
+        """Return a mechanism that is fixed with all records; the latest is kept."""
+        if self._fixed is None or self._fixed[0] is not mechanism:
+            self._fixed = mechanism, prepare_run(mechanism, self.data)
+        return self._fixed[1]
 
     def calibrate(
         self, outputs: Outputs, budget: AnyBudget, *, rule: AnyRule | None = None, **options: Any

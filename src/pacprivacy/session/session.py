@@ -9,7 +9,7 @@ that belief. Information adds up; membership is charged to a balance of every un
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +38,12 @@ from pacprivacy.errors import (
     PoolError,
     SecretError,
 )
-from pacprivacy.mechanism import as_mechanism, split_data_units, titled_mechanism
+from pacprivacy.mechanism import (
+    as_mechanism,
+    mechanism_with_totals,
+    split_data_units,
+    titled_mechanism,
+)
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_rule_feasible
 from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
@@ -51,6 +56,9 @@ from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_ru
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
+
+
+Totals = bool | str | Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -309,6 +317,7 @@ class Session(Keeper):
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
+        totals: Totals = None,
     ) -> releasing.Release:
         """Release one more function of the secret subset.
 
@@ -326,6 +335,8 @@ class Session(Keeper):
             have saved, and may pay more now. With neither, all that is left.
         name : str, optional
             What the release is called in its certificate and in the ledger.
+        totals : bool, str or sequence of str, optional
+            Which numbers are sums or counts over the records; see :func:`pacprivacy.privatize`.
 
         Raises
         ------
@@ -340,14 +351,14 @@ class Session(Keeper):
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
             plan = self._plan(
-                titled_mechanism(mechanism, name),
+                mechanism_with_totals(titled_mechanism(mechanism, name), totals),
                 budget,
                 share=share,
                 rule=rule,
                 checkpoint=checkpoint,
             )
             found = self.publish(plan)[0]
-        releasing.warn_of_error_bars(found.value, found.error_bars, plan.outputs.values)
+        releasing.warn_of_error_bars(found.value, found.error_bars, plan.outputs)
         return found
 
     @contextmanager
@@ -375,6 +386,7 @@ class Session(Keeper):
         self.check_process()
         with self._lock:
             titled = titled_mechanism(mechanism, options.pop("name", None))
+            titled = mechanism_with_totals(titled, options.pop("totals", None))
             found = self._plan(titled, budget, **options)
             if self._alone and budget is not None:
                 limit, rule = as_budget(budget), options.get("rule")
@@ -447,6 +459,7 @@ class Session(Keeper):
         levels: int | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
+        totals: Totals = None,
     ) -> GradualRelease:
         """Release ever more precise observations until their mean is good enough.
 
@@ -460,9 +473,8 @@ class Session(Keeper):
                     "common mean. Use secrets='same'."
                 )
             settings = (rule, levels, checkpoint)
-            return refine(
-                self, titled_mechanism(mechanism, name), as_budget(budget), target, settings
-            )
+            declared = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
+            return refine(self, declared, as_budget(budget), target, settings)
 
     # --- the steps, in the order in which they are taken ----------------------------------------
 
@@ -488,6 +500,7 @@ class Session(Keeper):
         notes = self._draw(prepared, limit, rule=rule, checkpoint=checkpoint)
         self._share(limit, share, rule)  # refused here, before the mechanism runs
         outputs = self._rehearsal.run(prepared, checkpoint=checkpoint, rng=self._stream())
+        outputs = replace(outputs, on_all=self._rehearsal.on_all(prepared, outputs))
         if rule is None:  # a rule that was asked for is in the units of the mechanism
             outputs = scale_run_outputs(outputs)
         # What is left now: a mechanism may have made a release of its own.
@@ -524,14 +537,14 @@ class Session(Keeper):
         outputs = evaluated.outputs
         bars, said = releasing.measure_error_bars(outputs, noise, pool), outputs.published
         context = releasing.Context(
-            outputs=outputs if bars is None else replace(outputs, published=(*said, bars.sentence)),
+            outputs=outputs if bars is None else replace(outputs, published=(*said, *bars.facts)),
             pool=pool,
             budget=evaluated.budget,
             log_p=belief.log_p,
             gamma=adversary.DEFAULT_GAMMA,
             seed=given["rng"],
             simulation=self._simulate,
-            notes=(*evaluated.notes, *releasing.error_bar_drowned_note(bars)),
+            notes=(*evaluated.notes, *releasing.error_bar_notes(bars)),
             session=part,
         )
         with few_threads(pool.n_subsets * pool.n_units):

@@ -20,6 +20,7 @@ from pacprivacy import mechanism as mechanisms
 from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector, column_spreads
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import begin, show_stages, single_threaded
+from pacprivacy._values import ESTIMATES
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
 from pacprivacy.pool import Balanced, Pool
@@ -48,7 +49,9 @@ class Outputs:
     what was computed from the whole universe or declared, ``published`` what of the universe the
     value shows. Each number was divided by its entry of ``scales``; see :func:`scale_run_outputs`.
     With ``rounds``, released numbers are counts. ``model`` says how the value is applied to new
-    rows, ``own_units`` that its numbers are of several kinds.
+    rows, ``own_units`` that its numbers are of several kinds. ``on_all`` is the value on all
+    records, in the units of ``values``; curator-only, None where it was not computed, NaN where
+    there is none of this shape.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -62,6 +65,7 @@ class Outputs:
     rounds: bool = field(default=False, repr=False)
     model: Mapping[str, Any] | None = field(default=None, repr=False)
     own_units: bool = field(default=False, repr=False)
+    on_all: Vector | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         values = np.ascontiguousarray(self.values, dtype=np.float64).view()
@@ -226,11 +230,15 @@ def run_mechanism(
             show_run_notices([*own, *run.notices])
         raise
     show_run_notices([*own, *run.notices])
-    totals, said = prepared.totals, prepared.public
+    totals, said, rounds = prepared.totals, prepared.public, False
     if totals is not None:
         share = pool.share
-        values = values / share
-        said = (*said, TOTALS[totals].format(share=f"{share:.4g}"))
+        chosen = mechanisms.total_numbers(totals, structure)
+        rounds = bool(chosen.all()) and totals in ("count", ("count",))
+        values = np.where(chosen, values / share, values)
+        text = TOTALS["count" if rounds else "sum" if chosen.all() else "some"]
+        listed = ", ".join(totals)[:LONGEST_LIST] if isinstance(totals, tuple) else ""
+        said = (*said, text.format(names=listed, share=f"{share:.4g}"))
     return Outputs(
         values=values,
         structure=structure,
@@ -239,17 +247,19 @@ def run_mechanism(
         published=prepared.published,
         seed=seed,
         finish=prepared.finish,
-        rounds=totals == "count",
+        rounds=rounds,
         model=prepared.model,
         own_units=prepared.own_units,
     )
 
 
 TOTALS: Final = {
-    "sum": "sums are estimates for all records: those of a candidate divided by {share}, its share",
-    "count": "counts are estimates for all records: those of a candidate divided by {share}, its "
-    "share, and rounded to whole numbers",
+    "some": f"totals ({{names}}) {ESTIMATES}: those of a candidate divided by {{share}}, its share",
+    "sum": f"sums {ESTIMATES}: those of a candidate divided by {{share}}, its share",
+    "count": f"counts {ESTIMATES}: those of a candidate divided by {{share}}, its share, and "
+    "rounded to whole numbers",
 }
+LONGEST_LIST: Final = 200
 DISPARATE: Final = 100.0  # spreads that differ by less share one unit of noise
 ALIKE: Final = 2.0  # the same, where numbers are of several kinds
 OWN_SCALE: Final = 64  # numbers of a larger array are of one kind, and share a scale
@@ -285,8 +295,13 @@ def scale_run_outputs(outputs: Outputs) -> Outputs:
         "units of the noise: every number divided by its spread over the pool, rounded to a power "
         f"of two ({listed}); noise figures are in these units"
     )
-    listed_too = (*outputs.published, said)
-    return replace(outputs, values=values / scales, scales=scales, published=listed_too)
+    return replace(
+        outputs,
+        values=values / scales,
+        on_all=None if outputs.on_all is None else outputs.on_all / scales,
+        scales=scales,
+        published=(*outputs.published, said),
+    )
 
 
 @dataclass(slots=True, kw_only=True)

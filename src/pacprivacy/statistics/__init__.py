@@ -26,7 +26,6 @@ from pacprivacy.statistics.sums import (
     TableVariance as TableVariance,
 )
 from pacprivacy.statistics.table import (
-    DATES as DATES,
     MOST_LEVELS as MOST_LEVELS,
     POLICIES as POLICIES,
     Missing as Missing,

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, as_told, shorten
+from pacprivacy._values import DATES
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
@@ -28,14 +29,13 @@ from pacprivacy.mechanism import (
     is_identity_column,
     is_number_text,
     is_text_column,
+    list_columns,
 )
 
 Missing = Literal["drop", "mean", "category", "error"]
 
 POLICIES: Final = ("drop", "mean", "category", "error")
-DATES: Final = "dates are days since 1970-01-01: "
 MOST_LEVELS: Final = 50  # text with more of them is an id or a remark, unless they are declared
-_SHOWN_COLUMNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -146,7 +146,7 @@ class Statistic(Mechanism):
         used = self.columns or ()
         if self.layout is not None:
             used = tuple(dict.fromkeys(column for _, column, _ in self.layout.terms))
-        listed = ", ".join(used) if len(used) <= _SHOWN_COLUMNS else f"{len(used)} columns"
+        listed = list_columns(used)
         words = [self.kind]
         if self.target is not None:
             words.append(f"of {self.target} on {listed or 'all columns'}")

@@ -67,10 +67,14 @@ def test_release_writes_a_public_file_and_a_private_bundle_that_verify(
 ) -> None:
     out = tmp_path / "out"
     result = run_pac(*release_args(people, "-o", out))
-    assert "No attacker" in result.stdout
-    assert "Not promised" in result.stdout
-    assert f"Wrote {out / 'release.json'}" in result.stdout
-    assert sorted(path.name for path in out.iterdir()) == ["curator.npz", "release.json"]
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["name", "value", "standard", "error", "95", "%", "interval"]
+    assert [line.split()[0] for line in lines[1:3]] == ["age", "income"]
+    assert len(lines) <= 20
+    assert "times in 100; 50 without the release" in " ".join(result.stdout.split())
+    assert f"Wrote {out / 'release.json'} and {out / 'values.csv'}" in result.stdout
+    files = ["curator.npz", "release.json", "values.csv"]
+    assert sorted(path.name for path in out.iterdir()) == files
     assert (out / "curator.npz").stat().st_mode & 0o077 == 0
     content = json.loads((out / "release.json").read_text())
     assert set(content["value"]) == {"age", "income"}
@@ -88,10 +92,17 @@ def test_release_prints_json_for_machines(people: Path, tmp_path: Path) -> None:
     printed = json.loads(result.stdout)
     assert printed["files"] == {
         "release": str(out / "release.json"),
+        "values": str(out / "values.csv"),
         "bundle": str(out / "curator.npz"),
     }
     del printed["files"]
     assert printed == json.loads((out / "release.json").read_text())
+
+
+def test_full_prints_the_certificate_after_the_numbers(people: Path, tmp_path: Path) -> None:
+    text = run_pac(*release_args(people, "-o", tmp_path / "out", "--full")).stdout
+    assert text.index("standard error") < text.index("Not promised")
+    assert str(Certificate.read(tmp_path / "out")) in text
 
 
 def test_quiet_prints_nothing(people: Path, tmp_path: Path) -> None:
@@ -507,7 +518,8 @@ def test_demo_writes_six_releases_and_a_table(
     monkeypatch.setattr(demo_verb, "N_SUBSETS", 16)
     monkeypatch.setattr(demo_verb, "N_JOBS", 1)
     result = run_pac("demo", "-o", tmp_path)
-    assert result.stdout.count("No attacker") == 1
+    assert result.stdout.count("Whoever") == 1
+    assert "Not promised" not in result.stdout
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["kmeans-55", "kmeans-60", "kmeans-75", "mean-55", "mean-60", "mean-75"]
     assert all((tmp_path / name / "curator.npz").is_file() for name in names)

@@ -46,7 +46,7 @@ def test_success_is_that_of_the_exact_trade_off() -> None:
 def test_a_known_loss_distribution_says_more_than_epsilon_and_delta() -> None:
     own = certificate(epsilon=1.75, delta=1e-5, advantage=0.176)
     assert own.membership_bound == pytest.approx(0.588)
-    assert "success above 58.80 %" in own.promise
+    assert "more than 58.8 times in 100; 50 without the release" in own.promise
     text = " ".join(str(own).split())
     assert "at most 58.80 %, by the mechanism's own loss distribution" in text
     assert "epsilon and delta alone would allow 85.20 %" in text

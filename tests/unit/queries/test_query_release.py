@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import pacprivacy as pac
+from pacprivacy._values import Row
 from pacprivacy.cli.console import app
-from pacprivacy.errors import CertificateError
-from pacprivacy.release import Row
+from pacprivacy.errors import CertificateError, NoisyWarning
 from pacprivacy.session import QueryAnswer, QueryRelease, query_answer
 
 N = 200
@@ -103,11 +103,13 @@ def test_people_read_numbers_with_their_error(made: QueryRelease) -> None:
         assert (cell.value, cell.noise_std) == (n, noise)
         assert cell.lower < cell.value < cell.upper
     assert "&lt;b&gt;" in made._repr_html_()
+    assert len(repr(made)) < 300
+    assert len(str(made).splitlines()) <= 20
     rows = [("a", Row("n", 1234.4, 56.0, 0.0, 0.0)) for _ in range(23)]
     many = QueryAnswer(query="", plan="", headings=("k", "n"), rows=tuple(rows))
     assert many.lines()[0] == ["a", "1 230 ± 60"]
-    assert str(many).endswith("and 3 more rows")
-    assert "and 3 more rows" in many._repr_html_()
+    assert str(many).endswith("and 13 more rows")
+    assert "and 13 more rows" in many._repr_html_()
     assert str(QueryAnswer(query="", plan="", headings=("k",), rows=())) == "k"
 
 
@@ -240,3 +242,10 @@ def test_a_function_gets_the_frames_of_one_candidate(library: str) -> None:
         own["visits"] = visits[visits["person"].isin(units)]
         assert len(units) == 25
         assert found == pytest.approx(joined_cost(own), rel=1e-12)
+
+
+def test_cells_that_are_no_estimates_have_no_interval(clinic: pac.Tables) -> None:
+    with pytest.warns(NoisyWarning, match="differs from those on candidates"):
+        found = ask("SELECT count(DISTINCT code) AS n FROM visits", clinic, n_subsets=16)
+    assert "±" not in found.answer.lines()[0][0]
+    assert np.isnan(found.frame["n low"]).all()

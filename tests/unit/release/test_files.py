@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy._certificates import read_release, write_release
+from pacprivacy._values import Row, row_texts
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError
-from pacprivacy.release import Row, error_bar_plus_minus
 
 BOTH = namedtuple("BOTH", "low high")
 X = np.random.default_rng(0).normal(5, 1, (60, 2))
@@ -80,7 +80,7 @@ def same(one: Any, other: Any) -> None:
     elif isinstance(one, np.ndarray):
         np.testing.assert_array_equal(one, other, strict=True)
     else:
-        assert one == other
+        np.testing.assert_array_equal(one, other)  # also of NaN
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -200,7 +200,7 @@ def test_hostile_content_under_a_right_digest_is_refused_in_one_line(
 
 def test_numbers_that_cannot_be_written_to_the_decimal_of_their_error_are_shown() -> None:
     for value, error in ((1e308, 1e-12), (1.0, 1e-320)):
-        assert error_bar_plus_minus(Row("x", value, error, 0, 0))[0] == f"{value:.4g}"
+        assert row_texts(Row("x", value, error, 0, 0))[0] == f"{value:.4g}"
 
 
 def test_the_verbs_check_it_first(folder: Path, tmp_path: Path) -> None:

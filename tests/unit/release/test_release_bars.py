@@ -19,10 +19,11 @@ from sklearn.preprocessing import StandardScaler
 import pacprivacy as pac
 from pacprivacy._certificates import write_release
 from pacprivacy._random import SimulatedSource
+from pacprivacy._values import Row, row_texts
 from pacprivacy.errors import BudgetError, CertificateError, NoisyWarning
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.release import ErrorBars, Row, error_bar_plus_minus, measure_error_bars
+from pacprivacy.release import ErrorBars, measure_error_bars
 from pacprivacy.release.error_bars import round_up_error_bars
 from pacprivacy.simulation import Outputs, run_mechanism
 from pacprivacy.statistics import Covariance, Histogram, Mean
@@ -317,7 +318,7 @@ def test_noise_below_the_value_is_not_said_to_exceed_it() -> None:
 def test_value_and_error_end_at_the_same_decimal(
     value: float, error: float, written: tuple[str, str]
 ) -> None:
-    assert error_bar_plus_minus(Row("x", value, error, 0.0, 0.0)) == written
+    assert row_texts(Row("x", value, error, 0.0, 0.0)) == written
 
 
 def test_notebooks_show_a_table() -> None:

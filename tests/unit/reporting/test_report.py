@@ -19,13 +19,15 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy._rounding import percent_at_most
+from pacprivacy._values import row_texts
 from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import Certificate, Release, error_bar_plus_minus
+from pacprivacy.release import Certificate, Release
 from pacprivacy.reporting import (
     CuratorFigures,
+    PlanNumber,
     PlanRow,
     ReportData,
     build_report_contents,
@@ -230,7 +232,7 @@ def test_stops_are_ordered_and_more_privacy_is_more_noise(full: ReportData) -> N
 def test_the_slider_starts_at_what_the_table_says(full: ReportData) -> None:
     page = render_page(full)
     for number, row in enumerate(full.values):
-        error = error_bar_plus_minus(row)[1]
+        error = row_texts(row)[1]
         assert f'<td class="number">± {error}</td>' in page
         assert f'<b id="error-{number}">± {error}</b' in page
 
@@ -546,9 +548,15 @@ def test_plan_shows_the_cost_of_budgets(people: Path, tmp_path: Path) -> None:
     args = ["plan", people, "--model", "mean", "--columns", "age,income", "--subsets", 32]
     args += ["--budgets", "60%, 80%, mi<=1/4", "--seed", 1]
     found = json.loads(run_pac(*args, "--json", "--plot", tmp_path / "plan.png").stdout)
-    variances = [row["total_variance"] for row in found["rows"]]
-    assert variances[0] > variances[1] > 0
-    assert all(row["distance"] > found["distance_without_noise"] for row in found["rows"])
+    without = found["without_noise"]["numbers"]
+    for i, name in enumerate(("age", "income")):
+        numbers = [row["numbers"][i] for row in found["rows"]]
+        assert {number["name"] for number in (without[i], *numbers)} == {name}
+        assert numbers[0]["noise"] > numbers[1]["noise"] > 0
+        assert all(number["distance"] > without[i]["distance"] for number in numbers)
+    known = [row["times_least"] for row in found["rows"] if row["times_least"] is not None]
+    assert known
+    assert min(known) >= 1
     assert (tmp_path / "plan.png").stat().st_size > 1000
     text = run_pac(*args, "--rule", "waterfill").stdout
     assert "success <= 60 %" in text
@@ -557,7 +565,7 @@ def test_plan_shows_the_cost_of_budgets(people: Path, tmp_path: Path) -> None:
     proved = json.loads(run_pac(*args, "--rule", "waterfill", "--certify", "--json").stdout)
     quick = json.loads(run_pac(*args, "--rule", "waterfill", "--json").stdout)
     for one, other in zip(proved["rows"], quick["rows"], strict=True):
-        assert one["total_variance"] == pytest.approx(other["total_variance"], rel=1e-6)
+        assert one["numbers"] == other["numbers"]
 
 
 @pytest.mark.parametrize("budgets", ["", "60%,,70%", "half", "mi<=x", "40%"])
@@ -632,8 +640,12 @@ def test_pictures(release: Release, session_releases: tuple[Release, ...], tmp_p
     assert plot_release(release)._repr_png_().startswith(b"\x89PNG")
     learned = plot_session(session_releases)
     assert "in one run readers may learn more" in " ".join(learned.get_supxlabel().split())
-    row = PlanRow(budget="b", total_variance=0.0, noise_rms=0.0, distance=1.0)
+    row = PlanRow(budget="b", numbers=(PlanNumber("age", 0.0, 1.0),))
     assert len(plot_plan([row]).axes) == 1
+    pay = PlanNumber("pay", 900.0, 950.0)
+    two = PlanRow(budget="b", numbers=(PlanNumber("age", 0.5, 1.0), pay))
+    (axes,) = plot_plan([two]).axes
+    assert axes.get_ylabel() == "times that at b"
     assert (tmp_path / "release.svg").stat().st_size > 1000
     with pytest.raises(CertificateError, match="must be those of a session"):
         plot_session([release])

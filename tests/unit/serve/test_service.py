@@ -316,7 +316,7 @@ def test_metrics_and_budget(running):
     assert 0 < found["left"]["total"]["success_increment"] < 0.1
     told = json.loads(client.call("GET", "/certificate")[2])
     assert told["digest"] == running.model.certificate_.digest
-    assert "success above 60" in told["promise"]
+    assert "60 times in 100" in told["promise"]
 
 
 # --- services of their own ---------------------------------------------------------------------

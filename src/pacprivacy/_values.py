@@ -1,0 +1,135 @@
+"""Released numbers as people read them: rows of a table, on a terminal, in a file, in a frame."""
+
+import csv
+import html
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pacprivacy._rounding import at_most
+from pacprivacy.errors import DataError
+
+WIDTH: Final = 80
+HEADINGS: Final = ("name", "value", "standard error", "95 % interval")
+FIELDS: Final = ("name", "value", "standard_error", "lower", "upper")
+SHOWN_ROWS: Final = 10  # of a table on a terminal; with the sentences below it fits a screen
+LONGEST_NAME: Final = 40
+NONE: Final = "-"  # stands for an error that is not known
+# How released numbers are to be read, wherever it is said:
+DATES: Final = "dates are days since 1970-01-01: "
+ESTIMATES: Final = "are estimates for all records"
+NO_INTERVAL: Final = "numbers have no interval: they do not estimate those of all records"
+SIMULATION: Final = "SIMULATION: seeded randomness; this release protects nobody."
+
+
+class Row(NamedTuple):
+    """One released number with its standard error and 95 % interval; NaN where there is none."""
+
+    name: str
+    value: float
+    std_error: float
+    lower: float
+    upper: float
+    spread: float = 0.0
+    noise_std: float = 0.0
+
+
+def row_texts(row: Row) -> tuple[str, str]:
+    """Write a number and its standard error to the same decimal: ``50.2`` and ``0.4``.
+
+    The error has two digits if it begins with 1, 2 or 3, and else one; it is rounded up.
+    """
+    value, error = row.value, row.std_error
+    if math.isnan(error):
+        return f"{value:,.6g}", NONE
+    if not 1e-300 < error < math.inf:
+        return f"{value:,.6g}", "0"
+    decimals = -math.floor(math.log10(error))
+    decimals += error * 10.0**decimals < 4
+    unit = 10.0**-decimals
+    error = math.ceil(error / unit * (1 - 1e-9)) * unit
+    value = round(value / unit) * unit if abs(value / unit) < math.inf else value
+    if not -10 < decimals < 7:
+        return f"{value:.4g}", f"{error:.2g}"
+    return f"{value:,.{max(0, decimals)}f}", f"{error:,.{max(0, decimals)}f}"
+
+
+def row_interval(row: Row) -> str:
+    """Write the interval of a number, to the decimal of its error."""
+    if math.isnan(row.lower):
+        return NONE
+    lower, upper = (row_texts(row._replace(value=end))[0] for end in (row.lower, row.upper))
+    return f"{lower} to {upper}"
+
+
+def rows_table(rows: Sequence[Row], n_rows: int) -> list[str]:
+    """Return the lines of a table of the first rows, and how many of ``n_rows`` follow."""
+    cells = [HEADINGS, *((_short(r.name), *row_texts(r), row_interval(r)) for r in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for name, *texts in cells:
+        right = "".join(f"  {t:>{w}}" for t, w in zip(texts, widths[1:], strict=True))
+        lines.append(f"{name:<{widths[0]}}{right}".rstrip())
+    return [*lines, f"and {n_rows - len(rows):,} more"] if n_rows > len(rows) else lines
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
+
+
+def values_html(rows: Sequence[Row], n_rows: int) -> str:
+    """Return the first rows as a table in HTML, and how many of ``n_rows`` follow."""
+    heads = "".join(f"<th>{name}</th>" for name in HEADINGS)
+    body = ""
+    for row in rows:
+        cells = (row.name, *row_texts(row), row_interval(row))
+        body += "".join(["<tr>", *(f"<td>{html.escape(cell)}</td>" for cell in cells), "</tr>"])
+    rest = f"<p>and {n_rows - len(rows):,} more numbers</p>" if n_rows > len(rows) else ""
+    return f"<table><tr>{heads}</tr>{body}</table>{rest}"
+
+
+def values_frame(rows: Sequence[Row]) -> Any:
+    """Return rows as a pandas frame, or one of polars where pandas is not installed."""
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(FIELDS)}
+    for library in ("pandas", "polars"):
+        try:
+            return __import__(library).DataFrame(columns)
+        except ImportError:
+            continue
+    raise DataError(
+        "to_frame must have pandas or polars to make a frame of; neither is installed. "
+        "Install one, or use rows()."
+    )
+
+
+def write_values(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows as CSV, if there are any; an error that is not known is an empty cell."""
+    if not rows:
+        path.unlink(missing_ok=True)  # that of another release
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(FIELDS)
+        for row in rows:
+            numbers = (row.value, row.std_error, row.lower, row.upper)
+            writer.writerow([row.name, *("" if math.isnan(x) else repr(float(x)) for x in numbers)])
+
+
+def times_in_100(success: float) -> str:
+    """Write a bound on a rate as a frequency, rounded up: ``60 times in 100``."""
+    for decimals in (1, 4):
+        text = at_most(success, decimals=decimals, percent=True)
+        if float(text) < 100:
+            break
+    return f"{text.removesuffix('.0')} times in 100"
+
+
+def release_text(
+    table: Sequence[str], sentences: Sequence[str], *, simulation: bool, rest: str = ""
+) -> str:
+    """Return a release on one screen: its numbers, what is promised, and where the rest is."""
+    texts = [SIMULATION, *sentences] if simulation else [*sentences]
+    wrapped = [textwrap.fill(text, WIDTH, break_on_hyphens=False) for text in texts if text]
+    return "\n".join([*table, "", *wrapped, *([rest] if rest else [])])
