@@ -12,12 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy._values import Row
 from pacprivacy.audit import AuditResult
-from pacprivacy.reporting.contents import (
-    SessionFigures,
-    UtilityCurve,
-)
+from pacprivacy.reporting.contents import Row, SessionFigures, UtilityCurve
 from pacprivacy.reporting.style import (
     BLUE,
     GREEN,

@@ -13,7 +13,7 @@ import numpy as np
 
 from pacprivacy._random import public_generator
 from pacprivacy._rounding import two_digits
-from pacprivacy._values import Row
+from pacprivacy._values import Row as Row
 from pacprivacy.adversary import membership_draws, membership_risk, noiseless_membership
 from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
