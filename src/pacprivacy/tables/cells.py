@@ -260,7 +260,8 @@ def _read_coded(
     """Return the column with these entries, without pyarrow."""
     stripped = [text.strip() for text in distinct]
     filled = [text for text in stripped if text.lower() not in MISSING]
-    values, formats = None, () if date_format is None else (date_format,)
+    values: Vector | None = None
+    formats: tuple[str, ...] = () if date_format is None else (date_format,)
     if date_format is None:
         values = _parse(filled, (_by_point, _by_comma)[decimal == ","])
         formats = find_date_formats(filled) if values is None else ()

@@ -474,9 +474,8 @@ def table_identities(table: Table) -> tuple[str, ...]:
     """Return the columns that say whose row it is and repeat."""
 
     def read(column: TableColumn) -> tuple[Labels, Labels | None]:
-        if column.is_date or column.numbers is not None:
-            numbers = np.empty(0) if column.is_date else column.numbers[~column.gaps]
-            return numbers, None
+        if column.numbers is not None:
+            return np.empty(0) if column.is_date else column.numbers[~column.gaps], None
         assert column.codes is not None
         return column.codes[column.codes >= 0], column.levels
 
