@@ -69,7 +69,7 @@ def as_floats(name: str, values: ArrayLike) -> Array:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise MechanismError(
-            f"{name} must hold numbers; got {as_told(values)} with something else. Encode or drop "
+            f"{name} must hold numbers; got a {type(values).__name__} of others. Encode or drop "
             "what is no number."
         ) from None
 

@@ -197,11 +197,8 @@ def histogram(
 
     ``bins`` are edges, or a number of bins of equal width between ``ranges``.
     """
-    if not (isinstance(column, str) and isinstance(table, str)):
-        raise MechanismError(
-            f"column and table must be text; got {as_told(column)} and {as_told(table)}. "
-            "Write 'cost' and 'visits'."
-        )
+    _text("column", column)
+    _text("table", table)
     counted = Histogram(bins=bins, ranges=ranges)
     filled = f"{table} WHERE {column} IS NOT NULL"
     return JoinedStatistic(inner=counted, table=filled, columns=column)

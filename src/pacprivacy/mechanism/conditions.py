@@ -93,7 +93,8 @@ class Condition:
         return met
 
     def _wrong(self) -> MechanismError:
-        shown = repr(self.text[:80]) if isinstance(self.text, str) else type(self.text).__name__
+        given: object = self.text
+        shown = repr(given[:80]) if isinstance(given, str) else type(given).__name__
         return MechanismError(
             f"where must be a condition on columns; got {shown}. Write it as "
             "\"age >= 18 and region in ('north', 'south')\"; odd names go in `backticks`."

@@ -5,6 +5,7 @@ from pacprivacy.tables.categories import (
     Ranges as Ranges,
     category_rows_where as category_rows_where,
 )
+from pacprivacy.tables.cells import Reading as Reading
 from pacprivacy.tables.models import (
     MODELS as MODELS,
     ModelStudy as ModelStudy,
@@ -16,7 +17,6 @@ from pacprivacy.tables.models import (
 )
 from pacprivacy.tables.prediction import predict as predict
 from pacprivacy.tables.table import (
-    Reading as Reading,
     Table as Table,
     check_table_columns as check_table_columns,
     read_table as read_table,

@@ -81,8 +81,8 @@ class Categories:
     ) -> Self:
         """Return declared levels, or those that occur; refuse unusable columns in one message."""
         check_table_columns(table, (*options.levels, *options.categories))
-        declared = {*options.levels, *options.categories, *grouped}
-        text = [n for n in names if table.columns[n].numbers is None or n in declared]
+        chosen = {*options.levels, *options.categories, *grouped}
+        text = [n for n in names if table.columns[n].numbers is None or n in chosen]
         text += [name for name in grouped if name not in text]
         _check_categories(table, names, text, options, grouped)
         if options.missing == "error":
@@ -339,7 +339,7 @@ def categories_as_fields(
     fields: dict[str, npt.NDArray[Any]] = {}
     for name in names:
         column = table.columns[name]
-        if column.is_date:
+        if column.numbers is not None and column.is_date:
             moments = np.rint(np.nan_to_num(column.numbers) * (1000 * SECONDS_A_DAY))
             fields[name] = moments.astype("datetime64[ms]")
             fields[name][column.gaps] = np.datetime64("NaT")

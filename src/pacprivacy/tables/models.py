@@ -56,9 +56,9 @@ from pacprivacy.tables.categories import (
     check_category_numbers,
     check_category_rows,
 )
+from pacprivacy.tables.cells import Reading
 from pacprivacy.tables.table import (
     STDIN,
-    Reading,
     Table,
     check_table_columns,
     check_table_finite,

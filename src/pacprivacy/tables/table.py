@@ -1,9 +1,7 @@
 """Tables from files: CSV, packed or not, Parquet, Excel, standard input.
 
 Text is split into cells by pyarrow where it is installed and pays, else by the standard library;
-what a cell means is decided here: numbers with a point or a comma, dates, gaps, and text for
-everything else. pyarrow reads the plain cases, column by column; whatever it does not is
-read from the distinct entries, as all columns are without it.
+what a cell means is decided in :mod:`pacprivacy.tables.cells`.
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ import sys
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -35,124 +32,28 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     ISO,
     SECONDS_A_DAY,
-    ComparedColumn,
-    are_dates_clear,
-    date_name,
-    find_date_formats,
-    is_identity_column,
     is_identity_name,
-    read_dates,
     repeated_identities,
 )
 from pacprivacy.pool import named_pool_units
-
-Vector = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int32]
-Labels = npt.NDArray[Any]
+from pacprivacy.tables.cells import (
+    Cells,
+    Coded,
+    Codes,
+    Labels,
+    Reading,
+    TableColumn,
+    arrow_column_array,
+    understand_cells,
+)
 
 DELIMITERS: Final = ",;\t|"
-MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
 WIDE: Final = 1000  # columns; of a file with more, those that nobody wants are not read
 QUICK_BYTES: Final = 1 << 20  # from here on pyarrow is worth its import
 STDIN: Final = Path("-")
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _SNIFFED_LINES: Final = 20
-_COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
-_POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
 _WHOLE: Final = re.compile(r"^(\d+)\.0+$")
-_THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How a file is to be read, where it should not be found out from the file."""
-
-    delimiter: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    date_formats: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TableColumn:
-    """One column, curator-only.
-
-    Parameters
-    ----------
-    numbers : array or None
-        The entries as numbers, NaN where one is missing; dates are days since 1970. None is text.
-    coded : callable or None
-        Gives the distinct entries as they are written, and which of them each row has; -1 is a gap.
-    date_formats : tuple of str
-        How its dates are written. Where there are several and ``numbers`` is None, it must be said.
-    unclear : bool
-        Whether it is text only because 1,234 may be 1.234 or 1234.
-    """
-
-    numbers: Vector | None
-    coded: Callable[[], tuple[Labels, Codes]] | None = None
-    date_formats: tuple[str, ...] = ()
-    unclear: bool = False
-
-    @property
-    def is_date(self) -> bool:
-        """Whether the numbers are dates."""
-        return self.numbers is not None and bool(self.date_formats)
-
-    @property
-    def levels(self) -> Labels | None:
-        """Distinct entries as they are written, in the order of the file."""
-        return None if self.coded is None else self.coded()[0]
-
-    @property
-    def codes(self) -> Codes | None:
-        """Which of the levels each row has; -1 is a gap."""
-        return None if self.coded is None else self.coded()[1]
-
-    @property
-    def gaps(self) -> npt.NDArray[np.bool_]:
-        """Where an entry is missing."""
-        if self.numbers is not None:
-            return np.isnan(self.numbers)
-        assert self.codes is not None
-        return self.codes < 0
-
-    @property
-    def labels(self) -> Labels:
-        """The entries as they are written; None where one is missing."""
-        if self.levels is None or self.codes is None:
-            assert self.numbers is not None
-            whole = np.isfinite(self.numbers).all() and (self.numbers % 1 == 0).all()
-            return self.numbers.astype(np.int64) if whole else self.numbers
-        entries = np.array([*self.levels.tolist(), None], dtype=object)
-        return entries[self.codes]
-
-    @property
-    def entries(self) -> Labels:
-        """The entries of which levels are counted: texts, numbers, or dates such as 2024-05-31."""
-        if self.numbers is None:
-            return self.labels
-        if not self.is_date:
-            return self.numbers
-        distinct, places = np.unique(self.numbers, return_inverse=True)
-        names = [None if day != day else date_name(day) for day in distinct.tolist()]
-        return np.array([*names, None], dtype=object)[places]
-
-    def compared(self) -> ComparedColumn:
-        """Return the column as a condition compares it."""
-        if self.numbers is None:
-            return ComparedColumn(kind="text", entries=self.labels)
-        kind: Any = "date" if self.is_date else "number"
-        return ComparedColumn(
-            kind=kind, entries=self.numbers, date_format=(*self.date_formats, ISO)[0]
-        )
-
-    @property
-    def is_id(self) -> bool:
-        """Whether it is text and (nearly) every row has an entry of its own."""
-        if self.numbers is not None or self.levels is None:
-            return False
-        return is_identity_column(len(self.levels), int(np.count_nonzero(~self.gaps)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -267,7 +168,7 @@ def _read_csv(
             "Export it again."
         ) from None
     chosen = [names[place] for place in places]
-    return names, _understand(dict(zip(chosen, cells, strict=True)), reading), notes
+    return names, understand_cells(dict(zip(chosen, cells, strict=True)), reading), notes
 
 
 def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
@@ -335,10 +236,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-Coded = tuple[Sequence[str], Codes]  # distinct entries, and which of them each row has
-Cells = Coded | Any  # or a column of pyarrow
-
-
 def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[Coded]:
     """Collect the cells of the columns at these places; refuse rows of another length."""
     found: list[defaultdict[str, int]] = []
@@ -400,181 +297,6 @@ def _split_quickly(
     return [content.columns[place] for place in places]
 
 
-def _encode(column: Any) -> Coded:
-    """Return the distinct entries of an Arrow column, and which of them each row has."""
-    coded = column.combine_chunks().dictionary_encode()
-    return coded.dictionary.to_pylist(), _array(coded.indices, np.int32, -1)
-
-
-def _array(column: Any, dtype: Any, gap: float) -> npt.NDArray[Any]:
-    """Return an Arrow column of numbers as an array; pyarrow's own way imports pandas."""
-    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    there, data = whole.buffers()
-    if not len(whole):
-        return np.empty(0, dtype)
-    rows = slice(whole.offset, whole.offset + len(whole))
-    found = np.frombuffer(data, dtype, rows.stop)[rows].copy()
-    if whole.null_count:
-        filled = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")[rows]
-        found[filled == 0] = gap
-    return found
-
-
-def _arrow_texts(texts: Sequence[str]) -> Any:
-    """Return an Arrow column of texts; pyarrow's own way imports pandas."""
-    import pyarrow as pa
-
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    content = pa.py_buffer(b"".join(encoded))
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), content)
-
-
-# --- what cells mean --------------------------------------------------------------------------
-
-
-def _understand(cells: Mapping[str, Cells], reading: Reading) -> dict[str, TableColumn]:
-    """Decide what every column holds; a comma is decimal if declared, or if it can be no other."""
-    formats, mark = reading.date_formats, reading.decimal or "."
-    columns = {name: _read_cells(found, mark, formats.get(name)) for name, found in cells.items()}
-    if reading.decimal is not None:
-        return columns
-    by_comma = {
-        name: _read_cells(cells[name], ",", None)
-        for name, column in columns.items()
-        if column.numbers is None and _COMMA.fullmatch(_first(cells[name]))
-    }
-    certain = {
-        name: column
-        for name, column in by_comma.items()
-        if column.numbers is not None and not column.is_date and not _all_thousands(cells[name])
-    }
-    unclear = {name for name, column in by_comma.items() if column.numbers is not None}
-    if certain:  # then a lone point may part thousands elsewhere
-        unclear |= {
-            name
-            for name, column in columns.items()
-            if column.numbers is not None and not column.is_date and _all_thousands(cells[name])
-        }
-    for name in unclear - certain.keys():
-        columns[name] = replace(columns[name], numbers=None, unclear=True)
-    return columns | certain
-
-
-def _first(cells: Cells) -> str:
-    """Return the first entry that is no gap; empty if there is none."""
-    texts = cells[0] if isinstance(cells, tuple) else (item.as_py() for item in cells)
-    stripped = ((text or "").strip() for text in texts)
-    return next((text for text in stripped if text.lower() not in MISSING), "")
-
-
-def _all_thousands(cells: Cells) -> bool:
-    """Whether every mark in the column may part thousands, and there is one."""
-    if isinstance(cells, tuple):
-        texts = cells[0]
-    else:
-        import pyarrow.compute as pc
-
-        marked = cells.filter(pc.match_substring_regex(cells, "[.,]"))
-        texts = (item.as_py() for item in marked)
-    found = False
-    for text in (text.strip() for text in texts):
-        if text.lower() in MISSING or not ("," in text or "." in text):
-            continue
-        if not _THOUSANDS.fullmatch(text):
-            return False
-        found = True
-    return found
-
-
-def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableColumn:
-    """Return the column with these entries: numbers if all are, else dates, else text."""
-    if isinstance(cells, tuple):
-        return _read_coded(cells[0], cells[1], decimal, date_format)
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    stripped = pc.utf8_trim_whitespace(cells)
-    gaps = pc.is_in(pc.utf8_lower(stripped), value_set=_arrow_texts(sorted(MISSING)))
-    filled = pc.if_else(gaps, pa.NULL, stripped)
-
-    @cache
-    def coded() -> tuple[Labels, Codes]:
-        distinct, codes = _encode(filled)
-        return np.array([*distinct, None], dtype=object)[:-1], codes
-
-    def all_match(form: str) -> bool:
-        return bool(pc.all(pc.match_substring_regex(filled, f"^({form})$")).as_py())
-
-    first, comma = _first(filled), decimal == ","
-    is_date = date_format is not None or bool(find_date_formats([first] if first else []))
-    hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
-    if first and not _COMMA.fullmatch(first):
-        hopeless |= _parse([first], _by_comma if comma else _by_point) is None
-    if hopeless and not is_date:
-        return TableColumn(numbers=None, coded=coded)  # every reader needs all entries
-    texts = filled
-    if date_format is None and comma and all_match(_COMMA.pattern):
-        texts = pc.replace_substring(pc.replace_substring(filled, ".", ""), ",", ".")
-    if date_format is None and (texts is not filled or not comma):
-        with suppress(pa.ArrowInvalid):
-            numbers = texts.cast(pa.float64())
-            if not pc.any(pc.is_nan(numbers)).as_py():
-                return TableColumn(numbers=_array(numbers, np.float64, np.nan), coded=coded)
-    distinct, codes = _encode(filled)
-    codes = np.where(codes < 0, len(distinct), codes)
-    return _read_coded([*distinct, ""], codes, decimal, date_format)
-
-
-def _read_coded(
-    distinct: Sequence[str], codes: Codes, decimal: str, date_format: str | None
-) -> TableColumn:
-    """Return the column with these entries, without pyarrow."""
-    stripped = [text.strip() for text in distinct]
-    filled = [text for text in stripped if text.lower() not in MISSING]
-    values, formats = None, () if date_format is None else (date_format,)
-    if date_format is None:
-        values = _parse(filled, (_by_point, _by_comma)[decimal == ","])
-        formats = find_date_formats(filled) if values is None else ()
-    if date_format is not None or are_dates_clear(formats):
-        values = _parse(filled, lambda texts: read_dates(texts, formats[0]))
-    # Entries that differ by blanks around them only are one.
-    place = {text: number for number, text in enumerate(dict.fromkeys(filled))}
-    gap = len(place)
-    new_codes = np.array([place.get(text, gap) for text in stripped] + [gap], np.int32)[codes]
-    spread = None
-    if values is not None:
-        by_level = dict(zip(filled, values.tolist(), strict=True))
-        spread = np.array([*(by_level[text] for text in place), np.nan])[new_codes]
-    levels = np.array([*place, None], dtype=object)[:-1]
-    written = levels, np.where(new_codes == gap, -1, new_codes).astype(np.int32)
-    return TableColumn(numbers=spread, coded=lambda: written, date_formats=formats)
-
-
-def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None:
-    try:
-        return np.asarray(read(filled), dtype=np.float64)
-    except ValueError:
-        return None
-
-
-def _by_point(texts: list[str]) -> Any:
-    try:
-        return np.array(texts, dtype=np.float64)
-    except ValueError:  # 1,234,567.5
-        if not all(_POINT.fullmatch(text) for text in texts):
-            raise
-        if not any("." in text or text.count(",") > 1 for text in texts if "," in text):
-            raise  # 1,234 alone says nothing
-        return np.array([text.replace(",", "") for text in texts], dtype=np.float64)
-
-
-def _by_comma(texts: list[str]) -> Any:
-    if not all(_COMMA.fullmatch(text) for text in texts):
-        raise ValueError
-    return [float(text.replace(".", "").replace(",", ".")) for text in texts]
-
-
 def _days_of(moment: date) -> float:
     if isinstance(moment, datetime):
         return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / SECONDS_A_DAY
@@ -625,16 +347,16 @@ def _read_parquet(
                 column = pc.local_timestamp(column)
             moments = column.cast(pa.timestamp("ms"), safe=False)
             numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
-            days = _array(numbers, np.float64, np.nan) / (1000 * SECONDS_A_DAY)
+            days = arrow_column_array(numbers, np.float64, np.nan) / (1000 * SECONDS_A_DAY)
             columns[name] = TableColumn(numbers=days, date_formats=(ISO,))
         elif str(kind) in ("string", "large_string", "string_view"):
             texts[name] = column.cast(pa.string())
         elif any(is_kind(kind) for is_kind in numeric):
             plain = column.cast(pa.float64(), safe=False)
-            columns[name] = TableColumn(numbers=_array(plain, np.float64, np.nan))
+            columns[name] = TableColumn(numbers=arrow_column_array(plain, np.float64, np.nan))
         else:
             texts[name] = _index([str(item) for item in column.to_pylist()])
-    columns |= _understand(texts, reading)
+    columns |= understand_cells(texts, reading)
     return names, {name: columns[name] for name in chosen}
 
 
@@ -697,7 +419,7 @@ def _read_excel(
             columns[name] = TableColumn(numbers=np.array(days), date_formats=(ISO,))
         else:
             texts[name] = _index(["" if cell is None else str(cell) for cell in cells])
-    columns |= _understand(texts, reading)
+    columns |= understand_cells(texts, reading)
     return names, {name: columns[name] for name in names}
 
 
@@ -737,9 +459,8 @@ def table_identities(table: Table) -> tuple[str, ...]:
     """Return the columns that say whose row it is and repeat."""
 
     def read(column: TableColumn) -> tuple[Labels, Labels | None]:
-        if column.is_date or column.numbers is not None:
-            numbers = np.empty(0) if column.is_date else column.numbers[~column.gaps]
-            return numbers, None
+        if column.numbers is not None:
+            return np.empty(0) if column.is_date else column.numbers[~column.gaps], None
         assert column.codes is not None
         return column.codes[column.codes >= 0], column.levels
 
