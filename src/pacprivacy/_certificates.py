@@ -56,7 +56,8 @@ def write_release(
 
 
 def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+    """Return the one layout of a content: the order of keys says nothing, and is sorted."""
+    return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def release_file(path: str | Path) -> Path:

@@ -97,7 +97,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "queries": _numbered("simulation"),
     "session": _numbered("session") | {"ledger", "queries"},
     "_checks": frozenset({"errors"}),
-    "_certificates": frozenset({"errors", "_rounding"}) | THEORY,
+    "_certificates": frozenset({"errors", "_rounding", "_system"}) | THEORY,
     "_values": frozenset({"errors", "_rounding"}),
     "_random": frozenset({"errors", "_checks"}),
     "_sklearn": frozenset({"errors", "_checks", "_random"}),

@@ -426,7 +426,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def odometer(self) -> Reading:
-        """Return what was spent in the worst case, and what was really learned."""
+        """Return what is promised, what was spent, and what was learned in this run."""
         self._require_fit()
         return self._responder.odometer()
 

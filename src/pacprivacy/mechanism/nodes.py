@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict, namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
@@ -158,12 +158,14 @@ class SequenceNode(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingNode(Node):
-    """A dictionary; its entries are measured in an order that does not depend on insertion."""
+    """A dictionary; its entries are measured and restored in the order of :func:`sort_node_keys`.
+
+    The order in which a function inserts keys may follow the data, and is not released.
+    """
 
     kind: type
     keys: tuple[Any, ...]
     nodes: tuple[Node, ...]
-    order: tuple[int, ...] = field(compare=False)
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
@@ -172,15 +174,20 @@ class MappingNode(Node):
         return tuple(zip(labels, self.nodes, strict=True))
 
     def restore(self, reader: NodeReader) -> Any:
-        """Return the same kind of dictionary, in the first subset's order."""
-        items = [(k, node.restore(reader)) for k, node in zip(self.keys, self.nodes, strict=True)]
-        return self.kind(items[i] for i in self.order)
+        """Return the same kind of dictionary, with sorted keys."""
+        return self.kind(
+            (key, node.restore(reader)) for key, node in zip(self.keys, self.nodes, strict=True)
+        )
 
     def describe(self) -> str:
         """Return a short public text."""
-        entries = [self.children[i] for i in self.order]
-        inner = ", ".join(f"{label[1:-1]}: {node.describe()}" for label, node in entries)
+        inner = ", ".join(f"{label[1:-1]}: {node.describe()}" for label, node in self.children)
         return f"{self.kind.__name__}({inner})"
+
+
+def sort_node_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
+    """Return keys in the one order in which they are released, whoever inserted them how."""
+    return tuple(sorted(keys, key=lambda key: (type(key).__name__, repr(key))))
 
 
 def node_difference(first: Node, second: Node, path: str = "value") -> str | None:
@@ -420,10 +427,11 @@ def node_value(plain: Any, kind: Any, *, floats: bool = False) -> Any:
             return {**plain, inner: node_value(plain[inner], kind, floats=floats)}
     kinds, keys = kind.get("dict") or kind.get("estimator") or {}, kind.get("keys", {})
     made = OrderedDict if kind.get("ordered") else dict
-    return made(
-        (_read_label(keys.get(k, k)), node_value(item, kinds.get(k), floats=floats))
+    found = {
+        _read_label(keys.get(k, k)): node_value(item, kinds.get(k), floats=floats)
         for k, item in plain.items()
-    )
+    }
+    return made((key, found[key]) for key in sort_node_keys(found))
 
 
 def _table(plain: Any, kind: Any) -> Any:

@@ -31,6 +31,7 @@ from pacprivacy.mechanism.nodes import (
     TableNode,
     build_table_node,
     node_difference,
+    sort_node_keys,
 )
 
 _DESCRIBE_LIMIT: Final = 200
@@ -201,13 +202,10 @@ def _build_mapping(value: dict[Any, Any], pieces: list[Vector], path: str) -> No
                 f"{path} must have plain keys (strings, numbers); got {type(key).__name__}. "
                 "Use strings as keys."
             )
-    inserted = list(value)
-    keys = sorted(inserted, key=lambda key: (type(key).__name__, repr(key)))
+    keys = sort_node_keys(value)
     nodes = tuple(_build(value[key], pieces, f"{path}[{key!r}]") for key in keys)
-    position = {key: i for i, key in enumerate(keys)}
     kind = OrderedDict if isinstance(value, OrderedDict) else dict
-    order = tuple(position[key] for key in inserted)
-    return MappingNode(kind=kind, keys=tuple(keys), nodes=nodes, order=order)
+    return MappingNode(kind=kind, keys=keys, nodes=nodes)
 
 
 # --- what the numbers are called, and what belongs together ------------------------------------
@@ -266,7 +264,7 @@ def _without_estimators(node: Node) -> Node:
     if isinstance(node, EstimatorNode):
         names, nodes = zip(*node.released, strict=True) if node.released else ((), ())
         inner = tuple(map(_without_estimators, nodes))
-        return MappingNode(kind=dict, keys=names, nodes=inner, order=tuple(range(len(names))))
+        return MappingNode(kind=dict, keys=names, nodes=inner)
     if isinstance(node, SequenceNode | MappingNode):
         return replace(node, nodes=tuple(map(_without_estimators, node.nodes)))
     return node

@@ -612,20 +612,17 @@ def _read_source(source: Any) -> _Source:
 
 
 def _read_path(path: Path) -> _Source:
-    if not path.exists():
+    if not (path.is_file() or path.is_dir()):
         raise DataError(f"tables must be a file or folder that is there; got {str(path)!r}.")
     if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES)
+        files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
         if not files:
             raise DataError(
                 f"the folder of tables must hold .parquet or .csv files; got none in {path.name!r}."
             )
-        for file in files:
-            _check_regular(file)
         _check_different([p.stem for p in files], "with several endings")
         relations = {p.stem: f"{SUFFIXES[p.suffix.lower()]}({_text(str(p))})" for p in files}
         return _Source(relations=relations, frames={}, files=tuple(map(str, files)))
-    _check_regular(path)
     import duckdb
 
     try:
@@ -636,13 +633,6 @@ def _read_path(path: Path) -> _Source:
             f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
         ) from error
     return _Source(relations=relations, frames={}, attached=str(path), views=views)
-
-
-def _check_regular(path: Path) -> None:
-    if not path.is_file():
-        raise DataError(
-            f"tables must be regular files; got {path.name!r}, a pipe or a device. Move it away."
-        )
 
 
 def _listed(

@@ -201,7 +201,7 @@ def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("Trade-off", doubt + _trade_off_text(cert)))
     guesses = ", ".join(
         f"prior {100 * float(prior):.4g} % -> {percent_at_most(success)} %"
-        for prior, success in cert["any_inference"].items()
+        for prior, success in sorted(cert["any_inference"].items(), reverse=True)
     )
     nats = at_most(cert["mi_upper_nats"], decimals=6)
     alone = "by this release, given the earlier ones: " if is_in_session(cert) else ""
@@ -301,7 +301,7 @@ def _session_text(cert: dict[str, Any]) -> str:
     elsewhere = ("total_success", "session_success_bound", "learned_nats", "best_guess_now")
     shown = {
         key: at_most(value, significant=6) if isinstance(value, float) else value
-        for key, value in cert["composition"].items()
+        for key, value in sorted(cert["composition"].items())
         if value is not None and key not in elsewhere
     }
     return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())

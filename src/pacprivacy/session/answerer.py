@@ -570,7 +570,7 @@ class Answerer(Keeper):
             return self._release(table, ScoreAnswers(table, *state, tracked=tracked))
 
     def odometer(self) -> Reading:
-        """Return what was spent in the worst case and what was really learned."""
+        """Return what is promised, what was spent, and what was learned in this run."""
         belief = np.exp(self.belief.log_p)
         return replace(super().odometer(), n_free=self._n_free, belief=belief)
 

@@ -313,7 +313,7 @@ class Keeper(ProcessBound):
         self._belief, self._spent = belief, spent
 
     def odometer(self) -> Reading:
-        """Return what was spent in the worst case and what was really learned."""
+        """Return what is promised, what was spent, and what was learned in this run."""
         if self._pool is None or self._belief is None:
             return Reading(spent=self._spent, total=self._total)
         success = self._belief.success_per_unit(self._pool)

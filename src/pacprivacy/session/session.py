@@ -303,7 +303,7 @@ class Session(Keeper):
         return draw("plot_session", self.releases, path)
 
     def odometer(self) -> Reading:
-        """Return what was spent in the worst case and what was really learned."""
+        """Return what is promised, what was spent, and what was learned in this run."""
         n = self._spent.n_releases
         prior = 1 - 2.0**-n if self._fresh and n else None
         return replace(super().odometer(), ever_used_prior=prior)

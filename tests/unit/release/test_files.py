@@ -287,3 +287,56 @@ def test_without_cryptography_it_says_what_to_install(
     with pytest.raises(CertificateError, match=r"pip install 'pacprivacy\[sign\]'"):
         read_release(folder / "release.json", public_key=folder / "key.pub")
     pac.Release.load(folder / "release.json")
+
+
+def _turned(content: Any, depth: int) -> Any:
+    """Return the same content with the keys of the mappings at one depth in another order."""
+    if isinstance(content, list):
+        return [_turned(item, depth) for item in content]
+    if not isinstance(content, dict):
+        return content
+    items = [(name, _turned(item, depth - 1)) for name, item in content.items()]
+    return dict(reversed(items)) if depth == 0 else dict(items)
+
+
+@pytest.mark.claim("R-10")
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("signed", [False, True])
+def test_another_order_of_keys_is_refused(
+    folder: Path, tmp_path: Path, depth: int, signed: bool
+) -> None:
+    content = json.loads(((folder if signed else folder / "plain") / "release.json").read_text())
+    turned = _turned(content, depth)
+    assert turned == content
+    assert json.dumps(turned) != json.dumps(content)
+    place = tmp_path / "release.json"
+    place.write_text(json.dumps(turned, indent=2) + "\n")
+    with pytest.raises(CertificateError, match="must be as it was written"):
+        read_release(place)
+
+
+@pytest.mark.claim("R-10")
+def test_keys_are_written_in_one_order(tmp_path: Path) -> None:
+    """Also names of the user's, whose order may follow the data."""
+    data = np.random.default_rng(0).normal(size=(40, 3))
+
+    def by_size(rows: Any) -> Any:
+        means = {f"column {i}": {"z": float(m), "a": 1.0} for i, m in enumerate(rows.mean(axis=0))}
+        return dict(sorted(means.items(), key=lambda item: -item[1]["z"]))
+
+    found = pac.privatize(by_size, data, pac.Information(0.1), n_subsets=16)
+    assert list(found.value) == ["column 0", "column 1", "column 2"]
+    output = found.certificate.output
+    assert output.index("'column 0'") < output.index("'column 1'") < output.index("'column 2'")
+    text = found.save(tmp_path).read_text()
+
+    def keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        assert names == sorted(names)
+        return dict(pairs)
+
+    json.loads(text, object_pairs_hook=keys)
+    again = pac.Release.load(tmp_path)
+    assert again.value == found.value
+    assert str(again.certificate) == str(found.certificate)
+    assert again.rows() == found.rows()
