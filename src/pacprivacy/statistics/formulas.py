@@ -39,7 +39,8 @@ class Formula:
     slopes : callable, optional
         From the same to the derivatives of the value by each of them.
     restore : callable, optional
-        From values, centre and scale to values of the columns as they were before.
+        From values, centre and scale to values of the columns as they were before. Without it they
+        must not be scaled.
     counted, centred : bool
         Whether the weights are summed; whether columns may be shifted.
     least : float
@@ -74,6 +75,7 @@ VARIANCE: Final = Formula(  # with the divisor n - 1; never negative by rounding
     value=lambda number, first, second: (
         np.maximum(second - first * first / number, 0.0) / (number - 1)
     ),
+    restore=lambda values, centre, scale: values * np.square(scale),
     least=1.0,
 )
 LEAST_SQUARES: Final = Formula(  # coefficients of the last column on the others
