@@ -727,7 +727,6 @@ def dp_accounts() -> Any:
             for name, event in events.items()
         },
         "epsilon": dp.dp_descent_epsilon(batch, 1000, n_steps=20, noise=2.0, delta=1e-5),
-        "zcdp": dp.zcdp_epsilon(0.1, 1e-6),
         "delta": gaussian_delta(1.0, 0.5),
         "parameter": gaussian_parameter(1.0, 1e-6),
         "score loss": dp.exponential_score_loss(8, sensitivity=1.0, epsilon=1.0, gamma=0.05),

@@ -33,7 +33,6 @@ from pacprivacy.dp.accounting import (
     account as account,
     advantage as advantage,
     calibrate_to_advantage as calibrate_to_advantage,
-    zcdp_epsilon as zcdp_epsilon,
 )
 from pacprivacy.dp.aggregate import (
     MeanAggregator as MeanAggregator,

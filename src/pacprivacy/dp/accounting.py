@@ -1,4 +1,4 @@
-"""What events cost together: ``ε`` at ``δ`` in five ways side by side, and the advantage.
+"""What events cost together: ``ε`` at ``δ`` in three ways side by side, and the advantage.
 
 Somebody tosses a coin for one of two neighbouring data sets, and the best attacker names the side
 with probability ``(1 + a)/2``. The advantage ``a`` is the total variation distance of the two
@@ -41,8 +41,6 @@ from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
 METHODS: Final[dict[str, str]] = {
     "basic": "sum of the ε of every run, δ shared evenly",
-    "advanced": "advanced composition of the same, half of δ for it",
-    "zcdp": "ρ + 2 sqrt(ρ ln(1/δ)); without sampling only",
     "renyi": "Rényi divergences over a grid of orders",
     "pld": "privacy-loss distributions, rounded to the safe side",
 }
@@ -124,8 +122,6 @@ def account(
     >>> print(account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5))
     ε at δ = 1e-05, add_remove
     basic        8.3412  sum of the ε of every run, δ shared evenly
-    advanced    17.0281  advanced composition of the same, half of δ for it
-    zcdp         3.2349  ρ + 2 sqrt(ρ ln(1/δ)); without sampling only
     renyi        2.8142  Rényi divergences over a grid of orders
     pld          2.5944  privacy-loss distributions, rounded to the safe side
     """
@@ -142,15 +138,13 @@ def account(
     _, delta = check_epsilon_delta(1.0, delta)
     methods: dict[str, Callable[[float], float | None]] = {
         "basic": lambda at: _basic(listed, at),
-        "advanced": lambda at: _advanced(listed, at),
-        "zcdp": lambda at: _zcdp(listed, at),
         "renyi": lambda at: _renyi(listed, at, composed.neighbours),
         "pld": lambda at: _pld(listed, at, composed.neighbours, discretization),
     }
-    # Pure losses and zCDP hold for discrete noise as it is.
+    # Pure losses hold for discrete noise as it is.
     some = event_grid_distance(event for event in listed if event_pure_loss(event) is None)
     distances = dict.fromkeys(methods, event_grid_distance(listed))
-    distances |= {"basic": some, "advanced": some, "zcdp": 0.0}
+    distances["basic"] = some
     return Accounts(
         delta=delta,
         neighbours=composed.neighbours,
@@ -159,17 +153,6 @@ def account(
         },
         simulation=composed.simulation,
     )
-
-
-def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return the ``ε`` at ``δ`` of a ``ρ``-zCDP mechanism.
-
-    Gaussian noise of variance ``Δ²/(2ρ)`` is ``ρ``-zCDP; several add their ``ρ``.
-    """
-    check_epsilon_delta(1.0, delta)
-    if not rho >= 0:
-        raise BudgetError(f"rho must be at least 0; got {rho!r}. Use sensitivity²/(2 variance).")
-    return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
 
 
 def _pure(events: Sequence[Event]) -> float:
@@ -234,29 +217,6 @@ def _split(events: Sequence[Event], delta: float) -> list[tuple[int, float]]:
 
 def _basic(events: Sequence[Event], delta: float) -> float:
     return math.fsum(count * epsilon for count, epsilon in _split(events, delta))
-
-
-def _advanced(events: Sequence[Event], delta: float) -> float:
-    own = math.fsum(e.count * e.delta for e in events if isinstance(e, ApproximateEvent))
-    spare = (delta - own) / 2.0
-    if spare <= 0.0:
-        return math.inf
-    parts = _split(events, delta - spare)
-    mean = math.fsum(n * e * math.tanh(e / 2.0) for n, e in parts)
-    squares = math.fsum(n * e * e for n, e in parts)
-    return mean + math.sqrt(2.0 * math.log(1.0 / spare) * squares)
-
-
-def _zcdp(events: Sequence[Event], delta: float) -> float | None:
-    rho = 0.0
-    for event in events:
-        if event.sampling is not None or isinstance(event, ApproximateEvent):
-            return None
-        if isinstance(event, GaussianEvent):
-            rho += event.count / (2.0 * event.noise_multiplier**2)
-        elif event.pure_epsilon is not None:
-            rho += event.count * event.pure_epsilon**2 / 2.0
-    return zcdp_epsilon(rho, delta)
 
 
 def _renyi(events: Sequence[Event], delta: float, neighbours: Neighbours) -> float | None:

@@ -309,16 +309,6 @@ def subsample_aggregate(
     ---------
     Claim DP-14. ``(epsilon, delta)``-differential privacy, whatever ``fit`` computes. Claim DP-17:
     what is refused is public.
-
-    Examples
-    --------
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=4000)
-    >>> release = subsample_aggregate(
-    ...     np.median, (ages,), n_blocks=200, size=1, epsilon=1.0,
-    ...     aggregator=MedianAggregator(bounds=(0.0, 100.0)),
-    ... )
-    >>> bool(abs(release.value[0] - 40) < 2)
-    True
     """
     check_dp_noise_promise(epsilon, delta, neighbours)
     lengths = {len(part) for part in data}

@@ -60,13 +60,6 @@ def adassp(
     Claim D-9. ``(epsilon, delta)``-differential privacy under the stated relation, for
     ``n d <= 10^8``; clipping, rounding and the discrete noise are included, and the sums are
     exact. Claim DP-17: what is refused is public.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2))
-    >>> fit = adassp(X, X @ [1.0, -1.0], epsilon=1.0, delta=1e-6, x_bound=1.5, y_bound=2.0)
-    >>> bool(np.abs(fit.value["coef"] - [1.0, -1.0]).max() < 0.2)
-    True
     """
     check_neighbours(neighbours)
     if not 0.0 < gamma < 1.0:

@@ -47,14 +47,6 @@ def verify_dp(certificate: DPCertificate, bundle: None = None) -> Verified:
     Claim R-6. Returns only if the events are ``(epsilon, delta)``-private by one of the
     accountants, and give an attacker no larger advantage than is stated where they tell it, each
     up to a thousandth.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import laplace
-    >>> release = laplace(3.0, sensitivity=1.0, epsilon=1.0, neighbours="replace")
-    >>> found = verify_dp(release.certificate)
-    >>> "epsilon" in found.recomputed, "assumptions" in found.not_checkable
-    (True, True)
     """
     if bundle is not None:
         raise CertificateError(

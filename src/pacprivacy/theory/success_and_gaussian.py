@@ -373,13 +373,7 @@ def gaussian_delta(epsilon: float, parameter: float) -> float:
 
 
 def gaussian_parameter(epsilon: float, delta: float) -> float:
-    """Return the largest ``μ`` that ``(ε, δ)`` allows, rounded down.
-
-    Examples
-    --------
-    >>> round(1 / gaussian_parameter(1.0, 1e-5), 4)  # noise for sensitivity 1
-    3.7306
-    """
+    """Return the largest ``μ`` that ``(ε, δ)`` allows, rounded down."""
     check_positive("epsilon", epsilon, advice="Use about 1.")
     _check_delta(delta)
     return _largest_parameter(float(epsilon), float(delta))

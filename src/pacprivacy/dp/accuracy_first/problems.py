@@ -209,11 +209,6 @@ def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vect
     Claim AF-6. The result satisfies the conditions that are necessary and sufficient for a global
     minimum, up to rounding: ``(A + μI) θ = b`` with ``μ >= 0``, ``A + μI`` positive
     semidefinite, and ``μ (radius - |θ|) = 0``.
-
-    Examples
-    --------
-    >>> solve_trust_region(np.diag([-1.0, 1.0]), np.array([0.0, 1.0]), radius=1.0).round(4)
-    array([0.866, 0.5  ])
     """
     radius = check_positive("radius", radius, advice="Use a norm that models rarely exceed.")
     square, right = np.asarray(matrix, dtype=np.float64), np.asarray(vector, dtype=np.float64)
