@@ -7,6 +7,11 @@ a sample of within ``y ± z sqrt(C/(1-f) + S)``, for candidates that hold a shar
 (math §16). Both are approximate: normal intervals for smooth statistics and quantiles. The bias of
 an estimator is not in them, since the value on all records is not measured.
 
+``C`` is exact for the records. For the population it is an estimate: where few people are left out,
+a quantile moves between a handful of neighbouring values, whose gaps are all that is known of the
+density. The interval of the population then takes Student's law in place of the normal one, with
+the degrees of freedom that the gaps have (claim R-8).
+
 ``C`` and ``S`` are facts about the universe. They leave rounded up to two digits, and the
 certificate names them and their digest.
 """
@@ -55,6 +60,8 @@ STEP: Final = 1e-3  # of an error, to see what post-processing makes of it
 LEAST_STEP: Final = 1e-9  # of the number itself, so that a step is no rounding error
 FLAT: Final = 1e-12  # an error below this share of the number is one of floating point
 ROUNDING_VARIANCE: Final = 1 / 12  # of a number that is rounded to whole ones
+NORMAL_FREEDOM: Final = 60  # degrees of freedom from which the normal law is used
+SAME_VALUE: Final = 1e-9  # of the range: values that differ by less are one value
 DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the error
 VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, and needs no warning
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
@@ -80,7 +87,8 @@ class ErrorBars:
 
     Both are standard deviations, rounded up to two digits. ``structure`` has dictionaries in the
     place of estimators; ``share`` is that of the units in a candidate; ``rounds`` whether the
-    numbers were rounded to whole ones.
+    numbers were rounded to whole ones; ``freedom`` are the degrees of freedom of each spread as an
+    estimate for the population, rounded down, None where all are ``NORMAL_FREEDOM`` or more.
     """
 
     structure: Structure
@@ -88,6 +96,7 @@ class ErrorBars:
     noise_std: Vector
     share: float
     rounds: bool = False
+    freedom: Vector | None = None
 
     def __post_init__(self) -> None:
         freeze(self.spread)
@@ -124,8 +133,19 @@ class ErrorBars:
             raise BudgetError(
                 f"confidence must be a number between 0 and 1; got {confidence!r}. Use 0.95."
             )
-        half = float(scipy.special.ndtri(0.5 + confidence / 2)) * self.std_error(of)
+        half = self._quantile(0.5 + confidence / 2, of) * self.std_error(of)
         return numbers - half, numbers + half
+
+    def _quantile(self, level: float, of: Of) -> Vector:
+        """Return how many standard errors the interval of every number reaches to one side."""
+        normal: Vector = np.full(len(self.spread), float(scipy.special.ndtri(level)))
+        if of == "records" or self.freedom is None:
+            return normal
+        few = np.flatnonzero((self.freedom < NORMAL_FREEDOM) & (self.spread > 0))
+        ratio = np.square(self.noise_std[few] / self.spread[few]) * (1.0 - self.share)
+        # the variance of the noise is known: Satterthwaite's degrees of freedom of the sum
+        normal[few] = scipy.special.stdtrit(self.freedom[few] * np.square(1 + ratio), level)
+        return normal
 
     @property
     def sentence(self) -> str:
@@ -152,6 +172,8 @@ class ErrorBars:
             "spread": self.spread,
             "noise_std": self.noise_std,
         }
+        if self.freedom is not None:
+            shaped["freedom"] = self.freedom
         plain = {name: plain_value(self.structure.restore(v)) for name, v in shaped.items()}
         return {**plain, "share": self.share, "rounds": self.rounds}
 
@@ -167,6 +189,9 @@ class ErrorBars:
                 noise_std=flatten(node_value(plain["noise_std"], kind, floats=True))[0],
                 share=float(plain["share"]),
                 rounds=bool(plain["rounds"]),
+                freedom=flatten(node_value(plain["freedom"], kind, floats=True))[0]
+                if "freedom" in plain
+                else None,
             )
             if found.sentence in named and found.to_public_dict() == plain:
                 return found
@@ -206,11 +231,12 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     if owner is None or type(owner).finish is Mechanism.finish:  # it changes nothing
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
         spread, std, structure = sampling * unit, noise * unit, outputs.structure
+        moved = values * moving
     elif not _is_ours(owner):
         return None
     else:
         try:
-            spread, std, structure = _through(outputs, plan, (sampling, noise, moving))
+            spread, std, structure, moved = _through(outputs, plan, (sampling, noise, moving))
         except (PacPrivacyError, ValueError, TypeError, ArithmeticError):
             return None
     return ErrorBars(
@@ -219,6 +245,7 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
         noise_std=round_up_error_bars(std),
         share=pool.share,
         rounds=outputs.rounds,
+        freedom=None if moved is None else spread_freedom(moved),
     )
 
 
@@ -232,8 +259,11 @@ def _is_ours(mechanism: Any) -> bool:
 
 def _through(
     outputs: Outputs, plan: NoisePlan, errors: tuple[Vector, Vector, Any]
-) -> tuple[Vector, Vector, Structure]:
-    """Return spread and noise behind the mechanism's post-processing, and what it builds."""
+) -> tuple[Vector, Vector, Structure, Matrix | None]:
+    """Return spread and noise behind the mechanism's post-processing, what it builds, and values.
+
+    The values are those of the candidates, as far as the post-processing is linear.
+    """
 
     def finished(vector: Vector) -> Vector:
         return flatten(outputs.restore(vector, exact=True))[0]
@@ -244,15 +274,48 @@ def _through(
     if moving.sum() > PROBED:  # then taken to act on every number alone
         shifts = (STEP * sampling * moving, STEP * noise * moving)
         one, other = (np.abs(finished(centre + shift) - base) / STEP for shift in shifts)
-        return one, other, structure
+        return one, other, structure, None
     slopes = np.zeros((len(base), len(centre)))
     steps = np.maximum(STEP * np.hypot(sampling, noise), LEAST_STEP * np.abs(centre))
     for i in np.flatnonzero(moving):
         shifted = centre.copy()
         shifted[i] += steps[i]
         slopes[:, i] = (finished(shifted) - base) / (shifted[i] - centre[i])
-    spread = ((outputs.values - centre) @ slopes.T).std(axis=0)
-    return spread, np.linalg.norm(plan.noise_factor() @ slopes.T, axis=0), structure
+    moved = (outputs.values - centre) @ slopes.T
+    noise_std = np.linalg.norm(plan.noise_factor() @ slopes.T, axis=0)
+    return moved.std(axis=0), noise_std, structure, moved
+
+
+def spread_freedom(values: Matrix) -> Vector | None:
+    """Return the degrees of freedom of the variance of each column, as a population's.
+
+    None where all are ``NORMAL_FREEDOM`` or more, or the columns are too many to look at.
+
+    Guarantee
+    ---------
+    Claim R-8. With ``F`` the distribution of a column, the gaps ``e_i`` between its distinct values
+    make its variance ``Σ e_i e_j A_ij``, ``A_ij = min(F_i, F_j) (1 - max(F_i, F_j))``. Gaps between
+    records are exponential variables, and the relative variance of the sum is half of ``Σ w_i²``,
+    ``w_i = 2 e_i (A e)_i / e'Ae``: that of ``4/Σ w_i²`` degrees of freedom. Gaps that vary less, as
+    between whole numbers, count by their own variation.
+    """
+    if values.shape[1] > PROBED:
+        return None
+    found = np.full(values.shape[1], float(NORMAL_FREEDOM))
+    for i, column in enumerate(np.sort(values, axis=0).T):
+        steps = np.diff(column)
+        ends = np.flatnonzero(steps > SAME_VALUE * (column[-1] - column[0]))
+        if len(ends) == 0:
+            continue
+        gaps, below = steps[ends], (ends + 1) / len(column)
+        lower, upper = np.cumsum(below * gaps), np.cumsum((1 - below) * gaps)
+        weights = (1 - below) * lower + below * (upper[-1] - upper)
+        relative = np.sum(np.square(2 * weights * gaps / (weights @ gaps)))
+        mean = weights @ gaps / weights.sum()
+        regular = weights @ np.square(gaps / mean - 1) / weights.sum()  # 0 on a lattice
+        relative *= min(float(regular), 1.0)
+        found[i] = min(NORMAL_FREEDOM, max(1, math.floor(4 / max(relative, 1e-9))))
+    return found if (found < NORMAL_FREEDOM).any() else None
 
 
 # --- for people ----------------------------------------------------------------------------------
