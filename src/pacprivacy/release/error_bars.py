@@ -64,6 +64,7 @@ NORMAL_FREEDOM: Final = 60  # degrees of freedom from which the normal law is us
 SAME_VALUE: Final = 1e-9  # of the range: values that differ by less are one value
 DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the error
 VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, and needs no warning
+TAIL_MARGIN_SD: Final = 3.0  # standard errors by which tails must be beyond their limits
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
 SHOWN_NAMES: Final = 3
 EXACT_POWER: Final = 22  # powers of ten up to this are exact
@@ -468,6 +469,11 @@ def _odd_tails(values: Matrix) -> int:
     centred = values - values.mean(axis=0)
     moves = centred.std(axis=0) > 0
     scaled = centred[:, moves] / centred[:, moves].std(axis=0)
-    excess = (scaled**4).mean(axis=0) - 3.0
-    heavy = excess > 1.0 + 3.0 * math.sqrt(24.0 / n_subsets)
-    return int((heavy | (excess < -1.0)).sum())
+    fourth, third = (scaled**4).mean(axis=0), (scaled**3).mean(axis=0)
+    influence = scaled**4 - fourth - 2 * fourth * (scaled**2 - 1) - 4 * third * scaled
+    flat_margin = TAIL_MARGIN_SD * influence.std(axis=0) / math.sqrt(n_subsets)
+    heavy_margin = TAIL_MARGIN_SD * math.sqrt(
+        24.0 / n_subsets
+    )  # of a normal law: tails hide theirs
+    excess = fourth - 3.0
+    return int(((excess > 1.0 + heavy_margin) | (excess < -1.0 - flat_margin)).sum())
