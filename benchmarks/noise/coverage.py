@@ -148,6 +148,20 @@ def count_all(folds: int, releases: int, long_releases: int) -> tuple[Counter[st
     return hits, made
 
 
+def page_rows(stored: dict[str, Any]) -> list[str]:
+    """Return the rows of the table on the page: the share of intervals that covered."""
+    halves, folds = ({row["number"]: row for row in pool["rows"]} for pool in stored["pools"])
+    rows = []
+    for number, row in halves.items():
+        cells = [
+            f"{100 * one['covered'][target] / one['releases']:.1f}"
+            for one in (row, folds[number])
+            for target in ("records", "population")
+        ]
+        rows.append(f"| {number} | {row['releases']} | {' | '.join(cells)} |")
+    return rows
+
+
 def main() -> None:
     """Print the table and store it, for one number of folds or for all."""
     parser = argparse.ArgumentParser(description=__doc__)
