@@ -143,3 +143,27 @@ def test_what_large_runs_took_is_what_was_measured() -> None:
         ),
     ):
         assert words in part
+
+
+def test_coverage_on_its_page_is_what_was_measured_and_within_bounds() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "noise" / "coverage.py"))
+    stored = json.loads((ROOT / "benchmarks/results/coverage.json").read_text("utf-8"))
+    page = (ROOT / "docs" / "howto" / "own-function.md").read_text(encoding="utf-8")
+    part = page.split("| number | releases |")[1].split("\n\n")[0]
+    assert part.splitlines()[2:] == script["page_rows"](stored)
+    for row in (row for pool in stored["pools"] for row in pool["rows"]):
+        assert row["releases"] >= 400
+        for target in ("records", "population"):
+            assert 0.91 <= row["covered"][target] / row["releases"] <= 0.99, row
+
+
+def test_refinements_were_attacked_as_the_claim_says() -> None:
+    found = json.loads((ROOT / "benchmarks/results/refinements.json").read_text("utf-8"))
+    claims = (ROOT / "docs" / "claims" / "session.md").read_text(encoding="utf-8")
+    runs, hits, rate = found["runs"], max(found["hits"]), found["promised"]
+    deviation = (runs * rate * (1 - rate)) ** 0.5
+    assert f"In {runs:,} such runs" in claims
+    assert f"right {hits:,} times, where 70 % are {rate * runs:,.0f} ± {deviation:.0f}" in claims
+    assert f"probability of {100 * max(found['mean_belief']):.1f} % for him" in claims
+    assert runs >= 2000
+    assert hits <= rate * runs + 3 * deviation

@@ -3,6 +3,8 @@
 import itertools
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ from pacprivacy.adversary import (
     membership_risk,
     side_knowledge,
 )
+from pacprivacy.adversary.advantage import advantage_bounds
 from pacprivacy.adversary.information import fit_information_controls
 from pacprivacy.adversary.membership import noiseless_membership_risk
 from pacprivacy.adversary.view_and_belief import (
@@ -23,8 +26,10 @@ from pacprivacy.adversary.view_and_belief import (
     ViewTilts,
     draw_views,
     make_view,
+    rounding_slack,
     view_entropy,
     view_log_ratios,
+    view_posterior,
 )
 from pacprivacy.budget import Information
 from pacprivacy.noise import AxisFrame, calibrate
@@ -593,3 +598,59 @@ def test_a_wrong_share_does_not_agree_with_counting(
         test_all_partitions_of_six_units_agree_with_counting()
     with pytest.raises(AssertionError):
         test_noise_around_all_partitions_agrees_with_the_integral()
+
+
+# --- double precision ----------------------------------------------------------------------------
+
+
+def exact_posterior(points: npt.NDArray[np.float64], index: int, noise: Any) -> Any:
+    """Posterior after ``points[index] + noise``, in fractions but for the exponentials."""
+    rows = [[Fraction(x) for x in row] for row in points.tolist()]
+    seen = [x + Fraction(n) for x, n in zip(rows[index], noise.tolist(), strict=True)]
+    gaps = [sum((z - x) ** 2 for z, x in zip(seen, row, strict=True)) for row in rows]
+    weights = np.exp([-float(gap - min(gaps)) / 2 for gap in gaps])
+    return weights / weights.sum()
+
+
+@pytest.mark.claim("A-2")
+@pytest.mark.parametrize("size", [1.0, 1e3, 9e3, 1e7, 2.0**36])
+def test_rounding_of_draws_is_counted(size: float) -> None:
+    """Posteriors of double precision against exact ones; two clusters that are far apart."""
+    rng = np.random.default_rng(3)
+    whitened = np.where(np.arange(12) % 2, 1.0, -1.0)[:, None] * [size, size / 3, 0.1]
+    whitened += rng.normal(size=whitened.shape)
+    view = make_view(whitened, slack=1e-13)
+    draws = draw_views(view, 200, rng)
+    seen = view_posterior(view, draws)
+    pairs = zip(draws.indices, draws.noise, strict=True)
+    exact = [exact_posterior(whitened, index, noise) for index, noise in pairs]
+    moved = float(np.abs(seen - exact).sum(axis=1).mean())
+    counted = view.slack - 1e-13
+    assert 0 < moved <= 2 * counted <= 1e4 * moved  # what is counted is there
+
+
+@pytest.mark.claim("A-2")
+def test_bounds_by_draws_hold_what_rounding_adds() -> None:
+    pool = Balanced(n_subsets=16).draw(12, rng=0)
+    points = np.random.default_rng(0).normal(size=(16, 3))
+    view = make_view(points)
+    with_it, without = (
+        advantage_bounds(seen, pool, n_draws=512, gamma=1e-3, rng=np.random.default_rng(1))
+        for seen in (view, replace(view, slack=0.0))
+    )
+    counted = with_it.upper - without.upper
+    assert (counted >= 1.99 * rounding_slack(view, points)).all()
+
+
+@pytest.mark.claim("A-2")
+def test_turning_many_directions_into_few_is_counted() -> None:
+    """Distances of candidates before and after, in exact numbers: both ends may have moved."""
+    points = np.random.default_rng(0).normal(size=(6, 400)) * 100.0
+    points[1] = points[0] + 1e-3
+    view = make_view(points)
+    before, after = (
+        sum((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(*rows[:2].tolist(), strict=True))
+        for rows in (points, view.points)
+    )
+    off = abs(math.sqrt(before) - math.sqrt(after))
+    assert 1e-9 < off <= 2 * view.slack

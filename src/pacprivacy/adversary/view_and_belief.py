@@ -38,6 +38,9 @@ UNEVEN = 1e4  # squared positions that differ by this factor from the typical on
 BLOCK_ELEMENTS = 1 << 19  # posterior entries at a time
 LEAST_LOG = -80.0  # of a weight in single precision, the largest being 0
 HALF_PRECISION = 2.0**-24
+FULL_PRECISION = 2.0**-53
+NOISE_TAIL = 9.0  # the norm of q-dimensional noise is above sqrt(q) + 9 once in 10^17 draws
+LEAST_LOG_PRIOR = -745.0  # a log belief below this is the probability 0 in double precision
 
 Groups = npt.NDArray[np.int64]
 Step = tuple[slice, Units | slice]  # places in a list of units, and those that are there
@@ -56,7 +59,8 @@ class View:
     groups : integer array of shape (m,) or None
         Candidates of different groups are told apart for certain.
     slack : float
-        Total-variation distance between the sampled (integer) noise and the Gaussian (claim L-2).
+        Total-variation distance between the sampled (integer) noise and the Gaussian (claim L-2),
+        and what double precision adds to it (:func:`rounding_slack`).
     gaps : array of shape (m, m) or None
         Squared distances between the points, kept only where some are so far apart that an
         expanded square would lose the distances between the near ones.
@@ -150,7 +154,29 @@ def make_view(
     log_prior = check_log_belief(log_belief, len(points))
     reduced = _reduce_points(points, log_prior)
     gaps = _squared_distances(reduced, reduced) if _are_far(reduced) else None
-    return View(points=reduced, log_prior=log_prior, groups=groups, slack=slack, gaps=gaps)
+    view = View(points=reduced, log_prior=log_prior, groups=groups, slack=slack, gaps=gaps)
+    return replace(view, slack=slack + rounding_slack(view, points))
+
+
+def rounding_slack(view: View, whitened: Matrix) -> float:
+    """Return what double precision may change, as total variation for each candidate (claim A-2).
+
+    ``whitened`` are the points before they were centred and turned. Positions are off by a little,
+    and so are the log weights of posteriors: in proportion to what is added up for them.
+    """
+    q, n_raw = view.points.shape[1], whitened.shape[1]
+    squares = np.einsum("kq,kq->k", view.points, view.points)
+    radius = math.sqrt(float(squares.max(initial=0.0)))
+    raw = math.sqrt(float(np.einsum("kq,kq->k", whitened, whitened).max(initial=0.0)))
+    moved = 2 * FULL_PRECISION * (raw + radius)
+    if n_raw > q:  # turned by eigenvectors of the matrix of products
+        moved += math.sqrt((n_raw + 8 * q) * FULL_PRECISION * float(squares.sum()))
+    noise = math.sqrt(q) + NOISE_TAIL
+    far = view.gaps is not None
+    added = noise * (2 * noise + radius) if far else radius * (1.5 * radius + noise)
+    live = view.log_prior[view.log_prior > LEAST_LOG_PRIOR]
+    added += float(np.abs(live).max(initial=0.0)) + 1.0
+    return moved + 2 * math.expm1(min(2 * (q + 6) * FULL_PRECISION * added, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

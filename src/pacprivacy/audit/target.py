@@ -21,9 +21,9 @@ from pacprivacy._checks import (
     Vector,
     as_outputs,
     check_log_belief,
+    distances_between_rows,
     freeze,
 )
-from pacprivacy._random import public_generator
 from pacprivacy.errors import AuditError
 from pacprivacy.pool import Pool
 from pacprivacy.release import Bundle
@@ -31,7 +31,6 @@ from pacprivacy.release import Bundle
 Draw = Callable[[Integers, np.random.Generator], Matrix]
 ReleaseProcedure = Callable[[int, np.random.Generator], ArrayLike]
 
-N_PAIRS = 512
 UNLIKELY = 1e-6
 EDGE = 1e-9  # of a share: a unit that is in all known subsets, or in none
 ROUNDING = 1e-4  # directions that move less are left out of the noise law as rounding errors
@@ -255,15 +254,19 @@ def _check_points(bundle: Bundle) -> None:
         return
     weights = np.exp(bundle.log_p)
     likely = np.flatnonzero(weights >= UNLIKELY / m)  # the rest has no part in the noise law
-    first, second = public_generator(0, "audit-pairs").choice(likely, size=(2, N_PAIRS))
-    if bundle.groups is not None:
-        same = bundle.groups[first] == bundle.groups[second]
-        first, second = first[same], second[same]
-    steps = (bundle.points[first] - bundle.points[second]) * bundle.grid_step
-    outputs = bundle.outputs[first] - bundle.outputs[second]
-    apart = np.linalg.norm(outputs, axis=1)
-    room = ROUNDING * float(apart.max(initial=0.0)) + float(bundle.grid_step.sum())
-    if (np.linalg.norm(steps, axis=1) < apart - room).any():
+    outputs, points = bundle.outputs[likely], bundle.points[likely]
+    groups = np.zeros(len(likely)) if bundle.groups is None else bundle.groups[likely]
+    lattice = (points - points[0]) * bundle.grid_step
+    largest = max(
+        float(apart[groups[few, None] == groups].max())
+        for few, apart in distances_between_rows(outputs)
+    )
+    room = ROUNDING * largest + float(bundle.grid_step.sum())
+    pairs = zip(distances_between_rows(outputs), distances_between_rows(lattice), strict=True)
+    for (few, apart), (_, steps) in pairs:
+        together = groups[few, None] == groups
+        if not (together & (steps < apart - room)).any():
+            continue
         raise AuditError(
             "points of the bundle must be as far apart as the outputs; some are closer. "
             "The noise law does not cover the whole output: do not rely on this certificate."

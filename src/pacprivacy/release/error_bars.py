@@ -6,6 +6,11 @@ records lies within ``y ± z sqrt(C + S)``, and the parameter of the population 
 a sample of within ``y ± z sqrt(C/(1-f) + S)``, for candidates that hold a share ``f`` of the units
 (math §16). Both are approximate: normal intervals for smooth statistics and quantiles.
 
+``C`` is exact for the records. For the population it is an estimate: where few people are left out,
+a quantile moves between a handful of neighbouring values, whose gaps are all that is known of the
+density. The interval of the population then takes Student's law in place of the normal one, with
+the degrees of freedom that the gaps have (claim R-8).
+
 The mean over the candidates may differ from the value on all records, by a bias ``b``. Within the
 error it is part of it: ``b²`` is added to both variances. Beyond it the number is no estimate of
 that of all records, and has no standard error and no interval: an undeclared total, a number of
@@ -74,8 +79,11 @@ COMPARED: Final = (
 TOTALS_ADVICE: Final = (
     "If they are sums or counts over the records, say so: totals=True, or totals= with their names."
 )
+NORMAL_FREEDOM: Final = 60  # degrees of freedom from which the normal law is used
+SAME_VALUE: Final = 1e-9  # of the range: values that differ by less are one value
 DROWNED: Final = 3.0  # times the spread: from here on the noise is most of the error
 VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, and needs no warning
+TAIL_MARGIN_SD: Final = 3.0  # standard errors by which tails must be beyond their limits
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
 SHOWN_NAMES: Final = 3
 EXACT_POWER: Final = 22  # powers of ten up to this are exact
@@ -101,7 +109,9 @@ class ErrorBars:
     numbers were rounded to whole ones; ``bias`` how far the mean over the candidates is from the
     value on all records, rounded up, 0 where it is small. ``no_interval`` are the places of numbers
     that do not estimate those of all records, ``constants`` of numbers that were not measured but
-    declared or published exactly, as the edges of bins.
+    declared or published exactly, as the edges of bins; ``freedom`` the degrees of freedom of each
+    spread as an estimate for the population, rounded down, None where all are ``NORMAL_FREEDOM`` or
+    more.
     """
 
     structure: Structure
@@ -112,6 +122,7 @@ class ErrorBars:
     bias: Vector | None = None
     no_interval: tuple[int, ...] = ()
     constants: tuple[int, ...] = ()
+    freedom: Vector | None = None
 
     def __post_init__(self) -> None:
         freeze(self.spread)
@@ -194,8 +205,19 @@ class ErrorBars:
             raise BudgetError(
                 f"confidence must be a number between 0 and 1; got {confidence!r}. Use 0.95."
             )
-        half = float(scipy.special.ndtri(0.5 + confidence / 2)) * self.std_error(of)
+        half = self._quantile(0.5 + confidence / 2, of) * self.std_error(of)
         return numbers - half, numbers + half
+
+    def _quantile(self, level: float, of: Of) -> Vector:
+        """Return how many standard errors the interval of every number reaches to one side."""
+        normal: Vector = np.full(len(self.spread), float(scipy.special.ndtri(level)))
+        if of == "records" or self.freedom is None:
+            return normal
+        few = np.flatnonzero((self.freedom < NORMAL_FREEDOM) & (self.spread > 0))
+        ratio = np.square(self.noise_std[few] / self.spread[few]) * (1.0 - self.share)
+        # the variance of the noise is known: Satterthwaite's degrees of freedom of the sum
+        normal[few] = scipy.special.stdtrit(self.freedom[few] * np.square(1 + ratio), level)
+        return normal
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -227,7 +249,11 @@ class ErrorBars:
             "std_error": self.std_error(),
             "spread": self.spread,
             "noise_std": self.noise_std,
-        } | ({} if self.bias is None else {"bias": self.bias})
+        }
+        if self.bias is not None:
+            shaped["bias"] = self.bias
+        if self.freedom is not None:
+            shaped["freedom"] = self.freedom
         plain = {name: _nulls(plain_value(self.structure.restore(v))) for name, v in shaped.items()}
         places = {"no_interval": self.no_interval, "constants": self.constants}
         listed = {name: list(numbers) for name, numbers in places.items() if numbers}
@@ -252,6 +278,7 @@ class ErrorBars:
                 bias=None if (bias := plain.get("bias")) is None else read(bias),
                 no_interval=tuple(map(int, plain.get("no_interval", ()))),
                 constants=tuple(map(int, plain.get("constants", ()))),
+                freedom=None if (freedom := plain.get("freedom")) is None else read(freedom),
             )
             if found.sentence in named and found.to_public_dict() == plain:
                 return found
@@ -301,11 +328,12 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     if _is_plain(outputs):
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
         spread, std, structure = sampling * unit, noise * unit, outputs.structure
+        moved = values * moving
     elif not _is_ours(mechanism):
         return None
     else:
         try:
-            spread, std, structure = _through(outputs, plan, (sampling, noise, moving))
+            spread, std, structure, moved = _through(outputs, plan, (sampling, noise, moving))
         except (PacPrivacyError, ValueError, TypeError, ArithmeticError):
             return None
     return ErrorBars(
@@ -314,6 +342,7 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
         noise_std=round_up_error_bars(std),
         share=pool.share,
         rounds=outputs.rounds,
+        freedom=None if moved is None else spread_freedom(moved),
         constants=_constants(outputs, len(spread)),
     ).compared(outputs)
 
@@ -354,8 +383,11 @@ def _is_ours(mechanism: Mechanism | None) -> bool:
 
 def _through(
     outputs: Outputs, plan: NoisePlan, errors: tuple[Vector, Vector, Any]
-) -> tuple[Vector, Vector, Structure]:
-    """Return spread and noise behind the mechanism's post-processing, and what it builds."""
+) -> tuple[Vector, Vector, Structure, Matrix | None]:
+    """Return spread and noise behind the mechanism's post-processing, what it builds, and values.
+
+    The values are those of the candidates, as far as the post-processing is linear.
+    """
     finished = partial(_finished, outputs)
     sampling, noise, moving = errors
     centre = outputs.values.mean(axis=0)
@@ -363,15 +395,48 @@ def _through(
     if moving.sum() > PROBED:  # then taken to act on every number alone
         shifts = (STEP * sampling * moving, STEP * noise * moving)
         one, other = (np.abs(finished(centre + shift) - base) / STEP for shift in shifts)
-        return one, other, structure
+        return one, other, structure, None
     slopes = np.zeros((len(base), len(centre)))
     steps = np.maximum(STEP * np.hypot(sampling, noise), LEAST_STEP * np.abs(centre))
     for i in np.flatnonzero(moving):
         shifted = centre.copy()
         shifted[i] += steps[i]
         slopes[:, i] = (finished(shifted) - base) / (shifted[i] - centre[i])
-    spread = ((outputs.values - centre) @ slopes.T).std(axis=0)
-    return spread, np.linalg.norm(plan.noise_factor() @ slopes.T, axis=0), structure
+    moved = (outputs.values - centre) @ slopes.T
+    noise_std = np.linalg.norm(plan.noise_factor() @ slopes.T, axis=0)
+    return moved.std(axis=0), noise_std, structure, moved
+
+
+def spread_freedom(values: Matrix) -> Vector | None:
+    """Return the degrees of freedom of the variance of each column, as a population's.
+
+    None where all are ``NORMAL_FREEDOM`` or more, or the columns are too many to look at.
+
+    Guarantee
+    ---------
+    Claim R-8. With ``F`` the distribution of a column, the gaps ``e_i`` between its distinct values
+    make its variance ``Σ e_i e_j A_ij``, ``A_ij = min(F_i, F_j) (1 - max(F_i, F_j))``. Gaps between
+    records are exponential variables, and the relative variance of the sum is half of ``Σ w_i²``,
+    ``w_i = 2 e_i (A e)_i / e'Ae``: that of ``4/Σ w_i²`` degrees of freedom. Gaps that vary less, as
+    between whole numbers, count by their own variation.
+    """
+    if values.shape[1] > PROBED:
+        return None
+    found = np.full(values.shape[1], float(NORMAL_FREEDOM))
+    for i, column in enumerate(np.sort(values, axis=0).T):
+        steps = np.diff(column)
+        ends = np.flatnonzero(steps > SAME_VALUE * (column[-1] - column[0]))
+        if len(ends) == 0:
+            continue
+        gaps, below = steps[ends], (ends + 1) / len(column)
+        lower, upper = np.cumsum(below * gaps), np.cumsum((1 - below) * gaps)
+        weights = (1 - below) * lower + below * (upper[-1] - upper)
+        relative = np.sum(np.square(2 * weights * gaps / (weights @ gaps)))
+        mean = weights @ gaps / weights.sum()
+        regular = weights @ np.square(gaps / mean - 1) / weights.sum()  # 0 on a lattice
+        relative *= min(float(regular), 1.0)
+        found[i] = min(NORMAL_FREEDOM, max(1, math.floor(4 / max(relative, 1e-9))))
+    return found if (found < NORMAL_FREEDOM).any() else None
 
 
 # --- for people ----------------------------------------------------------------------------------
@@ -524,6 +589,11 @@ def _odd_tails(values: Matrix) -> int:
     centred = values - values.mean(axis=0)
     moves = centred.std(axis=0) > 0
     scaled = centred[:, moves] / centred[:, moves].std(axis=0)
-    excess = (scaled**4).mean(axis=0) - 3.0
-    heavy = excess > 1.0 + 3.0 * math.sqrt(24.0 / n_subsets)
-    return int((heavy | (excess < -1.0)).sum())
+    fourth, third = (scaled**4).mean(axis=0), (scaled**3).mean(axis=0)
+    influence = scaled**4 - fourth - 2 * fourth * (scaled**2 - 1) - 4 * third * scaled
+    flat_margin = TAIL_MARGIN_SD * influence.std(axis=0) / math.sqrt(n_subsets)
+    heavy_margin = TAIL_MARGIN_SD * math.sqrt(
+        24.0 / n_subsets
+    )  # of a normal law: tails hide theirs
+    excess = fourth - 3.0
+    return int(((excess > 1.0 + heavy_margin) | (excess < -1.0 - flat_margin)).sum())

@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._certificates import Verified, verify
-from pacprivacy._checks import Vector
-from pacprivacy._random import public_generator
+from pacprivacy._checks import Vector, distances_between_rows
 from pacprivacy._system import few_threads
 from pacprivacy.adversary import (
     Balances,
@@ -40,7 +39,6 @@ RELATIVE = 1e-6  # other processors round sums differently
 DISTANCE = 1e-4  # shifts within a group below a millionth of the spread are not released at all
 RULED_OUT = 1e-9
 UNIT_MASS = 1e-9
-N_PAIRS = 256
 
 
 def rebuild_verified(bundle: Bundle) -> Certificate:
@@ -123,25 +121,24 @@ def _check_points(bundle: Bundle) -> None:
 
     Two candidates of one group must be as far apart on the lattice as their outputs are: less,
     and the noise would hide less than is claimed. Candidates of different groups are told apart
-    anyway; on the lattice they may be closer but not further apart. Candidates that are all but
-    ruled out do not count, since no noise was chosen for them.
+    anyway; on the lattice they may be closer but not further apart. All pairs are compared: their
+    distances are all that a posterior depends on. Candidates that are all but ruled out do not
+    count, since no noise was chosen for them.
     """
     outputs, points = bundle.outputs, bundle.points
     if bundle.iid_rule is not None:
         outputs = bundle.iid_rule.clipped(outputs)
     groups = np.zeros(len(points), dtype=np.int64) if bundle.groups is None else bundle.groups
     alive = np.flatnonzero(bundle.log_p >= bundle.log_p.max() + math.log(RULED_OUT))
-    order = alive[np.argsort(groups[alive], kind="stable")]
-    pairs = public_generator(0, "verify-pairs").choice(alive, size=(N_PAIRS, 2))
-    first = np.concatenate([order, pairs[:, 0]])
-    second = np.concatenate([np.roll(order, 1), pairs[:, 1]])
-    apart, steps = np.empty(len(first)), np.empty(len(first))
-    for i, (j, k) in enumerate(zip(first, second, strict=True)):
-        apart[i] = np.linalg.norm(outputs[j] - outputs[k])
-        steps[i] = np.linalg.norm((points[j] - points[k]) * bundle.grid_step)
-    room = DISTANCE * float(apart.max(initial=0.0)) + float(bundle.grid_step.sum())
-    together = groups[first] == groups[second]
-    if (steps > apart + room).any() or (apart > steps + room)[together].any():
+    outputs, points, groups = outputs[alive], points[alive], groups[alive]
+    lattice = (points - points[0]) * bundle.grid_step
+    largest = max(float(apart.max()) for _, apart in distances_between_rows(outputs))
+    room = DISTANCE * largest + float(bundle.grid_step.sum())
+    pairs = zip(distances_between_rows(outputs), distances_between_rows(lattice), strict=True)
+    for (few, apart), (_, steps) in pairs:
+        together = groups[few, None] == groups
+        if not ((steps > apart + room) | (together & (apart > steps + room))).any():
+            continue
         raise CertificateError(
             "points must lie as far apart as the outputs; they do not. "
             "The bundle does not belong to this release."

@@ -509,3 +509,20 @@ def _logistic(X: np.ndarray, y: np.ndarray) -> np.ndarray:
         bend = (X * (chance * (1 - chance))[:, None]).T @ X + 0.05 * np.eye(len(weights))
         weights -= np.linalg.solve(bend, 0.05 * weights - X.T @ (chance * y))
     return weights
+
+
+def test_every_pair_of_points_is_compared() -> None:
+    """Each candidate in turn is put where another one is."""
+    made = pac.privatize(
+        lambda x: x.mean(axis=0),
+        RNG(0).normal(size=(50, 2)),
+        pac.Information(1),
+        n_subsets=600,
+        rule="waterfill",
+        rng=0,
+    )
+    for place in range(1, 600, 13):
+        points = made.bundle.points.copy()
+        points[place] = points[place - 1]
+        with pytest.raises(AuditError, match="as far apart as the outputs"):
+            Target.of_bundle(replace(made.bundle, points=points))

@@ -54,7 +54,8 @@ def test_a_coarse_lattice_is_paid_for() -> None:
     assert coarse.total_variation_slack >= (1 / 4 + 1 / 9) / 16
     plain = log_det_of_points(coarse.points / coarse.units_per_std, weights, None)
     assert log_det_of_plan(coarse, weights) >= plain + slack > plain + 0.1
-    assert coarse.view(coarse.outputs).slack == coarse.total_variation_slack
+    rounding = coarse.view(coarse.outputs).slack - coarse.total_variation_slack
+    assert 0 < rounding < 1e-12  # of double precision
 
 
 def test_powers_of_two_are_met_exactly() -> None:

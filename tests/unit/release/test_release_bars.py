@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,10 +22,10 @@ from pacprivacy._certificates import write_release
 from pacprivacy._random import SimulatedSource
 from pacprivacy._values import Row, row_texts
 from pacprivacy.errors import BudgetError, CertificateError, NoisyWarning
-from pacprivacy.mechanism import Mechanism
+from pacprivacy.mechanism import Mechanism, flatten
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.release import ErrorBars, measure_error_bars
-from pacprivacy.release.error_bars import round_up_error_bars
+from pacprivacy.release.error_bars import _odd_tails, round_up_error_bars, spread_freedom
 from pacprivacy.simulation import Outputs, run_mechanism
 from pacprivacy.statistics import Covariance, Histogram, Mean
 
@@ -282,9 +283,10 @@ def test_rounding_errors_are_not_blown_up() -> None:
 
 
 def test_an_outlier_is_warned_of() -> None:
-    incomes = np.append(RNG.lognormal(10, 0.4, size=199), 5e6)
+    # Even steps around the median, whose law over a pool then has no lumps of its own.
+    incomes = np.append(stats.lognorm(0.4, scale=np.exp(10)).ppf((np.arange(199) + 0.5) / 199), 5e6)
     with pytest.warns(NoisyWarning) as seen:
-        made = pac.privatize(np.mean, incomes, pac.Membership(0.6), n_subsets=128)
+        made = pac.privatize(np.mean, incomes, pac.Membership(0.6), n_subsets=128, rng=0)
     said = ("noise exceeds the signal", "noise is most of the error")  # as the noise falls
     assert any(words in str(item.message) for item in seen for words in said)
     assert any("heavy tails" in str(item.message) for item in seen)
@@ -292,8 +294,21 @@ def test_an_outlier_is_warned_of() -> None:
     assert "heavy tails" not in json.dumps(made.to_public_dict())
     with warnings.catch_warnings():
         warnings.simplefilter("error", NoisyWarning)
-        calm = pac.privatize(np.median, incomes, pac.Membership(0.75), n_subsets=128)
+        calm = pac.privatize(np.median, incomes, pac.Membership(0.75), n_subsets=128, rng=0)
     assert not any("a robust statistic" in note for note in calm.certificate.notes)
+
+
+def test_humps_are_told_from_chance() -> None:
+    """A median beside a gap on 400 pools of halves, and outputs with one record in or out."""
+    rng, records, warned, m = np.random.default_rng(0), np.linspace(0, 1, 200), 0, 128
+    records[100:] += 0.02
+    for _ in range(400):
+        order = np.argsort(rng.random((m // 2, 200)), axis=1)
+        halves = np.concatenate([order[:, :100], order[:, 100:]])
+        warned += _odd_tails(np.median(records[halves], axis=1)[:, None])
+    assert warned <= 4  # 60 where an excess of -1 is compared without a margin
+    humps = rng.choice([-1.0, 1.0], size=(m, 500)) + 0.3 * rng.normal(size=(m, 500))
+    assert _odd_tails(humps) > 480
 
 
 def test_noise_below_the_value_is_not_said_to_exceed_it() -> None:
@@ -369,6 +384,89 @@ def test_nominal_95_per_cent_intervals_cover(folds: int) -> None:
     least, most = stats.binom.ppf([5e-5, 1 - 5e-5], N_UNIVERSES, 0.95)
     assert ((least <= covered[:2]) & (covered[:2] <= most)).all(), covered
     assert (covered[2:] < least).all(), covered
+
+
+def leave_out(rng: np.random.Generator, n: int, folds: int, m: int) -> Any:
+    """Masks of candidates that leave one fold out, shape (m, n)."""
+    partitions = [rng.permutation(n) % folds for _ in range(m // folds)]
+    return np.array([fold != k for fold in partitions for k in range(folds)])
+
+
+@pytest.mark.claim("R-8")
+def test_degrees_of_freedom_are_those_of_the_gaps() -> None:
+    """How the variance moves with the size of every gap, by small steps."""
+    rng = np.random.default_rng(0)
+    gaps, places = rng.exponential(size=9), rng.binomial(9, 0.5, size=300)
+
+    def column(gaps: Any) -> Any:
+        return np.append(0.0, np.cumsum(gaps))[places]
+
+    step = 1e-6
+    moves = [
+        np.log(column(gaps * (1 + step * (np.arange(9) == i))).var() / column(gaps).var()) / step
+        for i in range(9)
+    ]
+    assert sum(moves) == pytest.approx(2, abs=1e-4)
+    (found,) = spread_freedom(column(gaps)[:, None])  # type: ignore[misc]
+    assert found >= np.floor(4 / np.square(moves).sum())  # more where gaps vary less than records'
+    assert found < 2 * 9 + 2  # no more than two for each gap, and a little
+    even = column(np.full(9, 0.1))[:, None]
+    assert spread_freedom(even) is None
+
+
+@pytest.mark.claim("R-8")
+def test_smooth_numbers_and_counts_have_the_normal_law() -> None:
+    rng = np.random.default_rng(1)
+    masks = leave_out(rng, 600, 20, 400).astype(float)
+    columns = np.column_stack([rng.normal(size=600), rng.random(600) < 0.4])
+    assert spread_freedom(masks @ columns / masks.sum(axis=1, keepdims=True)) is None
+    assert spread_freedom(np.ones((64, 2))) is None
+    assert spread_freedom(np.zeros((2, 5000))) is None  # too many to look at
+
+
+@pytest.mark.claim("R-8")
+def test_population_intervals_of_quantiles_cover_when_few_are_left_out() -> None:
+    """The 90 % quantile of 200 records of which 10 are left out: 200 universes.
+
+    Binomial bounds at one in ten thousand; the normal law covers too seldom.
+    """
+    rng, covered, n = np.random.default_rng(2), np.zeros(2), 200
+    truth = float(stats.gamma(4).ppf(0.9))
+    pool = pac.Balanced(n_subsets=400, folds=20).draw(200, rng=0)
+    for _ in range(n):
+        outputs = run_mechanism(pac.stats.quantiles(q=[0.9]), rng.gamma(4.0, size=200), pool, rng=0)
+        plan = calibrate(outputs, pac.Information(1.5), rule="waterfill", pool=pool)
+        bars = measure_error_bars(outputs, plan, pool)
+        assert bars is not None
+        y = np.atleast_1d(draw(plan, outputs, rng))
+        for place, tried in enumerate((bars, replace(bars, freedom=None))):
+            lower, upper = tried.interval(y, 0.95, "population")
+            covered[place] += lower[0] <= truth <= upper[0]
+    least, most = stats.binom.ppf([5e-5, 1 - 5e-5], n, 0.95)
+    assert least <= covered[0] <= most
+    assert covered[1] < least
+
+
+@pytest.mark.claim("R-8")
+def test_degrees_of_freedom_are_kept_in_the_file() -> None:
+    bars = ErrorBars(
+        structure=flatten(np.zeros(2))[1],
+        spread=np.array([1.0, 1.0]),
+        noise_std=np.array([0.0, 10.0]),
+        share=0.95,
+        freedom=np.array([4.0, 4.0]),
+    )
+    plain = json.loads(json.dumps(bars.to_public_dict()))
+    again = ErrorBars.from_dict(plain, named=[bars.sentence])
+    np.testing.assert_array_equal(again.freedom, [4.0, 4.0])
+    del plain["freedom"]
+    with pytest.raises(CertificateError):
+        ErrorBars.from_dict(plain, named=[bars.sentence])
+    reach = bars.interval(np.zeros(2), 0.95, "population")[1] / bars.std_error("population")
+    # Satterthwaite: noise of five times the sampling variance is known
+    assert reach == pytest.approx(stats.t([4, 4 * 6**2]).ppf(0.975))
+    normal = bars.interval(np.zeros(2), 0.95, "records")[1] / bars.std_error()
+    assert normal == pytest.approx(stats.norm.ppf(0.975))
 
 
 def test_figures_are_rounded_up_as_they_are_written() -> None:

@@ -30,7 +30,7 @@ from pacprivacy.release import (
     write_certificate,
 )
 from pacprivacy.release.bundle import BundleSession
-from pacprivacy.release.verification import compare_verified, rebuild_verified
+from pacprivacy.release.verification import _check_points, compare_verified, rebuild_verified
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
@@ -397,3 +397,27 @@ def test_saving_again_replaces_the_file_and_keeps_it_private(
     releases["risk"].bundle.save(path)
     assert path.stat().st_mode & 0o777 == 0o600
     verify(releases["risk"].certificate, path)
+
+
+@pytest.mark.claim("R-1")
+def test_every_pair_of_points_is_compared() -> None:
+    """Each candidate in turn is mirrored at the line through two others: few distances change."""
+    made = pac.privatize(
+        lambda x: x.mean(axis=0),
+        np.random.default_rng(0).normal(size=(50, 2)),
+        pac.Information(1),
+        n_subsets=600,
+        rule="waterfill",
+        rng=0,
+    )
+    bundle = made.bundle
+    _check_points(bundle)
+    for place in range(1, 599, 13):
+        points = bundle.points.copy()
+        first, second = (points[place + step] * bundle.grid_step for step in (-1, 1))
+        along = (second - first) / np.linalg.norm(second - first)
+        moved = points[place] * bundle.grid_step - first
+        mirrored = first + 2 * (moved @ along) * along - moved
+        points[place] = np.rint(mirrored / bundle.grid_step).astype(np.int64)
+        with pytest.raises(CertificateError, match="as far apart as the outputs"):
+            _check_points(replace(bundle, points=points))

@@ -50,7 +50,7 @@ def own_figures(release: Any) -> set[str]:
     return texts - {percent_at_most(cert.promised_success)}
 
 
-@pytest.mark.claim("R-11")
+@pytest.mark.claim("R-12")
 def test_the_promise_is_the_same_everywhere(session: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     release = session.releases[-1]
@@ -76,7 +76,7 @@ def test_the_promise_is_the_same_everywhere(session: Any, tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.claim("R-11")
+@pytest.mark.claim("R-12")
 def test_what_was_learned_is_the_curators_and_is_called_that(session: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     reading, release = session.odometer(), session.releases[-1]
