@@ -148,8 +148,9 @@ REASONS: Final = (
     ),
 )
 
-_LOCK = threading.Lock()
-_PARSERS: dict[int, Any] = {}  # by process
+# By process: a fork has engines and locks of its own, and leaves those of its parent alone.
+_LOCKS: dict[int, threading.Lock] = {}
+_PARSERS: dict[int, Any] = {}
 
 
 def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> QueryError:
@@ -223,10 +224,9 @@ def checked_sql(node: Query) -> str:
 def _parse(text: str) -> dict[str, Any]:
     import duckdb
 
-    with _LOCK:
-        process = os.getpid()
+    process = os.getpid()
+    with _LOCKS.setdefault(process, threading.Lock()):
         if process not in _PARSERS:
-            _PARSERS.clear()
             _PARSERS[process] = duckdb.connect(
                 ":memory:",
                 config={"enable_external_access": False, "python_enable_replacements": False},
@@ -246,8 +246,12 @@ def _unread(text: str, parsed: Mapping[str, Any]) -> QueryError:
     """Return the error of a text that the engine could not parse."""
     if parsed.get("error_type") == "parser":
         place = re.match(r"\[(\d+),(\d+)\]", str(parsed.get("location", "")))
-        at = (int(place[1]), int(place[2])) if place else (0, 0)
-        near = fragment(text, at) or text[-20:]
+        if place is None:
+            raise QueryError(
+                "the query must be small enough to be read; it is not. Write it with fewer "
+                "brackets, keys or queries inside each other."
+            )
+        near = fragment(text, (int(place[1]), int(place[2]))) or text[-20:]
         return refuse(text, near, "the query must be SQL; it cannot be read from here", "Mend it.")
     if "arameter" in str(parsed.get("error_message")):
         mark = re.search(r"[$?]\w*", text)

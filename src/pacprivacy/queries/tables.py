@@ -236,7 +236,7 @@ class Tables:
         return self.n_units
 
     def __getstate__(self) -> dict[str, Any]:
-        here = ("_local", "_lock", "_engines")
+        here = ("_local", "_locks", "_engines")
         return {name: value for name, value in vars(self).items() if name not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -244,8 +244,13 @@ class Tables:
         self._open()
 
     def _open(self) -> None:
-        self._local, self._lock = threading.local(), threading.RLock()
-        self._engines: dict[int, _Engines] = {}  # by process: a fork must not use its parent's
+        # By process: a fork has engines and locks of its own, and leaves those of its parent alone.
+        self._local = threading.local()
+        self._locks: dict[int, threading.RLock] = {}
+        self._engines: dict[int, _Engines] = {}
+
+    def _lock(self) -> threading.RLock:
+        return self._locks.setdefault(os.getpid(), threading.RLock())
 
     @property
     def spark(self) -> SparkTables | None:
@@ -324,7 +329,7 @@ class Tables:
         here: _Connections | None = getattr(self._local, "here", None)
         broken = here is not None and (here.asked in _BROKEN or here.store in _BROKEN)
         if here is None or here.process != process or broken:
-            with self._lock:
+            with self._lock():
                 if broken and here is not None and here.engines is self._engines.get(process):
                     self._engines.pop(process, None)
                 if process not in self._engines:
@@ -355,7 +360,7 @@ class Tables:
     def ask_here(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
         """Return the answer to a query of numbers that are lent, wherever the tables are."""
         here = self._here()
-        with self._lock:
+        with self._lock():
             here.engines.load(query)
         return run_quietly(here.asked, checked_sql(query), fetch=fetch)
 
@@ -433,7 +438,7 @@ class Tables:
         here = self._here()
         if here.query != query:
             here.query = None
-            with self._lock:
+            with self._lock():
                 here.engines.load(query)
             run_quietly(here.asked, f"CREATE OR REPLACE TEMP TABLE {KEPT} AS {checked_sql(query)}")
             here.query = query
