@@ -123,7 +123,15 @@ OPERATORS: Final = {
     "CONJUNCTION_OR": "OR",
 }
 WITHIN_GROUP: Final = {"quantile_cont": 1, "quantile_disc": 1, "mode": 0}  # arguments beside it
-ARITIES: Final = {"age": (2,), "count_star": (0,), "min": (1,), "max": (1,), "mode": (1,)}
+ARITIES: Final = {
+    "age": (2,),
+    "count_star": (0,),
+    "min": (1,),
+    "max": (1,),
+    "mode": (1,),
+    "ifnull": (2,),
+    "nullif": (2,),
+}
 ALIASES: Final = {"position": "strpos", "countif": "count_if", "mean": "avg"}
 
 # Why what is not on the lists is not: words for the refusal, nothing else.
@@ -161,6 +169,11 @@ def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> Qu
     return QueryError(f"{reason}{got}. {advice}")
 
 
+def is_seen(character: str) -> bool:
+    """Whether a character can be seen, so that no reader skips what another one reads."""
+    return character.isprintable() or character in "\n\r\t"
+
+
 def reason_against(name: str) -> tuple[str, str]:
     """Return why a function is not answered, and what to write; empty if nothing more is known."""
     for pattern, reason, advice in REASONS:
@@ -193,7 +206,7 @@ def read_sql(text: str) -> Query:
             f"the query must have at most {MAX_TEXT:,} characters; got {len(text):,}. Shorten it."
         )
     for character in text:
-        if not (character.isprintable() or character in "\n\r\t"):
+        if not is_seen(character):
             raise QueryError(
                 "the query must be of characters that can be seen; got one that cannot "
                 f"(U+{ord(character):04X}). Write it anew, without it."
@@ -247,9 +260,10 @@ def _unread(text: str, parsed: Mapping[str, Any]) -> QueryError:
     if parsed.get("error_type") == "parser":
         place = re.match(r"\[(\d+),(\d+)\]", str(parsed.get("location", "")))
         if place is None:
+            words = str(parsed.get("error_message", "")).rstrip(".")
             raise QueryError(
-                "the query must be small enough to be read; it is not. Write it with fewer "
-                "brackets, keys or queries inside each other."
+                f"the query must be SQL that can be read; it cannot: {words}. Mend it, or write "
+                "it with fewer brackets, keys or queries inside each other."
             )
         near = fragment(text, (int(place[1]), int(place[2]))) or text[-20:]
         return refuse(text, near, "the query must be SQL; it cannot be read from here", "Mend it.")

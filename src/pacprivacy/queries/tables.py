@@ -970,7 +970,8 @@ def _as_arrow(frame: Any, name: str) -> Any:
     if isinstance(frame, pyarrow.Table):
         return frame
     try:
-        return nw.from_native(frame, eager_only=True).to_arrow()
+        table = nw.from_native(frame, eager_only=True).to_arrow()
+        return table.drop_columns([n for n in table.column_names if n.startswith("__index_level_")])
     except (TypeError, ValueError) as error:
         if hasattr(frame, "columns"):  # words of Arrow may quote an entry
             raise DataError(
