@@ -19,6 +19,7 @@ import pacprivacy as pac
 from pacprivacy.errors import PacPrivacyError, QueryError
 from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.queries import make_query_mechanism
+from pacprivacy.queries.tree import number, write_sql
 
 KINDS = ("a", "b", "c")
 AGGREGATES = (
@@ -177,12 +178,12 @@ def plain_answer(text: str, engine: Any) -> dict[Any, list[float]]:
 
 def _check(mechanism: Any, text: str, engine: Any, share: float, mine: Any) -> str:
     """Compare cells with the core on a world's own tables, and with the query as it was asked."""
-    core = mechanism.query.core.replace("$pac_share", repr(share)).replace("AS k0", "AS k")
+    core = write_sql(mechanism.query.core(number(share))).replace('AS "k0"', "AS k")
     answers = plain_answer(core, engine), plain_answer(text, engine)
     for j, column in enumerate(mechanism.query.columns):
         found = mine[column.name]
         ours = list(found.values()) if isinstance(found, dict) else [found]
-        scaled = "pac_share" in column.sql
+        scaled = column.scaled
         for cell, one in zip(mechanism.cells, ours, strict=True):
             for answer in answers[: 1 if scaled else 2]:
                 short = answer is not answers[0]

@@ -39,7 +39,7 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.pool import Pool
-from pacprivacy.queries import Tables, TablesWorld, engine_unquoted, joined_rows_plan
+from pacprivacy.queries import JoinedRows, Tables, TablesWorld, joined_rows_plan
 from pacprivacy.statistics import (
     MOST_LEVELS,
     OLS,
@@ -250,6 +250,7 @@ class JoinedStatistic(MechanismWrapper):
     columns: str = "*"
     rows: Data | None = field(default=None, repr=False, compare=False)
     units: npt.NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+    plan: JoinedRows | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -266,25 +267,23 @@ class JoinedStatistic(MechanismWrapper):
             )
         if self.rows is not None:
             return self
-        found, units = joined_rows_plan(self.table, tables, self.columns), None
-        if found is not None and not any(tables.rows(query)[0][0] for query in found[1]):
-            frame = _arrow(tables.connect(), found[0])
+        plan, units = joined_rows_plan(self.table, tables, self.columns), None
+        if plan.of_all is not None and not any(tables.ask(q)[0][0] for q in plan.crossings):
+            frame = tables.ask(plan.of_all, fetch="to_arrow_table")
             if not any(frame.column("pac_two").to_pylist()):
                 units = frame.column("pac_u").to_numpy().astype(np.int64)
         if units is None:
-            frame = self._joined(tables.take(np.arange(tables.n_units)))
-        rows = coerce_data(_without_ours(frame))
-        return replace(self, inner=self.inner.prepare(rows), rows=rows, units=units)
-
-    def _joined(self, world: TablesWorld) -> Any:
-        with world as connection:
-            return _arrow(connection, f"SELECT {self.columns} FROM {self.table}")
+            frame = tables.take(np.arange(tables.n_units)).ask(plan.query, fetch="to_arrow_table")
+        rows = coerce_data(_labelled(frame, plan))
+        return replace(self, inner=self.inner.prepare(rows), rows=rows, units=units, plan=plan)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the statistic of one candidate."""
         world: TablesWorld = parts[0]
         if self.rows is None or self.units is None:
-            return self.inner.evaluate((_without_ours(self._joined(world)),), rng)
+            plan = self.plan or joined_rows_plan(self.table, world.tables, self.columns)
+            frame = world.ask(plan.query, fetch="to_arrow_table")
+            return self.inner.evaluate((_labelled(frame, plan),), rng)
         inside = np.zeros(world.tables.n_units, dtype=np.bool_)
         inside[world.units] = True
         own = np.flatnonzero(inside[self.units])
@@ -309,12 +308,8 @@ class JoinedStatistic(MechanismWrapper):
         return self.inner.combine(subset_sums(pool, lambda some: sums[some], sums.shape[1]))
 
 
-def _arrow(connection: Any, text: str) -> Any:
-    with engine_unquoted(connection):
-        return connection.sql(text).to_arrow_table()
-
-
-def _without_ours(frame: Any) -> Any:
+def _labelled(frame: Any, plan: JoinedRows) -> Any:
     """Return the user's columns; those whose name two tables have are ambiguous, and left out."""
-    names = frame.column_names
-    return frame.select([n for n in names if not n.startswith(_OURS) and names.count(n) == 1])
+    labels = plan.labels
+    once = [i for i, label in enumerate(labels) if labels.count(label) == 1]
+    return frame.select([f"c{i}" for i in once]).rename_columns([labels[i] for i in once])

@@ -1,27 +1,62 @@
-"""Two ways to ask a query of all worlds at once: sums over the units, and a column of worlds."""
+"""Two ways to ask a query of all candidates at once: sums over the units, and a column of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from pacprivacy.errors import QueryError
-from pacprivacy.queries.query import (
-    DIALECT,
-    SHARE,
-    Node,
-    Query,
-    is_query_aggregate,
-    query_body,
-    read_query,
-    read_query_sql,
-    refuse_query,
+from pacprivacy.queries.grammar import read_sql
+from pacprivacy.queries.names import (
+    column_origin,
+    has_aggregate,
+    is_aggregate,
+    outer_columns,
+    reads_tables,
+    resolve_query,
 )
-from pacprivacy.queries.tables import BLOCK, MEMBERS, UNIT, WHOLE, Tables, quote
+from pacprivacy.queries.query import CellQuery, key_items
+from pacprivacy.queries.tables import BLOCK, MEMBERS, SHARE, UNIT, WHOLE, Tables, cut_tables
+from pacprivacy.queries.tree import (
+    FALSE,
+    NULL,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Derived,
+    Item,
+    Join,
+    Nested,
+    Node,
+    Operation,
+    Recursive,
+    Select,
+    SetOperation,
+    Share,
+    Source,
+    Table,
+    Window,
+    both,
+    call,
+    number,
+    operation,
+    rebuild,
+    transform,
+    walk,
+)
 
 NARROW: Final = 1e-5  # spreads below this share of the mean have few digits, whoever computes them
 ROUNDED: Final = "its spread, which is small beside its mean, would be rounded in another way"
+IN_SUBQUERY: Final = "it reads private tables in a subquery"
+
+
+class NoSumError(Exception):
+    """A query is no function of sums over units; the words say why."""
+
 
 # --- sums per unit -------------------------------------------------------------------------------
 
@@ -32,366 +67,391 @@ class SumsPlan:
 
     Parameters
     ----------
-    query : str
+    query : Select
         Group keys ``k0...``, unit ``u``, sums ``s0...`` over the unit's rows, and ``pac_two``:
         whether some row belongs to two units.
     n_sums : int
         Number of sums.
-    cells : tuple of str
-        The columns of the core as expressions of the sums over a world, and of ``pac_share``.
-    crossings : tuple of str
-        Queries of whether a left join finds rows of another unit: without that unit it would find
+    cells : tuple of Node
+        The columns of the core as expressions of the sums over a candidate, and of ``pac_share``.
+    crossings : tuple of Select
+        Queries of whether a left join meets rows of another unit: without that unit it would meet
         none, and keep a row that is not there otherwise.
     """
 
-    query: str
+    query: Select
     n_sums: int
-    cells: tuple[str, ...]
-    crossings: tuple[str, ...]
+    cells: tuple[Node, ...]
+    crossings: tuple[Select, ...]
 
 
-def _uses_rows(tree: Node) -> bool:
-    """Whether a table's name stands where a column does: a row as a value."""
-    from sqlglot import exp
-
-    here = {(id(t.parent_select), t.alias_or_name.lower()) for t in tree.find_all(exp.Table)}
-    plain = (column for column in tree.find_all(exp.Column) if not column.table)
-    return any((id(column.parent_select), column.name.lower()) in here for column in plain)
-
-
-def sums_plan(query: Query, tables: Tables) -> SumsPlan | str:
+def sums_plan(query: CellQuery, tables: Tables) -> SumsPlan | str:
     """Write a query's core as sums over units; or return why it cannot be."""
-    core = read_query_sql(query.core)
-    if _uses_rows(core):
-        return "it uses rows as values"
-    tree = _inlined(core, tables)
-    if tree.args.get("with_") or tree.args.get("with"):
-        return "it has common table expressions that cannot be written into it"
-    unit = _unit_of_rows(tree, tables)
-    if isinstance(unit, str):
-        return unit
-    sums: list[str] = []
-
-    def number(sql: str) -> str:
-        if sql not in sums:
-            sums.append(sql)
-        return f"s{sums.index(sql)}"
-
-    cells: list[str] = []
+    core = _inlined(query.core(Share()))
+    n_keys = query.n_keys
     try:
-        for item in tree.expressions[query.n_keys :]:
-            cells.append(_of_sums(item.unalias().copy(), number, tree, tables).sql(dialect=DIALECT))
-    except _NoSumError as error:
+        unit, two, crossings = _unit_of_rows(core, tables)
+        sums = _Sums(core, tables)
+        cells = tuple(sums.of(item.value) for item in core.items[n_keys:])
+    except NoSumError as error:
         return str(error)
-    keys = [item.unalias().sql(dialect=DIALECT) for item in tree.expressions[: len(query.keys)]]
-    shown = [f"{sql} AS s{i}" for i, sql in enumerate(sums)]
-    shown.append(f"bool_or({unit[1]}) AS pac_two")
-    text = query.per_unit(keys, unit[0], shown, _over_all(tree, tables))
-    return SumsPlan(query=text, n_sums=len(sums), cells=tuple(cells), crossings=unit[2])
+    keys = core.groups
+    shown = [Item(value=value, name=f"s{i}") for i, value in enumerate(sums.values)]
+    shown.append(Item(value=call("bool_or", two), name="pac_two"))
+    per_unit = Select(
+        items=(*key_items(keys, sets=core.sets), Item(value=unit, name="u"), *shown),
+        source=_over_all(core.source, tables),
+        where=core.where,
+        groups=(unit, *keys),  # in the order in which the sets name them
+        sets=tuple((0, *(i + 1 for i in chosen)) for chosen in core.sets),
+    )
+    return SumsPlan(query=per_unit, n_sums=len(sums.values), cells=cells, crossings=crossings)
 
 
-def joined_rows_plan(
-    source: str, tables: Tables, columns: str = "*"
-) -> tuple[str, tuple[str, ...]] | None:
-    """Return a query for the rows of a FROM clause over all units, with the unit of each.
+def _inlined(select: Select) -> Select:
+    """Write subqueries that only pick rows and columns into the query around them."""
+    values: dict[tuple[str, str], Node] = {}
+    wheres: list[Node | None] = []
 
-    It is in ``pac_u``; ``pac_two`` says whether a row has another one besides. The crossings are
-    those of :class:`SumsPlan`. None where a row has no unit of its own, as that of a subquery.
+    def merged(source: Source) -> Source:
+        if isinstance(source, Join) and source.kind in ("INNER", "CROSS", "LEFT"):
+            left = merged(source.left)
+            right = source.right if source.kind == "LEFT" else merged(source.right)
+            return replace(source, left=left, right=right)
+        if isinstance(source, Derived) and _only_picks(source.query):
+            inner = source.query
+            assert isinstance(inner, Select) and inner.source is not None  # noqa: PT018
+            values.update({(source.alias, item.name): item.value for item in inner.items})
+            wheres.append(inner.where)
+            return merged(inner.source)
+        return source
+
+    def written_out(part: Node) -> Node | None:
+        if isinstance(part, Column) and (part.source, part.name) in values:
+            return transform(values[part.source, part.name], written_out)
+        return None
+
+    new = replace(select, source=None if select.source is None else merged(select.source))
+    new = replace(new, where=both(*wheres, select.where))
+    whole = transform(new, written_out)
+    assert isinstance(whole, Select)
+    return whole
+
+
+def _only_picks(query: Node) -> bool:
+    """Whether a query only picks rows and computes columns of them."""
+    if not isinstance(query, Select) or query.source is None:
+        return False
+    parts = (query.groups, query.sets, query.distinct, query.distinct_on, query.order, query.ctes)
+    if any(parts) or (query.having, query.qualify, query.limit, query.offset) != (None,) * 4:
+        return False
+    plain = [item.value for item in query.items]
+    windows = any(isinstance(part, Window) for value in plain for part in walk(value))
+    return not windows and not any(map(has_aggregate, plain))
+
+
+def _over_all(source: Source | None, tables: Tables) -> Source | None:
+    """Return a FROM clause over the private tables of all units, which carry the unit."""
+
+    def whole(part: Node) -> Node | None:
+        if isinstance(part, Table) and part.path[-1] in tables.private:
+            return replace(part, path=(WHOLE, part.path[-1]))
+        return None
+
+    new = None if source is None else transform(source, whole)
+    assert new is None or isinstance(new, Source)
+    return new
+
+
+def _unit_of_rows(select: Select, tables: Tables) -> tuple[Node, Node, tuple[Select, ...]]:
+    """Return the unit of a joined row, when it has two, and crossings."""
+    certain: list[Node] = []
+    optional: list[tuple[Node, Join]] = []
+
+    def leaf(source: Source) -> Node | None:
+        """Return the unit of a private table; None for what is public."""
+        if isinstance(source, Table) and source.path[-1] in tables.private:
+            return Column(name=UNIT, source=source.alias)
+        if reads_tables(source, tables.private):
+            raise NoSumError(IN_SUBQUERY)
+        return None
+
+    def visit(source: Source, *, inside: bool = False) -> None:
+        if not isinstance(source, Join):
+            unit = leaf(source)
+            certain.extend([] if unit is None else [unit])
+            return
+        if source.kind not in ("INNER", "CROSS", "LEFT") or (inside and source.kind == "LEFT"):
+            raise NoSumError(f"it has a join of the kind {source.kind}")
+        visit(source.left, inside=inside)
+        if source.kind != "LEFT":
+            visit(source.right, inside=True)
+            return
+        if not certain:
+            raise NoSumError("it keeps rows of a public table that match none of a private one")
+        if isinstance(source.right, Join):
+            raise NoSumError("it has joins in brackets")
+        unit = leaf(source.right)
+        if unit is not None:
+            optional.append((unit, source))
+
+    if select.source is not None:
+        visit(select.source)
+    if not certain:
+        raise NoSumError("no private table stands first")
+    values = (part for part in walk(select) if isinstance(part, Nested))
+    if any(reads_tables(part.query, tables.private) for part in values):
+        raise NoSumError(IN_SUBQUERY)
+    first = certain[0]
+    others = [operation("<>", unit, first) for unit in certain[1:]]
+    two = FALSE if not others else operation("OR", *others) if len(others) > 1 else others[0]
+    crossings = tuple(
+        Select(
+            items=(Item(value=call("bool_or", operation("<>", unit, first)), name="c0"),),
+            source=_over_all(join, tables),
+        )
+        for unit, join in optional
+    )
+    return first, two, crossings
+
+
+class _Sums:
+    """The sums over the rows of a unit that the cells of a core are made of."""
+
+    def __init__(self, core: Select, tables: Tables) -> None:
+        self.core, self.tables = core, tables
+        self.values: list[Node] = []
+
+    def sum(self, value: Node) -> Node:
+        if value not in self.values:
+            self.values.append(value)
+        return Column(name=f"s{self.values.index(value)}")
+
+    def total(self, value: Node, where: Node | None) -> Node:
+        return self.sum(operation("COALESCE", call("sum", value, where=where), number(0)))
+
+    def of(self, node: Node) -> Node:
+        """Write an expression of aggregates as one of sums over units."""
+        if isinstance(node, Share):
+            return Column(name=SHARE)
+        if isinstance(node, Column) or (isinstance(node, Operation) and node.symbol == "GROUPING"):
+            raise NoSumError("a number is made of aggregates and of group keys")
+        if isinstance(node, Nested):
+            if self.tables.spark is not None or outer_columns(node.query):
+                raise NoSumError("a number is made of aggregates and of a query of its own")
+            return node  # of public tables: the same for all units
+        if isinstance(node, Call) and is_aggregate(node):
+            return self.aggregate(node)
+        return rebuild(node, self.of)
+
+    def aggregate(self, node: Call) -> Node:
+        where, arguments = node.where, node.arguments
+        if node.name == "count_star":
+            return self.sum(node)
+        if node.name == "count" and node.distinct:
+            origin = column_origin(arguments[0], self.core)
+            if len(arguments) == 1 and origin is not None and self.tables.is_key(*origin):
+                some = operation(">", call("count", arguments[0], where=where), number(0))
+                return self.sum(Cast(operand=some, type="INTEGER"))
+            raise NoSumError("it counts distinct values")
+        if node.distinct:
+            raise NoSumError(f"{node.name}(DISTINCT ...) is no sum over units")
+        if node.name == "count":
+            return self.sum(node)
+        if node.name == "count_if":
+            return self.total(Cast(operand=arguments[0], type="INTEGER"), where)
+        if node.name == "sum":
+            return self.total(arguments[0], where)
+        if node.name == "avg":
+            count = self.sum(call("count", arguments[0], where=where))
+            return operation("/", self.total(arguments[0], where), call("nullif", count, number(0)))
+        if node.name not in MOMENTS:
+            raise NoSumError(f"{node.name} is no function of sums over units")
+        return self.moments(node)
+
+    def moments(self, node: Call) -> Node:
+        # About the mean of all rows: squares of large numbers would lose the digits that matter.
+        where, arguments = node.where, node.arguments
+        centres = self.centres(arguments)
+        values: list[Node] = [
+            operation("-", Cast(operand=a, type="DOUBLE"), centre)
+            for a, centre in zip(arguments, centres, strict=True)
+        ]
+        if len(arguments) == 1:
+            square = operation("*", values[0], values[0])
+            parts = {"n": self.sum(call("count", arguments[0], where=where))}
+            parts |= {"x": self.total(values[0], where), "xx": self.total(square, where)}
+        else:
+            there = operation("AND", *(operation("IS NOT NULL", a) for a in arguments))
+            y, x = (Case(branches=((there, value),), otherwise=NULL) for value in values)
+            one = Case(branches=((there, number(1)),), otherwise=NULL)
+            parts = {"n": self.sum(call("count", one, where=where))}
+            products = {"xy": (x, y), "xx": (x, x), "yy": (y, y)}
+            parts |= {"x": self.total(x, where), "y": self.total(y, where)}
+            for name, pair in products.items():
+                parts[name] = self.total(operation("*", *pair), where)
+
+        def filled(part: Node) -> Node | None:
+            return parts[part.name] if isinstance(part, Column) else None
+
+        return transform(_template(MOMENTS[node.name]), filled)
+
+    def centres(self, arguments: Sequence[Node]) -> list[Node]:
+        doubles = [Cast(operand=argument, type="DOUBLE") for argument in arguments]
+        aggregates = [call(name, x) for name in ("avg", "stddev_pop") for x in doubles]
+        query = Select(
+            items=tuple(Item(value=v, name=f"c{i}") for i, v in enumerate(aggregates)),
+            source=_over_all(self.core.source, self.tables),
+            where=self.core.where,
+        )
+        (row,) = self.tables.ask(query)
+        means = [value or 0.0 for value in row[: len(doubles)]]
+        for mean, spread in zip(means, row[len(doubles) :], strict=True):
+            if (spread or 0.0) < NARROW * abs(mean):
+                raise NoSumError(ROUNDED)
+        if self.tables.spark is not None:  # a mean of all rows must not stand in plans it shows
+            return [
+                Nested(kind="SCALAR", query=replace(query, items=(item,)))
+                for item in query.items[: len(doubles)]
+            ]
+        return [number(float(mean)) for mean in means]
+
+
+# A difference at the level of rounding is zero: its root would not be small.
+_XX: Final = "(CASE WHEN xx - x*x/n > 1e-13*xx THEN xx - x*x/n ELSE 0 END)"
+_YY: Final = "(CASE WHEN yy - y*y/n > 1e-13*yy THEN yy - y*y/n ELSE 0 END)"
+_XY: Final = "(xy - x*y/n)"
+_VARIANCE: Final = f"CASE WHEN n > 1 THEN {_XX}/(n - 1) END"
+_DEVIATION: Final = f"CASE WHEN n > 1 THEN sqrt({_XX}/(n - 1)) END"
+MOMENTS: Final = {
+    "variance": _VARIANCE,
+    "var_samp": _VARIANCE,
+    "var_pop": f"CASE WHEN n > 0 THEN {_XX}/n END",
+    "stddev": _DEVIATION,
+    "stddev_samp": _DEVIATION,
+    "stddev_pop": f"CASE WHEN n > 0 THEN sqrt({_XX}/n) END",
+    "covar_pop": f"CASE WHEN n > 0 THEN {_XY}/n END",
+    "covar_samp": f"CASE WHEN n > 1 THEN {_XY}/(n - 1) END",
+    "corr": f"CASE WHEN n > 1 THEN {_XY}/nullif(sqrt({_XX})*sqrt({_YY}), 0) END",
+    "regr_slope": f"CASE WHEN n > 1 THEN {_XY}/nullif({_XX}, 0) END",
+}
+
+
+@cache
+def _template(text: str) -> Node:
+    query = read_sql(f"SELECT {text}")
+    assert isinstance(query, Select)
+    return query.items[0].value
+
+
+# --- rows of a join ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedRows:
+    """The rows of a FROM clause.
+
+    Parameters
+    ----------
+    query : Select
+        The rows of a candidate; outputs ``c0``, ``c1`` and so on.
+    labels : tuple of str
+        What the outputs are called.
+    of_all : Select or None
+        The rows of all units; ``pac_u`` is the unit of each, ``pac_two`` whether it has another
+        besides. None where a row has no unit of its own, as that of a subquery.
+    crossings : tuple of Select
+        As those of :class:`SumsPlan`.
     """
+
+    query: Select
+    labels: tuple[str, ...]
+    of_all: Select | None
+    crossings: tuple[Select, ...] = ()
+
+
+def joined_rows_plan(source: str, tables: Tables, columns: str = "*") -> JoinedRows:
+    """Return the rows of a FROM clause, with WHERE."""
     if tables.spark is not None:
         raise QueryError(
             "a statistic of tables must have their rows here; got frames of Spark. Use pac.sql."
         )
-    text = f"SELECT {columns} FROM {source}"
-    tree = read_query(text, tables)
-    read = {"expressions", "from", "from_", "joins", "laterals", "where", "kind"}
-    for name, node in tree.args.items():
-        if node and name not in read:
-            raise refuse_query(
-                text,
-                node if hasattr(node, "sql") else name,
-                "a table must be what stands after FROM: names, joins and WHERE",
-                "Put the rest in a subquery: (SELECT ...).",
-            )
-    unit = _unit_of_rows(tree, tables)
-    if isinstance(unit, str):
-        return None
-    first, two, crossings = unit
-    body = _over_all(tree, tables)
-    return f"SELECT {columns}, {first} AS pac_u, {two} AS pac_two {body}", crossings
-
-
-def _inlined(tree: Node, tables: Tables) -> Node:
-    """Write subqueries and common table expressions that only pick columns into the query."""
-    from sqlglot import errors, exp, optimizer
-
-    schema: dict[str, object] = {
-        name: dict.fromkeys(tables.columns(name), "unknown") for name in tables.names
-    }
+    resolved = resolve_query(f"SELECT {columns} FROM {source}", tables)
+    select = resolved.query
+    if not _only_picks(select):
+        raise QueryError(
+            f"table must be what stands after FROM: names, joins and WHERE; got «{source[:80]}». "
+            "Put the rest in a subquery: (SELECT ...)."
+        )
+    if not reads_tables(select, tables.private):
+        raise QueryError(
+            "table must read a private table; it reads only public ones. Name another."
+        )
     try:
-        named = optimizer.qualify.qualify(
-            tree.copy(),
-            schema=schema,
-            dialect=DIALECT,
-            quote_identifiers=False,
-            validate_qualify_columns=False,
-        )
-        outer = (join.this for join in named.find_all(exp.Join) if join.side)
-        own = {cte.alias_or_name for cte in named.find_all(exp.CTE)}
-        if any(not isinstance(source, exp.Table) or source.name in own for source in outer):
-            return named  # what it computes is missing where nothing matches
-        return optimizer.merge_subqueries.merge_subqueries(named)
-    except errors.SqlglotError:
-        return tree
+        unit, two, crossings = _unit_of_rows(select, tables)
+    except NoSumError:
+        return JoinedRows(query=select, labels=resolved.labels, of_all=None)
+    extra = (Item(value=unit, name="pac_u"), Item(value=two, name="pac_two"))
+    whole = replace(select, items=(*select.items, *extra), source=_over_all(select.source, tables))
+    return JoinedRows(query=select, labels=resolved.labels, of_all=whole, crossings=crossings)
 
 
-def _over_all(tree: Node, tables: Tables) -> str:
-    """Return FROM and WHERE over the private tables of all units, which carry the unit."""
-    from sqlglot import exp
-
-    tree, private = tree.copy(), _lower(list(tables.private))
-    for table in tree.find_all(exp.Table):
-        if table.name.lower() in private:
-            alias = exp.to_identifier(table.alias_or_name, quoted=True)
-            table.set("db", exp.to_identifier(WHOLE))
-            table.set("alias", exp.TableAlias(this=alias))
-    return query_body(tree)
-
-
-class _NoSumError(Exception):
-    """An aggregate is no function of sums over units."""
-
-
-def _unit_of_rows(tree: Node, tables: Tables) -> tuple[str, str, tuple[str, ...]] | str:
-    """Return the unit of a joined row, when it has two, and crossings; or why there is none."""
-    from sqlglot import exp
-
-    private = {name.lower() for name in tables.private}
-    sources = [(tree.args.get("from_") or tree.args.get("from")).this]
-    nullable: dict[str, int] = {}
-    certain: list[str] = []
-    joins = tree.args.get("joins") or []
-    for n, join in enumerate((None, *joins)):
-        source = sources[0] if join is None else join.this
-        if (join is not None and join.method) or source.args.get("joins"):
-            return "it has a join of another kind"
-        if not isinstance(source, exp.Table):
-            if any(t.name.lower() in private for t in source.find_all(exp.Table)):
-                return "it reads private tables in a subquery"
-            continue
-        side = "" if join is None else (join.side or "").upper()
-        kind = "" if join is None else (join.kind or "").upper()
-        if kind not in ("", "INNER", "CROSS", "OUTER") or side not in ("", "LEFT"):
-            return f"it has a join of the kind {side} {kind}".rstrip()
-        if side == "LEFT" and not certain:
-            return "it keeps rows of a public table that match none of a private one"
-        if source.name.lower() in private and not source.db:
-            unit = f"{quote(source.alias_or_name)}.{UNIT}"
-            if side == "LEFT":
-                nullable[unit] = n
-            else:
-                certain.append(unit)
-    if not certain:
-        return "no private table stands first"
-    for select in tree.find_all(exp.Select):
-        if select is not tree and any(
-            t.name.lower() in private for t in select.find_all(exp.Table)
-        ):
-            return "it reads private tables in a subquery"
-    first = certain[0]
-    other = [f"{name} != {first}" for name in certain[1:]]
-    crossings = []
-    for name, n in nullable.items():
-        up_to = tree.copy()
-        up_to.set("joins", [join.copy() for join in joins[:n]])
-        up_to.set("where", None)
-        crossings.append(f"SELECT bool_or({name} != {first}) {_over_all(up_to, tables)}")
-    return first, " OR ".join(other) or "false", tuple(crossings)
-
-
-def _of_sums(node: Node, number: Callable[[str], str], tree: Node, tables: Tables) -> Node:
-    """Write an expression of aggregates as one of sums over units."""
-    from sqlglot import exp
-
-    where = ""
-    bare = node
-    if isinstance(node, exp.Filter):
-        where, bare = f" FILTER ({node.expression.sql(dialect=DIALECT)})", node.this
-    if isinstance(bare, exp.Placeholder):
-        return exp.column(SHARE)
-    if isinstance(bare, exp.Column | exp.Grouping):
-        raise _NoSumError("a number is made of aggregates and of group keys")
-    if is_query_aggregate(bare):
-        text = _aggregate(bare, where, number, tree, tables)
-        return read_query_sql(f"SELECT {text}").expressions[0]
-    for name, value in list(node.args.items()):
-        if isinstance(value, list):
-            swapped = [
-                _of_sums(v, number, tree, tables) if isinstance(v, exp.Expression) else v
-                for v in value
-            ]
-            node.set(name, swapped)
-        elif isinstance(value, exp.Expression):
-            node.set(name, _of_sums(value, number, tree, tables))
-    return node
-
-
-def _aggregate(
-    node: Node, where: str, number: Callable[[str], str], tree: Node, tables: Tables
-) -> str:
-    from sqlglot import exp
-
-    def total(sql: str) -> str:
-        return number(f"coalesce(sum({sql}){where}, 0)")
-
-    arguments = [a.sql(dialect=DIALECT) for a in _arguments(node)]
-    if isinstance(node, exp.Count):
-        inner = node.this
-        if isinstance(inner, exp.Distinct):
-            asked = inner.expressions
-            if len(asked) == 1 and _is_unit(asked[0], tree, tables):
-                return number(f"(count({asked[0].sql(dialect=DIALECT)}){where} > 0)::INTEGER")
-            raise _NoSumError("it counts distinct values")
-        return number(f"count({arguments[0]}){where}")
-    if node.find(exp.Distinct, exp.Order):
-        raise _NoSumError(f"{node.sql(dialect=DIALECT)} is no sum over units")
-    if isinstance(node, exp.CountIf):
-        return total(f"({arguments[0]})::INTEGER")
-    if isinstance(node, exp.Sum):
-        return total(arguments[0])
-    if isinstance(node, exp.Avg):
-        return f"({total(arguments[0])} / nullif({number(f'count({arguments[0]}){where}')}, 0))"
-    moments = _MOMENTS.get(type(node).__name__)
-    if moments is None:
-        raise _NoSumError(f"{node.sql(dialect=DIALECT)} is no function of sums over units")
-    names: dict[str, str] = {}
-    # About the mean of all rows: squares of large numbers would lose the digits that matter.
-    middle = _middles(arguments, tree, tables)
-    if len(arguments) == 1:
-        x = f"(({arguments[0]})::DOUBLE - {middle[0]})"
-        names = {
-            "n": number(f"count({arguments[0]}){where}"),
-            "x": total(x),
-            "xx": total(f"{x}*{x}"),
-        }
-    else:
-        both = " AND ".join(f"({a}) IS NOT NULL" for a in arguments)
-        y, x = (
-            f"CASE WHEN {both} THEN ({a})::DOUBLE - {c} END"
-            for a, c in zip(arguments, middle, strict=True)
-        )
-        names = {"n": number(f"count(CASE WHEN {both} THEN 1 END){where}")}
-        names |= {"x": total(x), "y": total(y), "xy": total(f"({x})*({y})")}
-        names |= {"xx": total(f"({x})*({x})"), "yy": total(f"({y})*({y})")}
-    return moments.format(**names)
-
-
-def _middles(arguments: list[str], tree: Node, tables: Tables) -> list[str]:
-    asked = [f"({argument})::DOUBLE" for argument in arguments]
-    shown = ", ".join([f"avg({x})" for x in asked] + [f"stddev_pop({x})" for x in asked])
-    text = f"SELECT {shown} {_over_all(tree, tables)}"
-    if not tables.understands(text):  # names that could not be moved out of a subquery
-        raise _NoSumError("it cannot be written as sums")
-    (found,) = tables.rows(text)
-    means = [value or 0.0 for value in found[: len(asked)]]
-    for mean, spread in zip(means, found[len(asked) :], strict=True):
-        if (spread or 0.0) < NARROW * abs(mean):
-            raise _NoSumError(ROUNDED)
-    if tables.spark is not None:  # a mean of all rows must not stand in the plans that it shows
-        return [f"(SELECT avg({x}) {_over_all(tree, tables)})" for x in asked]
-    return [f"({mean!r}::DOUBLE)" for mean in means]
-
-
-# A difference at the level of rounding is zero: its root would not be small.
-_XX: Final = "(CASE WHEN {xx} - {x}*{x}/{n} > 1e-13*{xx} THEN {xx} - {x}*{x}/{n} ELSE 0 END)"
-_YY: Final = "(CASE WHEN {yy} - {y}*{y}/{n} > 1e-13*{yy} THEN {yy} - {y}*{y}/{n} ELSE 0 END)"
-_XY: Final = "({xy} - {x}*{y}/{n})"
-_MOMENTS: Final = {
-    "Variance": f"CASE WHEN {{n}} > 1 THEN {_XX}/({{n}} - 1) END",
-    "VariancePop": f"CASE WHEN {{n}} > 0 THEN {_XX}/{{n}} END",
-    "Stddev": f"CASE WHEN {{n}} > 1 THEN sqrt({_XX}/({{n}} - 1)) END",
-    "StddevSamp": f"CASE WHEN {{n}} > 1 THEN sqrt({_XX}/({{n}} - 1)) END",
-    "StddevPop": f"CASE WHEN {{n}} > 0 THEN sqrt({_XX}/{{n}}) END",
-    "CovarPop": f"CASE WHEN {{n}} > 0 THEN {_XY}/{{n}} END",
-    "CovarSamp": f"CASE WHEN {{n}} > 1 THEN {_XY}/({{n}} - 1) END",
-    "Corr": f"CASE WHEN {{n}} > 1 THEN {_XY}/nullif(sqrt({_XX})*sqrt({_YY}), 0) END",
-    "RegrSlope": f"CASE WHEN {{n}} > 1 THEN {_XY}/nullif({_XX}, 0) END",
-}
-
-
-# --- a column that says the world ----------------------------------------------------------------
+# --- a column that says the candidate ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldsPlan:
-    """A core for several worlds in one query, whose first column is the world.
+    """A core for several candidates in one query, whose first column is the candidate.
 
     Parameters
     ----------
-    query : str
-        Reads ``pac_block``, the worlds with their shares, and ``pac_members``, their units.
+    query : Select
+        Reads ``pac_block``, candidates with their shares, and ``pac_members``, their units.
     tables : tuple of str
         Private tables as often as they are read.
     """
 
-    query: str
+    query: Select
     tables: tuple[str, ...]
 
 
-def worlds_plan(query: Query, tables: Tables) -> WorldsPlan | str:
-    """Write a core for several worlds at once; or return why that is not done.
+def worlds_plan(query: CellQuery, tables: Tables) -> WorldsPlan | str:
+    """Write a core for several candidates at once; or return why that is not done.
 
-    The core stands in a lateral subquery, once for every row of the table of worlds, and each
-    private table in it is cut to the members of that row's world. So the engine itself puts the
-    world into every join, group and set operation, at any depth.
+    The core stands in a lateral subquery, once for every row of the table of candidates, and each
+    private table in it is cut to the members of that row's candidate. So the engine itself puts
+    the candidate into every join, group and set operation, at any depth.
     """
-    from sqlglot import exp
-
-    tree, private = read_query_sql(query.core), _lower(list(tables.private))
-    for node in tree.find_all(exp.Window, exp.Limit, exp.Offset, exp.Fetch, exp.Distinct):
-        if not isinstance(node, exp.Distinct) or node.args.get("on"):
+    core = query.core(Column(name=SHARE, source=BLOCK))
+    for part in walk(core):
+        if isinstance(part, Window) or (
+            isinstance(part, Select | SetOperation)
+            and (part.limit is not None or part.offset is not None)
+        ):
             return "it picks or numbers rows"
-    recursive = any(found.recursive for found in tree.find_all(exp.With))
-    if recursive or any(j.method not in ("", "NATURAL") for j in tree.find_all(exp.Join)):
-        return "it is recursive or has a join of another kind"
-    read: list[str] = []
-    for table in list(tree.find_all(exp.Table)):
-        if table.name.lower() not in private:
-            continue
-        if table.args.get("joins"):
-            return "it has joins in brackets"
-        read.append(table.name)
-        members = read_query_sql(
-            f"SELECT t.* EXCLUDE ({UNIT}) FROM {WHOLE}.{quote(table.name)} t JOIN {MEMBERS} m "
-            f"ON t.{UNIT} = m.code WHERE m.world = {BLOCK}.world"
+        if isinstance(part, Select) and part.distinct_on:
+            return "it picks or numbers rows"
+        if isinstance(part, Recursive) or (isinstance(part, Join) and part.kind.startswith("ASOF")):
+            return "it is recursive or has a join of another kind"
+    numbers = itertools.count()
+
+    def cut(table: Table, items: tuple[Item, ...]) -> Select:
+        alias = f"m{next(numbers)}"
+        unit, code = Column(name=UNIT, source=table.alias), Column(name="code", source=alias)
+        join = Join(
+            left=table,
+            right=Table(path=(MEMBERS,), alias=alias),
+            kind="INNER",
+            condition=operation("=", unit, code),
         )
-        alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
-        table.replace(exp.Subquery(this=members, alias=alias))
-    for share in list(tree.find_all(exp.Placeholder)):
-        share.replace(exp.column(SHARE, BLOCK))
-    text = f"SELECT {BLOCK}.world, q.* FROM {BLOCK}, LATERAL ({tree.sql(dialect=DIALECT)}) q"
-    return WorldsPlan(query=text, tables=tuple(read))
+        sides = (Column(name="world", source=source) for source in (alias, BLOCK))
+        return Select(items=items, source=join, where=operation("=", *sides))
 
-
-def _arguments(node: Node) -> list[Node]:
-    from sqlglot import exp
-
-    return [value for value in node.args.values() if isinstance(value, exp.Expression)]
-
-
-def _is_unit(node: Node, tree: Node, tables: Tables) -> bool:
-    """Whether a column holds the unit's key, in the table of units or in one that points to it."""
-    from sqlglot import exp
-
-    if not isinstance(node, exp.Column):
-        return False
-    sources = {t.alias_or_name.lower(): t.name for t in tree.find_all(exp.Table)}
-    if node.table:
-        holders = [sources[node.table.lower()]] if node.table.lower() in sources else []
-    else:
-        holders = [t for t in sources.values() if node.name.lower() in _lower(tables.columns(t))]
-    return len(holders) == 1 and tables.is_key(holders[0], node.name)
-
-
-def _lower(names: list[str]) -> set[str]:
-    return {name.lower() for name in names}
+    inner, read = cut_tables(core, tables, cut)
+    names = [item.name for item in core.items]
+    shown = [Item(value=Column(name="world", source=BLOCK), name="world")]
+    shown += [Item(value=Column(name=n, source="q"), name=n) for n in names]
+    source = Join(
+        left=Table(path=(BLOCK,), alias=BLOCK), right=Derived(query=inner, alias="q"), kind="CROSS"
+    )
+    return WorldsPlan(query=Select(items=tuple(shown), source=source), tables=tuple(read))

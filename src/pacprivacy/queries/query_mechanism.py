@@ -23,17 +23,30 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
+from pacprivacy.queries.grammar import checked_sql, refuse
 from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
-from pacprivacy.queries.query import CELLS, SHARE, Query, parse_query, refuse_query
+from pacprivacy.queries.query import CELLS, CellQuery, parse_query
 from pacprivacy.queries.spark_tables import SparkTables, spark_refusal
 from pacprivacy.queries.tables import (
+    SHARE,
     WHOLE,
     Tables,
     TablesWorld,
     arrow_of_tables,
-    ask_tables,
+    close_engine,
     frame_of_tables,
+    open_engine,
+)
+from pacprivacy.queries.tree import (
+    Cast,
+    Column,
+    Item,
+    Node,
+    Select,
+    Table,
+    number,
     quote,
+    write_sql,
 )
 
 Cells = tuple[tuple[Any, ...], ...]
@@ -73,7 +86,7 @@ class QueryMechanism(Mechanism):
     prefer: ClassVar = "threads"  # the engine works outside Python, and they share one
     own_units: ClassVar[bool] = True
 
-    query: Query
+    query: CellQuery
     tables: Tables = field(repr=False)
     keys: Keys = None
     at_least: int = AT_LEAST
@@ -93,12 +106,13 @@ class QueryMechanism(Mechanism):
 
     def checked(self) -> Self:
         """Refuse what its words, types and declared keys forbid; no private row is read (Q-4)."""
-        if self.tables.spark is not None and (found := spark_refusal(self.query.core)):
+        core = write_sql(self.query.core(number(1.0)))
+        if self.tables.spark is not None and (found := spark_refusal(core)):
             reason = "a query over Spark frames must be of expressions that mean the same there"
             advice = "Make it a column first: frame.withColumn(...)."
             if self.query.sets:
                 advice = "Ask for every subtotal in a query of its own."
-            raise refuse_query(self.query.text, found, reason, advice)
+            raise refuse(self.query.text, found, reason, advice)
         self._check_numbers()
         cells = self._declared_cells()
         if cells is not None:
@@ -133,7 +147,7 @@ class QueryMechanism(Mechanism):
                 worlds = "so it would be in another order of rows"
             elif self._at_once(worlds) < 2:
                 worlds = "its tables are large"
-            elif not self.tables.understands(worlds.query):
+            elif not self.tables.binds(worlds.query):
                 worlds = "the engine does not take it for several worlds"
         if isinstance(worlds, WorldsPlan):
             return None, worlds, f"world column, {SEVERAL}, since {why}"
@@ -167,12 +181,8 @@ class QueryMechanism(Mechanism):
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the cells of one world."""
         world: TablesWorld = parts[0]
-        rows = world.ask(self.query.core, self._share(world.share))
+        rows = world.ask(self.query.core(number(world.share)))
         return self._shaped(self._aligned(rows))
-
-    def _share(self, share: float) -> dict[str, float] | None:
-        scaled = any(column.scaled for column in self.query.columns)
-        return {SHARE: share} if scaled else None
 
     @property
     def by_subset(self) -> bool:
@@ -194,9 +204,9 @@ class QueryMechanism(Mechanism):
         for start in range(0, pool.n_subsets, step):
             some = [pool.rows(k) for k in range(start, min(start + step, pool.n_subsets))]
             rows: list[list[tuple[Any, ...]]] = [[] for _ in some]
-            with self.tables.several(some) as connection:
-                for world, *row in ask_tables(connection, worlds.query):
-                    rows[world].append(tuple(row))
+            self.tables.set_block(some)
+            for world, *row in self.tables.ask(worlds.query):
+                rows[world].append(tuple(row))
             found += [flatten(self._shaped(self._aligned(each)))[0] for each in rows]
         return np.stack(found)
 
@@ -207,15 +217,17 @@ class QueryMechanism(Mechanism):
         n, width = len(cells), len(self.query.columns)
         found = np.empty((pool.n_subsets, n, width))
         step = max(1, ROWS_AT_ONCE // n)
-        connection = self.tables.connect()
+        values = (Cast(operand=cell, type="DOUBLE") for cell in sums.cells)
+        query = Select(
+            items=tuple(Item(value=value, name=f"c{i}") for i, value in enumerate(values)),
+            source=Table(path=("pac_sums",)),
+        )
         for start in range(0, pool.n_subsets, step):
             block = totals[start : start + step].reshape(-1, sums.n_sums)
             names = {f"s{i}": block[:, i] for i in range(sums.n_sums)}
             share = np.repeat(shares[start : start + step], n)
-            connection.register("pac_sums", arrow_of_tables({**names, SHARE: share}))
-            shown = ", ".join(f"({cell})::DOUBLE AS c{i}" for i, cell in enumerate(sums.cells))
-            result = ask_tables(connection, f"SELECT {shown} FROM pac_sums", fetch="fetchnumpy")
-            connection.unregister("pac_sums")
+            with self.tables.lend("pac_sums", {**names, SHARE: share}):
+                result = self.tables.ask_here(query, fetch="fetchnumpy")
             columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
             found[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
         numbers = np.arange(n * width, dtype=np.float64).reshape(n, width)
@@ -241,7 +253,7 @@ class QueryMechanism(Mechanism):
             return values
         if self.fill is None:
             column = self.query.columns[int(np.flatnonzero(bad.any(axis=(0, 1)))[0])]
-            raise refuse_query(
+            raise refuse(
                 self.query.text,
                 column.name,
                 "every cell must have a value in every world, also where a group has no rows",
@@ -265,21 +277,12 @@ class QueryMechanism(Mechanism):
 
     def _types(self) -> list[str]:
         """Return the types of keys and columns; refuse a query that the engine cannot run."""
-        import duckdb
-
-        nobody = self.tables.take(np.arange(0))
-        try:
-            with nobody as connection:
-                found = connection.execute(f"DESCRIBE {self.query.core}", self._share(1.0))
-                return [str(row[1]) for row in found.fetchall()]
-        except duckdb.Error as error:
-            raise _not_run(error) from None
+        return self.tables.describe(self.query.core(number(1.0)))
 
     def _nothing(self) -> tuple[float, ...]:
-        """Return the cells of a group without rows, which no world shows."""
+        """Return the cells of a group without rows, which no candidate shows."""
         try:
-            with self.tables.take(np.arange(0)) as connection:
-                rows = ask_tables(connection, self.query.nothing, self._share(1.0))
+            rows = self.tables.take(np.arange(0)).ask(self.query.empty())
         except QueryError:  # an expression of keys beside aggregates has no value without a key
             rows = []
         row = rows[0] if rows else (None,) * len(self.query.columns)
@@ -290,22 +293,22 @@ class QueryMechanism(Mechanism):
         for name, kind in zip(self.query.key_names, map(_kind, types), strict=False):
             if kind not in KEYS:
                 reason = f"group keys must be text, numbers, days or times, not {kind}"
-                raise refuse_query(self.query.text, name, reason, "Group by a part of it.")
+                raise refuse(self.query.text, name, reason, "Group by a part of it.")
         kinds = map(_kind, types[self.query.n_keys :])
         for column, kind in zip(self.query.columns, kinds, strict=True):
             if kind not in NUMERIC:
                 reason = f"every output must be a number or a group key, not {kind}"
                 advice = "Count it, or group by it."
-                raise refuse_query(self.query.text, column.name, reason, advice)
+                raise refuse(self.query.text, column.name, reason, advice)
 
     def _declared_cells(self) -> Cells | None:
         """Return the group keys that were declared; None if those of the universe are meant."""
         if not self.query.keys:
             return ((),)
         if self.keys is None:
-            raise refuse_query(
+            raise refuse(
                 self.query.text,
-                self.query.keys[0],
+                self.query.key_names[0],
                 "group keys must be declared, or be let out as facts of the universe",
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}} or keys='universe'.",
             )
@@ -318,23 +321,22 @@ class QueryMechanism(Mechanism):
     def _supported(self, sums: SumsPlan | None) -> tuple[Cells, tuple[str, ...]]:
         """Return the groups of the universe with enough units behind."""
         if sums is None:
-            raise refuse_query(
+            raise refuse(
                 self.query.text,
-                self.query.keys[0],
+                self.query.key_names[0],
                 "group keys must be declared where units behind a group cannot be counted",
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}}.",
             )
         k = self.query.n_keys
         keys = ", ".join(f"k{i}" for i in range(k))
-        rows = self.tables.rows(
-            f"SELECT {keys}, count(DISTINCT u) FROM {self.tables.kept(sums.query)} "
-            "GROUP BY ALL ORDER BY ALL"
+        rows = self.tables.ask_kept(
+            sums.query, f"SELECT {keys}, count(DISTINCT u) FROM {{}} GROUP BY ALL ORDER BY ALL"
         )
         kept = tuple(_same(row[:k]) for row in rows if row[k] >= self.at_least)
         if not kept:
-            raise refuse_query(
+            raise refuse(
                 self.query.text,
-                self.query.keys[0],
+                self.query.key_names[0],
                 f"groups must have at least {self.at_least} units",
                 "Group by something coarser, or lower at_least.",
             )
@@ -348,7 +350,7 @@ class QueryMechanism(Mechanism):
         return kept, told
 
 
-def query_mechanism_columns(query: Query) -> list[str]:
+def query_mechanism_columns(query: CellQuery) -> list[str]:
     """Return the names of the columns; those that two share are numbered."""
     names: list[str] = []
     for column in query.columns:
@@ -360,7 +362,7 @@ def query_mechanism_columns(query: Query) -> list[str]:
     return names
 
 
-def _query_cell_names(query: Query, cells: Sequence[tuple[Any, ...]]) -> list[str]:
+def _query_cell_names(query: CellQuery, cells: Sequence[tuple[Any, ...]]) -> list[str]:
     """Write the keys of cells for people; a key that a subtotal is over is ``all``."""
 
     def name(cell: tuple[Any, ...]) -> str:
@@ -385,7 +387,7 @@ def _same(key: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _declared(
-    query: Query, keys: Any, tables: Tables, types: Sequence[str]
+    query: CellQuery, keys: Any, tables: Tables, types: Sequence[str]
 ) -> tuple[tuple[Any, ...], ...]:
     """Return the cells of declared keys: all combinations, or those that are listed.
 
@@ -394,8 +396,8 @@ def _declared(
     if isinstance(keys, Mapping):
         lowered = {str(name).lower(): list(values) for name, values in keys.items()}
         lists = []
-        for name, sql in zip(query.key_names, query.keys, strict=True):
-            values = lowered.get(name.lower(), lowered.get(sql.lower()))
+        for name in query.key_names:
+            values = lowered.get(name.lower())
             if values is None:
                 raise QueryError(
                     f"keys must say the values of {name!r}; got {', '.join(map(str, keys))}. "
@@ -422,7 +424,7 @@ def _declared(
     return tuple(cells)
 
 
-def _combined(query: Query, lists: list[list[Any]]) -> list[tuple[Any, ...]]:
+def _combined(query: CellQuery, lists: list[list[Any]]) -> list[tuple[Any, ...]]:
     """Return all groups of the values of each key: those of every grouping set, if there are."""
     if not query.sets:
         return list(itertools.product(*lists))
@@ -444,10 +446,9 @@ def _cast(value: Any, kind: str, tables: Tables) -> Any:
     import duckdb
 
     try:
-        found = tables.connect().execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()
+        return tables.cast_key(value, kind)
     except duckdb.Error:
         raise QueryError(f"keys must be of type {_kind(kind)}; got {str(value)[:40]!r}.") from None
-    return found[0][0]
 
 
 # --- sums per unit -------------------------------------------------------------------------------
@@ -457,12 +458,12 @@ def _why_not(sums: SumsPlan, tables: Tables) -> str:
     """Return why sums per unit do not give the query's cells; empty if they do."""
     # A number that is none is above infinity in every engine.
     finite = " AND ".join(f"abs(s{i}::DOUBLE) < 'infinity'::DOUBLE" for i in range(sums.n_sums))
-    if not tables.understands(sums.query):  # its names could not be moved out of a subquery
+    if not tables.binds(sums.query):
         return "it cannot be written as sums"
-    ((two, wild),) = tables.rows(
-        f"SELECT bool_or(pac_two), bool_or(NOT ({finite})) FROM {tables.kept(sums.query)}"
+    ((two, wild),) = tables.ask_kept(
+        sums.query, f"SELECT bool_or(pac_two), bool_or(NOT ({finite})) FROM {{}}"
     )
-    if two or any(tables.rows(crossing)[0][0] for crossing in sums.crossings):
+    if two or any(tables.ask(crossing)[0][0] for crossing in sums.crossings):
         return TWO_UNITS
     return "sums of some units are infinite" if wild else ""
 
@@ -505,11 +506,11 @@ def _totals(
     return lattice.numbers(*added.reshape(2, pool.n_subsets, len(places), sums.n_sums))
 
 
-def _places(places: Mapping[tuple[Any, ...], int]) -> Any:
-    """Return the keys of the cells, with their numbers, as a table."""
+def _places(places: Mapping[tuple[Any, ...], int]) -> dict[str, Any]:
+    """Return the keys of the cells, with their numbers, as columns."""
     cells = {f"k{i}": list(values) for i, values in enumerate(zip(*places, strict=True))}
     numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
-    return arrow_of_tables({**cells, "cell": numbers})
+    return {**cells, "cell": numbers}
 
 
 def _placed(sums: SumsPlan, kept: str, places: Mapping[tuple[Any, ...], int]) -> str:
@@ -522,11 +523,10 @@ def _placed(sums: SumsPlan, kept: str, places: Mapping[tuple[Any, ...], int]) ->
 
 def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
     """Return the lattice, units, and the parts of their sums: see :func:`_matrix`."""
-    connection, n_sums = tables.connect(), sums.n_sums
-    connection.register("pac_places", _places(places))
-    text = _placed(sums, tables.kept(sums.query), places)
-    found = ask_tables(connection, text, fetch="fetchnumpy")
-    connection.unregister("pac_places")
+    n_sums = sums.n_sums
+    with tables.lend("pac_places", _places(places)):
+        text = _placed(sums, "{}", places)
+        found = tables.ask_kept(sums.query, text, fetch="fetchnumpy")
     values = _columns(found, n_sums)
     lattice = _Lattice(np.abs(values).max(axis=0, initial=0.0), tables.n_units)
     return lattice, *_matrix(lattice, found, values, len(places))
@@ -572,8 +572,8 @@ def _spark_totals(
 ) -> Matrix:
     """Return the same sums, of products that are made where the partitions are."""
     m, n_sums = pool.n_subsets, sums.n_sums
-    local = {"pac_places": _places(places)}
-    text = _placed(sums, spark.kept(sums.query), places)
+    local = {"pac_places": arrow_of_tables(_places(places))}
+    text = _placed(sums, spark.kept(write_sql(sums.query)), places)
     tops = ", ".join(f"coalesce(max(abs(s{i})), 0)" for i in range(n_sums))
     lattice = _Lattice(spark.rows(f"SELECT {tops} FROM ({text})", None, local)[0], pool.n_units)
     step = max(1, NUMBERS_AT_ONCE // (2 * m * n_sums))  # a worker holds that many cells
@@ -605,99 +605,102 @@ PLACE: Final = "pac_place"
 
 
 def query_mechanism_arranged(
-    query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
+    query: CellQuery, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
 ) -> Any:
     """Return released cells as the query arranges them: filtered, ordered, cut, named.
 
     ``columns`` holds ``c0``, ``c1`` and so on, and what stands beside them: ``c0_noise``,
     ``c0_low`` and ``c0_high``.
     """
-    shown = []
-    for sql, name in query.shown:
-        shown.append(f"{sql} AS {quote(name)}")
-        shown += [
-            f"{sql}_{beside} AS {quote(f'{name} {beside}')}"
+    items = []
+    for value, name in query.shown:
+        items.append(Item(value=value, name=name))
+        cell = query_mechanism_cell(value)
+        items += [
+            Item(value=Column(name=f"{cell}_{beside}"), name=f"{name} {beside}")
             for beside in BESIDE
-            if f"{sql}_{beside}" in columns
+            if f"{cell}_{beside}" in columns
         ]
-    return _over_released(query, cells, columns, shown, frame_of_tables)
+    return _over_released(query, cells, columns, items, frame_of_tables)
+
+
+def query_mechanism_cell(value: Node) -> str:
+    """Return the column of cells that an output is; empty for expressions of them."""
+    return value.name if isinstance(value, Column) else ""
 
 
 def query_mechanism_keys(
-    query: Query, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
+    query: CellQuery, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
 ) -> list[list[Any]]:
     """Return the place among the cells of every row, and its outputs that are no column as text."""
-    keys = [sql for sql, _ in query.shown if sql not in columns]
-    texts = [f"({sql})::VARCHAR" for sql in keys]
+    keys = [value for value, _ in query.shown if query_mechanism_cell(value) not in columns]
+    texts = [
+        Item(value=Cast(operand=key, type="VARCHAR"), name=f"x{i}") for i, key in enumerate(keys)
+    ]
+    place = Item(value=Column(name=PLACE), name=PLACE)
 
-    def text(place: int, sql: str, found: str | None) -> str:
+    def text(place: int, key: Node, shown: str | None) -> str:
         whole = [f"k{i}" for i in range(len(query.keys)) if query.is_subtotal(cells[place], i)]
-        return found if found is not None else "all" if sql in whole else "NULL"
+        return (
+            shown if shown is not None else "all" if query_mechanism_cell(key) in whole else "NULL"
+        )
 
-    rows = _over_released(query, cells, columns, [PLACE, *texts], lambda found: found.fetchall())
-    return [[place, *map(text, [place] * len(keys), keys, row)] for place, *row in rows]
+    rows = _over_released(query, cells, columns, [place, *texts], lambda result: result.fetchall())
+    return [[at, *(text(at, *pair) for pair in zip(keys, row, strict=True))] for at, *row in rows]
 
 
 def _over_released(
-    query: Query,
+    query: CellQuery,
     cells: Sequence[tuple[Any, ...]],
     columns: Mapping[str, Any],
-    shown: Sequence[str],
+    items: Sequence[Item],
     read: Callable[[Any], Any],
 ) -> Any:
     """Read released cells as they are arranged; all as they are where their numbers forbid it."""
     import duckdb
 
     try:
-        return read(_over_cells(query, cells, columns, shown, query.tail))
+        return read(_over_cells(query.arranged(items), query, cells, columns))
     except duckdb.Error:  # a cast or a root, say: what is spent must be shown
         warnings.warn(
             "HAVING, ORDER BY and LIMIT cannot be taken of these released numbers (a cast out of "
             "range, say): all cells are shown, in the order of the keys.",
             stacklevel=2,
         )
-        return read(_over_cells(query, cells, columns, shown, ""))
+        return read(_over_cells(query.arranged(items, plain=True), query, cells, columns))
 
 
 def _over_cells(
-    query: Query,
+    arranged: Select,
+    query: CellQuery,
     cells: Sequence[tuple[Any, ...]],
     columns: Mapping[str, Any],
-    shown: Sequence[str],
-    tail: str,
 ) -> Any:
-    import duckdb
-
+    """Run a query of released cells, in an engine that has nothing else."""
     table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
     table |= {**columns, PLACE: np.arange(len(cells))}
-    connection = duckdb.connect(":memory:", config={"enable_external_access": False})
+    connection = open_engine()
     connection.register(CELLS, arrow_of_tables(table))
-    return connection.sql(f"SELECT {', '.join(shown)} FROM {CELLS}{tail}")
+    close_engine(connection)
+    return connection.sql(checked_sql(arranged))
 
 
-def _check_arranged(query: Query, cells: Sequence[tuple[Any, ...]]) -> None:
+def _check_arranged(query: CellQuery, cells: Sequence[tuple[Any, ...]]) -> None:
     """Arrange made-up numbers: what fails must fail before anything is spent."""
     import duckdb
 
     columns = {f"c{i}": np.ones(len(cells)) for i in range(len(query.columns))}
+    items = [Item(value=value, name=f"x{i}") for i, (value, _) in enumerate(query.shown)]
     try:
-        _over_cells(query, cells, columns, [sql for sql, _ in query.shown], query.tail).fetchall()
-    except (duckdb.Error, OverflowError) as error:
-        raise _not_run(error) from None
-
-
-def _not_run(error: Exception) -> QueryError:
-    """Return the error of a query that the engine has read, without any row.
-
-    Its words may show a group key, and those about a column of the kind ENUM list its values.
-    """
-    import duckdb
-
-    line = re.sub(r"ENUM\(.*", "ENUM ...", str(error).splitlines()[0])
-    words = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
-    if not isinstance(error, words):
-        line = line.partition(":")[0]
-    return QueryError(f"the query must be one that DuckDB can run: {line}")
+        _over_cells(query.arranged(items), query, cells, columns).fetchall()
+    except duckdb.Error as error:
+        kind = type(error).__name__.removesuffix("Exception")
+        raise QueryError(
+            "HAVING, ORDER BY and expressions of keys must fit released cells; they do not "
+            f"({kind} error). Mend them."
+        ) from None
+    except OverflowError:
+        raise QueryError("keys must be numbers below 2^63; got one that is too large.") from None
 
 
 def make_query_mechanism(

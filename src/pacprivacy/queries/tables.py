@@ -2,8 +2,12 @@
 
 A pool is drawn over the units of one declared key. Every *private* table reaches that key, by a
 column of its own or through another private table; every other table is public by declaration. A
-world is what one candidate sees: the private tables with the rows of its units, the public ones
-whole.
+candidate sees the private tables with the rows of its units, and the public ones whole.
+
+There are three engines. The *store* has files and rows, and runs only what is written here. The
+*bare* one has the tables without a row: it says whether a query can be bound, and its types. The
+*asked* one runs queries: it has the columns that they read and the units of their rows, and nothing
+else: no file, no other table, no setting that can be changed.
 """
 
 from __future__ import annotations
@@ -12,10 +16,11 @@ import hashlib
 import os
 import re
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,40 +29,60 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError, MechanismError, QueryError
+from pacprivacy.queries.grammar import TYPES, checked_sql
 from pacprivacy.queries.spark_tables import SparkTables, is_spark_frame
+from pacprivacy.queries.tree import (
+    Column,
+    Derived,
+    Item,
+    Nested,
+    Node,
+    Select,
+    Table,
+    number,
+    quote,
+    quote_text,
+    transform,
+    walk,
+    write_sql,
+)
 
 RESERVED: Final = "pac_"
 UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
 UNITS: Final = "pac_units"
 WORLD: Final = "pac_world"
-BLOCK: Final = "pac_block"  # some worlds, with their shares of the units
-MEMBERS: Final = "pac_members"  # the units of those worlds
+BLOCK: Final = "pac_block"  # some candidates, with their shares of the units
+MEMBERS: Final = "pac_members"  # the units of those candidates
+SHARE: Final = "pac_share"  # the share of the units that a candidate holds
+KEPT: Final = "pac_kept"
 BASE: Final = "pac_base"  # schema of the tables as they were given
 WHOLE: Final = "pac_whole"  # schema of the private tables with the unit of each row
-UNKNOWN: Final = ""  # in the place of the name of a table: a view that cannot be read
 SUFFIXES: Final = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
+INTEGERS: Final = frozenset(
+    f"{u}{s}INT" for u in ("", "U") for s in ("TINY", "SMALL", "BIG", "HUGE")
+)
+BOOKKEEPING: Final = (
+    f"CREATE TEMP TABLE {WORLD} (code INTEGER); "
+    f"CREATE TEMP TABLE {BLOCK} (world INTEGER, {SHARE} DOUBLE); "
+    f"CREATE TEMP TABLE {MEMBERS} (code INTEGER, world INTEGER)"
+)
+
+VIEW_HEAD: Final = r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()"
 
 Path_ = tuple[str, tuple[str, str] | None]  # own column; column of another private table
-
+Fetch = Literal["fetchall", "fetchnumpy", "to_arrow_table"]
 
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # connections whose engine has stopped
 
 
-def quote(name: str) -> str:
-    """Write a name so that SQL reads it as one."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def ask_tables(
-    connection: Any,
-    query: str,
-    values: Mapping[str, Any] | None = None,
-    *,
-    fetch: Literal["fetchall", "fetchnumpy"] = "fetchall",
+def run_quietly(
+    connection: Any, query: str, values: Sequence[Any] = (), *, fetch: Fetch = "fetchall"
 ) -> Any:
     """Run a query over private rows; its errors say what went wrong, and show no value."""
     with engine_unquoted(connection):
-        return getattr(connection.execute(query, values), fetch)()
+        if fetch == "to_arrow_table":
+            return connection.sql(query).to_arrow_table()
+        return getattr(connection.execute(query, list(values)), fetch)()
 
 
 @contextmanager
@@ -70,12 +95,69 @@ def engine_unquoted(connection: Any) -> Iterator[None]:
     except duckdb.Error as error:
         if isinstance(error, duckdb.InternalException | duckdb.FatalException):
             _BROKEN.add(connection)  # a defect of the engine, which answers nothing from here on
-        kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__.removesuffix("Exception"))
         raise QueryError(
             "the query must have a value on every subset of the units; the engine stopped with "
-            f"an error of the kind {kind.lower()!r}. Its words may show values, so they are left "
-            "out: look for a cast, a division or a sum that fails on some rows; use TRY_CAST."
+            f"an error of the kind {_kind_of_error(error)!r}. Its words may show values, so they "
+            "are left out: look for a cast, a division or a sum that fails on some rows; use "
+            "TRY_CAST."
         ) from None
+
+
+def _kind_of_error(error: Exception) -> str:
+    words = type(error).__name__.removesuffix("Exception")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words).lower()
+
+
+def cut_tables(
+    query: Select, tables: Tables, cut: Callable[[Table, tuple[Item, ...]], Select]
+) -> tuple[Select, list[str]]:
+    """Replace every private table by a query of its rows that a candidate holds.
+
+    Parameters
+    ----------
+    query : Select
+        With its names written out.
+    tables : Tables
+        Which of them are private.
+    cut : callable
+        Makes the query of the whole table, under a name, and of the columns that are read.
+
+    Returns
+    -------
+    Select and list of str
+        The query, and the private tables as often as they are read.
+    """
+    read: dict[str, dict[str, None]] = {}
+    for part in walk(query):
+        if isinstance(part, Column):
+            read.setdefault(part.source, {})[part.name] = None
+    names: list[str] = []
+
+    def change(part: Node) -> Node | None:
+        if not (isinstance(part, Table) and part.path[-1] in tables.private):
+            return None
+        name, alias = part.path[-1], f"p{part.alias}"
+        names.append(name)
+        columns = list(read.get(part.alias, ()))
+        items = tuple(Item(value=Column(name=c, source=alias), name=c) for c in columns)
+        items = items or (Item(value=number(1), name="c0"),)
+        inner = cut(Table(path=(WHOLE, name), alias=alias), items)
+        return Derived(query=inner, alias=part.alias)
+
+    whole = transform(query, change)
+    assert isinstance(whole, Select)
+    return whole, names
+
+
+def _in_world(table: Table, items: tuple[Item, ...]) -> Select:
+    """Return the rows of a private table whose units the candidate at hand holds."""
+    codes = Select(
+        items=(Item(value=Column(name="code", source="w"), name="c0"),),
+        source=Table(path=(WORLD,), alias="w"),
+    )
+    unit = Column(name=UNIT, source=table.alias)
+    inside = Nested(kind="ANY", query=codes, operand=unit, symbol="=")
+    return Select(items=items, source=table, where=inside)
 
 
 class Tables:
@@ -122,22 +204,26 @@ class Tables:
         unit: str,
         via: Mapping[str, str | tuple[str, str]] | None = None,
     ) -> None:
-        self._source = _read_source(source)
-        self._open()
         table, column = _split_column(unit, "unit")
         self._paths: dict[str, Path_] = {table: (column, None)}
         for name, path in dict(via or {}).items():
             own, other = (path, None) if isinstance(path, str) else path
             self._paths[name] = (own, None if other is None else _split_column(other, "via"))
-        self._source = self._source.public(set(self._paths))
+        self._source = _read_source(source, frozenset(self._paths))
         self.unit = unit
+        self._open()
+        store = self._source.open()
+        self._types = _types_of(store, self._source.names)
         self._check_names()
+        self._check_keys()
         if self.spark is not None:
             for kind, name, query in self._definitions():
                 self.spark.create(kind, name, query)
+        self._start(store)
         (n,) = self.rows(f"SELECT count(*) FROM {UNITS}")[0]
         self.n_units = int(n)
         self._check_rows()
+        self._check_twins()
 
     def __repr__(self) -> str:
         public = sorted(set(self.names) - set(self.private))
@@ -150,7 +236,7 @@ class Tables:
         return self.n_units
 
     def __getstate__(self) -> dict[str, Any]:
-        here = ("_local", "_lock", "_engines")
+        here = ("_local", "_locks", "_engines")
         return {name: value for name, value in vars(self).items() if name not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -158,8 +244,13 @@ class Tables:
         self._open()
 
     def _open(self) -> None:
-        self._local, self._lock = threading.local(), threading.Lock()
-        self._engines: dict[int, Any] = {}  # by process: a fork must not use its parent's
+        # By process: a fork has engines and locks of its own, and leaves those of its parent alone.
+        self._local = threading.local()
+        self._locks: dict[int, threading.RLock] = {}
+        self._engines: dict[int, _Engines] = {}
+
+    def _lock(self) -> threading.RLock:
+        return self._locks.setdefault(os.getpid(), threading.RLock())
 
     @property
     def spark(self) -> SparkTables | None:
@@ -183,21 +274,32 @@ class Tables:
 
     def is_key(self, table: str, column: str) -> bool:
         """Whether a column of a table holds the unit's key, so that it tells units apart."""
-        own, other = self._paths.get(self._known(table), ("", None))
+        own, other = self._paths.get(table, ("", None))
         return other is None and own.lower() == column.lower() and own != ""
 
-    def _known(self, table: str) -> str:
-        """Return a table's name as it was given; SQL does not tell cases apart."""
-        return next((name for name in self.names if name.lower() == table.lower()), table)
+    # what a query may name
 
-    def columns(self, table: str) -> list[str]:
-        """Return the columns of a table, as it was given."""
-        asked = f"DESCRIBE {BASE}.{quote(table)}"
-        return [str(row[0]) for row in ask_tables(self.connect(), asked)]
+    def find_table(self, name: str) -> str | None:
+        """Return a table's name as it was given, whatever its case; None if there is none."""
+        return next((known for known in self.names if known.lower() == name.lower()), None)
+
+    def find_view(self, name: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return the SELECT of a view and the names of its columns; None if there is none."""
+        return self._source.views.get(name.lower())
+
+    def table_columns(self, table: str) -> Mapping[str, str]:
+        """Return the types of a table's columns; text in the place of lists of levels."""
+        return self._types[table]
+
+    def is_allowed_type(self, kind: str) -> bool:
+        """Whether columns of a type may be read by a query."""
+        return re.sub(r"\(.*\)", "", kind) in TYPES
 
     def library(self, table: str) -> str:
         """Return whose frame a table was given as; pandas' for a table in a file."""
         return self._source.libraries.get(table, "pandas")
+
+    # rows
 
     def take(self, rows: npt.NDArray[np.int64]) -> TablesWorld:
         """Return the tables as a candidate of these units sees them."""
@@ -209,107 +311,172 @@ class Tables:
         for name in sorted(self.names):
             if self.spark is not None:
                 state.update(f"{name} {self.spark.digest(name)}".encode())
-                continue
-            text = "md5_number(CAST(t AS VARCHAR))"
-            found = self.rows(
-                f"SELECT count(*), bit_xor({text}), sum(({text} % 4294967291)::HUGEINT) "
-                f"FROM {BASE}.{quote(name)} t"
-            )
-            state.update(f"{name} {self.columns(name)} {found}".encode())
+            else:
+                state.update(f"{name} {list(self._types[name])} {self._contents(name)}".encode())
         return state.hexdigest()
 
-    def connect(self) -> Any:
-        """Return this thread's connection, in which every table is a view that carries its unit.
+    def _contents(self, name: str) -> list[tuple[Any, ...]]:
+        """Return what tells the rows of a table from others, whatever their order."""
+        text = "md5_number(CAST(t AS VARCHAR))"
+        return self.rows(
+            f"SELECT count(*), bit_xor({text}), sum(({text} % 4294967291)::HUGEINT) "
+            f"FROM {BASE}.{quote(name)} t"
+        )
 
-        Threads share one engine, and have worlds of their own.
-        """
-        here, process = self._local, os.getpid()
-        if getattr(here, "process", None) != process or here.connection in _BROKEN:
-            with self._lock:
-                if getattr(here, "engine", None) is self._engines.get(process):
+    def _here(self) -> _Connections:
+        """Return this thread's connections: threads share engines, and have candidates apart."""
+        process = os.getpid()
+        here: _Connections | None = getattr(self._local, "here", None)
+        broken = here is not None and (here.asked in _BROKEN or here.store in _BROKEN)
+        if here is None or here.process != process or broken:
+            with self._lock():
+                if broken and here is not None and here.engines is self._engines.get(process):
                     self._engines.pop(process, None)
                 if process not in self._engines:
-                    engine = self._source.open()
-                    self._create(engine)
-                    self._engines[process] = engine
-                here.engine = self._engines[process]
-                here.connection = here.engine.cursor()
-            here.connection.execute(
-                f"CREATE TEMP TABLE {WORLD} (code INTEGER); "
-                f"CREATE TEMP TABLE {BLOCK} (world INTEGER, pac_share DOUBLE); "
-                f"CREATE TEMP TABLE {MEMBERS} (code INTEGER, world INTEGER)"
-            )
-            here.process, here.latest, here.query = process, None, None
-        return here.connection
+                    self._start(self._source.open())
+                here = _Connections(process, self._engines[process])
+                self._local.here = here
+        return here
+
+    def _start(self, store: Any) -> None:
+        """Make the engines of this process."""
+        store.execute(f"CREATE SCHEMA {WHOLE}")
+        for kind, name, query in self._definitions():
+            run_quietly(store, f"CREATE {kind} {name} AS {query}")
+        self._engines[os.getpid()] = _Engines(store, self._types, self.private)
+
+    def rows(self, text: str) -> list[tuple[Any, ...]]:
+        """Return the answer to a query of ours over all units; curator-only."""
+        if self.spark is not None:
+            return self.spark.rows(text)
+        return list(run_quietly(self._here().store, text))
+
+    def ask(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
+        """Return the answer to a query that came through the door, over all units; curator-only."""
+        if self.spark is not None:
+            return self.spark.rows(write_sql(query))
+        return self.ask_here(query, fetch=fetch)
+
+    def ask_here(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
+        """Return the answer to a query of numbers that are lent, wherever the tables are."""
+        here = self._here()
+        with self._lock():
+            here.engines.load(query)
+        return run_quietly(here.asked, checked_sql(query), fetch=fetch)
+
+    def ask_kept(self, query: Select, text: str, *, fetch: Fetch = "fetchall") -> Any:
+        """Run a query once, and return the answer to a text of ours over its rows, ``{}``."""
+        written = text.format(self.kept(query))
+        if self.spark is not None:
+            return self.spark.rows(written)
+        return run_quietly(self._here().asked, written, fetch=fetch)
+
+    @contextmanager
+    def lend(self, name: str, columns: Mapping[str, Any]) -> Iterator[None]:
+        """Let queries of this thread read a table of ours."""
+        connection = self._here().asked
+        connection.register(name, arrow_of_tables(columns))
+        try:
+            yield
+        finally:
+            connection.unregister(name)
+
+    def describe(self, query: Select) -> list[str]:
+        """Return the types of a query's outputs; refuse one that cannot be bound. Reads no row."""
+        import duckdb
+
+        bare = self._here().bare
+        try:
+            rows = bare.execute(f"DESCRIBE {checked_sql(query)}").fetchall()
+        except duckdb.Error as error:
+            raise QueryError(
+                "the query must be one that DuckDB can run; it cannot "
+                f"({_kind_of_error(error)}): a function or a comparison does not fit the types "
+                f"of its columns. They are {self._described(query)}. Cast one, or mend it."
+            ) from None
+        return [str(row[1]) for row in rows]
+
+    def _described(self, query: Select) -> str:
+        """Name the columns that a query reads, with their types."""
+        tables = {part.alias: part.path[-1] for part in walk(query) if isinstance(part, Table)}
+        shown: dict[str, None] = {}
+        for part in walk(query):
+            if isinstance(part, Column) and part.source in tables:
+                kind = self._types[tables[part.source]].get(part.name, "")
+                shown[f"{part.name} {kind}"] = None
+        return ", ".join(list(shown)[:12]) or "none"
+
+    def binds(self, query: Select) -> bool:
+        """Whether the engine can plan a query; nothing is run."""
+        import duckdb
+
+        bare = self._here().bare
+        try:
+            bare.execute(f"EXPLAIN {checked_sql(query)}").fetchall()
+        except duckdb.Error:
+            return False
+        return True
+
+    def cast_key(self, value: Any, kind: str) -> Any:
+        """Return a value as the engine reads it in a type."""
+        return self._here().bare.execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
 
     def remember(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return what was computed for a key; the latest is kept, in this process alone."""
-        self.connect()
-        if self._local.latest is None or self._local.latest[0] != key:
-            self._local.latest = (key, compute())
-        return self._local.latest[1]
+        here = self._here()
+        if here.latest is None or here.latest[0] != key:
+            here.latest = (key, compute())
+        return here.latest[1]
 
-    def kept(self, query: str) -> str:
-        """Run a query of ours once, and return the name of the table that holds its answer.
+    def kept(self, query: Select) -> str:
+        """Run a query once, and return the name of the table that holds its answer.
 
         Asking for parts of it anew would let the engine choose another order of joins each time.
         """
         if self.spark is not None:
-            return self.spark.kept(query)
-        connection = self.connect()
-        if self._local.query != query:
-            self._local.query = None
-            ask_tables(connection, f"CREATE OR REPLACE TEMP TABLE pac_kept AS {query}")
-            self._local.query = query
-        return "pac_kept"
+            return self.spark.kept(write_sql(query))
+        here = self._here()
+        if here.query != query:
+            here.query = None
+            with self._lock():
+                here.engines.load(query)
+            run_quietly(here.asked, f"CREATE OR REPLACE TEMP TABLE {KEPT} AS {checked_sql(query)}")
+            here.query = query
+        return KEPT
 
     def forget(self) -> None:
         """Drop what :meth:`remember` and :meth:`kept` keep."""
-        self._local.latest = self._local.query = None
+        here = self._here()
+        here.latest = here.query = None
         if self.spark is not None:
             self.spark.forget()
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the answer to a query of ours over all units; curator-only."""
-        if self.spark is not None:
-            return self.spark.rows(query)
-        return list(ask_tables(self.connect(), query))
-
-    def understands(self, query: str) -> bool:
-        """Whether the engine can read a query over the tables; nothing is run."""
-        with self.take(np.arange(0)) as connection:
-            try:
-                with engine_unquoted(
-                    connection
-                ):  # planned, not only parsed: lateral joins may fail
-                    connection.execute(f"EXPLAIN {query}")
-            except QueryError:
-                return False
-            return True
-
-    @contextmanager
-    def several(self, worlds: Sequence[npt.NDArray[np.int64]]) -> Iterator[Any]:
-        """Yield a connection in which the block holds these worlds, numbered from 0."""
-        connection = self.connect()
+    def set_block(self, worlds: Sequence[npt.NDArray[np.int64]]) -> None:
+        """Let the block hold these candidates, numbered from 0."""
         sizes = np.array([len(units) for units in worlds])
         numbers = np.arange(len(worlds), dtype=np.int32)
-        parts: dict[str, dict[str, Any]] = {
-            BLOCK: {"world": numbers, "pac_share": sizes / self.n_units},
-            MEMBERS: {
-                "code": np.concatenate([*worlds, np.empty(0)]).astype(np.int32),
-                "world": np.repeat(numbers, sizes),
-            },
-        }
-        for name, columns in parts.items():
-            connection.register("pac_part", arrow_of_tables(columns))
-            connection.execute(f"DELETE FROM {name}; INSERT INTO {name} SELECT * FROM pac_part")
-            connection.unregister("pac_part")
-        yield connection
+        units = np.concatenate([*worlds, np.empty(0)]).astype(np.int32)
+        asked = self._here().asked
+        _fill(asked, BLOCK, {"world": numbers, SHARE: sizes / self.n_units})
+        _fill(asked, MEMBERS, {"code": units, "world": np.repeat(numbers, sizes)})
 
-    def _create(self, connection: Any) -> None:
-        connection.execute(f"CREATE SCHEMA {WHOLE}")
-        for kind, name, query in self._definitions():
-            ask_tables(connection, f"CREATE {kind} {name} AS {query}")
+    def frame_of(self, name: str, units: npt.NDArray[np.int64]) -> Any:
+        """Return the rows of a table that some units have, as a frame; curator-only."""
+        text = f"SELECT * FROM {BASE}.{quote(name)}"
+        if name in self._paths:
+            self.set_world(units, store=True)
+            text = (
+                f"SELECT * EXCLUDE ({UNIT}) FROM {WHOLE}.{quote(name)} "
+                f"WHERE {UNIT} IN (SELECT code FROM {WORLD})"
+            )
+        store = self._here().store
+        with engine_unquoted(store):
+            return frame_of_tables(store.sql(text), self.library(name))
+
+    def set_world(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
+        """Let this thread's candidate be one of these units."""
+        here = self._here()
+        _fill(here.store if store else here.asked, WORLD, {"code": units.astype(np.int32)})
 
     def _definitions(self) -> Iterator[tuple[str, str, str]]:
         """Give units numbers in the order of their keys, and every private row its unit.
@@ -337,9 +504,9 @@ class Tables:
         self, name: str, seen: tuple[str, ...] = ()
     ) -> Generator[tuple[str, str, str], None, str]:
         """Return the relation that a private table joins to find its unit, and how."""
-        own, other = self._paths[name]
+        _, other = self._paths[name]
         if other is None:
-            return f"{UNITS} c ON t.{quote(own)} = c.key"
+            return f"{UNITS} c ON {self._own_key(name)} = c.key"
         table, column = other
         if table in (*seen, name):
             raise DataError(f"via must lead to {self.unit}; got a circle at {table!r}. Mend via.")
@@ -347,15 +514,14 @@ class Tables:
         how = yield from self._codes(table, (*seen, name))
         query = f"SELECT DISTINCT t.{quote(column)} AS key, c.code FROM {BASE}.{quote(table)} t"
         yield "TABLE IF NOT EXISTS", keys, f"{query} JOIN {how}"
-        return f"{keys} c ON t.{quote(own)} = c.key"
+        return f"{keys} c ON {self._own_key(name)} = c.key"
 
     def _check_names(self) -> None:
-        columns = self._source.columns()
         for name, (own, other) in self._paths.items():
             for table, column in ((name, own), *([other] if other else [])):
-                if table not in self._source.names:
+                if table not in self.names:
                     raise DataError(
-                        f"tables must hold {table!r}; got {', '.join(self._source.names)}. "
+                        f"tables must hold {table!r}; got {', '.join(self.names)}. "
                         "Check the names in unit and via."
                     )
                 if other is not None and other[0] not in self._paths:
@@ -363,49 +529,89 @@ class Tables:
                         f"via must lead through private tables; got {other[0]!r} for {name!r}, "
                         "which is not in via. Say how it reaches the unit."
                     )
-                found = columns[table]
-                if column not in found:
+                columns = self._types[table]
+                if column not in columns:
                     raise DataError(
                         f"table {table!r} must have a column {column!r}; got "
-                        f"{', '.join(found[:12])}. Check the names in unit and via."
+                        f"{', '.join(list(columns)[:12])}. Check the names in unit and via."
                     )
-        for name in self._source.names:
-            if any(n.lower().startswith(RESERVED) for n in (name, *columns[name])):
+        for name in self.names:
+            if any(n.lower().startswith(RESERVED) for n in (name, *self._types[name])):
                 raise DataError(
                     f"names must not begin with {RESERVED}; got one in table {name!r}. Rename it."
                 )
 
-    def _check_rows(self) -> None:
+    def _check_keys(self) -> None:
+        """Refuse keys of two types: what is equal would be the engine's to say, row by row."""
+        table, column = self.key
+        self._whole_floats: set[str] = set()
         for name, (own, other) in self._paths.items():
-            if other is not None:
-                table, column = other
-                (double,) = self.rows(
-                    f"SELECT count(*) FROM (SELECT {quote(column)} FROM {WHOLE}.{quote(table)} "
-                    f"GROUP BY 1 HAVING count(DISTINCT {UNIT}) > 1)"
-                )[0]
-                if double:
-                    raise DataError(
-                        f"every row of {name!r} must reach one unit; got {double} values of "
-                        f"{table}.{column} that belong to several. Use a key that does not."
-                    )
-            # Every row that has a unit has one; those that have none are not in the join.
-            try:
-                (lost,) = self.rows(
-                    f"SELECT (SELECT count(*) FROM {BASE}.{quote(name)}) "
-                    f"- (SELECT count(*) FROM {WHOLE}.{quote(name)})"
-                )[0]
-            except QueryError as error:
-                if "'conversion'" not in str(error):
-                    raise
+            target = (table, column) if other is None else other
+            kinds = [_family(self._types[t][c]) for t, c in ((name, own), target)]
+            if kinds == ["DOUBLE", "whole numbers"]:  # what pandas makes of whole ones with gaps
+                self._whole_floats.add(name)
+            elif kinds[0] != kinds[1]:
                 raise DataError(
-                    f"keys must be of one kind on both sides; got others in {own!r} of {name!r} "
-                    "than in the column that it leads to. Make both text, or both numbers."
-                ) from None
-            if lost:
+                    f"keys must be of one type on both sides; got {kinds[0]} in {own!r} of "
+                    f"{name!r} and {kinds[1]} in {target[1]!r} of {target[0]!r}. Make both text, "
+                    "or both whole numbers."
+                )
+
+    def _own_key(self, name: str) -> str:
+        """Return the key of a row of a private table, as SQL."""
+        own = f"t.{quote(self._paths[name][0])}"
+        return f"TRY_CAST({own} AS BIGINT)" if name in self._whole_floats else own
+
+    def _check_rows(self) -> None:
+        """Count, row by row, the units that a private row reaches."""
+        for name, (own, other) in self._paths.items():
+            if name in self._whole_floats:
+                column = quote(own)
+                exact = f"abs({column}) < {2**53} AND {column} = trunc({column})"
+                ((odd,),) = self.rows(
+                    f"SELECT count(*) FROM {BASE}.{quote(name)} "
+                    f"WHERE {column} IS NOT NULL AND NOT ({exact})"
+                )
+                if odd:
+                    raise DataError(
+                        f"keys must be whole numbers below 2^53 where they are floats; got {odd} "
+                        f"others in {own!r} of {name!r}. Make them whole numbers, or text."
+                    )
+            keys = f"SELECT key FROM {UNITS}"
+            if other is not None:
+                keys = f"SELECT key FROM {WHOLE}.{quote(f'{RESERVED}{name}')}"
+            ((lost, several),) = self.rows(
+                "SELECT count(*) FILTER (WHERE coalesce(c.n, 0) = 0), "
+                "count(*) FILTER (WHERE c.n > 1) "
+                f"FROM {BASE}.{quote(name)} t LEFT JOIN "
+                f"(SELECT key, count(*) AS n FROM ({keys}) GROUP BY key) c "
+                f"ON {self._own_key(name)} = c.key"
+            )
+            if several and other is not None:
+                raise DataError(
+                    f"every row of {name!r} must reach one unit; got {several} rows that reach "
+                    f"several through {other[0]}.{other[1]}. Use a key that does not."
+                )
+            if lost or several:
                 raise DataError(
                     f"every row of {name!r} must belong to a unit of {self.unit}; got {lost} rows "
                     f"whose {own!r} is missing or leads to none. Drop them or mend the key."
                 )
+
+    def _check_twins(self) -> None:
+        """Warn of a public table that is a private one under another name."""
+        if self.spark is not None:
+            return
+        for name in self.names:
+            for private in self.private if name not in self.private else ():
+                alike = sorted(self._types[name]) == sorted(self._types[private])
+                if alike and self._contents(name) == self._contents(private):
+                    warnings.warn(
+                        f"table {name!r} is public and has the rows of the private table "
+                        f"{private!r}: queries of it show everybody's. Name it in via, or leave "
+                        "it out.",
+                        stacklevel=3,
+                    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -426,9 +632,12 @@ class TablesWorld(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self.tables.names:
             raise KeyError(name)
-        with self as connection, engine_unquoted(connection):
-            rows = connection.sql(f"SELECT * FROM {quote(name)}")
-            return frame_of_tables(rows, self.tables.library(name))
+        if self.tables.spark is not None:
+            raise MechanismError(
+                "tables of Spark frames must be asked by pac.sql, whose sums are made there; got "
+                "a function of rows. Give Tables the frames of pandas: frame.toPandas()."
+            )
+        return self.tables.frame_of(name, self.units)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables.names)
@@ -441,37 +650,14 @@ class TablesWorld(Mapping[str, Any]):
         """Share of all units that is in."""
         return len(self.units) / self.tables.n_units
 
-    def ask(self, query: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    def ask(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
         """Return the answer to a query, which reads the tables as they are here."""
         if self.tables.spark is not None:
-            return self.tables.spark.ask_world(query, values, self.units, self.tables.private)
-        with self as connection:
-            return list(ask_tables(connection, query, values))
-
-    def __enter__(self) -> Any:
-        """Return a connection in which the private tables hold the rows of these units."""
-        if self.tables.spark is not None and len(self.units):
-            raise MechanismError(
-                "tables of Spark frames must be asked by pac.sql, whose sums are made there; got "
-                "a function of rows. Give Tables the frames of pandas: frame.toPandas()."
-            )
-        cursor = self.tables.connect()
-        cursor.execute(f"DELETE FROM {WORLD}")
-        cursor.register("pac_codes", arrow_of_tables({"code": self.units.astype(np.int32)}))
-        cursor.execute(f"INSERT INTO {WORLD} SELECT code FROM pac_codes")
-        cursor.unregister("pac_codes")
-        for name in self.tables.private:
-            body = (
-                f"SELECT * EXCLUDE ({UNIT}) FROM {WHOLE}.{quote(name)} "
-                f"WHERE {UNIT} IN (SELECT code FROM {WORLD})"
-            )
-            cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote(name)} AS {body}")
-        return cursor
-
-    def __exit__(self, *error: object) -> None:
-        cursor = self.tables.connect()
-        for name in self.tables.private:
-            cursor.execute(f"DROP VIEW IF EXISTS temp.{quote(name)}")
+            text = write_sql(query)
+            return self.tables.spark.ask_world(text, None, self.units, self.tables.private)
+        cut, _ = cut_tables(query, self.tables, _in_world)
+        self.tables.set_world(self.units)
+        return self.tables.ask(cut, fetch=fetch)
 
 
 def frame_of_tables(result: Any, library: str = "pandas") -> Any:
@@ -490,16 +676,133 @@ def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
     return pyarrow.table(dict(columns))
 
 
-def _text(value: str) -> str:
-    """Write a string so that SQL reads it as one."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 def _split_column(text: str, name: str) -> tuple[str, str]:
     table, dot, column = text.partition(".")
     if not (table and dot and column):
         raise DataError(f"{name} must name a column as 'table.column'; got {text!r}.")
     return table, column
+
+
+# --- engines -------------------------------------------------------------------------------------
+
+
+def open_engine(**settings: Any) -> Any:
+    """Return an engine whose numbers do not depend on threads, zones, or names of the program."""
+    import duckdb
+
+    # One thread: sums of floats come out the same, to the last bit, in every run.
+    config = {"threads": 1, "preserve_insertion_order": True, "python_enable_replacements": False}
+    connection = duckdb.connect(":memory:", config={**config, **settings})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
+
+
+def close_engine(connection: Any, files: Sequence[str] = ()) -> None:
+    """Let an engine read these files and no others, whatever it is asked, from here on."""
+    listed = ", ".join(map(quote_text, files))
+    connection.execute(
+        f"SET allowed_paths = [{listed}]; SET enable_external_access = false; "
+        "SET lock_configuration = true"
+    )
+
+
+class _Engines:
+    """The engines of a process; curator-only."""
+
+    def __init__(
+        self, store: Any, types: Mapping[str, Mapping[str, str]], private: Sequence[str]
+    ) -> None:
+        self.store, self._types = store, types
+        self.bare, self.asked = open_engine(), open_engine()
+        self._loaded: dict[tuple[str, ...], set[str]] = {}
+        for engine in (self.bare, self.asked):
+            engine.execute(f"CREATE SCHEMA {WHOLE}")
+            close_engine(engine)
+        for name, columns in types.items():
+            self.bare.execute(f"CREATE TABLE {quote(name)} ({_typed(columns)})")
+            if name in private:
+                whole = {**columns, UNIT: "INTEGER"}
+                self.bare.execute(f"CREATE TABLE {WHOLE}.{quote(name)} ({_typed(whole)})")
+
+    def load(self, query: Select) -> None:
+        """Bring the columns that a query reads into the engine that is asked."""
+        paths = {
+            part.alias: part.path
+            for part in walk(query)
+            if isinstance(part, Table) and (len(part.path) == 2 or part.path[0] in self._types)
+        }
+        needed: dict[tuple[str, ...], set[str]] = {path: set() for path in paths.values()}
+        for part in walk(query):
+            if isinstance(part, Column) and part.source in paths:
+                needed[paths[part.source]].add(part.name)
+        for path, columns in needed.items():
+            held = self._loaded.get(path)
+            if held is None or not columns <= held:
+                self._load(path, columns | (held or set()))
+
+    def _load(self, path: tuple[str, ...], columns: set[str]) -> None:
+        name, private = path[-1], len(path) == 2
+        kinds = self._types[name]
+        chosen = [c for c in kinds if c in columns] or [next(iter(kinds))]
+        values = [f"CAST({quote(c)} AS {_plain(kinds[c])}) AS {quote(c)}" for c in chosen]
+        values += [UNIT] * private
+        source = f"{WHOLE if private else BASE}.{quote(name)}"
+        reader, writer = self.store.cursor(), self.asked.cursor()
+        table = ".".join(map(quote, path))
+        with engine_unquoted(self.store):
+            batches = reader.sql(f"SELECT {', '.join(values)} FROM {source}").to_arrow_reader()
+            writer.register("pac_batches", batches)
+            writer.execute("BEGIN")
+            writer.execute(f"DROP TABLE IF EXISTS {table}")
+            writer.execute(f"CREATE TABLE {table} AS SELECT * FROM pac_batches")
+            writer.execute("COMMIT")
+            writer.unregister("pac_batches")
+        self._loaded[path] = {*chosen, UNIT}
+
+
+class _Connections:
+    """What one thread asks with; curator-only."""
+
+    def __init__(self, process: int, engines: _Engines) -> None:
+        self.process, self.engines = process, engines
+        self.store, self.asked, self.bare = (
+            engine.cursor() for engine in (engines.store, engines.asked, engines.bare)
+        )
+        for connection in (self.store, self.asked, self.bare):
+            connection.execute(BOOKKEEPING)
+        self.latest: tuple[Hashable, Any] | None = None
+        self.query: Select | None = None
+
+
+def _fill(connection: Any, table: str, columns: Mapping[str, Any]) -> None:
+    """Let a table of ours hold these rows and no others."""
+    connection.register("pac_part", arrow_of_tables(columns))
+    connection.execute(f"DELETE FROM {table}; INSERT INTO {table} SELECT * FROM pac_part")
+    connection.unregister("pac_part")
+
+
+def _plain(kind: str) -> str:
+    """Return a type without a list of levels, which would be a fact of all rows."""
+    return "VARCHAR" if kind.startswith("ENUM") else kind
+
+
+def _family(kind: str) -> str:
+    """Return what a type is called when its size does not matter."""
+    name = re.sub(r"\(.*\)", "", _plain(kind))
+    return "whole numbers" if name in INTEGERS else name
+
+
+def _typed(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
+
+
+def _types_of(connection: Any, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the types of the columns of every table."""
+    types: dict[str, dict[str, str]] = {}
+    for name in names:
+        rows = run_quietly(connection, f"DESCRIBE {BASE}.{quote(name)}")
+        types[name] = {str(row[0]): _plain(str(row[1])) for row in rows}
+    return types
 
 
 # --- where the tables are ------------------------------------------------------------------------
@@ -513,105 +816,78 @@ class _Source:
     frames: Mapping[str, Any]
     libraries: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
+    copied: frozenset[str] = frozenset()  # relations that are read once
     attached: str | None = None
-    views: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what each of them reads
+    views: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     spark: SparkTables | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.relations, *self.frames)
 
-    def public(self, private: set[str]) -> _Source:
-        """Leave out views that read private rows and are not private: they would show them all."""
-        own = {name.lower() for name in private}
-        hidden: set[str] = set()
-        for _ in self.views:  # through views of views
-            known = own | hidden | {UNKNOWN}
-            hidden |= {n.lower() for n, reads in self.views.items() if reads & known} - own
-        relations, frames = (
-            {name: found for name, found in some.items() if name.lower() not in hidden}
-            for some in (self.relations, self.frames)
-        )
-        return replace(self, relations=relations, frames=frames)
-
     def open(self) -> Any:
-        """Return a new connection with a view of every table in the base schema."""
-        import duckdb
-
-        # One thread: sums of floats come out the same, to the last bit, in every run.
-        settings: Any = {"threads": 1, "preserve_insertion_order": True}
-        # A name that is no table is an error, and never a variable of the program.
-        settings["python_enable_replacements"] = False
-        connection = duckdb.connect(":memory:", config=settings)
+        """Return a new engine with a view of every table in the base schema."""
+        connection = open_engine(arrow_lossless_conversion=True)
         connection.execute(f"CREATE SCHEMA {BASE}")
         if self.attached is not None:
-            connection.execute(f"ATTACH {_text(self.attached)} AS pac_source (READ_ONLY)")
+            connection.execute(f"ATTACH {quote_text(self.attached)} AS pac_source (READ_ONLY)")
         for name, frame in self.frames.items():
             connection.register("pac_frame", frame)
             connection.execute(f"CREATE TABLE {BASE}.{quote(name)} AS SELECT * FROM pac_frame")
             connection.unregister("pac_frame")
         for name, relation in self.relations.items():
-            # A view is read once: names in it would mean the tables of a world.
-            kind = "TABLE" if name in self.views else "VIEW"
+            kind = "TABLE" if name in self.copied else "VIEW"
             try:
-                ask_tables(connection, f"CREATE {kind} {BASE}.{quote(name)} AS FROM {relation}")
+                run_quietly(connection, f"CREATE {kind} {BASE}.{quote(name)} AS FROM {relation}")
             except QueryError:
                 raise DataError(
                     f"table {name!r} must be one that can be read; it cannot: a file that is "
                     "damaged or not in UTF-8, or a view that fails. Mend it, or take it away."
                 ) from None
-        # From here on the engine reads these files and no others, whatever it is asked.
-        files = ", ".join(_text(path) for path in self.files)
-        connection.execute(f"SET allowed_paths = [{files}]; SET enable_external_access = false")
+        close_engine(connection, [file for file in self.files if file.lower().endswith("parquet")])
         return connection
 
-    def columns(self) -> dict[str, list[str]]:
-        """Return the columns of every table."""
-        engine = self.open()
-        asked = {name: f"DESCRIBE {BASE}.{quote(name)}" for name in self.names}
-        return {name: [str(row[0]) for row in ask_tables(engine, q)] for name, q in asked.items()}
 
-
-def _read_source(source: Any) -> _Source:
+def _read_source(source: Any, declared: frozenset[str]) -> _Source:
     try:
         import duckdb
         import pyarrow
     except ImportError as error:
         raise DataError(
-            "tables need duckdb, sqlglot and pyarrow, which are not installed. "
-            "Run: pip install 'pacprivacy[sql]'"
+            "tables need duckdb and pyarrow, which are not installed. "
+            "Install pacprivacy with its extra sql."
         ) from error
     if isinstance(source, Mapping):
         _check_different([str(name) for name in source], "in capitals and small letters")
     if isinstance(source, Mapping) and any(map(is_spark_frame, source.values())):
-        given = {
+        frames = {
             str(name): frame if is_spark_frame(frame) else _as_arrow(frame, name)
             for name, frame in source.items()
         }
-        spark = SparkTables(given, BASE)
+        spark = SparkTables(frames, BASE)
         return _Source(relations={}, frames=spark.empty, spark=spark)
     if isinstance(source, Mapping):
         frames = {str(name): _as_arrow(frame, name) for name, frame in source.items()}
         made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
         return _Source(relations={}, frames=frames, libraries=made_by)
     if isinstance(source, duckdb.DuckDBPyConnection):
-        found: dict[str, Any] = {}
-        relations, views = _listed(source)
+        relations, views = _listed(source, declared)
+        tables: dict[str, Any] = {}
         for name, relation in relations.items():
             with engine_unquoted(source):
                 table = source.sql(f"SELECT * FROM {relation}").to_arrow_table()
             assert isinstance(table, pyarrow.Table)
-            found[name] = table
-        return _Source(relations={}, frames=found, views=views)
+            tables[name] = table
+        return _Source(relations={}, frames=tables, views=views)
     if not isinstance(source, str | Path):
         raise DataError(
             f"tables must be a DuckDB file or connection, a folder, or frames by name; got "
             f"{type(source).__name__}. For example pac.Tables('shop.duckdb', unit='customer.id')."
         )
-    return _read_path(Path(source))
+    return _read_path(Path(source), declared)
 
 
-def _read_path(path: Path) -> _Source:
+def _read_path(path: Path, declared: frozenset[str]) -> _Source:
     if not (path.is_file() or path.is_dir()):
         raise DataError(f"tables must be a file or folder that is there; got {str(path)!r}.")
     if path.is_dir():
@@ -621,41 +897,59 @@ def _read_path(path: Path) -> _Source:
                 f"the folder of tables must hold .parquet or .csv files; got none in {path.name!r}."
             )
         _check_different([p.stem for p in files], "with several endings")
-        relations = {p.stem: f"{SUFFIXES[p.suffix.lower()]}({_text(str(p))})" for p in files}
-        return _Source(relations=relations, frames={}, files=tuple(map(str, files)))
+        relations = {p.stem: f"{SUFFIXES[p.suffix.lower()]}({quote_text(str(p))})" for p in files}
+        texts = frozenset(p.stem for p in files if p.suffix.lower() != ".parquet")
+        return _Source(relations=relations, frames={}, files=tuple(map(str, files)), copied=texts)
     import duckdb
 
     try:
         with duckdb.connect(str(path), read_only=True) as connection:
-            relations, views = _listed(connection, "pac_source")
+            relations, views = _listed(connection, declared, "pac_source")
     except duckdb.Error as error:
         raise DataError(
             f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
         ) from error
-    return _Source(relations=relations, frames={}, attached=str(path), views=views)
+    named = frozenset(name for name in relations if name.lower() in views)
+    views = {name: view for name, view in views.items() if name not in map(str.lower, named)}
+    return _Source(relations=relations, frames={}, attached=str(path), views=views, copied=named)
+
+
+_Views = dict[str, tuple[str, tuple[str, ...]]]
 
 
 def _listed(
-    connection: Any, catalog: str | None = None
-) -> tuple[dict[str, str], dict[str, frozenset[str]]]:
-    """Return how a connection calls its tables, and what its views read; refuse two of a name."""
+    connection: Any, declared: frozenset[str], catalog: str | None = None
+) -> tuple[dict[str, str], _Views]:
+    """Return how a connection calls its tables, and its views; refuse two of a name.
+
+    A view that is declared private is taken as a table, with the rows that it has now. Any other
+    is written into the queries that name it, as far as its SQL is answered.
+    """
     rows = connection.execute(
-        "SELECT table_name, table_catalog, table_schema FROM information_schema.tables ORDER BY ALL"
+        "SELECT table_name, table_catalog, table_schema, table_type "
+        "FROM information_schema.tables ORDER BY ALL"
     ).fetchall()
     _check_different([str(row[0]) for row in rows], "in several schemas")
-    views = connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal")
-    defined = {str(name): str(sql) for name, sql in views.fetchall()}
-    macros = connection.execute(
-        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE NOT internal"
-    )
-    known, hidden = (
-        {str(row[0]).lower() for row in rows},
-        [str(row[0]) for row in macros.fetchall()],
-    )
-    return (
-        {str(t): ".".join(map(quote, (catalog or str(c), str(s), str(t)))) for t, c, s in rows},
-        {name: _read_by(name, sql, known, hidden) for name, sql in defined.items()},
-    )
+    texts = connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal")
+    definitions = {str(name): str(sql) for name, sql in texts.fetchall()}
+    columns = connection.execute(
+        "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal "
+        "ORDER BY table_name, column_index"
+    ).fetchall()
+    relations: dict[str, str] = {}
+    views: _Views = {}
+    for name, owner, schema, kind in rows:
+        name = str(name)
+        if "VIEW" in str(kind):
+            text = re.sub(
+                r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()", "", definitions[name]
+            )
+            names = tuple(str(column) for table, column in columns if str(table) == name)
+            views[name.lower()] = (text.rstrip("; \n"), names)
+        if "VIEW" not in str(kind) or name in declared:
+            path = (catalog or str(owner), str(schema), name)
+            relations[name] = ".".join(map(quote, path))
+    return relations, views
 
 
 def _check_different(names: Sequence[str], how: str) -> None:
@@ -669,30 +963,6 @@ def _check_different(names: Sequence[str], how: str) -> None:
             )
 
 
-def _read_by(view: str, sql: str, known: set[str], macros: Sequence[str]) -> frozenset[str]:
-    """Return the tables that a view names, in lower case.
-
-    What a macro reads, a file or a table of the engine's own is unknown.
-    """
-    import sqlglot
-    from sqlglot import errors, exp
-
-    if any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) for name in macros):
-        return frozenset({UNKNOWN})
-    try:
-        tree = sqlglot.parse_one(sql, dialect="duckdb")
-    except errors.SqlglotError:
-        return frozenset({UNKNOWN})
-    own = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
-    read = {
-        table.name.lower()
-        if isinstance(table.this, exp.Identifier) and table.name.lower() in known | own
-        else UNKNOWN
-        for table in tree.find_all(exp.Table)
-    }
-    return frozenset(read - {view.lower()})
-
-
 def _as_arrow(frame: Any, name: str) -> Any:
     import narwhals.stable.v2 as nw
     import pyarrow
@@ -700,7 +970,8 @@ def _as_arrow(frame: Any, name: str) -> Any:
     if isinstance(frame, pyarrow.Table):
         return frame
     try:
-        return nw.from_native(frame, eager_only=True).to_arrow()
+        table = nw.from_native(frame, eager_only=True).to_arrow()
+        return table.drop_columns([n for n in table.column_names if n.startswith("__index_level_")])
     except (TypeError, ValueError) as error:
         if hasattr(frame, "columns"):  # words of Arrow may quote an entry
             raise DataError(

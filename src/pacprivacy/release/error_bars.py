@@ -328,7 +328,7 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     if _is_plain(outputs):
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
         spread, std, structure = sampling * unit, noise * unit, outputs.structure
-        moved = values * moving
+        moved: Matrix | None = values * moving
     elif not _is_ours(mechanism):
         return None
     else:

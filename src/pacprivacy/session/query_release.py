@@ -21,6 +21,7 @@ from pacprivacy.queries import (
     Tables,
     make_query_mechanism,
     query_mechanism_arranged,
+    query_mechanism_cell,
     query_mechanism_columns,
     query_mechanism_keys,
 )
@@ -188,7 +189,10 @@ class QueryRelease(Release):
         query, shown = self.mechanism.query, self._shown()
         pairs = zip(query_mechanism_columns(query), query.columns, strict=True)
         columns = {f"c{i}": [name, column.counts] for i, (name, column) in enumerate(pairs)}
-        named = [[name, *columns.get(sql, [None, False])] for sql, name in query.shown]
+        named = [
+            [name, *columns.get(query_mechanism_cell(value), [None, False])]
+            for value, name in query.shown
+        ]
         rows = query_mechanism_keys(query, self._cells, shown)
         return {"query": query.text, "plan": self.plan, "columns": named, "rows": rows}
 

@@ -18,6 +18,7 @@ from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.queries import make_query_mechanism
 from pacprivacy.queries.query_mechanism import _Lattice
 from pacprivacy.queries.spark_tables import spark_refusal
+from pacprivacy.queries.tree import number, write_sql
 from pacprivacy.simulation import run_mechanism
 from tests.sql_support import (
     ALONE,
@@ -78,8 +79,8 @@ def test_every_plan_answers_the_query_on_each_world(
         np.testing.assert_allclose(batch(data, pool), rows, rtol=1e-9, atol=1e-12)
     query, k, share = mechanism.query, 5, len(pool.rows(5)) / N
     engine = world_of(frames, pool.rows(k))
-    values = {"pac_share": share} if any(c.scaled for c in query.columns) else None
-    core = {row[: query.n_keys]: row for row in engine.execute(query.core, values).fetchall()}
+    core_rows = engine.execute(write_sql(query.core(number(share)))).fetchall()
+    core = {row[: query.n_keys]: row for row in core_rows}
     for j, column in enumerate(query.columns):
         numbers = found[k][column.name]
         ours = list(numbers.values()) if isinstance(numbers, dict) else [numbers]
@@ -89,7 +90,7 @@ def test_every_plan_answers_the_query_on_each_world(
     # The numbers of the query as it was written, whatever its core is; mode may name another one.
     plain = engine.execute(text).df()
     for column in query.columns:
-        if not column.scaled and "HISTOGRAM" not in column.sql:
+        if not column.scaled and "mode" not in text:
             numbers = found[k][column.name]
             ours = list(numbers.values()) if isinstance(numbers, dict) else [numbers]
             theirs = plain[column.name].to_numpy(dtype=float)
@@ -211,7 +212,11 @@ def test_the_same_tables_from_every_source_give_the_same_release(
         ({}, {"via": {"tests": ("visit", "prices.kind")}}, "private tables"),
         ({"person": [0, 1, 999]}, {}, "1 rows whose 'person'"),
         ({"person": [0, 1, None]}, {}, "1 rows whose 'person'"),
-        ({"person": ["0", "1", "SECRET"]}, {}, "of one kind on both sides; got others in 'person'"),
+        (
+            {"person": ["0", "1", "SECRET"]},
+            {},
+            "of one type on both sides; got VARCHAR in 'person'",
+        ),
         ({"person": [0, 1, "SECRET"]}, {}, "entries of one kind in each column"),
     ],
 )
@@ -250,7 +255,7 @@ def test_rows_that_reach_two_people_are_told_with_counts(
 ) -> None:
     twice = pd.concat([frames["visits"], frames["visits"].head(3).assign(person=N - 1)])
     via: dict[str, Any] = {"visits": "person", "tests": ("visit", "visits.visit")}
-    with pytest.raises(DataError, match=r"3 values of visits\.visit"):
+    with pytest.raises(DataError, match="rows that reach several through"):
         pac.Tables({**frames, "visits": twice}, unit="people.id", via=via)
 
 
@@ -298,7 +303,7 @@ def test_one_command_answers_a_query_over_a_folder(folder: Path) -> None:
         (["SELECT count(*) FROM visits", "--keys", "kind"], "--keys must be"),
         (["SELECT count(*) FROM visits", "--via", "visits"], "--via must be"),
         (["SELECT count(*) FROM visits", "--total", "mi<=1"], "--ledger"),
-        (["SELECT tests, count(*) FROM visits GROUP BY 1"], "DuckDB"),
+        (["SELECT tests, count(*) FROM visits GROUP BY 1"], "«tests»"),
         (["SELECT person, count(*) FROM visits GROUP BY 1", "--keys", "person=x"], "BIGINT"),
     ],
 )

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
-from sqlglot import exp
 
 import pacprivacy as pac
 from pacprivacy.errors import DataError, InterruptedRun, PacPrivacyError, QueryError
@@ -21,6 +20,8 @@ from pacprivacy.mechanism import (
     titled_mechanism,
 )
 from pacprivacy.queries import QueryMechanism, make_query_mechanism
+from pacprivacy.queries.grammar import checked_sql
+from pacprivacy.queries.tree import number
 from pacprivacy.simulation import run_mechanism
 
 N, ODD = 40, 17  # people; the one whose rows are odd
@@ -135,7 +136,6 @@ def test_no_error_lists_the_values_of_a_type_or_of_a_key(shop: pac.Tables, tmp_p
         (tables, "SELECT sum(kind) FROM people", None),
         (tables, "SELECT max(kind) FROM people", None),
         (tables, "SELECT sum({'a': kind}) FROM people", None),
-        (tables, "SELECT kind, count(*) FROM people GROUP BY kind", {"kind": ["z"]}),
         (tables, "SELECT [kind], count(*) FROM people GROUP BY 1", "universe"),
         (
             shop,
@@ -186,22 +186,46 @@ def test_views_of_private_tables_are_private_or_not_there(tmp_path: Path) -> Non
             "CREATE TABLE people AS SELECT i AS id, i AS x FROM range(40) r(i); "
             "CREATE TABLE prices AS SELECT 3 AS price; "
             "CREATE VIEW rich AS SELECT id AS person, x FROM People WHERE x > 9; "
-            "CREATE VIEW richest AS SELECT max(x) AS most FROM rich; "
-            "CREATE VIEW cheap AS FROM prices; CREATE VIEW odd AS FROM query('FROM people'); "
-            'CREATE MACRO "most of"() AS (SELECT max(x) FROM people); '
-            'CREATE VIEW hidden AS SELECT "Most of"() AS x; '
-            "CREATE VIEW sizes AS SELECT estimated_size AS x FROM duckdb_tables"
+            "CREATE VIEW cheap AS FROM prices"
         )
         sources = [
             pac.Tables(engine, unit="people.id", via=via) for via in ({}, {"rich": "person"})
         ]
     sources.append(pac.Tables(tmp_path / "a.duckdb", unit="people.id", via={"rich": "person"}))
-    assert set(sources[0].names) == {"people", "prices", "cheap"}
+    assert set(sources[0].names) == {"people", "prices"}
     for tables in sources[1:]:
-        assert set(tables.names) == {"people", "prices", "cheap", "rich"}
-        with tables.take(np.arange(5, 20)) as world:
-            counts = world.execute("SELECT count(*), min(x) FROM rich, cheap").fetchall()
-        assert counts == [(10, 10)]
+        assert set(tables.names) == {"people", "prices", "rich"}
+        text = "SELECT count(*) AS n, min(x) AS low FROM rich, cheap"
+        core = make_query_mechanism(text, tables).query.core(number(1.0))
+        assert tables.take(np.arange(5, 20)).ask(core) == [(10, 10)]
+
+
+@pytest.mark.claim("Q-1", "Q-2")
+def test_views_pass_the_same_door_as_queries(tmp_path: Path) -> None:
+    """A view is written into the query: it sees the rows of the candidate, or is refused."""
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as engine:
+        engine.execute(
+            "CREATE TABLE people AS SELECT i AS id, i AS x FROM range(40) r(i); "
+            "CREATE VIEW rich AS SELECT id AS person, x FROM People WHERE x > 9; "
+            'CREATE VIEW richest("the most") AS SELECT max(x) FROM rich; '
+            "CREATE VIEW odd AS FROM query('FROM people'); "
+            'CREATE MACRO "most of"() AS (SELECT max(x) FROM people); '
+            'CREATE VIEW hidden AS SELECT "Most of"() AS x; '
+            "CREATE VIEW sizes AS SELECT estimated_size AS x FROM duckdb_tables; "
+            "CREATE VIEW own AS SELECT * FROM rich WHERE EXISTS (FROM richest)"
+        )
+    tables = pac.Tables(tmp_path / "a.duckdb", unit="people.id")
+    for text, value in {
+        'SELECT avg("the most") AS m FROM richest': 19.0,
+        "SELECT avg(x) AS m FROM rich": 14.5,
+        "SELECT min(person) AS m FROM own": 10.0,
+    }.items():
+        made = make_query_mechanism(text, tables).prepare(coerce_data(tables))
+        none: Any = None
+        assert made.evaluate((tables.take(np.arange(20)),), none) == {"m": value}
+    for view in ("odd", "hidden", "sizes"):
+        with pytest.raises(QueryError, match="a view must be of SQL that is answered"):
+            make_query_mechanism(f"SELECT count(*) AS n FROM people, {view}", tables)
 
 
 @pytest.mark.claim("Q-2")
@@ -211,7 +235,7 @@ def test_what_was_spent_is_shown_also_where_it_cannot_be_arranged(shop: pac.Tabl
     wrong, late = (
         text.format(by) for by in ("CASE WHEN kind = 'b' THEN kind::INT END", "(2 * n)::TINYINT")
     )
-    with pytest.raises(QueryError, match=r"Conversion Error$"):  # before anything is spent
+    with pytest.raises(QueryError, match=r"Conversion error"):  # before anything is spent
         pac.sql(wrong, shop, "mi<=1", simulate=True, **asked)
     large = "SELECT huge::HUGEINT AS k, count(*) AS n FROM bills GROUP BY k"
     with pytest.raises(QueryError, match="too large"):
@@ -259,22 +283,17 @@ def test_what_stands_in_texts_and_names_is_left_alone(
 
 @pytest.mark.claim("Q-2")
 def test_the_name_of_a_table_in_a_query_is_no_sql(shop: pac.Tables) -> None:
-    """Such a name gave everybody's rows to every unit: the same in all worlds, without noise."""
-    unit = """from_json('{"pac_unit":' || i || '}', '{"pac_unit":"INTEGER"}')"""
-    units = f"(SELECT DISTINCT {unit} AS s FROM (SELECT unnest(range({N})) AS i)) y"
-    text = f'SELECT sum("0+y.s".cost) AS s FROM bills AS "0+y.s" CROSS JOIN {units}'
-    for asked in (
-        f'{text} WHERE "0+y.s".person = 7',
-        'SELECT sum(cost) AS s FROM bills AS "order"',
-    ):
-        found, rows = matrix(asked, shop)
+    """Names that people choose do not reach the engine: they could be read as something else."""
+    for alias in ("0+y.s", "order", "x; --", "pac_whole"):
+        found, rows = matrix(f'SELECT sum("{alias}".cost) AS s FROM bills AS "{alias}"', shop)
         assert found.plan.startswith("sums per unit")
         assert np.ptp(rows) > 0
+        assert alias not in checked_sql(found.query.core(number(0.5)))
 
 
 @pytest.mark.parametrize("name", ["pac_unit", "{'pac_unit': 1}.pac_unit", '"PAC_share"'])
 def test_names_of_ours_are_refused(name: str, shop: pac.Tables) -> None:
-    with pytest.raises(QueryError, match="must not begin with pac_"):
+    with pytest.raises(QueryError, match=r"columns must be|functions must be|plain columns"):
         make_query_mechanism(f"SELECT sum({name}) AS s FROM bills", shop)
 
 
@@ -287,7 +306,7 @@ def test_a_column_that_is_called_as_a_cell_is_none() -> None:
 
 @pytest.mark.parametrize("end", ["CONNECT BY PRIOR bill = person", "CLUSTER BY bill"])
 def test_no_part_of_a_query_is_dropped(end: str, shop: pac.Tables) -> None:
-    with pytest.raises(QueryError, match="the outer query must not use C"):
+    with pytest.raises(QueryError, match="the query must be SQL"):
         make_query_mechanism(f"SELECT count(*) AS n FROM bills {end}", shop)
 
 
@@ -295,11 +314,11 @@ def test_no_part_of_a_query_is_dropped(end: str, shop: pac.Tables) -> None:
     ("text", "said"),
     [
         (f"SELECT sum({'(' * 2000}cost{')' * 2000}) FROM bills", "fewer brackets"),
-        ("SELECT count(*) FROM bills WHERE kind = '\ud800'", "half a character"),
-        ("SELECT count(*) AS 'n\0' FROM bills", "half a character"),
+        ("SELECT count(*) FROM bills WHERE kind = '\ud800'", "can be seen"),
+        ("SELECT count(*) AS 'n\0' FROM bills", "can be seen"),
         (
             f"SELECT count(*) FROM bills GROUP BY CUBE ({', '.join(map(str, range(40)))})",
-            "at most 10 keys",
+            "fewer brackets, keys",
         ),
         (f"SELECT count(*) FROM bills GROUP BY {', '.join(['CUBE (bill, kind)'] * 6)}", "1024 gr"),
     ],
@@ -314,21 +333,6 @@ def test_a_query_that_is_too_deep_or_half_a_text_is_refused(
         session.sql(text, pac.Information(0.5))
 
 
-def test_a_long_query_is_not_written_for_each_of_its_parts(
-    shop: pac.Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written, write = [], exp.Expression.sql
-    monkeypatch.setattr(
-        exp.Expression,
-        "sql",
-        lambda node, *a, **k: written.append(node) or write(node, *a, **k),
-    )
-    long = " AND ".join(["bill > 0"] * 200)
-    having = long.replace("bill", "n")
-    make_query_mechanism(f"SELECT count(*) AS n FROM bills WHERE {long} HAVING {having}", shop)
-    assert len(written) < 50
-
-
 def test_the_engine_reads_the_declared_files_and_no_others(
     shop: pac.Tables, tmp_path: Path
 ) -> None:
@@ -338,7 +342,10 @@ def test_the_engine_reads_the_declared_files_and_no_others(
     assert tables.rows("SELECT count(*) FROM pac_base.people") == [(9,)]
     other, frame = str(tmp_path / "other.csv.txt"), pd.DataFrame({"id": range(9)})
     assert len(frame) == 9
-    for engine in (shop.connect(), tables.connect()):
+    engines = [
+        e for t in (shop, tables) for e in (t._here().store, t._here().asked, t._here().bare)
+    ]
+    for engine in engines:
         for text in (
             f"SELECT * FROM read_csv('{other}')",
             f"COPY (SELECT 1) TO '{other}'",
@@ -356,7 +363,7 @@ def test_the_engine_reads_the_declared_files_and_no_others(
 def test_a_key_is_the_column_where_an_alias_has_its_name(shop: pac.Tables) -> None:
     text = "SELECT upper(kind) AS kind, count(*) AS n FROM bills GROUP BY kind"
     found, rows = matrix(text, shop, keys={"kind": ["a", "b"]})
-    assert found.query.keys == ("kind",)
+    assert [key.name for key in found.query.keys] == ["kind"]
     assert rows.min() > 0
 
 
@@ -507,13 +514,18 @@ def test_plans_whose_work_grows_with_the_worlds_say_so(shop: pac.Tables) -> None
         assert titled_mechanism(found, "a title").by_subset is more
 
 
+def count_of(world: Any) -> int:
+    query = make_query_mechanism("SELECT count(*) AS n FROM bills", world.tables).query
+    ((count,),) = world.ask(query.core(number(1.0)))
+    return int(count)
+
+
 def test_threads_see_their_own_worlds(shop: pac.Tables) -> None:
     found: dict[int, Any] = {}
 
     def work(k: int) -> None:
         for _ in range(4):
-            with shop.take(np.arange(k, N)) as engine:
-                found[k] = engine.execute("SELECT count(*) FROM bills").fetchall()[0][0]
+            found[k] = count_of(shop.take(np.arange(k, N)))
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for thread in threads:
@@ -530,8 +542,7 @@ def test_a_fork_opens_the_tables_anew(shop: pac.Tables) -> None:
     child = os.fork()
     if child == 0:
         try:
-            with shop.take(np.arange(5)) as engine:
-                count = engine.execute("SELECT count(*) FROM bills").fetchall()[0][0]
+            count = count_of(shop.take(np.arange(5)))
             os.write(writer, str(count).encode())
         finally:
             os._exit(0)
@@ -571,7 +582,7 @@ def test_a_defect_of_the_engine_does_not_end_the_tables(shop: pac.Tables) -> Non
             raise duckdb.InternalException("a value of somebody")
 
     (before,) = shop.rows("SELECT count(*) FROM pac_units")
-    shop._local.connection = Broken()
+    shop._here().store = Broken()
     with pytest.raises(QueryError, match="'internal'") as error:
         shop.rows("SELECT 1")
     assert "somebody" not in str(error.value)

@@ -1,0 +1,742 @@
+"""What SQL may say: the text of a query, read by the engine's own parser into our tree.
+
+DuckDB parses the text and hands out its tree, so that nothing can mean one thing to us and another
+to the engine. From that tree we take what is listed here and refuse the rest: kinds of nodes,
+their parts, functions, types. Nothing is run, and no table is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from pacprivacy.errors import QueryError
+from pacprivacy.queries.tree import (
+    Call,
+    Case,
+    Cast,
+    Column,
+    Constant,
+    Cte,
+    Derived,
+    Item,
+    Join,
+    Nested,
+    Node,
+    Operation,
+    Order,
+    Query,
+    Recursive,
+    Select,
+    Series,
+    SetOperation,
+    Source,
+    Star,
+    Table,
+    Values,
+    Window,
+    write_sql,
+)
+
+MAX_TEXT: Final = 100_000  # characters of a query
+MAX_SERIES: Final = 1_000_000  # rows of a range of constants
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SCALARS: Final = _words(
+    """
+    abs ceil ceiling floor round trunc sign sqrt cbrt exp ln log log2 log10 pow power greatest least
+    mod fmod sin cos tan asin acos atan atan2 degrees radians pi isnan isinf isfinite
+    if nullif ifnull
+    lower upper length len trim ltrim rtrim substr substring left right replace concat concat_ws
+    starts_with ends_with prefix suffix contains strpos instr reverse split_part strip_accents
+    regexp_matches regexp_full_match regexp_replace regexp_extract ascii chr
+    year month day hour minute second quarter week weekofyear yearweek isoyear dayofweek weekday
+    isodow dayofmonth dayofyear decade century millisecond microsecond dayname monthname last_day
+    date_part datepart date_trunc datetrunc date_diff datediff date_sub datesub date_add make_date
+    time_bucket strftime strptime try_strptime epoch epoch_ms age
+    to_years to_months to_weeks to_days to_hours to_minutes to_seconds to_milliseconds
+    to_microseconds to_quarters to_decades
+    """
+)
+AGGREGATES: Final = _words(
+    """
+    count count_star count_if sum sumkahan kahan_sum fsum avg favg min max median
+    quantile quantile_cont quantile_disc mode mad
+    stddev stddev_samp stddev_pop variance var_samp var_pop covar_pop covar_samp corr
+    regr_slope regr_intercept regr_r2 regr_avgx regr_avgy skewness kurtosis kurtosis_pop sem
+    bool_and bool_or product geomean geometric_mean
+    """
+)
+RANKS: Final = _words("rank dense_rank rank_dense percent_rank cume_dist")
+PICKS: Final = _words("row_number lag lead first_value last_value nth_value ntile")
+SERIES: Final = _words("range generate_series unnest")
+TYPES: Final = _words(
+    """
+    TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT FLOAT
+    DOUBLE REAL DECIMAL NUMERIC BOOLEAN VARCHAR TEXT DATE TIME TIMESTAMP TIMESTAMP_S TIMESTAMP_MS
+    TIMESTAMP_NS INTERVAL UUID
+    """
+) | {"TIMESTAMP WITH TIME ZONE"}
+
+ARITHMETIC: Final = {
+    "+": "+",
+    "-": "-",
+    "*": "*",
+    "/": "/",
+    "//": "//",
+    "%": "%",
+    "^": "^",
+    "**": "^",
+    "||": "||",
+    "~~": "LIKE",
+    "!~~": "NOT LIKE",
+    "~~*": "ILIKE",
+    "!~~*": "NOT ILIKE",
+}
+COMPARISONS: Final = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
+    "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
+}
+OPERATORS: Final = {
+    "OPERATOR_IS_NULL": "IS NULL",
+    "OPERATOR_IS_NOT_NULL": "IS NOT NULL",
+    "OPERATOR_NOT": "NOT",
+    "OPERATOR_COALESCE": "COALESCE",
+    "COMPARE_IN": "IN",
+    "GROUPING_FUNCTION": "GROUPING",
+    "CONJUNCTION_AND": "AND",
+    "CONJUNCTION_OR": "OR",
+}
+WITHIN_GROUP: Final = {"quantile_cont": 1, "quantile_disc": 1, "mode": 0}  # arguments beside it
+ARITIES: Final = {
+    "age": (2,),
+    "count_star": (0,),
+    "min": (1,),
+    "max": (1,),
+    "mode": (1,),
+    "ifnull": (2,),
+    "nullif": (2,),
+}
+ALIASES: Final = {"position": "strpos", "countif": "count_if", "mean": "avg"}
+
+# Why what is not on the lists is not: words for the refusal, nothing else.
+REASONS: Final = (
+    (
+        r"random|now|today|current_.*|get_current_.*|local.*|session_.*|transaction_.*|uuid\w*|"
+        r"gen_random_uuid|setseed|ago|pg_sleep|sleep\w*|assert_true|error|getenv|getvariable|"
+        r"nextval|currval|version|txid_.*",
+        "functions must give the same value in every run, and must not stop a run",
+        "Write the constant that you mean.",
+    ),
+    (
+        r"enum_.*|(pg_)?typeof|can_cast_implicitly|.*type.*",
+        "functions must not read the values that a type may have: a fact of all rows",
+        "Write the values that you mean.",
+    ),
+    (
+        r"first|last|any_value|arbitrary|list|array_agg|list_?agg|string_agg|group_concat|lttb|"
+        r"arg_?(min|max)(_nulls?(_last)?)?|(min|max)_by|approx_.*|reservoir_.*|histogram.*",
+        "aggregates must not depend on the order of rows, and must give numbers",
+        "Use min, max or median.",
+    ),
+)
+
+# By process: a fork has engines and locks of its own, and leaves those of its parent alone.
+_LOCKS: dict[int, threading.Lock] = {}
+_PARSERS: dict[int, Any] = {}
+
+
+def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> QueryError:
+    """Return the error of a query that is not answered, with the part of it that is meant."""
+    part = at if isinstance(at, str) else fragment(text, at)
+    shown = " ".join(part.split())
+    got = f"; got «{shown[:80]}»" if shown else ""
+    return QueryError(f"{reason}{got}. {advice}")
+
+
+def is_seen(character: str) -> bool:
+    """Whether a character can be seen, so that no reader skips what another one reads."""
+    return character.isprintable() or character in "\n\r\t"
+
+
+def reason_against(name: str) -> tuple[str, str]:
+    """Return why a function is not answered, and what to write; empty if nothing more is known."""
+    for pattern, reason, advice in REASONS:
+        if re.fullmatch(pattern, name):
+            return reason, advice
+    return "", ""
+
+
+def fragment(text: str, at: tuple[int, int]) -> str:
+    """Return the part of a text that stands at a place, which the engine counts in bytes."""
+    start, length = at
+    whole = text.encode()
+    return whole[start : start + length].decode(errors="replace") if length else ""
+
+
+def read_sql(text: str) -> Query:
+    """Return the tree of one SELECT; refuse what the lists of this module do not name.
+
+    Raises
+    ------
+    QueryError
+        With the part of the query that is not allowed.
+
+    Guarantee
+    ---------
+    Claim Q-2. Holds no node, function or type that is not listed here.
+    """
+    if len(text) > MAX_TEXT:
+        raise QueryError(
+            f"the query must have at most {MAX_TEXT:,} characters; got {len(text):,}. Shorten it."
+        )
+    for character in text:
+        if not is_seen(character):
+            raise QueryError(
+                "the query must be of characters that can be seen; got one that cannot "
+                f"(U+{ord(character):04X}). Write it anew, without it."
+            )
+    parsed = _parse(text)
+    if parsed["error"]:
+        raise _unread(text, parsed)
+    statements = parsed["statements"]
+    if len(statements) != 1:
+        raise QueryError(
+            f"the query must be one statement; got {len(statements)}. Ask one at a time."
+        )
+    return _Reader(text).query(statements[0]["node"])
+
+
+@lru_cache(maxsize=256)
+def checked_sql(node: Query) -> str:
+    """Write a query, and make sure that the engine reads the same tree from the text."""
+    text = write_sql(node)
+    if read_sql(text) != node:
+        raise QueryError(
+            "the query must mean the same when it is written anew; it does not. Please report it, "
+            "and write it in another way."
+        )
+    return text
+
+
+def _parse(text: str) -> dict[str, Any]:
+    import duckdb
+
+    process = os.getpid()
+    with _LOCKS.setdefault(process, threading.Lock()):
+        if process not in _PARSERS:
+            _PARSERS[process] = duckdb.connect(
+                ":memory:",
+                config={"enable_external_access": False, "python_enable_replacements": False},
+            )
+        try:
+            (row,) = _PARSERS[process].execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+        except duckdb.Error:
+            raise QueryError(
+                "the query must be SQL that can be read; its depth or its numbers cannot. Write "
+                "it flat."
+            ) from None
+    parsed: dict[str, Any] = json.loads(row[0])
+    return parsed
+
+
+def _unread(text: str, parsed: Mapping[str, Any]) -> QueryError:
+    """Return the error of a text that the engine could not parse."""
+    if parsed.get("error_type") == "parser":
+        place = re.match(r"\[(\d+),(\d+)\]", str(parsed.get("location", "")))
+        if place is None:
+            words = str(parsed.get("error_message", "")).rstrip(".")
+            raise QueryError(
+                f"the query must be SQL that can be read; it cannot: {words}. Mend it, or write "
+                "it with fewer brackets, keys or queries inside each other."
+            )
+        near = fragment(text, (int(place[1]), int(place[2]))) or text[-20:]
+        return refuse(text, near, "the query must be SQL; it cannot be read from here", "Mend it.")
+    if "arameter" in str(parsed.get("error_message")):
+        mark = re.search(r"[$?]\w*", text)
+        reason, advice = "the query must say everything itself", "Write the value that you mean."
+        return refuse(text, mark[0] if mark else "", reason, advice)
+    return refuse(
+        text,
+        text[:60],
+        "the query must be a SELECT of aggregates",
+        "Only SELECT is answered, and it only reads.",
+    )
+
+
+class _Reader:
+    """From the engine's tree to ours, one method a kind of node."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def refuse(self, part: Any, reason: str, advice: str) -> QueryError:
+        place = part if isinstance(part, str) else _place(part)
+        return refuse(self.text, place, reason, advice)
+
+    def parts(self, node: dict[str, Any], allowed: str, what: str) -> None:
+        """Refuse a node with a part that is not listed, unless it is empty."""
+        known = set(allowed.split()) | {"type", "class", "query_location", "query_location_length"}
+        for name, value in node.items():
+            if name not in known and value not in (None, "", [], {}, False):
+                word = name.upper().replace("_", " ")
+                raise self.refuse(node, f"{what} must not use {word}", "Leave it out.")
+
+    # queries
+
+    def query(self, node: dict[str, Any]) -> Query:
+        kind = node["type"]
+        if kind == "SELECT_NODE":
+            return self.select(node)
+        if kind == "SET_OPERATION_NODE":
+            return self.set_operation(node)
+        if kind == "RECURSIVE_CTE_NODE":
+            self.parts(node, "cte_map modifiers cte_name union_all left right aliases", "WITH")
+            if node["cte_map"]["map"] or node["modifiers"]:
+                raise QueryError("a recursive WITH must be plain. Put the rest outside of it.")
+            return Recursive(
+                name=node["cte_name"],
+                start=self.plain(node["left"]),
+                step=self.plain(node["right"]),
+                every=bool(node["union_all"]),
+                columns=tuple(node.get("aliases", ())),
+            )
+        raise self.refuse(node, "the query must be a SELECT", "Write it as one.")
+
+    def plain(self, node: dict[str, Any]) -> Select | SetOperation:
+        query = self.query(node)
+        if isinstance(query, Recursive):
+            raise self.refuse(node, "WITH RECURSIVE must stand in WITH", "Write it there.")
+        return query
+
+    def select(self, node: dict[str, Any]) -> Select:
+        self.parts(
+            node,
+            "modifiers cte_map select_list from_table where_clause group_expressions group_sets "
+            "aggregate_handling having qualify",
+            "SELECT",
+        )
+        groups = tuple(map(self.value, node["group_expressions"]))
+        sets = tuple(tuple(chosen) for chosen in node["group_sets"])
+        handling = node["aggregate_handling"]
+        if handling not in ("STANDARD_HANDLING", "FORCE_AGGREGATES"):
+            raise self.refuse(node, "GROUP BY must be plain", "Name the keys.")
+        return Select(
+            items=tuple(map(self.item, node["select_list"])),
+            source=self.source(node["from_table"]),
+            where=self.maybe(node["where_clause"]),
+            groups=groups,
+            sets=() if sets in ((tuple(range(len(groups))),), ()) else sets,
+            all_keys=handling == "FORCE_AGGREGATES",
+            having=self.maybe(node["having"]),
+            qualify=self.maybe(node["qualify"]),
+            ctes=self.ctes(node["cte_map"]),
+            **self.ends(node["modifiers"]),
+        )
+
+    def set_operation(self, node: dict[str, Any]) -> SetOperation:
+        self.parts(node, "modifiers cte_map setop_type setop_all children", "a set operation")
+        if node["setop_type"] not in ("UNION", "EXCEPT", "INTERSECT"):
+            raise self.refuse(node, "UNION must be by position", "List the columns in order.")
+        ends = self.ends(node["modifiers"])
+        if ends.pop("distinct", False) or ends.pop("distinct_on", ()):
+            raise self.refuse(node, "DISTINCT must stand in a SELECT", "Write it there.")
+        return SetOperation(
+            symbol=node["setop_type"],
+            every=bool(node.get("setop_all")),
+            queries=tuple(map(self.plain, node["children"])),
+            ctes=self.ctes(node["cte_map"]),
+            **ends,
+        )
+
+    def ctes(self, node: dict[str, Any]) -> tuple[Cte, ...]:
+        ctes = []
+        for entry in node["map"]:
+            value = entry["value"]
+            self.parts(value, "aliases materialized query_node", "WITH")
+            ctes.append(
+                Cte(
+                    name=self.name(entry["key"]),
+                    query=self.query(value["query_node"]),
+                    columns=tuple(map(self.name, value.get("aliases", ()))),
+                )
+            )
+        return tuple(ctes)
+
+    def ends(self, modifiers: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return DISTINCT, ORDER BY, LIMIT and OFFSET."""
+        ends: dict[str, Any] = {}
+        for node in modifiers:
+            kind = node["type"]
+            if kind == "DISTINCT_MODIFIER":
+                on = tuple(map(self.value, node.get("distinct_on_targets", ())))
+                ends |= {"distinct_on": on} if on else {"distinct": True}
+            elif kind == "ORDER_MODIFIER":
+                ends["order"] = tuple(map(self.order, node["orders"]))
+            elif kind == "LIMIT_MODIFIER" and node["limit_type"] == "ROW_COUNT":
+                ends |= {name: self.maybe(node.get(name)) for name in ("limit", "offset")}
+            else:
+                raise self.refuse(kind, "LIMIT must be a number of rows", "Write one.")
+        return ends
+
+    def order(self, node: dict[str, Any]) -> Order:
+        directions = {"ORDER_DEFAULT": False, "ASCENDING": False, "DESCENDING": True}
+        nulls = {"ORDER_DEFAULT": "", "NULLS FIRST": "NULLS FIRST", "NULLS LAST": "NULLS LAST"}
+        return Order(
+            value=self.value(node["expression"]),
+            descending=directions[node["type"]],
+            nulls=nulls[node["null_order"]],
+        )
+
+    def item(self, node: dict[str, Any]) -> Item:
+        name = self.name(node["alias"]) if node["alias"] else ""
+        return Item(value=self.value(node), name=name, at=_place(node))
+
+    # sources
+
+    def source(self, node: dict[str, Any]) -> Source | None:
+        kind = node["type"]
+        if kind == "EMPTY":
+            return None
+        if kind == "JOIN":
+            return self.join(node)
+        alias = self.name(node["alias"]) if node["alias"] else ""
+        names = tuple(map(self.name, node.get("column_name_alias", ())))
+        if kind == "BASE_TABLE":
+            self.parts(
+                node,
+                "alias schema_name table_name column_name_alias catalog_name qualified_name",
+                "a table",
+            )
+            parts = (node["catalog_name"], node["schema_name"], node["table_name"])
+            path = tuple(self.name(part) for part in parts if part)
+            return Table(path=path, alias=alias, columns=names, at=_place(node))
+        if kind == "SUBQUERY":
+            self.parts(node, "alias subquery column_name_alias", "a subquery")
+            return self.derived(node, alias, names)
+        if kind == "TABLE_FUNCTION":
+            self.parts(node, "alias function column_name_alias with_ordinality", "a series")
+            if node["with_ordinality"] == "WITHOUT_ORDINALITY":
+                return self.series(node, alias, names)
+        raise self.refuse(
+            node, "sources must be declared tables, subqueries, VALUES or ranges", "Name one."
+        )
+
+    def derived(self, node: dict[str, Any], alias: str, names: tuple[str, ...]) -> Derived | Values:
+        inner = node["subquery"]["node"]
+        listed = inner["type"] == "SELECT_NODE" and inner["from_table"]["type"]
+        if listed == "EXPRESSION_LIST":  # VALUES is read as a SELECT of everything in a list
+            rows = tuple(tuple(map(self.value, row)) for row in inner["from_table"]["values"])
+            if not all(_is_constant(value) for row in rows for value in row):
+                raise self.refuse(node, "VALUES must be constants", "Write them out.")
+            return Values(rows=rows, alias=alias, columns=names, at=_place(node))
+        return Derived(query=self.plain(inner), alias=alias, columns=names, at=_place(node))
+
+    def series(self, node: dict[str, Any], alias: str, names: tuple[str, ...]) -> Series:
+        function = node["function"]
+        name = str(function["function_name"]).lower()
+        if name not in SERIES or function["schema"] or function["catalog"]:
+            raise self.refuse(
+                node,
+                "sources must be declared tables, subqueries, VALUES or ranges",
+                "Table functions are not answered.",
+            )
+        nodes = self.arguments(function)
+        if name == "unnest" and len(nodes) == 1 and nodes[0].get("function_name") == "list_value":
+            nodes = self.arguments(nodes[0])
+        elif name == "unnest":
+            raise self.refuse(node, "unnest must be of a list of constants", "Write the list.")
+        values = tuple(map(self.value, nodes))
+        if not values or not all(map(_is_constant, values)):
+            raise self.refuse(node, f"{name} must be of constants", "Write them out.")
+        if name != "unnest" and not _is_short(values):
+            reason = f"{name} must be of whole numbers, with at most {MAX_SERIES:,} rows"
+            raise self.refuse(node, reason, "Write a shorter one.")
+        return Series(name=name, arguments=values, alias=alias, columns=names, at=_place(node))
+
+    def join(self, node: dict[str, Any]) -> Join:
+        self.parts(
+            node,
+            "alias left right condition join_type ref_type using_columns is_implicit "
+            "nearest_count nearest_order_type",
+            "a join",
+        )
+        kind, how = node["join_type"], node["ref_type"]
+        if how == "POSITIONAL" or how not in ("REGULAR", "CROSS", "NATURAL", "ASOF"):
+            reason = "rows must not be joined by where they are stored"
+            raise self.refuse(node, reason, "Join by a key.")
+        allowed = ("INNER", "LEFT") if how == "ASOF" else _SIDES
+        if kind not in allowed:
+            raise self.refuse(node, f"a join must not be {kind}", "Write another.")
+        left, right = self.source(node["left"]), self.source(node["right"])
+        if left is None or right is None:
+            raise self.refuse(node, "a join must have two sources", "Name them.")
+        names = {"CROSS": "CROSS", "ASOF": "ASOF" if kind == "INNER" else "ASOF LEFT"}
+        condition = self.maybe(node["condition"])
+        using = tuple(map(self.name, node["using_columns"]))
+        return Join(
+            left=left,
+            right=right,
+            kind=f"NATURAL {kind}" if how == "NATURAL" else names.get(how, kind),
+            condition=condition,
+            using=using,
+            at=_place(node),
+        )
+
+    # expressions
+
+    def maybe(self, node: dict[str, Any] | None) -> Node | None:
+        return None if node is None else self.value(node)
+
+    def value(self, node: dict[str, Any]) -> Node:
+        read = self._KINDS.get(node["class"])
+        if read is None:
+            raise self.refuse(
+                node,
+                f"expressions must not use {str(node['class']).lower().replace('_', ' ')}s",
+                "Write it with columns, constants, functions and CASE.",
+            )
+        return read(self, node)
+
+    def name(self, name: str) -> str:
+        """Return a name, if it can be seen."""
+        if not name or not name.isprintable():
+            raise QueryError("names must be of characters that can be seen. Rename them.")
+        return name
+
+    def column(self, node: dict[str, Any]) -> Column:
+        self.parts(node, "alias column_names", "a column")
+        names = tuple(map(self.name, node["column_names"]))
+        if len(names) > 2:
+            raise self.refuse(node, "columns must be named as table.column", "Name one.")
+        source = names[0] if len(names) == 2 else ""
+        return Column(name=names[-1], source=source, at=_place(node))
+
+    def constant(self, node: dict[str, Any]) -> Constant:
+        self.parts(node, "alias literal", "a constant")
+        kind, text = node["literal"]["kind"], str(node["literal"].get("text", ""))
+        forms = {
+            "INTEGER": r"-?\d+",
+            "NUMERIC": r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?",
+            "BOOLEAN": "true|false",
+            "NULL_LITERAL": "",
+            "STRING": r"(?s).*",
+        }
+        if kind not in forms or not re.fullmatch(forms[kind], text):
+            raise self.refuse(node, "constants must be plain numbers or texts", "Write one.")
+        return Constant(kind=kind, text=text, at=_place(node))
+
+    def star(self, node: dict[str, Any]) -> Star:
+        self.parts(node, "alias relation_name exclude_list", "*")
+        excluded = tuple(map(self.name, node.get("exclude_list", ())))
+        return Star(source=node.get("relation_name", ""), excluded=excluded, at=_place(node))
+
+    def comparison(self, node: dict[str, Any]) -> Operation:
+        self.parts(node, "alias left right", "a comparison")
+        if node["type"] not in COMPARISONS:
+            raise self.refuse(node, "comparisons must be plain", "Use =, <, > and the like.")
+        operands = (self.value(node["left"]), self.value(node["right"]))
+        return Operation(symbol=COMPARISONS[node["type"]], operands=operands, at=_place(node))
+
+    def operator(self, node: dict[str, Any]) -> Operation:
+        self.parts(node, "alias children", "an operator")
+        if node["type"] not in OPERATORS:
+            raise self.refuse(node, "lists and structures are not answered", "Use plain columns.")
+        operands = tuple(map(self.value, node["children"]))
+        return Operation(symbol=OPERATORS[node["type"]], operands=operands, at=_place(node))
+
+    def between(self, node: dict[str, Any]) -> Operation:
+        self.parts(node, "alias input lower upper", "BETWEEN")
+        operands = tuple(self.value(node[part]) for part in ("input", "lower", "upper"))
+        return Operation(symbol="BETWEEN", operands=operands, at=_place(node))
+
+    def case(self, node: dict[str, Any]) -> Case:
+        self.parts(node, "alias case_checks else_expr", "CASE")
+        branches = tuple(
+            (self.value(check["when_expr"]), self.value(check["then_expr"]))
+            for check in node["case_checks"]
+        )
+        otherwise = self.value(node["else_expr"])
+        return Case(branches=branches, otherwise=otherwise, at=_place(node))
+
+    def cast(self, node: dict[str, Any]) -> Cast:
+        self.parts(node, "alias child try_cast type_expr", "a cast")
+        kind = node["type_expr"]
+        name = str(kind["type_name"]).upper()
+        sizes = [child.get("literal", {}) for child in kind["children"]]
+        if kind["schema"] or kind["catalog"] or name not in TYPES:
+            raise self.refuse(node, "types must be numbers, texts, days or times", "Use one.")
+        if sizes:
+            if not all(size.get("kind") == "INTEGER" for size in sizes):
+                raise self.refuse(node, "types must be numbers, texts, days or times", "Use one.")
+            name += f"({', '.join(size['text'] for size in sizes)})"
+        operand = self.value(node["child"])
+        return Cast(operand=operand, type=name, safe=bool(node["try_cast"]), at=_place(node))
+
+    def function(self, node: dict[str, Any]) -> Node:
+        self.parts(
+            node,
+            "alias function_name schema filter order_bys distinct is_operator catalog arguments "
+            "qualified_name",
+            "a function",
+        )
+        name = str(node["function_name"]).lower()
+        if node["schema"] or node["catalog"]:
+            raise self.refuse(node, "functions must be named without a schema", "Leave it out.")
+        if node["is_operator"] and name in ARITHMETIC:
+            operands = tuple(map(self.value, self.arguments(node)))
+            return Operation(symbol=ARITHMETIC[name], operands=operands, at=_place(node))
+        name = ALIASES.get(name, name)
+        plain = not (node["filter"] or node["distinct"] or node["order_bys"]["orders"])
+        if name in AGGREGATES or (name in SCALARS and plain and not node["is_operator"]):
+            return self.aggregate(node, name)
+        raise self.not_listed(node, name)
+
+    def aggregate(self, node: dict[str, Any], name: str) -> Call:
+        orders = tuple(map(self.order, node["order_bys"]["orders"]))
+        arguments = tuple(map(self.value, self.arguments(node)))
+        if len(orders) == 1 and len(arguments) == WITHIN_GROUP.get(name):
+            # WITHIN GROUP (ORDER BY x): the value is what is ordered
+            if orders[0].descending or orders[0].nulls:
+                raise self.refuse(node, "WITHIN GROUP must be ascending", "Leave it out.")
+            arguments, orders = (orders[0].value, *arguments), ()
+        if name == "mode" and arguments:  # of the commonest the smallest, whatever is stored first
+            smallest = (Order(value=arguments[0]),)
+            orders = () if orders in ((), smallest) else orders
+        n_arguments = ARITIES.get(name, (len(arguments),))
+        if len(arguments) not in n_arguments:
+            counts = " or ".join(map(str, n_arguments))
+            raise self.refuse(node, f"{name} must have {counts} arguments", "Mend it.")
+        if orders:
+            reason = "aggregates must not depend on the order of rows"
+            raise self.refuse(node, reason, "Leave out its ORDER BY.")
+        return Call(
+            name=name,
+            arguments=arguments,
+            distinct=bool(node["distinct"]),
+            where=self.maybe(node["filter"]),
+            order=smallest if name == "mode" else (),
+            at=_place(node),
+        )
+
+    def arguments(self, node: dict[str, Any]) -> list[dict[str, Any]]:
+        if any(argument["name"] for argument in node["arguments"]):
+            raise self.refuse(node, "arguments must have no names", "Give them in order.")
+        return [argument["expression"] for argument in node["arguments"]]
+
+    def not_listed(self, node: dict[str, Any], name: str) -> QueryError:
+        reason, advice = reason_against(name)
+        listed = "The reference of SQL lists them."
+        return self.refuse(
+            node, reason or "functions must be among those that are answered", advice or listed
+        )
+
+    def nested(self, node: dict[str, Any]) -> Nested:
+        self.parts(node, "alias subquery_type subquery child comparison_type", "a subquery")
+        kind = node["subquery_type"]
+        query = self.plain(node["subquery"]["node"])
+        if kind in ("SCALAR", "EXISTS"):
+            return Nested(kind=kind, query=query, at=_place(node))
+        symbol = COMPARISONS.get(node["comparison_type"])
+        if kind != "ANY" or symbol is None:
+            raise self.refuse(node, "subqueries must be values, EXISTS or IN", "Write one.")
+        operand = self.value(node["child"])
+        return Nested(kind=kind, query=query, operand=operand, symbol=symbol, at=_place(node))
+
+    def window(self, node: dict[str, Any]) -> Window:
+        self.parts(
+            node,
+            "alias function_name schema catalog partitions orders start end start_expr end_expr "
+            "filter_expr exclude_clause ignore_nulls has_ignore_nulls distinct arguments "
+            "qualified_name",
+            "a window",
+        )
+        name = ALIASES.get(str(node["function_name"]).lower(), str(node["function_name"]).lower())
+        listed = name in AGGREGATES | RANKS | PICKS
+        if not listed or node["schema"] or node["catalog"]:
+            raise self.not_listed(node, name)
+        if node["exclude_clause"] != "NO_OTHER":
+            raise self.refuse(node, "windows must not use EXCLUDE", "Leave it out.")
+        orders = tuple(map(self.order, node["orders"]))
+        if name in PICKS and not orders:
+            reason = "rows must not be picked by where they are stored"
+            raise self.refuse(node, reason, "Say ORDER BY.")
+        call = Call(
+            name=name,
+            arguments=tuple(map(self.value, self.arguments(node))),
+            distinct=bool(node.get("distinct")),
+            where=self.maybe(node.get("filter_expr")),
+        )
+        bounds = (self.maybe(node.get("start_expr")), self.maybe(node.get("end_expr")))
+        return Window(
+            call=call,
+            partition=tuple(map(self.value, node["partitions"])),
+            order=orders,
+            frame=(node["start"], node["end"]),
+            bounds=bounds,
+            ignore_nulls=bool(node["ignore_nulls"]),
+            at=_place(node),
+        )
+
+    _KINDS: Final[dict[str, Callable[[_Reader, dict[str, Any]], Node]]] = {
+        "COLUMN_REF": column,
+        "CONSTANT": constant,
+        "STAR": star,
+        "COMPARISON": comparison,
+        "CONJUNCTION": operator,
+        "OPERATOR": operator,
+        "BETWEEN": between,
+        "CASE": case,
+        "CAST": cast,
+        "FUNCTION": function,
+        "SUBQUERY": nested,
+        "WINDOW": window,
+    }
+
+
+_SIDES: Final = ("INNER", "LEFT", "RIGHT", "OUTER", "FULL", "SEMI", "ANTI")
+
+
+def _place(node: Mapping[str, Any]) -> tuple[int, int]:
+    start, length = node.get("query_location", 0), node.get("query_location_length", 0)
+    return (int(start), int(length)) if length else (0, 0)
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether a node is a constant, its sign and type apart."""
+    if isinstance(node, Operation) and node.symbol == "-" and len(node.operands) == 1:
+        return _is_constant(node.operands[0])
+    if isinstance(node, Cast):
+        return _is_constant(node.operand)
+    return isinstance(node, Constant)
+
+
+def _is_short(values: tuple[Node, ...]) -> bool:
+    """Whether a range of whole numbers has few rows."""
+    numbers = []
+    for value in values:
+        sign = 1
+        if isinstance(value, Operation):
+            sign, value = -1, value.operands[0]
+        if not (isinstance(value, Constant) and value.kind == "INTEGER"):
+            return False
+        numbers.append(sign * int(value.text))
+    start, stop, step = {1: (0, numbers[0], 1), 2: (*numbers[:2], 1)}.get(
+        len(numbers), tuple(numbers[:3])
+    )
+    return step != 0 and abs(stop - start) // abs(step) <= MAX_SERIES

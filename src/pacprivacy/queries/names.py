@@ -1,0 +1,640 @@
+"""What the names in a query mean: every column gets its source, every source a name of ours.
+
+The result holds no name that the person chose but those of declared tables and of their columns:
+aliases become ``t0``, ``t1`` and so on, outputs ``c0``, ``c1``. Common table expressions and views
+are written into the query wherever they are read; so they pass the same door as the rest of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from pacprivacy.errors import QueryError
+from pacprivacy.queries.grammar import AGGREGATES, fragment, read_sql, reason_against, refuse
+from pacprivacy.queries.tree import (
+    Call,
+    Column,
+    Constant,
+    Cte,
+    Derived,
+    Item,
+    Join,
+    Nested,
+    Node,
+    Order,
+    Query,
+    Recursive,
+    Select,
+    Series,
+    SetOperation,
+    Source,
+    Star,
+    Table,
+    Values,
+    Window,
+    both,
+    children,
+    operation,
+    rebuild,
+    walk,
+    write_sql,
+)
+
+MAX_SOURCES: Final = 500  # of a query, after all names are written out
+SHOWN_NAMES: Final = 12
+
+
+class Schema(Protocol):
+    """What is known of tables without reading a row."""
+
+    def find_table(self, name: str) -> str | None:
+        """Return a table's name as it was declared, whatever its case; None if there is none."""
+
+    def find_view(self, name: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return the SELECT of a view and the names of its columns; None if there is none."""
+
+    def table_columns(self, table: str) -> Mapping[str, str]:
+        """Return the types of a table's columns."""
+
+    def is_allowed_type(self, kind: str) -> bool:
+        """Whether columns of a type may be read."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all tables."""
+
+
+@dataclass(slots=True)
+class _Visible:
+    """A source as a query sees it: its name, and its columns by their names there."""
+
+    name: str
+    columns: dict[str, Node]
+    labels: dict[str, str]  # the same names, as they were written
+    refused: dict[str, str] = field(default_factory=dict)  # columns of other types
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The sources of a query, and those of the queries around it."""
+
+    parent: _Scope | None
+    sources: list[_Visible] = field(default_factory=list)
+    merged: dict[str, Node] = field(default_factory=dict)  # columns of USING
+    hidden: set[tuple[str, str]] = field(default_factory=set)  # their second copies
+
+    def find_source(self, name: str) -> _Visible | None:
+        for source in self.sources:
+            if source.name == name:
+                return source
+        return self.parent.find_source(name) if self.parent else None
+
+    def find(self, name: str) -> list[Node]:
+        """Return the columns of a name in the nearest query that has one."""
+        if name in self.merged:
+            return [self.merged[name]]
+        columns = [source.columns[name] for source in self.sources if name in source.columns]
+        return columns or (self.parent.find(name) if self.parent else [])
+
+    def labels(self) -> list[str]:
+        return [label for source in self.sources for label in source.labels.values()]
+
+    def kind_of(self, name: str) -> str | None:
+        """Return the type of a column that may not be read."""
+        for source in self.sources:
+            if name in source.refused:
+                return source.refused[name]
+        return self.parent.kind_of(name) if self.parent else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A common table expression or view: its query, where its names are looked up, its text."""
+
+    query: Query
+    columns: tuple[str, ...]
+    ctes: Mapping[str, _Named | _Self]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Self:
+    """A recursive query inside of itself."""
+
+    table: str
+    labels: tuple[str, ...]
+
+
+_Ctes = Mapping[str, "_Named | _Self"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A query whose names are written out, and what its outputs are called."""
+
+    query: Select
+    labels: tuple[str, ...]
+
+
+def resolve_query(text: str, schema: Schema) -> Resolved:
+    """Read a SELECT and write out its names; refuse what is not there.
+
+    Guarantee
+    ---------
+    Claim Q-2. Reads declared tables and nothing else: a table in the result has the path of one.
+    """
+    tree = read_sql(text)
+    if not isinstance(tree, Select):
+        raise refuse(
+            text,
+            text[:60],
+            "the query must be a SELECT of aggregates, not a set operation",
+            "Put the rest in a subquery: SELECT key, sum(x) FROM (...) GROUP BY key.",
+        )
+    query, labels = _Resolver(text, schema).select(tree, {}, None, outer=True)
+    return Resolved(query=query, labels=labels)
+
+
+class _Resolver:
+    """Names of one text; a view has a text of its own."""
+
+    def __init__(
+        self,
+        text: str,
+        schema: Schema,
+        numbers: itertools.count[int] | None = None,
+        views: tuple[str, ...] = (),
+    ) -> None:
+        self.text, self.schema, self.views = text, schema, views
+        self.numbers = itertools.count() if numbers is None else numbers
+
+    def refuse(self, node: Node | str, reason: str, advice: str) -> QueryError:
+        return refuse(self.text, node if isinstance(node, str) else node.at, reason, advice)
+
+    def alias(self) -> str:
+        number = next(self.numbers)
+        if number >= MAX_SOURCES:
+            raise QueryError(
+                f"the query must read at most {MAX_SOURCES} sources once WITH and views are "
+                "written out; got more. Write it with fewer."
+            )
+        return f"t{number}"
+
+    # queries
+
+    def query(
+        self, node: Query, ctes: _Ctes, parent: _Scope | None
+    ) -> tuple[Select | SetOperation, tuple[str, ...]]:
+        if isinstance(node, Select):
+            return self.select(node, ctes, parent)
+        if isinstance(node, SetOperation):
+            return self.set_operation(node, ctes, parent)
+        raise QueryError("a recursive query must stand in WITH. Write it there.")
+
+    def with_ctes(self, node: Select | SetOperation, ctes: _Ctes) -> _Ctes:
+        known = dict(ctes)
+        for cte in node.ctes:
+            name = cte.name.lower()
+            if self.schema.find_table(name) or self.schema.find_view(name):
+                raise refuse(
+                    self.text, cte.name, "WITH must not reuse the name of a table", "Rename it."
+                )
+            known[name] = _Named(cte.query, cte.columns, dict(known), self.text)
+        return known
+
+    def select(
+        self, node: Select, ctes: _Ctes, parent: _Scope | None, *, outer: bool = False
+    ) -> tuple[Select, tuple[str, ...]]:
+        ctes = self.with_ctes(node, ctes)
+        scope = _Scope(parent)
+        source = None if node.source is None else self.source(node.source, ctes, scope)
+        named: dict[str, Node] = {}
+        items: list[Item] = []
+        labels: list[str] = []
+        for item in node.items:
+            for value, label in self.outputs(item, scope, ctes, named):
+                items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
+                labels.append(label)
+                if item.name:
+                    named.setdefault(item.name.lower(), value)
+
+        def resolved(part: Node, aliases: bool = True, first: bool = False) -> Node:
+            return self.value(part, scope, ctes, named if aliases else {}, first=first)
+
+        def place(part: Node, *, first: bool) -> Node:
+            """Write out a position or an alias; then a column goes before it, or after."""
+            if isinstance(part, Constant) and part.kind == "INTEGER":
+                if not 1 <= int(part.text) <= len(items):
+                    reason = f"positions must be 1 to {len(items)}"
+                    raise self.refuse(part, reason, "Name the output.")
+                return items[int(part.text) - 1].value
+            return resolved(part, first=first)
+
+        groups = tuple(place(part, first=False) for part in node.groups)
+        if node.all_keys:
+            groups = tuple(item.value for item in items if not has_aggregate(item.value))
+        where = None if node.where is None else resolved(node.where)
+        having = None if node.having is None else resolved(node.having)
+        query = Select(
+            items=tuple(items),
+            source=source,
+            where=where,
+            groups=groups,
+            sets=node.sets,
+            having=having,
+            qualify=None if node.qualify is None else resolved(node.qualify),
+            distinct=node.distinct,
+            distinct_on=tuple(place(part, first=True) for part in node.distinct_on),
+            order=tuple(replace(o, value=place(o.value, first=True)) for o in node.order),
+            limit=self.count(node.limit),
+            offset=self.count(node.offset),
+            at=node.at,
+        )
+        self.check_picks(query, outer=outer)
+        return query, tuple(labels)
+
+    def set_operation(
+        self, node: SetOperation, ctes: _Ctes, parent: _Scope | None
+    ) -> tuple[SetOperation, tuple[str, ...]]:
+        ctes = self.with_ctes(node, ctes)
+        parts = [self.query(query, ctes, parent) for query in node.queries]
+        labels = parts[0][1]
+        if any(len(each[1]) != len(labels) for each in parts):
+            raise QueryError(f"{node.symbol} must be of queries with as many columns. Mend it.")
+        lowered = [label.lower() for label in labels]
+
+        def place(order: Order) -> Order:
+            value = order.value
+            if isinstance(value, Column) and not value.source and value.name.lower() in lowered:
+                position = lowered.index(value.name.lower()) + 1
+                return replace(order, value=Constant(kind="INTEGER", text=str(position)))
+            if isinstance(value, Constant) and value.kind == "INTEGER":
+                return order
+            reason = f"ORDER BY of {node.symbol} must name an output"
+            raise self.refuse(value, reason, "Name one.")
+
+        query = SetOperation(
+            symbol=node.symbol,
+            every=node.every,
+            queries=tuple(each[0] for each in parts),
+            order=tuple(map(place, node.order)),
+            limit=self.count(node.limit),
+            offset=self.count(node.offset),
+            at=node.at,
+        )
+        self.check_picks(query, outer=False)
+        return query, labels
+
+    def check_picks(self, query: Select | SetOperation, *, outer: bool) -> None:
+        """Refuse what picks rows by the order in which they happen to be stored."""
+        cut = ""
+        for word, part in (("LIMIT", query.limit), ("OFFSET", query.offset)):
+            if part is not None:
+                cut = cut or f"{word} {write_sql(part)}"
+        if isinstance(query, Select) and query.distinct_on:
+            cut = "DISTINCT ON"
+        if cut and not outer and not query.order:
+            reason = "rows must not be picked by where they are stored"
+            raise self.refuse(cut, reason, "Say ORDER BY.")
+
+    def count(self, node: Node | None) -> Node | None:
+        if node is not None and not (isinstance(node, Constant) and node.kind == "INTEGER"):
+            raise self.refuse(node, "LIMIT and OFFSET must be whole numbers", "Write one.")
+        return node
+
+    # outputs and values
+
+    def outputs(
+        self, item: Item, scope: _Scope, ctes: _Ctes, named: Mapping[str, Node]
+    ) -> list[tuple[Node, str]]:
+        """Return what an output stands for: several columns for a star."""
+        value = item.value
+        if isinstance(value, Star):
+            return self.star(value, scope)
+        if item.name:
+            label = item.name
+        elif isinstance(value, Column):
+            label = value.name
+        else:
+            label = " ".join(fragment(self.text, item.at).split()).lower()
+        return [(self.value(value, scope, ctes, named), label)]
+
+    def star(self, node: Star, scope: _Scope) -> list[tuple[Node, str]]:
+        chosen = scope.sources
+        if node.source:
+            source = scope.find_source(node.source.lower())
+            if source is None:
+                raise self.refuse(node, "* must be of a source of the query", "Name one.")
+            chosen = [source]
+        if not chosen:
+            raise self.refuse(node, "* must be of some table", "Say FROM.")
+        excluded = {name.lower() for name in node.excluded}
+        columns = []
+        for source in chosen:
+            for name, column in source.columns.items():
+                twin = not node.source and (source.name, name) in scope.hidden
+                if name not in excluded and not twin:
+                    merged = None if node.source else scope.merged.get(name)
+                    column = replace(merged or column, at=node.at)
+                    columns.append((column, source.labels[name]))
+        return columns
+
+    def value(
+        self,
+        node: Node,
+        scope: _Scope,
+        ctes: _Ctes,
+        named: Mapping[str, Node],
+        *,
+        first: bool = False,
+    ) -> Node:
+        """Return an expression with its columns written out; aliases where there is no column."""
+
+        def resolved(part: Node) -> Node:
+            if isinstance(part, Column):
+                return self.column(part, scope, named, first=first)
+            if isinstance(part, Star):
+                raise self.refuse(part, "* must stand alone in SELECT or count", "Name a column.")
+            if isinstance(part, Nested):
+                query, _ = self.query(part.query, ctes, scope)
+                operand = None if part.operand is None else resolved(part.operand)
+                return replace(part, query=query, operand=operand)
+            return rebuild(part, resolved)
+
+        return resolved(node)
+
+    def column(
+        self, node: Column, scope: _Scope, named: Mapping[str, Node], *, first: bool
+    ) -> Node:
+        name = node.name.lower()
+        if node.source:
+            source = scope.find_source(node.source.lower())
+            if source is not None and name in source.columns:
+                return replace(source.columns[name], at=node.at)
+            kind = source.refused.get(name) if source is not None else None
+            labels = list(source.labels.values()) if source is not None else scope.labels()
+        else:
+            if first and name in named:
+                return replace(named[name], at=node.at)
+            columns = scope.find(name)
+            if len(columns) > 1:
+                raise self.refuse(
+                    node, "a column must belong to one table", "Write it as table.column."
+                )
+            if columns:
+                return replace(columns[0], at=node.at)
+            if name in named:
+                return replace(named[name], at=node.at)
+            kind, labels = scope.kind_of(name), scope.labels()
+        if kind is not None:
+            reason = f"columns must be numbers, texts, days or times, not {kind}"
+            raise self.refuse(node, reason, "Make a plain column of it.")
+        reason, advice = reason_against(name)
+        if reason:
+            raise self.refuse(node, reason, advice)
+        shown = ", ".join(labels[:SHOWN_NAMES]) or "none"
+        raise self.refuse(node, "columns must be those of the tables", f"There are {shown}.")
+
+    # sources
+
+    def source(self, node: Source, ctes: _Ctes, scope: _Scope) -> Source:
+        if isinstance(node, Join):
+            return self.join(node, ctes, scope)
+        alias = self.alias()
+        if isinstance(node, Table):
+            return self.table(node, ctes, scope, alias)
+        if isinstance(node, Derived):
+            query, labels = self.query(node.query, ctes, scope if scope.sources else scope.parent)
+            return self.seen(replace(node, query=query), alias, labels, scope)
+        if isinstance(node, Values):
+            rows = tuple(tuple(row) for row in node.rows)
+            labels = tuple(f"col{i}" for i in range(len(rows[0])))
+            if any(len(row) != len(labels) for row in rows):
+                raise self.refuse(node, "rows of VALUES must be of one length", "Mend them.")
+            return self.seen(node, alias, labels, scope, named=True)
+        return self.seen(node, alias, (node.name,), scope, named=True)
+
+    def seen(
+        self,
+        node: Derived | Values | Series,
+        alias: str,
+        labels: Sequence[str],
+        scope: _Scope,
+        *,
+        named: bool = False,
+    ) -> Source:
+        """Add a source to those that the query sees."""
+        labels = self.renamed(node, labels)
+        names = tuple(f"c{i}" for i in range(len(labels)))
+        self.add(node, node.alias or alias, alias, dict(zip(names, labels, strict=True)), scope)
+        return replace(node, alias=alias, columns=names if named else ())
+
+    def renamed(self, node: Table | Derived | Values | Series, labels: Sequence[str]) -> list[str]:
+        """Return the names of columns after ``AS t(x, y)``."""
+        if len(node.columns) > len(labels):
+            raise self.refuse(node, "an alias must name no more columns than there are", "Mend it.")
+        return [*node.columns, *labels[len(node.columns) :]]
+
+    def add(
+        self,
+        node: Node,
+        name: str,
+        alias: str,
+        labels: Mapping[str, str],
+        scope: _Scope,
+        refused: Mapping[str, str] | None = None,
+    ) -> None:
+        if any(source.name == name.lower() for source in scope.sources):
+            raise self.refuse(node, "sources must have different names", "Give one an alias.")
+        columns: dict[str, Node] = {}
+        shown: dict[str, str] = {}
+        for column, label in labels.items():
+            lowered = label.lower()
+            if lowered not in columns:  # a second output of that name cannot be read
+                columns[lowered] = Column(name=column, source=alias)
+                shown[lowered] = label
+        scope.sources.append(_Visible(name.lower(), columns, shown, dict(refused or {})))
+
+    def table(self, node: Table, ctes: _Ctes, scope: _Scope, alias: str) -> Source:
+        name = node.path[-1].lower()
+        visible = node.alias or node.path[-1]
+        if len(node.path) == 1 and name in ctes:
+            return self.cte(node, ctes[name], scope, alias, visible)
+        declared = self.schema.find_table(name) if len(node.path) == 1 else None
+        if declared is not None:
+            types = self.schema.table_columns(declared)
+            plain = {c: c for c, kind in types.items() if self.schema.is_allowed_type(kind)}
+            labels = dict(zip(plain, self.renamed(node, list(plain)), strict=True))
+            other = {c.lower(): kind for c, kind in types.items() if c not in plain}
+            self.add(node, visible, alias, labels, scope, other)
+            return Table(path=(declared,), alias=alias, at=node.at)
+        view = self.schema.find_view(name) if len(node.path) == 1 else None
+        if view is not None and name not in self.views:
+            return self.view(node, name, view, scope, alias, visible)
+        shown = ", ".join(self.schema.names)
+        raise self.refuse(node, "tables must be those that were declared", f"There are {shown}.")
+
+    def view(
+        self,
+        node: Table,
+        name: str,
+        view: tuple[str, tuple[str, ...]],
+        scope: _Scope,
+        alias: str,
+        visible: str,
+    ) -> Source:
+        text, names = view
+        inside = _Resolver(text, self.schema, self.numbers, (*self.views, name))
+        try:
+            query, labels = inside.query(read_sql(text), {}, None)
+        except QueryError as error:
+            raise self.refuse(
+                node, f"a view must be of SQL that is answered; {name!r} is not: {error}", ""
+            ) from None
+        shown = self.renamed(node, names if len(names) == len(labels) else labels)
+        derived = Derived(query=query, alias=alias, at=node.at)
+        self.add(node, visible, alias, {f"c{i}": s for i, s in enumerate(shown)}, scope)
+        return derived
+
+    def cte(
+        self, node: Table, cte: _Named | _Self, scope: _Scope, alias: str, visible: str
+    ) -> Source:
+        """Write a common table expression into the query."""
+        if isinstance(cte, _Self):
+            columns = {f"c{i}": s for i, s in enumerate(self.renamed(node, cte.labels))}
+            self.add(node, visible, alias, columns, scope)
+            return Table(path=(cte.table,), alias=alias, at=node.at)
+        query: Select | SetOperation
+        if isinstance(cte.query, Recursive):
+            query, labels = self.recursive(cte.query, cte)
+        else:
+            query, labels = self.query(cte.query, cte.ctes, None)
+        names = (*cte.columns, *labels[len(cte.columns) :])
+        columns = {f"c{i}": s for i, s in enumerate(self.renamed(node, names))}
+        self.add(node, visible, alias, columns, scope)
+        return Derived(query=query, alias=alias, at=node.at)
+
+    def recursive(self, node: Recursive, cte: _Named) -> tuple[Select, tuple[str, ...]]:
+        start, labels = self.query(node.start, cte.ctes, None)
+        table, alias = f"w{self.alias()[1:]}", self.alias()
+        shown = (*cte.columns, *labels[len(cte.columns) :])
+        inside = {**cte.ctes, node.name.lower(): _Self(table, shown)}
+        step, _ = self.query(node.step, inside, None)
+        names = tuple(f"c{i}" for i in range(len(labels)))
+        inner = Recursive(name=table, start=start, step=step, every=node.every, columns=names)
+        items = tuple(Item(value=Column(name=n, source=alias), name=n) for n in names)
+        query = Select(
+            items=items,
+            source=Table(path=(table,), alias=alias),
+            ctes=(Cte(name=table, query=inner, columns=names),),
+        )
+        return query, shown
+
+    def join(self, node: Join, ctes: _Ctes, scope: _Scope) -> Join:
+        left = self.source(node.left, ctes, scope)
+        before = len(scope.sources)
+        right = self.source(node.right, ctes, scope)
+        kind, natural = node.kind.removeprefix("NATURAL "), node.kind.startswith("NATURAL ")
+        using = [name.lower() for name in node.using]
+        if natural:
+            mine, theirs = scope.sources[:before], scope.sources[before:]
+            names = [name for source in mine for name in source.columns]
+            using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in theirs)]
+            if not using:
+                raise self.refuse(node, "a NATURAL JOIN must have columns to join by", "Say ON.")
+        condition = None
+        if using:
+            if kind.startswith("ASOF"):
+                raise self.refuse(node, "an ASOF JOIN must say ON", "Write the condition.")
+            condition = both(*(self.merge(node, n, kind, scope, before) for n in using))
+        elif node.condition is not None:
+            condition = self.value(node.condition, scope, ctes, {})
+        if kind in ("SEMI", "ANTI"):
+            del scope.sources[before:]
+        return Join(left=left, right=right, kind=kind, condition=condition, at=node.at)
+
+    def merge(self, node: Join, name: str, kind: str, scope: _Scope, before: int) -> Node:
+        """Return the condition that two columns of a name are equal; from here on they are one."""
+
+        def holder(sources: Sequence[_Visible]) -> _Visible:
+            holders = [s for s in sources if name in s.columns]
+            visible = [s for s in holders if (s.name, name) not in scope.hidden]
+            if len(visible) != 1:
+                reason = f"USING must name a column that both sides have once, not {name!r}"
+                raise self.refuse(node, reason, "Say ON.")
+            return visible[0]
+
+        mine, twin = holder(scope.sources[:before]), holder(scope.sources[before:])
+        left, right = scope.merged.get(name, mine.columns[name]), twin.columns[name]
+        condition = operation("=", left, right)
+        scope.hidden.add((twin.name, name))
+        if kind == "RIGHT":
+            scope.merged[name] = right
+        elif kind == "FULL":
+            scope.merged[name] = operation("COALESCE", left, right)
+        elif kind not in ("SEMI", "ANTI"):
+            scope.merged[name] = left
+        return condition
+
+
+# --- questions about resolved queries ------------------------------------------------------------
+
+
+def is_aggregate(node: Node) -> bool:
+    """Whether a node itself is an aggregate over rows."""
+    return isinstance(node, Call) and node.name in AGGREGATES
+
+
+def has_aggregate(node: Node) -> bool:
+    """Whether an expression has an aggregate, those of subqueries and windows apart."""
+    if isinstance(node, Nested):
+        return node.operand is not None and has_aggregate(node.operand)
+    if isinstance(node, Window):
+        return any(map(has_aggregate, children(node.call)))
+    return is_aggregate(node) or any(map(has_aggregate, children(node)))
+
+
+def reads_tables(node: Node | None, tables: Collection[str]) -> bool:
+    """Whether a part of a query reads one of some tables."""
+    return any(isinstance(part, Table) and part.path[-1] in tables for part in walk(node))
+
+
+def row_sources(node: Source | None) -> Iterator[Source]:
+    """Return the sources whose rows a FROM clause hands on, from left to right."""
+    if isinstance(node, Join):
+        yield from row_sources(node.left)
+        if node.kind not in ("SEMI", "ANTI"):
+            yield from row_sources(node.right)
+    elif node is not None:
+        yield node
+
+
+def outer_columns(query: Select | SetOperation) -> list[Column]:
+    """Return the columns of a query that belong to a query around it."""
+    inside = {
+        part.alias for part in walk(query) if isinstance(part, Table | Derived | Values | Series)
+    }
+    columns = (part for part in walk(query) if isinstance(part, Column) and part.source)
+    return [column for column in columns if column.source not in inside]
+
+
+def column_origin(column: Node, query: Node) -> tuple[str, str] | None:
+    """Return the table and column that a column hands on, through subqueries; None if it does not.
+
+    ``query`` is the one that reads the column's source.
+    """
+    if not isinstance(column, Column):
+        return None
+    for part in walk(query):
+        if isinstance(part, Table) and part.alias == column.source:
+            return part.path[-1], column.name
+        if isinstance(part, Derived) and part.alias == column.source:
+            inner = part.query
+            if isinstance(inner, Select) and not inner.sets:
+                values = {item.name: item.value for item in inner.items}
+                return column_origin(values[column.name], inner)
+            return None
+    return None
