@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final
 
 from pacprivacy.errors import QueryError
+from pacprivacy.queries.engines import BLOCK, MEMBERS, SHARE, UNIT, WHOLE
 from pacprivacy.queries.grammar import read_sql
 from pacprivacy.queries.names import (
     column_origin,
@@ -19,7 +20,7 @@ from pacprivacy.queries.names import (
     resolve_query,
 )
 from pacprivacy.queries.query import CellQuery, key_items
-from pacprivacy.queries.tables import BLOCK, MEMBERS, SHARE, UNIT, WHOLE, Tables, cut_tables
+from pacprivacy.queries.tables import Tables, cut_tables
 from pacprivacy.queries.tree import (
     FALSE,
     NULL,

@@ -23,20 +23,19 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
 from pacprivacy.pool import Pool
-from pacprivacy.queries.grammar import checked_sql, refuse
-from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
-from pacprivacy.queries.query import CELLS, CellQuery, parse_query
-from pacprivacy.queries.spark_tables import SparkTables, spark_refusal
-from pacprivacy.queries.tables import (
+from pacprivacy.queries.engines import (
     SHARE,
     WHOLE,
-    Tables,
-    TablesWorld,
     arrow_of_tables,
     close_engine,
     frame_of_tables,
     open_engine,
 )
+from pacprivacy.queries.grammar import checked_sql, refuse
+from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
+from pacprivacy.queries.query import CELLS, CellQuery, parse_query
+from pacprivacy.queries.spark_tables import SparkTables, spark_refusal
+from pacprivacy.queries.tables import Tables, TablesWorld
 from pacprivacy.queries.tree import (
     Cast,
     Column,

@@ -3,11 +3,6 @@
 A pool is drawn over the units of one declared key. Every *private* table reaches that key, by a
 column of its own or through another private table; every other table is public by declaration. A
 candidate sees the private tables with the rows of its units, and the public ones whole.
-
-There are three engines. The *store* has files and rows, and runs only what is written here. The
-*bare* one has the tables without a row: it says whether a query can be bound, and its types. The
-*asked* one runs queries: it has the columns that they read and the units of their rows, and nothing
-else: no file, no other table, no setting that can be changed.
 """
 
 from __future__ import annotations
@@ -17,20 +12,40 @@ import os
 import re
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError, MechanismError, QueryError
+from pacprivacy.queries.engines import (
+    BASE,
+    BLOCK,
+    MEMBERS,
+    SHARE,
+    UNIT,
+    WHOLE,
+    WORLD,
+    Connections,
+    Engines,
+    Fetch,
+    arrow_of_tables,
+    engine_unquoted,
+    fill_table,
+    frame_of_tables,
+    is_broken,
+    kind_of_error,
+    run_quietly,
+    type_family,
+    types_of,
+)
 from pacprivacy.queries.grammar import TYPES, checked_sql
-from pacprivacy.queries.spark_tables import SparkTables, is_spark_frame
+from pacprivacy.queries.sources import read_tables_source
+from pacprivacy.queries.spark_tables import SparkTables
 from pacprivacy.queries.tree import (
     Column,
     Derived,
@@ -41,71 +56,16 @@ from pacprivacy.queries.tree import (
     Table,
     number,
     quote,
-    quote_text,
     transform,
     walk,
     write_sql,
 )
 
 RESERVED: Final = "pac_"
-UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
 UNITS: Final = "pac_units"
-WORLD: Final = "pac_world"
-BLOCK: Final = "pac_block"  # some candidates, with their shares of the units
-MEMBERS: Final = "pac_members"  # the units of those candidates
-SHARE: Final = "pac_share"  # the share of the units that a candidate holds
 KEPT: Final = "pac_kept"
-BASE: Final = "pac_base"  # schema of the tables as they were given
-WHOLE: Final = "pac_whole"  # schema of the private tables with the unit of each row
-SUFFIXES: Final = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
-INTEGERS: Final = frozenset(
-    f"{u}{s}INT" for u in ("", "U") for s in ("TINY", "SMALL", "BIG", "HUGE")
-)
-BOOKKEEPING: Final = (
-    f"CREATE TEMP TABLE {WORLD} (code INTEGER); "
-    f"CREATE TEMP TABLE {BLOCK} (world INTEGER, {SHARE} DOUBLE); "
-    f"CREATE TEMP TABLE {MEMBERS} (code INTEGER, world INTEGER)"
-)
-
-VIEW_HEAD: Final = r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()"
 
 Path_ = tuple[str, tuple[str, str] | None]  # own column; column of another private table
-Fetch = Literal["fetchall", "fetchnumpy", "to_arrow_table"]
-
-_BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # connections whose engine has stopped
-
-
-def run_quietly(
-    connection: Any, query: str, values: Sequence[Any] = (), *, fetch: Fetch = "fetchall"
-) -> Any:
-    """Run a query over private rows; its errors say what went wrong, and show no value."""
-    with engine_unquoted(connection):
-        if fetch == "to_arrow_table":
-            return connection.sql(query).to_arrow_table()
-        return getattr(connection.execute(query, list(values)), fetch)()
-
-
-@contextmanager
-def engine_unquoted(connection: Any) -> Iterator[None]:
-    """Raise errors of the engine without its words, which may show values."""
-    import duckdb
-
-    try:
-        yield
-    except duckdb.Error as error:
-        if isinstance(error, duckdb.InternalException | duckdb.FatalException):
-            _BROKEN.add(connection)  # a defect of the engine, which answers nothing from here on
-        raise QueryError(
-            "the query must have a value on every subset of the units; the engine stopped with "
-            f"an error of the kind {_kind_of_error(error)!r}. Its words may show values, so they "
-            "are left out: look for a cast, a division or a sum that fails on some rows; use "
-            "TRY_CAST."
-        ) from None
-
-
-def _kind_of_error(error: Exception) -> str:
-    words = type(error).__name__.removesuffix("Exception")
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", words).lower()
 
 
 def cut_tables(
@@ -209,11 +169,11 @@ class Tables:
         for name, path in dict(via or {}).items():
             own, other = (path, None) if isinstance(path, str) else path
             self._paths[name] = (own, None if other is None else _split_column(other, "via"))
-        self._source = _read_source(source, frozenset(self._paths))
+        self._source = read_tables_source(source, frozenset(self._paths))
         self.unit = unit
         self._open()
         store = self._source.open()
-        self._types = _types_of(store, self._source.names)
+        self._types = types_of(store, self._source.names)
         self._check_names()
         self._check_keys()
         if self.spark is not None:
@@ -247,7 +207,7 @@ class Tables:
         # By process: a fork has engines and locks of its own, and leaves those of its parent alone.
         self._local = threading.local()
         self._locks: dict[int, threading.RLock] = {}
-        self._engines: dict[int, _Engines] = {}
+        self._engines: dict[int, Engines] = {}
 
     def _lock(self) -> threading.RLock:
         return self._locks.setdefault(os.getpid(), threading.RLock())
@@ -323,18 +283,18 @@ class Tables:
             f"FROM {BASE}.{quote(name)} t"
         )
 
-    def _here(self) -> _Connections:
+    def _here(self) -> Connections:
         """Return this thread's connections: threads share engines, and have candidates apart."""
         process = os.getpid()
-        here: _Connections | None = getattr(self._local, "here", None)
-        broken = here is not None and (here.asked in _BROKEN or here.store in _BROKEN)
+        here: Connections | None = getattr(self._local, "here", None)
+        broken = here is not None and (is_broken(here.asked) or is_broken(here.store))
         if here is None or here.process != process or broken:
             with self._lock():
                 if broken and here is not None and here.engines is self._engines.get(process):
                     self._engines.pop(process, None)
                 if process not in self._engines:
                     self._start(self._source.open())
-                here = _Connections(process, self._engines[process])
+                here = Connections(process, self._engines[process])
                 self._local.here = here
         return here
 
@@ -343,7 +303,7 @@ class Tables:
         store.execute(f"CREATE SCHEMA {WHOLE}")
         for kind, name, query in self._definitions():
             run_quietly(store, f"CREATE {kind} {name} AS {query}")
-        self._engines[os.getpid()] = _Engines(store, self._types, self.private)
+        self._engines[os.getpid()] = Engines(store, self._types, self.private)
 
     def rows(self, text: str) -> list[tuple[Any, ...]]:
         """Return the answer to a query of ours over all units; curator-only."""
@@ -391,7 +351,7 @@ class Tables:
         except duckdb.Error as error:
             raise QueryError(
                 "the query must be one that DuckDB can run; it cannot "
-                f"({_kind_of_error(error)}): a function or a comparison does not fit the types "
+                f"({kind_of_error(error)}): a function or a comparison does not fit the types "
                 f"of its columns. They are {self._described(query)}. Cast one, or mend it."
             ) from None
         return [str(row[1]) for row in rows]
@@ -457,8 +417,8 @@ class Tables:
         numbers = np.arange(len(worlds), dtype=np.int32)
         units = np.concatenate([*worlds, np.empty(0)]).astype(np.int32)
         asked = self._here().asked
-        _fill(asked, BLOCK, {"world": numbers, SHARE: sizes / self.n_units})
-        _fill(asked, MEMBERS, {"code": units, "world": np.repeat(numbers, sizes)})
+        fill_table(asked, BLOCK, {"world": numbers, SHARE: sizes / self.n_units})
+        fill_table(asked, MEMBERS, {"code": units, "world": np.repeat(numbers, sizes)})
 
     def frame_of(self, name: str, units: npt.NDArray[np.int64]) -> Any:
         """Return the rows of a table that some units have, as a frame; curator-only."""
@@ -476,7 +436,7 @@ class Tables:
     def set_world(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
         """Let this thread's candidate be one of these units."""
         here = self._here()
-        _fill(here.store if store else here.asked, WORLD, {"code": units.astype(np.int32)})
+        fill_table(here.store if store else here.asked, WORLD, {"code": units.astype(np.int32)})
 
     def _definitions(self) -> Iterator[tuple[str, str, str]]:
         """Give units numbers in the order of their keys, and every private row its unit.
@@ -547,7 +507,7 @@ class Tables:
         self._whole_floats: set[str] = set()
         for name, (own, other) in self._paths.items():
             target = (table, column) if other is None else other
-            kinds = [_family(self._types[t][c]) for t, c in ((name, own), target)]
+            kinds = [type_family(self._types[t][c]) for t, c in ((name, own), target)]
             if kinds == ["DOUBLE", "whole numbers"]:  # what pandas makes of whole ones with gaps
                 self._whole_floats.add(name)
             elif kinds[0] != kinds[1]:
@@ -660,325 +620,8 @@ class TablesWorld(Mapping[str, Any]):
         return self.tables.ask(cut, fetch=fetch)
 
 
-def frame_of_tables(result: Any, library: str = "pandas") -> Any:
-    """Return a result as a frame of a library; as an Arrow table where pandas is not installed."""
-    if library == "polars":
-        return result.pl()
-    if library == "pyarrow" or find_spec("pandas") is None:
-        return result.to_arrow_table()
-    return result.df()
-
-
-def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a table that the engine reads without copying."""
-    import pyarrow
-
-    return pyarrow.table(dict(columns))
-
-
 def _split_column(text: str, name: str) -> tuple[str, str]:
     table, dot, column = text.partition(".")
     if not (table and dot and column):
         raise DataError(f"{name} must name a column as 'table.column'; got {text!r}.")
     return table, column
-
-
-# --- engines -------------------------------------------------------------------------------------
-
-
-def open_engine(**settings: Any) -> Any:
-    """Return an engine whose numbers do not depend on threads, zones, or names of the program."""
-    import duckdb
-
-    # One thread: sums of floats come out the same, to the last bit, in every run.
-    config = {"threads": 1, "preserve_insertion_order": True, "python_enable_replacements": False}
-    connection = duckdb.connect(":memory:", config={**config, **settings})
-    connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    return connection
-
-
-def close_engine(connection: Any, files: Sequence[str] = ()) -> None:
-    """Let an engine read these files and no others, whatever it is asked, from here on."""
-    listed = ", ".join(map(quote_text, files))
-    connection.execute(
-        f"SET allowed_paths = [{listed}]; SET enable_external_access = false; "
-        "SET lock_configuration = true"
-    )
-
-
-class _Engines:
-    """The engines of a process; curator-only."""
-
-    def __init__(
-        self, store: Any, types: Mapping[str, Mapping[str, str]], private: Sequence[str]
-    ) -> None:
-        self.store, self._types = store, types
-        self.bare, self.asked = open_engine(), open_engine()
-        self._loaded: dict[tuple[str, ...], set[str]] = {}
-        for engine in (self.bare, self.asked):
-            engine.execute(f"CREATE SCHEMA {WHOLE}")
-            close_engine(engine)
-        for name, columns in types.items():
-            self.bare.execute(f"CREATE TABLE {quote(name)} ({_typed(columns)})")
-            if name in private:
-                whole = {**columns, UNIT: "INTEGER"}
-                self.bare.execute(f"CREATE TABLE {WHOLE}.{quote(name)} ({_typed(whole)})")
-
-    def load(self, query: Select) -> None:
-        """Bring the columns that a query reads into the engine that is asked."""
-        paths = {
-            part.alias: part.path
-            for part in walk(query)
-            if isinstance(part, Table) and (len(part.path) == 2 or part.path[0] in self._types)
-        }
-        needed: dict[tuple[str, ...], set[str]] = {path: set() for path in paths.values()}
-        for part in walk(query):
-            if isinstance(part, Column) and part.source in paths:
-                needed[paths[part.source]].add(part.name)
-        for path, columns in needed.items():
-            held = self._loaded.get(path)
-            if held is None or not columns <= held:
-                self._load(path, columns | (held or set()))
-
-    def _load(self, path: tuple[str, ...], columns: set[str]) -> None:
-        name, private = path[-1], len(path) == 2
-        kinds = self._types[name]
-        chosen = [c for c in kinds if c in columns] or [next(iter(kinds))]
-        values = [f"CAST({quote(c)} AS {_plain(kinds[c])}) AS {quote(c)}" for c in chosen]
-        values += [UNIT] * private
-        source = f"{WHOLE if private else BASE}.{quote(name)}"
-        reader, writer = self.store.cursor(), self.asked.cursor()
-        table = ".".join(map(quote, path))
-        with engine_unquoted(self.store):
-            batches = reader.sql(f"SELECT {', '.join(values)} FROM {source}").to_arrow_reader()
-            writer.register("pac_batches", batches)
-            writer.execute("BEGIN")
-            writer.execute(f"DROP TABLE IF EXISTS {table}")
-            writer.execute(f"CREATE TABLE {table} AS SELECT * FROM pac_batches")
-            writer.execute("COMMIT")
-            writer.unregister("pac_batches")
-        self._loaded[path] = {*chosen, UNIT}
-
-
-class _Connections:
-    """What one thread asks with; curator-only."""
-
-    def __init__(self, process: int, engines: _Engines) -> None:
-        self.process, self.engines = process, engines
-        self.store, self.asked, self.bare = (
-            engine.cursor() for engine in (engines.store, engines.asked, engines.bare)
-        )
-        for connection in (self.store, self.asked, self.bare):
-            connection.execute(BOOKKEEPING)
-        self.latest: tuple[Hashable, Any] | None = None
-        self.query: Select | None = None
-
-
-def _fill(connection: Any, table: str, columns: Mapping[str, Any]) -> None:
-    """Let a table of ours hold these rows and no others."""
-    connection.register("pac_part", arrow_of_tables(columns))
-    connection.execute(f"DELETE FROM {table}; INSERT INTO {table} SELECT * FROM pac_part")
-    connection.unregister("pac_part")
-
-
-def _plain(kind: str) -> str:
-    """Return a type without a list of levels, which would be a fact of all rows."""
-    return "VARCHAR" if kind.startswith("ENUM") else kind
-
-
-def _family(kind: str) -> str:
-    """Return what a type is called when its size does not matter."""
-    name = re.sub(r"\(.*\)", "", _plain(kind))
-    return "whole numbers" if name in INTEGERS else name
-
-
-def _typed(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
-
-
-def _types_of(connection: Any, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the types of the columns of every table."""
-    types: dict[str, dict[str, str]] = {}
-    for name in names:
-        rows = run_quietly(connection, f"DESCRIBE {BASE}.{quote(name)}")
-        types[name] = {str(row[0]): _plain(str(row[1])) for row in rows}
-    return types
-
-
-# --- where the tables are ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Source:
-    """Where tables are, by name, so that another thread or process can open them again."""
-
-    relations: Mapping[str, str]
-    frames: Mapping[str, Any]
-    libraries: Mapping[str, str] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
-    copied: frozenset[str] = frozenset()  # relations that are read once
-    attached: str | None = None
-    views: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    spark: SparkTables | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (*self.relations, *self.frames)
-
-    def open(self) -> Any:
-        """Return a new engine with a view of every table in the base schema."""
-        connection = open_engine(arrow_lossless_conversion=True)
-        connection.execute(f"CREATE SCHEMA {BASE}")
-        if self.attached is not None:
-            connection.execute(f"ATTACH {quote_text(self.attached)} AS pac_source (READ_ONLY)")
-        for name, frame in self.frames.items():
-            connection.register("pac_frame", frame)
-            connection.execute(f"CREATE TABLE {BASE}.{quote(name)} AS SELECT * FROM pac_frame")
-            connection.unregister("pac_frame")
-        for name, relation in self.relations.items():
-            kind = "TABLE" if name in self.copied else "VIEW"
-            try:
-                run_quietly(connection, f"CREATE {kind} {BASE}.{quote(name)} AS FROM {relation}")
-            except QueryError:
-                raise DataError(
-                    f"table {name!r} must be one that can be read; it cannot: a file that is "
-                    "damaged or not in UTF-8, or a view that fails. Mend it, or take it away."
-                ) from None
-        close_engine(connection, [file for file in self.files if file.lower().endswith("parquet")])
-        return connection
-
-
-def _read_source(source: Any, declared: frozenset[str]) -> _Source:
-    try:
-        import duckdb
-        import pyarrow
-    except ImportError as error:
-        raise DataError(
-            "tables need duckdb and pyarrow, which are not installed. "
-            "Install pacprivacy with its extra sql."
-        ) from error
-    if isinstance(source, Mapping):
-        _check_different([str(name) for name in source], "in capitals and small letters")
-    if isinstance(source, Mapping) and any(map(is_spark_frame, source.values())):
-        frames = {
-            str(name): frame if is_spark_frame(frame) else _as_arrow(frame, name)
-            for name, frame in source.items()
-        }
-        spark = SparkTables(frames, BASE)
-        return _Source(relations={}, frames=spark.empty, spark=spark)
-    if isinstance(source, Mapping):
-        frames = {str(name): _as_arrow(frame, name) for name, frame in source.items()}
-        made_by = {str(n): type(frame).__module__.partition(".")[0] for n, frame in source.items()}
-        return _Source(relations={}, frames=frames, libraries=made_by)
-    if isinstance(source, duckdb.DuckDBPyConnection):
-        relations, views = _listed(source, declared)
-        tables: dict[str, Any] = {}
-        for name, relation in relations.items():
-            with engine_unquoted(source):
-                table = source.sql(f"SELECT * FROM {relation}").to_arrow_table()
-            assert isinstance(table, pyarrow.Table)
-            tables[name] = table
-        return _Source(relations={}, frames=tables, views=views)
-    if not isinstance(source, str | Path):
-        raise DataError(
-            f"tables must be a DuckDB file or connection, a folder, or frames by name; got "
-            f"{type(source).__name__}. For example pac.Tables('shop.duckdb', unit='customer.id')."
-        )
-    return _read_path(Path(source), declared)
-
-
-def _read_path(path: Path, declared: frozenset[str]) -> _Source:
-    if not (path.is_file() or path.is_dir()):
-        raise DataError(f"tables must be a file or folder that is there; got {str(path)!r}.")
-    if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
-        if not files:
-            raise DataError(
-                f"the folder of tables must hold .parquet or .csv files; got none in {path.name!r}."
-            )
-        _check_different([p.stem for p in files], "with several endings")
-        relations = {p.stem: f"{SUFFIXES[p.suffix.lower()]}({quote_text(str(p))})" for p in files}
-        texts = frozenset(p.stem for p in files if p.suffix.lower() != ".parquet")
-        return _Source(relations=relations, frames={}, files=tuple(map(str, files)), copied=texts)
-    import duckdb
-
-    try:
-        with duckdb.connect(str(path), read_only=True) as connection:
-            relations, views = _listed(connection, declared, "pac_source")
-    except duckdb.Error as error:
-        raise DataError(
-            f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
-        ) from error
-    named = frozenset(name for name in relations if name.lower() in views)
-    views = {name: view for name, view in views.items() if name not in map(str.lower, named)}
-    return _Source(relations=relations, frames={}, attached=str(path), views=views, copied=named)
-
-
-_Views = dict[str, tuple[str, tuple[str, ...]]]
-
-
-def _listed(
-    connection: Any, declared: frozenset[str], catalog: str | None = None
-) -> tuple[dict[str, str], _Views]:
-    """Return how a connection calls its tables, and its views; refuse two of a name.
-
-    A view that is declared private is taken as a table, with the rows that it has now. Any other
-    is written into the queries that name it, as far as its SQL is answered.
-    """
-    rows = connection.execute(
-        "SELECT table_name, table_catalog, table_schema, table_type "
-        "FROM information_schema.tables ORDER BY ALL"
-    ).fetchall()
-    _check_different([str(row[0]) for row in rows], "in several schemas")
-    texts = connection.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal")
-    definitions = {str(name): str(sql) for name, sql in texts.fetchall()}
-    columns = connection.execute(
-        "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal "
-        "ORDER BY table_name, column_index"
-    ).fetchall()
-    relations: dict[str, str] = {}
-    views: _Views = {}
-    for name, owner, schema, kind in rows:
-        name = str(name)
-        if "VIEW" in str(kind):
-            text = re.sub(
-                r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()", "", definitions[name]
-            )
-            names = tuple(str(column) for table, column in columns if str(table) == name)
-            views[name.lower()] = (text.rstrip("; \n"), names)
-        if "VIEW" not in str(kind) or name in declared:
-            path = (catalog or str(owner), str(schema), name)
-            relations[name] = ".".join(map(quote, path))
-    return relations, views
-
-
-def _check_different(names: Sequence[str], how: str) -> None:
-    """Refuse two tables of one name: SQL does not tell cases apart."""
-    lowered = [name.lower() for name in names]
-    for name in lowered:
-        if lowered.count(name) > 1:
-            raise DataError(
-                f"tables must have different names; got {name!r} {how}. Give the one that you mean "
-                "as a frame, or rename it."
-            )
-
-
-def _as_arrow(frame: Any, name: str) -> Any:
-    import narwhals.stable.v2 as nw
-    import pyarrow
-
-    if isinstance(frame, pyarrow.Table):
-        return frame
-    try:
-        table = nw.from_native(frame, eager_only=True).to_arrow()
-        return table.drop_columns([n for n in table.column_names if n.startswith("__index_level_")])
-    except (TypeError, ValueError) as error:
-        if hasattr(frame, "columns"):  # words of Arrow may quote an entry
-            raise DataError(
-                f"table {name!r} must have distinct column names, and entries of one kind in each "
-                f"column; got {type(error).__name__}. Rename columns, or make mixed ones text."
-            ) from None
-        raise DataError(
-            f"table {name!r} must be a frame of pandas, polars, pyarrow or Spark; got "
-            f"{type(frame).__name__}."
-        ) from error
