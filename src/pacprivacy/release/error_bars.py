@@ -328,7 +328,7 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     if _is_plain(outputs):
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
         spread, std, structure = sampling * unit, noise * unit, outputs.structure
-        moved: Matrix | None = values * moving
+        moved: Matrix | None = values * moving if values.shape[1] <= PROBED else None
     elif not _is_ours(mechanism):
         return None
     else:
@@ -410,7 +410,7 @@ def _through(
 def spread_freedom(values: Matrix) -> Vector | None:
     """Return the degrees of freedom of the variance of each column, as a population's.
 
-    None where all are ``NORMAL_FREEDOM`` or more, or the columns are too many to look at.
+    None where all are ``NORMAL_FREEDOM`` or more.
 
     Guarantee
     ---------
@@ -420,8 +420,6 @@ def spread_freedom(values: Matrix) -> Vector | None:
     ``w_i = 2 e_i (A e)_i / e'Ae``: that of ``4/Σ w_i²`` degrees of freedom. Gaps that vary less, as
     between whole numbers, count by their own variation.
     """
-    if values.shape[1] > PROBED:
-        return None
     found = np.full(values.shape[1], float(NORMAL_FREEDOM))
     for i, column in enumerate(np.sort(values, axis=0).T):
         steps = np.diff(column)

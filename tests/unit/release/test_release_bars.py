@@ -421,7 +421,6 @@ def test_smooth_numbers_and_counts_have_the_normal_law() -> None:
     columns = np.column_stack([rng.normal(size=600), rng.random(600) < 0.4])
     assert spread_freedom(masks @ columns / masks.sum(axis=1, keepdims=True)) is None
     assert spread_freedom(np.ones((64, 2))) is None
-    assert spread_freedom(np.zeros((2, 5000))) is None  # too many to look at
 
 
 @pytest.mark.claim("R-8")
