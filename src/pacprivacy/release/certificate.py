@@ -339,7 +339,7 @@ class Certificate:
 
     def to_json(self) -> str:
         """Return the certificate as JSON text."""
-        return json.dumps(self.to_public_dict(), indent=2, allow_nan=False)
+        return json.dumps(self.to_public_dict(), indent=2, sort_keys=True, allow_nan=False)
 
     @classmethod
     def from_dict(cls, plain: Any) -> Self:
