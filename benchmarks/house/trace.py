@@ -104,7 +104,7 @@ def flows(folder: Path) -> dict[str, Flow]:
     table, out = folder / "people.csv", folder / "out"
     values = rng.normal(size=(60, 2))
     np.savetxt(table, values, delimiter=",", header="a,b", comments="", fmt="%.4f")
-    told = ["--columns", "a,b", "--budget", BUDGET, "--subsets", "32", "-o"]
+    told = ["--columns", "a,b", "--budget", BUDGET, "--subsets", "32", "--seed", "0", "-o"]
     release = ["release", str(table), "--model", "mean", *told]
     command(*release, str(out))
     people = pd.DataFrame({"id": range(200), "region": rng.choice(list("NS"), 200)})
@@ -115,16 +115,16 @@ def flows(folder: Path) -> dict[str, Flow]:
     query = (
         "SELECT region, avg(cost) AS cost FROM visits JOIN people ON person = id GROUP BY region"
     )
-    session = pac.Session(tables, budget=BUDGET, n_subsets=64)
+    session = pac.Session(tables, budget=BUDGET, n_subsets=64, rng=0)
     X = rng.normal(size=(80, 2))
     model = _predictor(X)
     return {
         "pac release --model mean": lambda: command(*release, str(folder / "again")),
         "privatize(np.median)": lambda: pac.privatize(
-            np.median, values[:, 0], BUDGET, n_subsets=64
+            np.median, values[:, 0], BUDGET, n_subsets=64, rng=0
         ),
         "Session.sql": lambda: session.sql(query, share="1 of 12", keys={"region": ["N", "S"]}),
-        "PrivatePredictor.predict": lambda: model.predict(X[:5]),
+        "PrivatePredictor.predict": lambda: model.predict(0.02 * X[:5]),
         "pac verify": lambda: command("verify", str(out / "release.json")),
     }
 
@@ -132,7 +132,9 @@ def flows(folder: Path) -> dict[str, Flow]:
 def _predictor(X: Any) -> Any:
     from sklearn.linear_model import LogisticRegression
 
-    model = pac.PrivatePredictor(LogisticRegression(), budget="membership<=0.7", n_subsets=32)
+    model = pac.PrivatePredictor(
+        LogisticRegression(), budget="membership<=0.7", n_subsets=32, random_state=0
+    )
     return model.fit(X, X[:, 0] > 0)
 
 
