@@ -33,6 +33,9 @@ from pacprivacy.cli.console import app
 from pacprivacy.errors import PacPrivacyError
 from pacprivacy.mechanism import Forest, Histogram
 
+# Its table has patients with several rows; what is refused here is something else.
+pytestmark = pytest.mark.filterwarnings("ignore::pacprivacy.errors.UnitWarning")
+
 X = np.random.default_rng(0).normal(size=(60, 3))
 Y = X[:, 0] > 0
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "patient": np.arange(60) // 2})
