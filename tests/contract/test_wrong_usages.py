@@ -321,7 +321,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "a name twice": (of("twice.csv"), "distinct column names"),
     "bytes": (of("bytes.csv"), "must be a text file"),
     "ids alone": (of("ids.csv"), "add --unit a"),
-    "numbers that are not read": (of("sums.csv"), "read as 12.5 and 2024-05-31, gaps as NA"),
+    "numbers that are not read": (of("sums.csv"), "Write numbers as 12.5 and gaps as NA"),
     "one record": (of("one.csv"), "at least 4 rows"),
     "gaps alone": (of("gaps.csv"), "rows enough"),
     "an archive cut off": (of("cut.csv.gz"), "damaged archive"),
