@@ -328,7 +328,7 @@ def _read_parquet(
         if isinstance(error, DataError):
             raise
         raise DataError(
-            f"{path} must be a whole Parquet file; got a damaged one ({type(error).__name__}). "
+            f"{path} must be a readable Parquet file; got a damaged one ({type(error).__name__}). "
             "Export it again."
         ) from None
     columns: dict[str, TableColumn] = {}
