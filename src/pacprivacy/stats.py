@@ -20,9 +20,9 @@ as SQL has them after FROM. A candidate then has the joined rows of its units:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +108,7 @@ def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]
     return {name: tuple(str(item) for item in items) for name, items in texts.items()}
 
 
+<<<<<<< HEAD
 def _make(kind: Callable[..., Statistic], options: Mapping[str, Any], **own: Any) -> Mechanism:
     known = "by, where, weights, levels, missing, fill, categories, date_formats, table"
     if wrong := sorted(options.keys() - {*known.split(", ")}):
@@ -137,9 +138,43 @@ def _shares(q: Any) -> tuple[float, ...]:
             f"q must be numbers between 0 and 1; got {as_told(q)}. Write q=(0.25, 0.5, 0.75)."
         )
     return tuple(sorted(map(float, q)))
+=======
+class StatisticOptions(TypedDict, total=False):
+    """What every statistic takes: fields of :class:`Statistic`, and ``table`` over several."""
+
+    by: Names
+    where: str | None
+    weights: str | None
+    levels: Mapping[str, Sequence[Any]] | None
+    missing: Missing
+    fill: float | None
+    dates: tuple[str, ...]
+    table: str | None
 
 
-def mean(columns: Names = None, **options: Any) -> Mechanism:
+def _with_options(statistic: Statistic, options: StatisticOptions) -> Mechanism:
+    known = "by, where, weights, levels, missing, fill, table"
+    if wrong := sorted(options.keys() - {*known.split(", "), "dates"}):
+        raise MechanismError(
+            f"options must be among {known}; got {', '.join(wrong)}. Check the spelling."
+        )
+    levels = options.get("levels") or {}
+    made = replace(
+        statistic,
+        by=_names(options.get("by")) or (),
+        where=options.get("where"),
+        weights=options.get("weights"),
+        levels={name: tuple(str(level) for level in listed) for name, listed in levels.items()},
+        missing=options.get("missing", "drop"),
+        fill=options.get("fill"),
+        dates=options.get("dates", ()),
+    )
+    table = options.get("table")
+    return made if table is None else JoinedStatistic(inner=made, table=table)
+>>>>>>> w-mech
+
+
+def mean(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the means of columns, or of each level of a category (its share).
 
     Parameters
@@ -151,39 +186,72 @@ def mean(columns: Names = None, **options: Any) -> Mechanism:
         ``date_formats`` as in :class:`Statistic`; over several tables ``table``, what stands after
         FROM. So for the other functions here.
     """
+<<<<<<< HEAD
     return _make(TableMean, options, columns=_names("columns", columns))
+=======
+    return _with_options(TableMean(columns=_names(columns)), options)
+>>>>>>> w-mech
 
 
-def sum(columns: Names = None, **options: Any) -> Mechanism:
+def sum(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the sums of columns; of nobody it is 0."""
+<<<<<<< HEAD
     return _make(TableSum, options, columns=_names("columns", columns))
+=======
+    return _with_options(TableSum(columns=_names(columns)), options)
+>>>>>>> w-mech
 
 
-def count(columns: Names = None, **options: Any) -> Mechanism:
+def count(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the number of rows, of entries of a column, or of each level of a category."""
+<<<<<<< HEAD
     return _make(TableCount, options, columns=_names("columns", columns))
+=======
+    return _with_options(TableCount(columns=_names(columns)), options)
+>>>>>>> w-mech
 
 
-def crosstab(rows: str, columns: str, **options: Any) -> Mechanism:
+def crosstab(rows: str, columns: str, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the number of rows for each pair of levels of two categories."""
+<<<<<<< HEAD
     return _make(TableCount, {**options, "by": _names("rows and columns", [rows, columns])})
+=======
+    return _with_options(TableCount(), {**options, "by": (rows, columns)})
+>>>>>>> w-mech
 
 
-def variance(columns: Names = None, **options: Any) -> Mechanism:
+def variance(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the variances of columns, with the divisor n - 1."""
+<<<<<<< HEAD
     return _make(TableVariance, options, columns=_names("columns", columns))
+=======
+    return _with_options(TableVariance(columns=_names(columns)), options)
+>>>>>>> w-mech
 
 
-def median(columns: Names = None, **options: Any) -> Mechanism:
+def median(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the medians of columns."""
+<<<<<<< HEAD
     return _make(TableQuantiles, options, columns=_names("columns", columns))
+=======
+    return _with_options(TableQuantiles(columns=_names(columns)), options)
+>>>>>>> w-mech
 
 
 def quantiles(
-    columns: Names = None, *, q: Sequence[float] = (0.25, 0.5, 0.75), **options: Any
+    columns: Names = None,
+    *,
+    q: Sequence[float] = (0.25, 0.5, 0.75),
+    **options: Unpack[StatisticOptions],
 ) -> Mechanism:
     """Return quantiles of columns, by linear interpolation as in :func:`numpy.quantile`."""
+<<<<<<< HEAD
     return _make(TableQuantiles, options, columns=_names("columns", columns), q=_shares(q))
+=======
+    return _with_options(
+        TableQuantiles(columns=_names(columns), q=tuple(sorted(map(float, q)))), options
+    )
+>>>>>>> w-mech
 
 
 def histogram(
@@ -204,29 +272,41 @@ def histogram(
     return JoinedStatistic(inner=counted, table=filled, columns=column)
 
 
-def ols(target: str, columns: Names = None, **options: Any) -> Mechanism:
+def ols(target: str, columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the coefficients of least squares, by name, with an intercept.
 
     Of a category the first level is the reference. Rows with a gap in any column are left out.
     """
+<<<<<<< HEAD
     return _make(OLS, options, target=_text("target", target), columns=_names("columns", columns))
+=======
+    return _with_options(OLS(target=target, columns=_names(columns)), options)
+>>>>>>> w-mech
 
 
-def logistic(target: str, columns: Names = None, **options: Any) -> Mechanism:
+def logistic(target: str, columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the coefficients of a logistic regression: log odds of the target's second level."""
+<<<<<<< HEAD
     return _make(
         LogisticRegression,
         options,
         target=_text("target", target),
         columns=_names("columns", columns),
     )
+=======
+    return _with_options(LogisticRegression(target=target, columns=_names(columns)), options)
+>>>>>>> w-mech
 
 
-def poisson(target: str, columns: Names = None, **options: Any) -> Mechanism:
+def poisson(target: str, columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the coefficients of a Poisson regression with the logarithm as link."""
+<<<<<<< HEAD
     return _make(
         Poisson, options, target=_text("target", target), columns=_names("columns", columns)
     )
+=======
+    return _with_options(Poisson(target=target, columns=_names(columns)), options)
+>>>>>>> w-mech
 
 
 # --- joined tables: the engine joins once, and every candidate has rows of its units -------------
