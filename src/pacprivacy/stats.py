@@ -108,37 +108,6 @@ def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]
     return {name: tuple(str(item) for item in items) for name, items in texts.items()}
 
 
-<<<<<<< HEAD
-def _make(kind: Callable[..., Statistic], options: Mapping[str, Any], **own: Any) -> Mechanism:
-    known = "by, where, weights, levels, missing, fill, categories, date_formats, table"
-    if wrong := sorted(options.keys() - {*known.split(", ")}):
-        raise MechanismError(
-            f"options must be among {known}; got {', '.join(wrong)}. Check the spelling."
-        )
-    settings = dict(options)
-    table = _text("table", settings.pop("table", None))
-    settings["levels"] = _mapping("levels", settings.get("levels"), "{'region': ['a', 'b']}")
-    formats = _mapping("date_formats", settings.get("date_formats"), "{'day': '%d/%m/%Y'}")
-    settings["date_formats"] = {name: "".join(texts[:1]) for name, texts in formats.items()}
-    for option in ("by", "categories"):
-        settings[option] = _names(option, settings.get(option)) or ()
-    for option in ("where", "weights", "missing"):
-        if option in settings:
-            _text(option, settings[option])
-    fill = settings.get("fill")
-    if fill is not None and (isinstance(fill, bool) or not isinstance(fill, int | float)):
-        raise MechanismError(f"fill must be a number; got {as_told(fill)}. Write fill=0.")
-    made = kind(**settings, **own)
-    return made if table is None else JoinedStatistic(inner=made, table=table)
-
-
-def _shares(q: Any) -> tuple[float, ...]:
-    if not isinstance(q, list | tuple) or not all(isinstance(x, int | float) for x in q):
-        raise MechanismError(
-            f"q must be numbers between 0 and 1; got {as_told(q)}. Write q=(0.25, 0.5, 0.75)."
-        )
-    return tuple(sorted(map(float, q)))
-=======
 class StatisticOptions(TypedDict, total=False):
     """What every statistic takes: fields of :class:`Statistic`, and ``table`` over several."""
 
@@ -148,30 +117,45 @@ class StatisticOptions(TypedDict, total=False):
     levels: Mapping[str, Sequence[Any]] | None
     missing: Missing
     fill: float | None
-    dates: tuple[str, ...]
+    categories: Names
+    date_formats: Mapping[str, str] | None
     table: str | None
 
 
 def _with_options(statistic: Statistic, options: StatisticOptions) -> Mechanism:
-    known = "by, where, weights, levels, missing, fill, table"
-    if wrong := sorted(options.keys() - {*known.split(", "), "dates"}):
+    """Return a statistic with the options that all of them take; refuse records in their place."""
+    known = StatisticOptions.__annotations__
+    if wrong := sorted(options.keys() - known.keys()):
         raise MechanismError(
-            f"options must be among {known}; got {', '.join(wrong)}. Check the spelling."
+            f"options must be among {', '.join(known)}; got {', '.join(wrong)}. Check the spelling."
         )
-    levels = options.get("levels") or {}
-    made = replace(
+    fill = options.get("fill")
+    if fill is not None and (isinstance(fill, bool) or not isinstance(fill, int | float)):
+        raise MechanismError(f"fill must be a number; got {as_told(fill)}. Write fill=0.")
+    missing = options.get("missing", "drop")
+    _text("missing", missing)
+    formats = _mapping("date_formats", options.get("date_formats"), "{'day': '%d/%m/%Y'}")
+    whole = replace(
         statistic,
-        by=_names(options.get("by")) or (),
-        where=options.get("where"),
-        weights=options.get("weights"),
-        levels={name: tuple(str(level) for level in listed) for name, listed in levels.items()},
-        missing=options.get("missing", "drop"),
-        fill=options.get("fill"),
-        dates=options.get("dates", ()),
+        by=_names("by", options.get("by")) or statistic.by,
+        where=_text("where", options.get("where")),
+        weights=_text("weights", options.get("weights")),
+        levels=_mapping("levels", options.get("levels"), "{'region': ['a', 'b']}"),
+        missing=missing,
+        fill=fill,
+        categories=_names("categories", options.get("categories")) or (),
+        date_formats={name: "".join(texts[:1]) for name, texts in formats.items()},
     )
-    table = options.get("table")
-    return made if table is None else JoinedStatistic(inner=made, table=table)
->>>>>>> w-mech
+    table = _text("table", options.get("table"))
+    return whole if table is None else JoinedStatistic(inner=whole, table=table)
+
+
+def _shares(q: Any) -> tuple[float, ...]:
+    if not isinstance(q, list | tuple) or not all(isinstance(x, int | float) for x in q):
+        raise MechanismError(
+            f"q must be numbers between 0 and 1; got {as_told(q)}. Write q=(0.25, 0.5, 0.75)."
+        )
+    return tuple(sorted(map(float, q)))
 
 
 def mean(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
@@ -186,56 +170,33 @@ def mean(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanis
         ``date_formats`` as in :class:`Statistic`; over several tables ``table``, what stands after
         FROM. So for the other functions here.
     """
-<<<<<<< HEAD
-    return _make(TableMean, options, columns=_names("columns", columns))
-=======
-    return _with_options(TableMean(columns=_names(columns)), options)
->>>>>>> w-mech
+    return _with_options(TableMean(columns=_names("columns", columns)), options)
 
 
 def sum(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the sums of columns; of nobody it is 0."""
-<<<<<<< HEAD
-    return _make(TableSum, options, columns=_names("columns", columns))
-=======
-    return _with_options(TableSum(columns=_names(columns)), options)
->>>>>>> w-mech
+    return _with_options(TableSum(columns=_names("columns", columns)), options)
 
 
 def count(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the number of rows, of entries of a column, or of each level of a category."""
-<<<<<<< HEAD
-    return _make(TableCount, options, columns=_names("columns", columns))
-=======
-    return _with_options(TableCount(columns=_names(columns)), options)
->>>>>>> w-mech
+    return _with_options(TableCount(columns=_names("columns", columns)), options)
 
 
 def crosstab(rows: str, columns: str, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the number of rows for each pair of levels of two categories."""
-<<<<<<< HEAD
-    return _make(TableCount, {**options, "by": _names("rows and columns", [rows, columns])})
-=======
-    return _with_options(TableCount(), {**options, "by": (rows, columns)})
->>>>>>> w-mech
+    by = _names("rows and columns", [rows, columns])
+    return _with_options(TableCount(by=by or ()), options)
 
 
 def variance(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the variances of columns, with the divisor n - 1."""
-<<<<<<< HEAD
-    return _make(TableVariance, options, columns=_names("columns", columns))
-=======
-    return _with_options(TableVariance(columns=_names(columns)), options)
->>>>>>> w-mech
+    return _with_options(TableVariance(columns=_names("columns", columns)), options)
 
 
 def median(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the medians of columns."""
-<<<<<<< HEAD
-    return _make(TableQuantiles, options, columns=_names("columns", columns))
-=======
-    return _with_options(TableQuantiles(columns=_names(columns)), options)
->>>>>>> w-mech
+    return _with_options(TableQuantiles(columns=_names("columns", columns)), options)
 
 
 def quantiles(
@@ -245,13 +206,7 @@ def quantiles(
     **options: Unpack[StatisticOptions],
 ) -> Mechanism:
     """Return quantiles of columns, by linear interpolation as in :func:`numpy.quantile`."""
-<<<<<<< HEAD
-    return _make(TableQuantiles, options, columns=_names("columns", columns), q=_shares(q))
-=======
-    return _with_options(
-        TableQuantiles(columns=_names(columns), q=tuple(sorted(map(float, q)))), options
-    )
->>>>>>> w-mech
+    return _with_options(TableQuantiles(columns=_names("columns", columns), q=_shares(q)), options)
 
 
 def histogram(
@@ -277,36 +232,24 @@ def ols(target: str, columns: Names = None, **options: Unpack[StatisticOptions])
 
     Of a category the first level is the reference. Rows with a gap in any column are left out.
     """
-<<<<<<< HEAD
-    return _make(OLS, options, target=_text("target", target), columns=_names("columns", columns))
-=======
-    return _with_options(OLS(target=target, columns=_names(columns)), options)
->>>>>>> w-mech
+    return _with_options(
+        OLS(target=_text("target", target), columns=_names("columns", columns)), options
+    )
 
 
 def logistic(target: str, columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the coefficients of a logistic regression: log odds of the target's second level."""
-<<<<<<< HEAD
-    return _make(
-        LogisticRegression,
+    return _with_options(
+        LogisticRegression(target=_text("target", target), columns=_names("columns", columns)),
         options,
-        target=_text("target", target),
-        columns=_names("columns", columns),
     )
-=======
-    return _with_options(LogisticRegression(target=target, columns=_names(columns)), options)
->>>>>>> w-mech
 
 
 def poisson(target: str, columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the coefficients of a Poisson regression with the logarithm as link."""
-<<<<<<< HEAD
-    return _make(
-        Poisson, options, target=_text("target", target), columns=_names("columns", columns)
+    return _with_options(
+        Poisson(target=_text("target", target), columns=_names("columns", columns)), options
     )
-=======
-    return _with_options(Poisson(target=target, columns=_names(columns)), options)
->>>>>>> w-mech
 
 
 # --- joined tables: the engine joins once, and every candidate has rows of its units -------------
