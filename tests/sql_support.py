@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 
 import pacprivacy as pac
+from pacprivacy.queries import grammar
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "queries.md"
 BEGIN, END = "<!-- support: begin -->\n", "<!-- support: end -->\n"
+BEGIN_LISTS, END_LISTS = "<!-- lists: begin -->\n", "<!-- lists: end -->\n"
 SUMS, COLUMN, ALONE, REFUSED = "sums per unit", "world column", "one query per world", "refused"
 N = 120
 VIA: dict[str, Any] = {"visits": "person", "tests": ("visit", "visits.visit")}
@@ -275,10 +277,31 @@ def matrix() -> str:
     return "\n".join(["| construct | plan | for example |", "|---|---|---|", *rows]) + "\n"
 
 
+def lists() -> str:
+    """Return the functions and types that are answered."""
+    kinds = {
+        "functions": grammar.SCALARS,
+        "aggregates": grammar.AGGREGATES - {"count_star"},
+        "windows, besides aggregates": grammar.RANKS | grammar.PICKS,
+        "types": grammar.TYPES,
+    }
+    rows = [
+        f"| {kind} | {', '.join(f'`{n}`' for n in sorted(names))} |"
+        for kind, names in kinds.items()
+    ]
+    return "\n".join(["| kind | names |", "|---|---|", *rows]) + "\n"
+
+
+def written_page(page: str) -> str:
+    """Return the page with its tables as they are now."""
+    for begin, end, table in ((BEGIN, END, matrix()), (BEGIN_LISTS, END_LISTS, lists())):
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}\n{table}\n{end}{rest.partition(end)[2]}"
+    return page
+
+
 def main() -> None:
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{matrix()}\n{END}{after}")
+    PAGE.write_text(written_page(PAGE.read_text()))
 
 
 if __name__ == "__main__":
