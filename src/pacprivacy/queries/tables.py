@@ -377,6 +377,16 @@ class Tables:
             return False
         return True
 
+    def query_stop(self) -> Callable[[], None]:
+        """Return what another thread calls to stop a query of this one."""
+        here = self._here()
+
+        def stop() -> None:
+            for connection in (here.store, here.asked):
+                connection.interrupt()
+
+        return stop
+
     def cast_key(self, value: Any, kind: str) -> Any:
         """Return a value as the engine reads it in a type."""
         return self._here().bare.execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]

@@ -446,7 +446,7 @@ class Session(Keeper):
 
         Nothing is drawn then. Later it does nothing: released cells are elsewhere.
         """
-        stop: Callable[[], None] = self._rehearsal.data.parts[0].connect().interrupt
+        stop: Callable[[], None] = self._rehearsal.data.parts[0].query_stop()
         return stop
 
     def refine(

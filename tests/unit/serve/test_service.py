@@ -21,6 +21,7 @@ from pacprivacy.errors import (
     UnansweredError,
 )
 from pacprivacy.serve import Limits, Tokens
+from tests.privacy.test_sql_door import ATTACKS
 from tests.serving import Client, Folder, Running, malformed, people, send_raw
 
 QUESTIONS = people(400, seed=2)[0]
@@ -546,3 +547,29 @@ def test_a_query_that_fails_on_the_data_is_paid_for(tmp_path, caplog, monkeypatc
     finally:
         started.stop()
     assert folder.ledger.verify().ok
+
+
+@pytest.mark.claim("Q-2", "Q-3")
+def test_attacks_over_http_are_refused_unpaid(tmp_path):
+    """Texts that read more than they may: 400, no value, and nothing spent."""
+    pytest.importorskip("duckdb")
+    frame = pytest.importorskip("pandas").DataFrame(
+        {"id": range(80), "salary": 5000 + np.arange(80)}
+    )
+    folder = Folder.make(tmp_path)
+    folder.ledger.create_budget("pay", "*", limits=Spent(mi_nats=1.0))
+    tables = pac.Tables({"people": frame}, unit="people.id")
+    names = {"ledger": tmp_path / "study.db", "dataset": "pay"}
+    session = pac.Session(tables, budget="mi<=1", n_subsets=32, rng=0, **names)
+    started = Running(folder, Limits(per_query="mi<=1/10"), session)
+    try:
+        for text in ATTACKS:
+            body = {"query": text.replace("@", str(tmp_path))}
+            status, _, words = started.client("ann").call("POST", "/sql", body)
+            assert status == 400, (text, words)
+            assert b"5007" not in words
+    finally:
+        started.stop()
+    assert [
+        entry for entry in folder.ledger.entries(dataset="pay") if entry.kind == "reserve"
+    ] == []
