@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeGuard
 
 from pacprivacy.errors import QueryError
 from pacprivacy.queries.grammar import AGGREGATES, fragment, read_sql, reason_against, refuse
 from pacprivacy.queries.tree import (
     Call,
+    Cast,
     Column,
     Constant,
     Cte,
@@ -216,6 +217,7 @@ class _Resolver:
         labels: list[str] = []
         for item in node.items:
             for value, label in self.outputs(item, scope, ctes, named):
+                value = _no_position(value)
                 items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
                 labels.append(label)
                 if item.name:
@@ -226,7 +228,7 @@ class _Resolver:
 
         def place(part: Node, *, first: bool) -> Node:
             """Write out a position or an alias; then a column goes before it, or after."""
-            if isinstance(part, Constant) and part.kind == "INTEGER":
+            if _is_whole(part):
                 if not 1 <= int(part.text) <= len(items):
                     reason = f"positions must be 1 to {len(items)}"
                     raise self.refuse(part, reason, "Name the output.")
@@ -271,7 +273,7 @@ class _Resolver:
             if isinstance(value, Column) and not value.source and value.name.lower() in lowered:
                 position = lowered.index(value.name.lower()) + 1
                 return replace(order, value=Constant(kind="INTEGER", text=str(position)))
-            if isinstance(value, Constant) and value.kind == "INTEGER":
+            if _is_whole(value):
                 return order
             reason = f"ORDER BY of {node.symbol} must name an output"
             raise self.refuse(value, reason, "Name one.")
@@ -301,7 +303,7 @@ class _Resolver:
             raise self.refuse(cut, reason, "Say ORDER BY.")
 
     def count(self, node: Node | None) -> Node | None:
-        if node is not None and not (isinstance(node, Constant) and node.kind == "INTEGER"):
+        if node is not None and not _is_whole(node):
             raise self.refuse(node, "LIMIT and OFFSET must be whole numbers", "Write one.")
         return node
 
@@ -578,6 +580,19 @@ class _Resolver:
         elif kind not in ("SEMI", "ANTI"):
             scope.merged[name] = left
         return condition
+
+
+def _is_whole(node: Node) -> TypeGuard[Constant]:
+    return isinstance(node, Constant) and node.kind == "INTEGER"
+
+
+def _no_position(value: Node) -> Node:
+    """Return an output so that GROUP BY and ORDER BY never take it for the position of another."""
+    bits = int(value.text).bit_length() if _is_whole(value) else 128
+    if bits > 127:  # no whole number, or read as a float
+        return value
+    kind = "INTEGER" if bits < 32 else "BIGINT" if bits < 64 else "HUGEINT"
+    return Cast(operand=value, type=kind, at=value.at)
 
 
 # --- questions about resolved queries ------------------------------------------------------------

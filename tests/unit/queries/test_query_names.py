@@ -1,0 +1,69 @@
+"""Names, positions and stars mean what they mean to DuckDB: the same number, on the same rows."""
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import pacprivacy as pac
+from pacprivacy.mechanism import coerce_data
+from pacprivacy.queries import make_query_mechanism
+
+N = 12
+
+
+def clinic_frames() -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(3)
+    visits = {
+        "visit": range(40),
+        "person": rng.integers(0, N, 40),
+        "kind": rng.choice(["a", "b", "c"], 40),
+        "x": rng.integers(0, 6, 40),
+        "y": rng.integers(-3, 5, 40),
+    }
+    people = {
+        "id": range(N),
+        "kind": rng.choice(["a", "c"], N),
+        "é": range(N),
+        "É": range(9, N + 9),
+    }
+    return {
+        "people": pd.DataFrame(people),
+        "visits": pd.DataFrame(visits),
+        "prices": pd.DataFrame({"kind": ["a", "b", "d"], "price": [1, 2, 9]}),
+    }
+
+
+def numbers_of_both(text: str, frames: dict[str, pd.DataFrame], **via: str) -> tuple[Any, Any]:
+    """Return the numbers of a query by the library, for all units, and by a plain engine."""
+    tables = pac.Tables(frames, unit="people.id", via=via)
+    data, none = coerce_data(tables), None
+    made = make_query_mechanism(text, tables).prepare(data)
+    ours = made.evaluate(data.take(np.arange(tables.n_units)), none)  # type: ignore[arg-type]
+    with duckdb.connect(":memory:") as engine:
+        for name, frame in frames.items():
+            engine.register("frame", frame)
+            engine.execute(f'CREATE TABLE "{name}" AS SELECT * FROM frame')
+        (row,) = engine.execute(text).fetchall()
+    return list(ours.values()), list(row)
+
+
+def check_same(text: str, frames: dict[str, pd.DataFrame] | None = None, **via: str) -> None:
+    ours, plain = numbers_of_both(text, frames or clinic_frames(), **(via or {"visits": "person"}))
+    assert ours == pytest.approx(plain, rel=1e-12)
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "SELECT x AS a, y AS b, 1 AS k FROM visits ORDER BY k, b DESC, visit LIMIT 5",
+        "SELECT DISTINCT ON (k) y AS a, x AS b, 2 AS k FROM visits ORDER BY b, visit",
+        "SELECT sum(x) AS a, y AS b, 2 AS k FROM visits GROUP BY k, b HAVING y > 0",
+        "SELECT sum(x) AS a, 1 AS k FROM visits GROUP BY 2",
+    ],
+)
+def test_a_whole_number_behind_an_alias_is_no_position(inner: str) -> None:
+    check_same(f"SELECT sum(a) AS s FROM ({inner})")
