@@ -227,13 +227,13 @@ class _Resolver:
             return self.value(part, scope, ctes, named if aliases else {}, first=first)
 
         def place(part: Node, *, first: bool) -> Node:
-            """Write out a position or an alias; then a column goes before it, or after."""
+            """Write out a position or an alias; one that stands alone may go before a column."""
             if _is_whole(part):
                 if not 1 <= int(part.text) <= len(items):
                     reason = f"positions must be 1 to {len(items)}"
                     raise self.refuse(part, reason, "Name the output.")
                 return items[int(part.text) - 1].value
-            return resolved(part, first=first)
+            return resolved(part, first=first and isinstance(part, Column))
 
         groups = tuple(place(part, first=False) for part in node.groups)
         if node.all_keys:

@@ -67,3 +67,12 @@ def check_same(text: str, frames: dict[str, pd.DataFrame] | None = None, **via: 
 )
 def test_a_whole_number_behind_an_alias_is_no_position(inner: str) -> None:
     check_same(f"SELECT sum(a) AS s FROM ({inner})")
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize("order", ["y", "y + 0", "-y", "y DESC", "abs(y)"])
+def test_inside_an_expression_of_order_by_a_column_goes_before_an_alias(order: str) -> None:
+    check_same(
+        "SELECT sum(a) AS s FROM "
+        f"(SELECT x AS a, visit - 7 AS y FROM visits ORDER BY {order}, visit LIMIT 5)"
+    )
