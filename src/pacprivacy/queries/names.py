@@ -221,7 +221,7 @@ class _Resolver:
                 items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
                 labels.append(label)
                 if item.name:
-                    named.setdefault(item.name.lower(), value)
+                    named[item.name.lower()] = value  # the last of a name
 
         def resolved(part: Node, aliases: bool = True, first: bool = False) -> Node:
             return self.value(part, scope, ctes, named if aliases else {}, first=first)

@@ -76,3 +76,19 @@ def test_inside_an_expression_of_order_by_a_column_goes_before_an_alias(order: s
         "SELECT sum(a) AS s FROM "
         f"(SELECT x AS a, visit - 7 AS y FROM visits ORDER BY {order}, visit LIMIT 5)"
     )
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(*) AS n FROM (SELECT y AS a, x AS a FROM visits WHERE a > 2)",
+        "SELECT sum(b) AS s FROM (SELECT y AS a, x AS a, a + 1 AS b FROM visits)",
+        "SELECT sum(visit) AS s FROM (SELECT y AS a, visit, -visit AS a FROM visits ORDER BY a "
+        "LIMIT 3)",
+        "SELECT sum(b) AS s FROM (SELECT min(x) AS a, 0 AS a, count(*) AS b FROM visits GROUP BY y "
+        "HAVING a > 0)",
+    ],
+)
+def test_of_two_aliases_of_a_name_the_last_is_meant(text: str) -> None:
+    check_same(text)
