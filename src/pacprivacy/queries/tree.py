@@ -509,7 +509,7 @@ def _ends(node: Select | SetOperation) -> str:
 def _groups(node: Select) -> str:
     if node.all_keys:
         return " GROUP BY ALL"
-    if node.sets and node.sets != (tuple(range(len(node.groups))),):
+    if node.sets:
         sets = (f"({_all(tuple(node.groups[i] for i in chosen))})" for chosen in node.sets)
         return f" GROUP BY GROUPING SETS ({', '.join(sets)})"
     return f" GROUP BY {_all(node.groups)}" if node.groups else ""

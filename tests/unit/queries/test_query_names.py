@@ -92,3 +92,17 @@ def test_inside_an_expression_of_order_by_a_column_goes_before_an_alias(order: s
 )
 def test_of_two_aliases_of_a_name_the_last_is_meant(text: str) -> None:
     check_same(text)
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT sum(a) AS s FROM (SELECT 1 AS a FROM visits GROUP BY ())",
+        "SELECT sum(a) AS s FROM (SELECT 1 AS a FROM visits GROUP BY GROUPING SETS (()))",
+        "SELECT count(*) AS n, sum(x) AS s FROM visits GROUP BY ()",
+        "SELECT sum(a) AS s FROM (SELECT sum(x) AS a FROM visits GROUP BY GROUPING SETS ((y), ()))",
+    ],
+)
+def test_a_group_of_no_key_is_one_row(text: str) -> None:
+    check_same(text)
