@@ -335,12 +335,13 @@ class _Resolver:
             raise self.refuse(node, "* must be of some table", "Say FROM.")
         excluded = {name.lower() for name in node.excluded}
         columns = []
+        merged = {} if node.source else dict(scope.merged)
         for source in chosen:
             for name, column in source.columns.items():
                 twin = not node.source and (source.name, name) in scope.hidden
                 if name not in excluded and not twin:
-                    merged = None if node.source else scope.merged.get(name)
-                    column = replace(merged or column, at=node.at)
+                    # The first of a name is the one that USING took; others are their own.
+                    column = replace(merged.pop(name, column), at=node.at)
                     columns.append((column, source.labels[name]))
         return columns
 

@@ -86,8 +86,8 @@ def test_inside_an_expression_of_order_by_a_column_goes_before_an_alias(order: s
         "SELECT sum(b) AS s FROM (SELECT y AS a, x AS a, a + 1 AS b FROM visits)",
         "SELECT sum(visit) AS s FROM (SELECT y AS a, visit, -visit AS a FROM visits ORDER BY a "
         "LIMIT 3)",
-        "SELECT sum(b) AS s FROM (SELECT min(x) AS a, 0 AS a, count(*) AS b FROM visits GROUP BY y "
-        "HAVING a > 0)",
+        "SELECT sum(b) AS s FROM (SELECT min(x) AS a, 9 AS a, count(*) AS b FROM visits GROUP BY y "
+        "HAVING a > 5)",
     ],
 )
 def test_of_two_aliases_of_a_name_the_last_is_meant(text: str) -> None:
@@ -106,3 +106,13 @@ def test_of_two_aliases_of_a_name_the_last_is_meant(text: str) -> None:
 )
 def test_a_group_of_no_key_is_one_row(text: str) -> None:
     check_same(text)
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+def test_a_star_shows_a_column_beside_using_as_it_is(kind: str) -> None:
+    joined = f"prices s {kind} visits v USING (kind) JOIN people p ON p.id = v.person"
+    check_same(
+        "SELECT count_if(b = 'a') AS n, count_if(a = 'a') AS m "
+        f"FROM (SELECT * FROM {joined}) q(a, price, visit, person, x, y, id, b)"
+    )
