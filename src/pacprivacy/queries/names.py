@@ -84,7 +84,7 @@ class _Scope:
 
     parent: _Scope | None
     sources: list[_Visible] = field(default_factory=list)
-    merged: dict[str, Node] = field(default_factory=dict)  # columns of USING
+    merged: dict[tuple[str, str], Node] = field(default_factory=dict)  # what USING made of columns
     hidden: set[tuple[str, str]] = field(default_factory=set)  # their second copies
 
     def find_source(self, name: str) -> _Visible | None:
@@ -95,8 +95,9 @@ class _Scope:
 
     def find(self, name: str) -> list[Node]:
         """Return the columns of a name in the nearest query that has one."""
-        if name in self.merged:
-            return [self.merged[name]]
+        merged = [value for (_, column), value in self.merged.items() if column == name]
+        if merged:
+            return merged
         columns = [source.columns[name] for source in self.sources if name in source.columns]
         return columns or (self.parent.find(name) if self.parent else [])
 
@@ -335,13 +336,12 @@ class _Resolver:
             raise self.refuse(node, "* must be of some table", "Say FROM.")
         excluded = {name.lower() for name in node.excluded}
         columns = []
-        merged = {} if node.source else dict(scope.merged)
+        merged = {} if node.source else scope.merged
         for source in chosen:
             for name, column in source.columns.items():
                 twin = not node.source and (source.name, name) in scope.hidden
                 if name not in excluded and not twin:
-                    # The first of a name is the one that USING took; others are their own.
-                    column = replace(merged.pop(name, column), at=node.at)
+                    column = replace(merged.get((source.name, name), column), at=node.at)
                     columns.append((column, source.labels[name]))
         return columns
 
@@ -571,16 +571,15 @@ class _Resolver:
             return visible[0]
 
         mine, twin = holder(scope.sources[:before]), holder(scope.sources[before:])
-        left, right = scope.merged.get(name, mine.columns[name]), twin.columns[name]
-        condition = operation("=", left, right)
-        scope.hidden.add((twin.name, name))
-        if kind == "RIGHT":
-            scope.merged[name] = right
-        elif kind == "FULL":
-            scope.merged[name] = operation("COALESCE", left, right)
-        elif kind not in ("SEMI", "ANTI"):
-            scope.merged[name] = left
-        return condition
+        left, right = (
+            scope.merged.get((side.name, name), side.columns[name]) for side in (mine, twin)
+        )
+        if kind not in ("SEMI", "ANTI"):
+            scope.hidden.add((twin.name, name))
+            scope.merged.pop((twin.name, name), None)
+            either = operation("COALESCE", left, right) if kind == "FULL" else left
+            scope.merged[mine.name, name] = right if kind == "RIGHT" else either
+        return operation("=", left, right)
 
 
 def _is_whole(node: Node) -> TypeGuard[Constant]:

@@ -116,3 +116,21 @@ def test_a_star_shows_a_column_beside_using_as_it_is(kind: str) -> None:
         "SELECT count_if(b = 'a') AS n, count_if(a = 'a') AS m "
         f"FROM (SELECT * FROM {joined}) q(a, price, visit, person, x, y, id, b)"
     )
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count_if(a = 'a') AS n, count_if(b = 'a') AS m FROM "
+        "(SELECT * FROM prices c, visits v RIGHT JOIN people p USING (kind)) q(a, o, e, f, b)",
+        "SELECT count(*) AS n FROM (visits v JOIN prices s USING (kind)), "
+        "(people p JOIN prices w USING (kind))",
+        "SELECT count(*) AS n FROM visits v SEMI JOIN prices s USING (kind) JOIN prices s "
+        "USING (kind) WHERE kind = 'a'",
+        "SELECT count_if(kind = 'a') AS n FROM people p JOIN (prices s FULL JOIN visits v "
+        "USING (kind)) USING (kind)",
+    ],
+)
+def test_each_using_merges_columns_of_its_own_sides(text: str) -> None:
+    check_same(text)
