@@ -8,7 +8,7 @@ are written into the query wherever they are read; so they pass the same door as
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeGuard
 
@@ -537,29 +537,32 @@ class _Resolver:
         return query, shown
 
     def join(self, node: Join, ctes: _Ctes, scope: _Scope) -> Join:
+        start = len(scope.sources)
         left = self.source(node.left, ctes, scope)
         before = len(scope.sources)
         right = self.source(node.right, ctes, scope)
+        sides = scope.sources[start:before], scope.sources[before:]
         kind, natural = node.kind.removeprefix("NATURAL "), node.kind.startswith("NATURAL ")
         using = [name.lower() for name in node.using]
         if natural:
-            mine, theirs = scope.sources[:before], scope.sources[before:]
-            names = [name for source in mine for name in source.columns]
-            using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in theirs)]
+            names = [name for source in sides[0] for name in source.columns]
+            using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in sides[1])]
             if not using:
                 raise self.refuse(node, "a NATURAL JOIN must have columns to join by", "Say ON.")
         condition = None
         if using:
             if kind.startswith("ASOF"):
                 raise self.refuse(node, "an ASOF JOIN must say ON", "Write the condition.")
-            condition = both(*(self.merge(node, n, kind, scope, before) for n in using))
+            condition = both(*(self.merge(node, n, kind, scope, sides) for n in using))
         elif node.condition is not None:
             condition = self.value(node.condition, scope, ctes, {})
         if kind in ("SEMI", "ANTI"):
             del scope.sources[before:]
         return Join(left=left, right=right, kind=kind, condition=condition, at=node.at)
 
-    def merge(self, node: Join, name: str, kind: str, scope: _Scope, before: int) -> Node:
+    def merge(
+        self, node: Join, name: str, kind: str, scope: _Scope, sides: Iterable[Sequence[_Visible]]
+    ) -> Node:
         """Return the condition that two columns of a name are equal; from here on they are one."""
 
         def holder(sources: Sequence[_Visible]) -> _Visible:
@@ -570,7 +573,7 @@ class _Resolver:
                 raise self.refuse(node, reason, "Say ON.")
             return visible[0]
 
-        mine, twin = holder(scope.sources[:before]), holder(scope.sources[before:])
+        mine, twin = map(holder, sides)
         left, right = (
             scope.merged.get((side.name, name), side.columns[name]) for side in (mine, twin)
         )

@@ -123,11 +123,13 @@ def test_a_star_shows_a_column_beside_using_as_it_is(kind: str) -> None:
     "text",
     [
         "SELECT count_if(a = 'a') AS n, count_if(b = 'a') AS m FROM "
-        "(SELECT * FROM prices c, visits v RIGHT JOIN people p USING (kind)) q(a, o, e, f, b)",
+        "(SELECT * FROM prices c, visits v RIGHT JOIN people p USING (kind)) q(a, o, d, e, b)",
         "SELECT count(*) AS n FROM (visits v JOIN prices s USING (kind)), "
         "(people p JOIN prices w USING (kind))",
         "SELECT count(*) AS n FROM visits v SEMI JOIN prices s USING (kind) JOIN prices s "
         "USING (kind) WHERE kind = 'a'",
+        "SELECT count(*) AS n FROM prices s, (SELECT visit, person AS id FROM visits) v "
+        "NATURAL JOIN people p",
         "SELECT count_if(kind = 'a') AS n FROM people p JOIN (prices s FULL JOIN visits v "
         "USING (kind)) USING (kind)",
     ],
