@@ -522,7 +522,7 @@ class _Resolver:
 
     def recursive(self, node: Recursive, cte: _Named) -> tuple[Select, tuple[str, ...]]:
         start, labels = self.query(node.start, cte.ctes, None)
-        table, alias = f"w{self.alias()[1:]}", self.alias()
+        table, alias = f"pac_{self.alias()}", self.alias()  # no declared table begins so
         shown = (*cte.columns, *labels[len(cte.columns) :])
         inside = {**cte.ctes, node.name.lower(): _Self(table, shown)}
         step, _ = self.query(node.step, inside, None)

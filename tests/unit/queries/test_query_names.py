@@ -136,3 +136,15 @@ def test_a_star_shows_a_column_beside_using_as_it_is(kind: str) -> None:
 )
 def test_each_using_merges_columns_of_its_own_sides(text: str) -> None:
     check_same(text)
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("name", [f"{letter}{i}" for letter in "wt" for i in range(4)])
+def test_a_table_may_have_any_name_beside_a_recursive_query(name: str, private: bool) -> None:
+    frames = {**clinic_frames(), name: pd.DataFrame({"c0": range(N), "n": range(3, 3 + N)})}
+    text = (
+        f"WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n + 1 FROM r, {name} q "
+        "WHERE q.n = r.n + 2) SELECT sum(n) AS s FROM people, r"
+    )
+    check_same(text, frames, visits="person", **({name: "c0"} if private else {}))
