@@ -322,6 +322,7 @@ class _Sums:
 _XX: Final = "(CASE WHEN xx - x*x/n > 1e-13*xx THEN xx - x*x/n ELSE 0 END)"
 _YY: Final = "(CASE WHEN yy - y*y/n > 1e-13*yy THEN yy - y*y/n ELSE 0 END)"
 _XY: Final = "(xy - x*y/n)"
+_NAN: Final = "CAST('nan' AS DOUBLE)"  # without a spread, which DuckDB takes for above all numbers
 _VARIANCE: Final = f"CASE WHEN n > 1 THEN {_XX}/(n - 1) END"
 _DEVIATION: Final = f"CASE WHEN n > 1 THEN sqrt({_XX}/(n - 1)) END"
 MOMENTS: Final = {
@@ -333,8 +334,8 @@ MOMENTS: Final = {
     "stddev_pop": f"CASE WHEN n > 0 THEN sqrt({_XX}/n) END",
     "covar_pop": f"CASE WHEN n > 0 THEN {_XY}/n END",
     "covar_samp": f"CASE WHEN n > 1 THEN {_XY}/(n - 1) END",
-    "corr": f"CASE WHEN n > 1 THEN {_XY}/nullif(sqrt({_XX})*sqrt({_YY}), 0) END",
-    "regr_slope": f"CASE WHEN n > 1 THEN {_XY}/nullif({_XX}, 0) END",
+    "corr": f"CASE WHEN n > 0 THEN coalesce({_XY}/nullif(sqrt({_XX})*sqrt({_YY}), 0), {_NAN}) END",
+    "regr_slope": f"CASE WHEN n > 0 THEN coalesce({_XY}/nullif({_XX}, 0), {_NAN}) END",
 }
 
 
@@ -416,6 +417,11 @@ class WorldsPlan:
     tables: tuple[str, ...]
 
 
+def _reads_beside(core: Select) -> bool:
+    """Whether an output has a query of its own, and so a value in a group without rows."""
+    return any(isinstance(part, Nested) for item in core.items for part in walk(item))
+
+
 def worlds_plan(query: CellQuery, tables: Tables) -> WorldsPlan | str:
     """Write a core for several candidates at once; or return why that is not done.
 
@@ -434,6 +440,12 @@ def worlds_plan(query: CellQuery, tables: Tables) -> WorldsPlan | str:
             return "it picks or numbers rows"
         if isinstance(part, Recursive) or (isinstance(part, Join) and part.kind.startswith("ASOF")):
             return "it is recursive or has a join of another kind"
+        if (
+            isinstance(part, Select)
+            and () in part.sets
+            and (part is not core or _reads_beside(core))
+        ):
+            return "its total has a row where no rows are"  # which a join with worlds leaves out
     numbers = itertools.count()
 
     def cut(table: Table, items: tuple[Item, ...]) -> Select:
