@@ -45,6 +45,7 @@ from pacprivacy.queries.tree import (
 )
 
 MAX_SOURCES: Final = 500  # of a query, after all names are written out
+MAX_NODES: Final = 50_000  # parts of its expressions, after all aliases are written out
 SHOWN_NAMES: Final = 12
 
 
@@ -95,11 +96,12 @@ class _Scope:
 
     def find(self, name: str) -> list[Node]:
         """Return the columns of a name in the nearest query that has one."""
+        return self.find_here(name) or (self.parent.find(name) if self.parent else [])
+
+    def find_here(self, name: str) -> list[Node]:
+        """Return the columns of a name in this query."""
         merged = [value for (_, column), value in self.merged.items() if column == name]
-        if merged:
-            return merged
-        columns = [source.columns[name] for source in self.sources if name in source.columns]
-        return columns or (self.parent.find(name) if self.parent else [])
+        return merged or [s.columns[name] for s in self.sources if name in s.columns]
 
     def labels(self) -> list[str]:
         return [label for source in self.sources for label in source.labels.values()]
@@ -172,6 +174,8 @@ class _Resolver:
     ) -> None:
         self.text, self.schema, self.views = text, schema, views
         self.numbers = itertools.count() if numbers is None else numbers
+        self.n_nodes = 0  # that were written out
+        self.sizes: dict[int, int] = {}  # of what aliases stand for
 
     def refuse(self, node: Node | str, reason: str, advice: str) -> QueryError:
         return refuse(self.text, node if isinstance(node, str) else node.at, reason, advice)
@@ -217,8 +221,10 @@ class _Resolver:
         items: list[Item] = []
         labels: list[str] = []
         for item in node.items:
+            before = self.n_nodes
             for value, label in self.outputs(item, scope, ctes, named):
                 value = _no_position(value)
+                self.sizes[id(value)] = self.n_nodes - before
                 items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
                 labels.append(label)
                 if item.name:
@@ -357,6 +363,7 @@ class _Resolver:
         """Return an expression with its columns written out; aliases where there is no column."""
 
         def resolved(part: Node) -> Node:
+            self.write()
             if isinstance(part, Column):
                 return self.column(part, scope, named, first=first)
             if isinstance(part, Star):
@@ -380,8 +387,8 @@ class _Resolver:
             kind = source.refused.get(name) if source is not None else None
             labels = list(source.labels.values()) if source is not None else scope.labels()
         else:
-            if first and name in named:
-                return replace(named[name], at=node.at)
+            if name in named and (first or not scope.find_here(name)):
+                return self.named(named[name], node)
             columns = scope.find(name)
             if len(columns) > 1:
                 raise self.refuse(
@@ -389,8 +396,6 @@ class _Resolver:
                 )
             if columns:
                 return replace(columns[0], at=node.at)
-            if name in named:
-                return replace(named[name], at=node.at)
             kind, labels = scope.kind_of(name), scope.labels()
         if kind is not None:
             reason = f"columns must be numbers, texts, days or times, not {kind}"
@@ -400,6 +405,20 @@ class _Resolver:
             raise self.refuse(node, reason, advice)
         shown = ", ".join(labels[:SHOWN_NAMES]) or "none"
         raise self.refuse(node, "columns must be those of the tables", f"There are {shown}.")
+
+    def named(self, value: Node, alias: Column) -> Node:
+        """Return what an alias stands for."""
+        self.write(self.sizes[id(value)])
+        return replace(value, at=alias.at)
+
+    def write(self, n_nodes: int = 1) -> None:
+        """Count what is written out: aliases of aliases would double with every word."""
+        self.n_nodes += n_nodes
+        if self.n_nodes > MAX_NODES:
+            raise QueryError(
+                f"the query must have at most {MAX_NODES:,} parts once aliases are written out; "
+                "got more. Write it with fewer."
+            )
 
     # sources
 

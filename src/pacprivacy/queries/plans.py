@@ -12,6 +12,7 @@ from pacprivacy.errors import QueryError
 from pacprivacy.queries.engines import BLOCK, MEMBERS, SHARE, UNIT, WHOLE
 from pacprivacy.queries.grammar import read_sql
 from pacprivacy.queries.names import (
+    MAX_NODES,
     column_origin,
     has_aggregate,
     is_aggregate,
@@ -111,6 +112,8 @@ def sums_plan(query: CellQuery, tables: Tables) -> SumsPlan | str:
 
 def _inlined(select: Select) -> Select:
     """Write subqueries that only pick rows and columns into the query around them."""
+    if max(_sizes(select.source).values(), default=0) > MAX_NODES:
+        return select
     values: dict[tuple[str, str], Node] = {}
     wheres: list[Node | None] = []
 
@@ -137,6 +140,22 @@ def _inlined(select: Select) -> Select:
     whole = transform(new, written_out)
     assert isinstance(whole, Select)
     return whole
+
+
+def _sizes(source: Node | None) -> dict[tuple[str, str], int]:
+    """Return how many parts the columns of subqueries would have, written out."""
+    if isinstance(source, Join):
+        return _sizes(source.left) | _sizes(source.right)
+    if not (isinstance(source, Derived) and isinstance(source.query, Select)):
+        return {}
+    inner = _sizes(source.query.source)
+    return {
+        (source.alias, item.name): sum(
+            inner.get((part.source, part.name), 1) if isinstance(part, Column) else 1
+            for part in walk(item.value)
+        )
+        for item in source.query.items
+    }
 
 
 def _only_picks(query: Node) -> bool:

@@ -8,8 +8,11 @@ import pandas as pd
 import pytest
 
 import pacprivacy as pac
+from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.queries import make_query_mechanism
+from pacprivacy.queries.plans import IN_SUBQUERY, sums_plan
+from pacprivacy.queries.query import parse_query
 
 N = 12
 
@@ -148,3 +151,48 @@ def test_a_table_may_have_any_name_beside_a_recursive_query(name: str, private: 
         "WHERE q.n = r.n + 2) SELECT sum(n) AS s FROM people, r"
     )
     check_same(text, frames, visits="person", **({name: "c0"} if private else {}))
+
+
+def doubled(n: int) -> str:
+    """Return outputs that are each twice the one before."""
+    return ", ".join(["x AS a0", *(f"a{i} + a{i} AS a{i + 1}" for i in range(n))])
+
+
+@pytest.mark.claim("Q-4")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT sum(a90) AS s FROM (SELECT {doubled(90)} FROM visits)",
+        f"SELECT {doubled(90).replace('x AS', 'sum(x) AS')} FROM visits",
+        f"SELECT count(*) AS n FROM visits WHERE {'(x > 1 AND (x > 2 OR ' * 200}true{'))' * 200}",
+        f"SELECT sum(x) AS s FROM (SELECT {'sum(' * 150}x{') OVER ()' * 150} AS x FROM visits)",
+    ],
+)
+def test_a_query_that_grows_or_is_too_deep_is_refused_at_once(text: str) -> None:
+    tables = pac.Tables(clinic_frames(), unit="people.id", via={"visits": "person"})
+    with pytest.raises(QueryError, match="must"):
+        make_query_mechanism(text, tables)
+
+
+@pytest.mark.claim("Q-2")
+def test_subqueries_that_double_a_column_are_not_written_out() -> None:
+    inner = "SELECT x FROM visits"
+    for _ in range(40):
+        inner = f"SELECT x + x - x AS x FROM ({inner})"
+    tables = pac.Tables(clinic_frames(), unit="people.id", via={"visits": "person"})
+    query = parse_query(f"SELECT sum(x) AS s FROM ({inner})", tables)
+    assert sums_plan(query, tables) == IN_SUBQUERY
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "SELECT count(*) FROM (SELECT -99 AS y, s.price FROM prices s WHERE y > 1)",
+        "SELECT max(b) FROM (SELECT -99 AS y, y AS b FROM prices s)",
+        "SELECT max(c) FROM (SELECT price // 3 AS y, count(*) AS c FROM prices s GROUP BY y)",
+        "SELECT max(p) FROM (SELECT price AS p, -price AS y FROM prices ORDER BY y + 0 LIMIT 1)",
+    ],
+)
+def test_an_alias_goes_before_a_column_of_the_query_around(inner: str) -> None:
+    check_same(f"SELECT sum(coalesce(({inner}), 0)) AS s FROM visits v")
