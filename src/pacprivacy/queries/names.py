@@ -38,6 +38,7 @@ from pacprivacy.queries.tree import (
     Window,
     both,
     children,
+    folded,
     operation,
     rebuild,
     walk,
@@ -203,7 +204,7 @@ class _Resolver:
     def with_ctes(self, node: Select | SetOperation, ctes: _Ctes) -> _Ctes:
         known = dict(ctes)
         for cte in node.ctes:
-            name = cte.name.lower()
+            name = folded(cte.name)
             if self.schema.find_table(name) or self.schema.find_view(name):
                 raise refuse(
                     self.text, cte.name, "WITH must not reuse the name of a table", "Rename it."
@@ -228,7 +229,7 @@ class _Resolver:
                 items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
                 labels.append(label)
                 if item.name:
-                    named[item.name.lower()] = value  # the last of a name
+                    named[folded(item.name)] = value  # the last of a name
 
         def resolved(part: Node, aliases: bool = True, first: bool = False) -> Node:
             return self.value(part, scope, ctes, named if aliases else {}, first=first)
@@ -273,12 +274,12 @@ class _Resolver:
         labels = parts[0][1]
         if any(len(each[1]) != len(labels) for each in parts):
             raise QueryError(f"{node.symbol} must be of queries with as many columns. Mend it.")
-        lowered = [label.lower() for label in labels]
+        lowered = [folded(label) for label in labels]
 
         def place(order: Order) -> Order:
             value = order.value
-            if isinstance(value, Column) and not value.source and value.name.lower() in lowered:
-                position = lowered.index(value.name.lower()) + 1
+            if isinstance(value, Column) and not value.source and folded(value.name) in lowered:
+                position = lowered.index(folded(value.name)) + 1
                 return replace(order, value=Constant(kind="INTEGER", text=str(position)))
             if _is_whole(value):
                 return order
@@ -334,13 +335,13 @@ class _Resolver:
     def star(self, node: Star, scope: _Scope) -> list[tuple[Node, str]]:
         chosen = scope.sources
         if node.source:
-            source = scope.find_source(node.source.lower())
+            source = scope.find_source(folded(node.source))
             if source is None:
                 raise self.refuse(node, "* must be of a source of the query", "Name one.")
             chosen = [source]
         if not chosen:
             raise self.refuse(node, "* must be of some table", "Say FROM.")
-        excluded = {name.lower() for name in node.excluded}
+        excluded = {folded(name) for name in node.excluded}
         columns = []
         merged = {} if node.source else scope.merged
         for source in chosen:
@@ -379,9 +380,9 @@ class _Resolver:
     def column(
         self, node: Column, scope: _Scope, named: Mapping[str, Node], *, first: bool
     ) -> Node:
-        name = node.name.lower()
+        name = folded(node.name)
         if node.source:
-            source = scope.find_source(node.source.lower())
+            source = scope.find_source(folded(node.source))
             if source is not None and name in source.columns:
                 return replace(source.columns[name], at=node.at)
             kind = source.refused.get(name) if source is not None else None
@@ -469,19 +470,19 @@ class _Resolver:
         scope: _Scope,
         refused: Mapping[str, str] | None = None,
     ) -> None:
-        if any(source.name == name.lower() for source in scope.sources):
+        if any(source.name == folded(name) for source in scope.sources):
             raise self.refuse(node, "sources must have different names", "Give one an alias.")
         columns: dict[str, Node] = {}
         shown: dict[str, str] = {}
         for column, label in labels.items():
-            lowered = label.lower()
+            lowered = folded(label)
             if lowered not in columns:  # a second output of that name cannot be read
                 columns[lowered] = Column(name=column, source=alias)
                 shown[lowered] = label
-        scope.sources.append(_Visible(name.lower(), columns, shown, dict(refused or {})))
+        scope.sources.append(_Visible(folded(name), columns, shown, dict(refused or {})))
 
     def table(self, node: Table, ctes: _Ctes, scope: _Scope, alias: str) -> Source:
-        name = node.path[-1].lower()
+        name = folded(node.path[-1])
         visible = node.alias or node.path[-1]
         if len(node.path) == 1 and name in ctes:
             return self.cte(node, ctes[name], scope, alias, visible)
@@ -490,7 +491,7 @@ class _Resolver:
             types = self.schema.table_columns(declared)
             plain = {c: c for c, kind in types.items() if self.schema.is_allowed_type(kind)}
             labels = dict(zip(plain, self.renamed(node, list(plain)), strict=True))
-            other = {c.lower(): kind for c, kind in types.items() if c not in plain}
+            other = {folded(c): kind for c, kind in types.items() if c not in plain}
             self.add(node, visible, alias, labels, scope, other)
             return Table(path=(declared,), alias=alias, at=node.at)
         view = self.schema.find_view(name) if len(node.path) == 1 else None
@@ -543,7 +544,7 @@ class _Resolver:
         start, labels = self.query(node.start, cte.ctes, None)
         table, alias = f"pac_{self.alias()}", self.alias()  # no declared table begins so
         shown = (*cte.columns, *labels[len(cte.columns) :])
-        inside = {**cte.ctes, node.name.lower(): _Self(table, shown)}
+        inside = {**cte.ctes, folded(node.name): _Self(table, shown)}
         step, _ = self.query(node.step, inside, None)
         names = tuple(f"c{i}" for i in range(len(labels)))
         inner = Recursive(name=table, start=start, step=step, every=node.every, columns=names)
@@ -562,7 +563,7 @@ class _Resolver:
         right = self.source(node.right, ctes, scope)
         sides = scope.sources[start:before], scope.sources[before:]
         kind, natural = node.kind.removeprefix("NATURAL "), node.kind.startswith("NATURAL ")
-        using = [name.lower() for name in node.using]
+        using = [folded(name) for name in node.using]
         if natural:
             names = [name for source in sides[0] for name in source.columns]
             using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in sides[1])]

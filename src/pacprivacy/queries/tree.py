@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
 
 NOWHERE: Final = (0, 0)
@@ -348,6 +349,14 @@ BOUNDS: Final = {
     "EXPR_FOLLOWING_ROWS": "FOLLOWING",
     "EXPR_FOLLOWING_RANGE": "FOLLOWING",
 }
+
+
+_SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def folded(name: str) -> str:
+    """Return a name so that those that are one to the engine are equal: only A to Z have a case."""
+    return name.translate(_SMALL)
 
 
 def quote(name: str) -> str:

@@ -196,3 +196,17 @@ def test_subqueries_that_double_a_column_are_not_written_out() -> None:
 )
 def test_an_alias_goes_before_a_column_of_the_query_around(inner: str) -> None:
     check_same(f"SELECT sum(coalesce(({inner}), 0)) AS s FROM visits v")
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        'SELECT sum("É") AS s FROM people',
+        'SELECT sum(P."é") AS s FROM people p',
+        'SELECT sum("É") AS s FROM (SELECT "é" AS "É" FROM people)',
+        'SELECT count(*) AS n FROM people NATURAL JOIN (SELECT id, -1 AS "Ë" FROM people)',
+    ],
+)
+def test_only_plain_letters_have_a_case(text: str) -> None:
+    check_same(text)
