@@ -341,7 +341,7 @@ class _Reader:
             source=self.source(node["from_table"]),
             where=self.maybe(node["where_clause"]),
             groups=groups,
-            sets=() if sets in ((tuple(range(len(groups))),), ()) else sets,
+            sets=() if groups and sets == (tuple(range(len(groups))),) else sets,
             all_keys=handling == "FORCE_AGGREGATES",
             having=self.maybe(node["having"]),
             qualify=self.maybe(node["qualify"]),

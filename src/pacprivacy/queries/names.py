@@ -8,14 +8,15 @@ are written into the query wherever they are read; so they pass the same door as
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeGuard
 
 from pacprivacy.errors import QueryError
 from pacprivacy.queries.grammar import AGGREGATES, fragment, read_sql, reason_against, refuse
 from pacprivacy.queries.tree import (
     Call,
+    Cast,
     Column,
     Constant,
     Cte,
@@ -37,6 +38,7 @@ from pacprivacy.queries.tree import (
     Window,
     both,
     children,
+    folded,
     operation,
     rebuild,
     walk,
@@ -44,6 +46,7 @@ from pacprivacy.queries.tree import (
 )
 
 MAX_SOURCES: Final = 500  # of a query, after all names are written out
+MAX_NODES: Final = 50_000  # parts of its expressions, after all aliases are written out
 SHOWN_NAMES: Final = 12
 
 
@@ -83,7 +86,7 @@ class _Scope:
 
     parent: _Scope | None
     sources: list[_Visible] = field(default_factory=list)
-    merged: dict[str, Node] = field(default_factory=dict)  # columns of USING
+    merged: dict[tuple[str, str], Node] = field(default_factory=dict)  # what USING made of columns
     hidden: set[tuple[str, str]] = field(default_factory=set)  # their second copies
 
     def find_source(self, name: str) -> _Visible | None:
@@ -94,10 +97,12 @@ class _Scope:
 
     def find(self, name: str) -> list[Node]:
         """Return the columns of a name in the nearest query that has one."""
-        if name in self.merged:
-            return [self.merged[name]]
-        columns = [source.columns[name] for source in self.sources if name in source.columns]
-        return columns or (self.parent.find(name) if self.parent else [])
+        return self.find_here(name) or (self.parent.find(name) if self.parent else [])
+
+    def find_here(self, name: str) -> list[Node]:
+        """Return the columns of a name in this query."""
+        merged = [value for (_, column), value in self.merged.items() if column == name]
+        return merged or [s.columns[name] for s in self.sources if name in s.columns]
 
     def labels(self) -> list[str]:
         return [label for source in self.sources for label in source.labels.values()]
@@ -170,6 +175,8 @@ class _Resolver:
     ) -> None:
         self.text, self.schema, self.views = text, schema, views
         self.numbers = itertools.count() if numbers is None else numbers
+        self.n_nodes = 0  # that were written out
+        self.sizes: dict[int, int] = {}  # of what aliases stand for
 
     def refuse(self, node: Node | str, reason: str, advice: str) -> QueryError:
         return refuse(self.text, node if isinstance(node, str) else node.at, reason, advice)
@@ -197,7 +204,7 @@ class _Resolver:
     def with_ctes(self, node: Select | SetOperation, ctes: _Ctes) -> _Ctes:
         known = dict(ctes)
         for cte in node.ctes:
-            name = cte.name.lower()
+            name = folded(cte.name)
             if self.schema.find_table(name) or self.schema.find_view(name):
                 raise refuse(
                     self.text, cte.name, "WITH must not reuse the name of a table", "Rename it."
@@ -215,23 +222,26 @@ class _Resolver:
         items: list[Item] = []
         labels: list[str] = []
         for item in node.items:
+            before = self.n_nodes
             for value, label in self.outputs(item, scope, ctes, named):
+                value = _no_position(value)
+                self.sizes[id(value)] = self.n_nodes - before
                 items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
                 labels.append(label)
                 if item.name:
-                    named.setdefault(item.name.lower(), value)
+                    named[folded(item.name)] = value  # the last of a name
 
         def resolved(part: Node, aliases: bool = True, first: bool = False) -> Node:
             return self.value(part, scope, ctes, named if aliases else {}, first=first)
 
         def place(part: Node, *, first: bool) -> Node:
-            """Write out a position or an alias; then a column goes before it, or after."""
-            if isinstance(part, Constant) and part.kind == "INTEGER":
+            """Write out a position or an alias; one that stands alone may go before a column."""
+            if _is_whole(part):
                 if not 1 <= int(part.text) <= len(items):
                     reason = f"positions must be 1 to {len(items)}"
                     raise self.refuse(part, reason, "Name the output.")
                 return items[int(part.text) - 1].value
-            return resolved(part, first=first)
+            return resolved(part, first=first and isinstance(part, Column))
 
         groups = tuple(place(part, first=False) for part in node.groups)
         if node.all_keys:
@@ -264,14 +274,14 @@ class _Resolver:
         labels = parts[0][1]
         if any(len(each[1]) != len(labels) for each in parts):
             raise QueryError(f"{node.symbol} must be of queries with as many columns. Mend it.")
-        lowered = [label.lower() for label in labels]
+        lowered = [folded(label) for label in labels]
 
         def place(order: Order) -> Order:
             value = order.value
-            if isinstance(value, Column) and not value.source and value.name.lower() in lowered:
-                position = lowered.index(value.name.lower()) + 1
+            if isinstance(value, Column) and not value.source and folded(value.name) in lowered:
+                position = lowered.index(folded(value.name)) + 1
                 return replace(order, value=Constant(kind="INTEGER", text=str(position)))
-            if isinstance(value, Constant) and value.kind == "INTEGER":
+            if _is_whole(value):
                 return order
             reason = f"ORDER BY of {node.symbol} must name an output"
             raise self.refuse(value, reason, "Name one.")
@@ -301,7 +311,7 @@ class _Resolver:
             raise self.refuse(cut, reason, "Say ORDER BY.")
 
     def count(self, node: Node | None) -> Node | None:
-        if node is not None and not (isinstance(node, Constant) and node.kind == "INTEGER"):
+        if node is not None and not _is_whole(node):
             raise self.refuse(node, "LIMIT and OFFSET must be whole numbers", "Write one.")
         return node
 
@@ -325,20 +335,20 @@ class _Resolver:
     def star(self, node: Star, scope: _Scope) -> list[tuple[Node, str]]:
         chosen = scope.sources
         if node.source:
-            source = scope.find_source(node.source.lower())
+            source = scope.find_source(folded(node.source))
             if source is None:
                 raise self.refuse(node, "* must be of a source of the query", "Name one.")
             chosen = [source]
         if not chosen:
             raise self.refuse(node, "* must be of some table", "Say FROM.")
-        excluded = {name.lower() for name in node.excluded}
+        excluded = {folded(name) for name in node.excluded}
         columns = []
+        merged = {} if node.source else scope.merged
         for source in chosen:
             for name, column in source.columns.items():
                 twin = not node.source and (source.name, name) in scope.hidden
                 if name not in excluded and not twin:
-                    merged = None if node.source else scope.merged.get(name)
-                    column = replace(merged or column, at=node.at)
+                    column = replace(merged.get((source.name, name), column), at=node.at)
                     columns.append((column, source.labels[name]))
         return columns
 
@@ -354,6 +364,7 @@ class _Resolver:
         """Return an expression with its columns written out; aliases where there is no column."""
 
         def resolved(part: Node) -> Node:
+            self.write()
             if isinstance(part, Column):
                 return self.column(part, scope, named, first=first)
             if isinstance(part, Star):
@@ -369,16 +380,16 @@ class _Resolver:
     def column(
         self, node: Column, scope: _Scope, named: Mapping[str, Node], *, first: bool
     ) -> Node:
-        name = node.name.lower()
+        name = folded(node.name)
         if node.source:
-            source = scope.find_source(node.source.lower())
+            source = scope.find_source(folded(node.source))
             if source is not None and name in source.columns:
                 return replace(source.columns[name], at=node.at)
             kind = source.refused.get(name) if source is not None else None
             labels = list(source.labels.values()) if source is not None else scope.labels()
         else:
-            if first and name in named:
-                return replace(named[name], at=node.at)
+            if name in named and (first or not scope.find_here(name)):
+                return self.named(named[name], node)
             columns = scope.find(name)
             if len(columns) > 1:
                 raise self.refuse(
@@ -386,8 +397,6 @@ class _Resolver:
                 )
             if columns:
                 return replace(columns[0], at=node.at)
-            if name in named:
-                return replace(named[name], at=node.at)
             kind, labels = scope.kind_of(name), scope.labels()
         if kind is not None:
             reason = f"columns must be numbers, texts, days or times, not {kind}"
@@ -397,6 +406,20 @@ class _Resolver:
             raise self.refuse(node, reason, advice)
         shown = ", ".join(labels[:SHOWN_NAMES]) or "none"
         raise self.refuse(node, "columns must be those of the tables", f"There are {shown}.")
+
+    def named(self, value: Node, alias: Column) -> Node:
+        """Return what an alias stands for."""
+        self.write(self.sizes[id(value)])
+        return replace(value, at=alias.at)
+
+    def write(self, n_nodes: int = 1) -> None:
+        """Count what is written out: aliases of aliases would double with every word."""
+        self.n_nodes += n_nodes
+        if self.n_nodes > MAX_NODES:
+            raise QueryError(
+                f"the query must have at most {MAX_NODES:,} parts once aliases are written out; "
+                "got more. Write it with fewer."
+            )
 
     # sources
 
@@ -447,19 +470,19 @@ class _Resolver:
         scope: _Scope,
         refused: Mapping[str, str] | None = None,
     ) -> None:
-        if any(source.name == name.lower() for source in scope.sources):
+        if any(source.name == folded(name) for source in scope.sources):
             raise self.refuse(node, "sources must have different names", "Give one an alias.")
         columns: dict[str, Node] = {}
         shown: dict[str, str] = {}
         for column, label in labels.items():
-            lowered = label.lower()
+            lowered = folded(label)
             if lowered not in columns:  # a second output of that name cannot be read
                 columns[lowered] = Column(name=column, source=alias)
                 shown[lowered] = label
-        scope.sources.append(_Visible(name.lower(), columns, shown, dict(refused or {})))
+        scope.sources.append(_Visible(folded(name), columns, shown, dict(refused or {})))
 
     def table(self, node: Table, ctes: _Ctes, scope: _Scope, alias: str) -> Source:
-        name = node.path[-1].lower()
+        name = folded(node.path[-1])
         visible = node.alias or node.path[-1]
         if len(node.path) == 1 and name in ctes:
             return self.cte(node, ctes[name], scope, alias, visible)
@@ -468,7 +491,7 @@ class _Resolver:
             types = self.schema.table_columns(declared)
             plain = {c: c for c, kind in types.items() if self.schema.is_allowed_type(kind)}
             labels = dict(zip(plain, self.renamed(node, list(plain)), strict=True))
-            other = {c.lower(): kind for c, kind in types.items() if c not in plain}
+            other = {folded(c): kind for c, kind in types.items() if c not in plain}
             self.add(node, visible, alias, labels, scope, other)
             return Table(path=(declared,), alias=alias, at=node.at)
         view = self.schema.find_view(name) if len(node.path) == 1 else None
@@ -519,9 +542,9 @@ class _Resolver:
 
     def recursive(self, node: Recursive, cte: _Named) -> tuple[Select, tuple[str, ...]]:
         start, labels = self.query(node.start, cte.ctes, None)
-        table, alias = f"w{self.alias()[1:]}", self.alias()
+        table, alias = f"pac_{self.alias()}", self.alias()  # no declared table begins so
         shown = (*cte.columns, *labels[len(cte.columns) :])
-        inside = {**cte.ctes, node.name.lower(): _Self(table, shown)}
+        inside = {**cte.ctes, folded(node.name): _Self(table, shown)}
         step, _ = self.query(node.step, inside, None)
         names = tuple(f"c{i}" for i in range(len(labels)))
         inner = Recursive(name=table, start=start, step=step, every=node.every, columns=names)
@@ -534,29 +557,32 @@ class _Resolver:
         return query, shown
 
     def join(self, node: Join, ctes: _Ctes, scope: _Scope) -> Join:
+        start = len(scope.sources)
         left = self.source(node.left, ctes, scope)
         before = len(scope.sources)
         right = self.source(node.right, ctes, scope)
+        sides = scope.sources[start:before], scope.sources[before:]
         kind, natural = node.kind.removeprefix("NATURAL "), node.kind.startswith("NATURAL ")
-        using = [name.lower() for name in node.using]
+        using = [folded(name) for name in node.using]
         if natural:
-            mine, theirs = scope.sources[:before], scope.sources[before:]
-            names = [name for source in mine for name in source.columns]
-            using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in theirs)]
+            names = [name for source in sides[0] for name in source.columns]
+            using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in sides[1])]
             if not using:
                 raise self.refuse(node, "a NATURAL JOIN must have columns to join by", "Say ON.")
         condition = None
         if using:
             if kind.startswith("ASOF"):
                 raise self.refuse(node, "an ASOF JOIN must say ON", "Write the condition.")
-            condition = both(*(self.merge(node, n, kind, scope, before) for n in using))
+            condition = both(*(self.merge(node, n, kind, scope, sides) for n in using))
         elif node.condition is not None:
             condition = self.value(node.condition, scope, ctes, {})
         if kind in ("SEMI", "ANTI"):
             del scope.sources[before:]
         return Join(left=left, right=right, kind=kind, condition=condition, at=node.at)
 
-    def merge(self, node: Join, name: str, kind: str, scope: _Scope, before: int) -> Node:
+    def merge(
+        self, node: Join, name: str, kind: str, scope: _Scope, sides: Iterable[Sequence[_Visible]]
+    ) -> Node:
         """Return the condition that two columns of a name are equal; from here on they are one."""
 
         def holder(sources: Sequence[_Visible]) -> _Visible:
@@ -567,17 +593,29 @@ class _Resolver:
                 raise self.refuse(node, reason, "Say ON.")
             return visible[0]
 
-        mine, twin = holder(scope.sources[:before]), holder(scope.sources[before:])
-        left, right = scope.merged.get(name, mine.columns[name]), twin.columns[name]
-        condition = operation("=", left, right)
-        scope.hidden.add((twin.name, name))
-        if kind == "RIGHT":
-            scope.merged[name] = right
-        elif kind == "FULL":
-            scope.merged[name] = operation("COALESCE", left, right)
-        elif kind not in ("SEMI", "ANTI"):
-            scope.merged[name] = left
-        return condition
+        mine, twin = map(holder, sides)
+        left, right = (
+            scope.merged.get((side.name, name), side.columns[name]) for side in (mine, twin)
+        )
+        if kind not in ("SEMI", "ANTI"):
+            scope.hidden.add((twin.name, name))
+            scope.merged.pop((twin.name, name), None)
+            either = operation("COALESCE", left, right) if kind == "FULL" else left
+            scope.merged[mine.name, name] = right if kind == "RIGHT" else either
+        return operation("=", left, right)
+
+
+def _is_whole(node: Node) -> TypeGuard[Constant]:
+    return isinstance(node, Constant) and node.kind == "INTEGER"
+
+
+def _no_position(value: Node) -> Node:
+    """Return an output so that GROUP BY and ORDER BY never take it for the position of another."""
+    bits = int(value.text).bit_length() if _is_whole(value) else 128
+    if bits > 127:  # no whole number, or read as a float
+        return value
+    kind = "INTEGER" if bits < 32 else "BIGINT" if bits < 64 else "HUGEINT"
+    return Cast(operand=value, type=kind, at=value.at)
 
 
 # --- questions about resolved queries ------------------------------------------------------------

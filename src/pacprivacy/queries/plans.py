@@ -12,6 +12,7 @@ from pacprivacy.errors import QueryError
 from pacprivacy.queries.engines import BLOCK, MEMBERS, SHARE, UNIT, WHOLE
 from pacprivacy.queries.grammar import read_sql
 from pacprivacy.queries.names import (
+    MAX_NODES,
     column_origin,
     has_aggregate,
     is_aggregate,
@@ -111,6 +112,8 @@ def sums_plan(query: CellQuery, tables: Tables) -> SumsPlan | str:
 
 def _inlined(select: Select) -> Select:
     """Write subqueries that only pick rows and columns into the query around them."""
+    if max(_sizes(select.source).values(), default=0) > MAX_NODES:
+        return select
     values: dict[tuple[str, str], Node] = {}
     wheres: list[Node | None] = []
 
@@ -137,6 +140,22 @@ def _inlined(select: Select) -> Select:
     whole = transform(new, written_out)
     assert isinstance(whole, Select)
     return whole
+
+
+def _sizes(source: Node | None) -> dict[tuple[str, str], int]:
+    """Return how many parts the columns of subqueries would have, written out."""
+    if isinstance(source, Join):
+        return _sizes(source.left) | _sizes(source.right)
+    if not (isinstance(source, Derived) and isinstance(source.query, Select)):
+        return {}
+    inner = _sizes(source.query.source)
+    return {
+        (source.alias, item.name): sum(
+            inner.get((part.source, part.name), 1) if isinstance(part, Column) else 1
+            for part in walk(item.value)
+        )
+        for item in source.query.items
+    }
 
 
 def _only_picks(query: Node) -> bool:
@@ -322,6 +341,7 @@ class _Sums:
 _XX: Final = "(CASE WHEN xx - x*x/n > 1e-13*xx THEN xx - x*x/n ELSE 0 END)"
 _YY: Final = "(CASE WHEN yy - y*y/n > 1e-13*yy THEN yy - y*y/n ELSE 0 END)"
 _XY: Final = "(xy - x*y/n)"
+_NAN: Final = "CAST('nan' AS DOUBLE)"  # without a spread, which DuckDB takes for above all numbers
 _VARIANCE: Final = f"CASE WHEN n > 1 THEN {_XX}/(n - 1) END"
 _DEVIATION: Final = f"CASE WHEN n > 1 THEN sqrt({_XX}/(n - 1)) END"
 MOMENTS: Final = {
@@ -333,8 +353,8 @@ MOMENTS: Final = {
     "stddev_pop": f"CASE WHEN n > 0 THEN sqrt({_XX}/n) END",
     "covar_pop": f"CASE WHEN n > 0 THEN {_XY}/n END",
     "covar_samp": f"CASE WHEN n > 1 THEN {_XY}/(n - 1) END",
-    "corr": f"CASE WHEN n > 1 THEN {_XY}/nullif(sqrt({_XX})*sqrt({_YY}), 0) END",
-    "regr_slope": f"CASE WHEN n > 1 THEN {_XY}/nullif({_XX}, 0) END",
+    "corr": f"CASE WHEN n > 0 THEN coalesce({_XY}/nullif(sqrt({_XX})*sqrt({_YY}), 0), {_NAN}) END",
+    "regr_slope": f"CASE WHEN n > 0 THEN coalesce({_XY}/nullif({_XX}, 0), {_NAN}) END",
 }
 
 
@@ -416,6 +436,11 @@ class WorldsPlan:
     tables: tuple[str, ...]
 
 
+def _reads_beside(core: Select) -> bool:
+    """Whether an output has a query of its own, and so a value in a group without rows."""
+    return any(isinstance(part, Nested) for item in core.items for part in walk(item))
+
+
 def worlds_plan(query: CellQuery, tables: Tables) -> WorldsPlan | str:
     """Write a core for several candidates at once; or return why that is not done.
 
@@ -434,6 +459,12 @@ def worlds_plan(query: CellQuery, tables: Tables) -> WorldsPlan | str:
             return "it picks or numbers rows"
         if isinstance(part, Recursive) or (isinstance(part, Join) and part.kind.startswith("ASOF")):
             return "it is recursive or has a join of another kind"
+        if (
+            isinstance(part, Select)
+            and () in part.sets
+            and (part is not core or _reads_beside(core))
+        ):
+            return "its total has a row where no rows are"  # which a join with worlds leaves out
     numbers = itertools.count()
 
     def cut(table: Table, items: tuple[Item, ...]) -> Select:

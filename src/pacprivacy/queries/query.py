@@ -112,7 +112,7 @@ class CellQuery:
 
         Another key, the last one, then says which keys a cell is a subtotal over (GROUPING).
         """
-        return self.select.sets
+        return self.select.sets if self.keys else ()
 
     @property
     def n_keys(self) -> int:

@@ -715,6 +715,12 @@ def make_query_mechanism(
         raise QueryError(
             f"at_least must be 2 or more, since a group of one unit singles it out; got {at_least}."
         )
-    query = parse_query(text, tables)
-    made = QueryMechanism(query=query, tables=tables, keys=keys, at_least=at_least, fill=fill)
-    return made.checked()
+    try:
+        query = parse_query(text, tables)
+        made = QueryMechanism(query=query, tables=tables, keys=keys, at_least=at_least, fill=fill)
+        return made.checked()
+    except RecursionError:
+        raise QueryError(
+            "the query must not be nested so deep; it is. Write it with fewer brackets, functions "
+            "or queries inside each other."
+        ) from None

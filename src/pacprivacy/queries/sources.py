@@ -17,7 +17,7 @@ from pacprivacy.queries.engines import (
     run_quietly,
 )
 from pacprivacy.queries.spark_tables import SparkTables, is_spark_frame
-from pacprivacy.queries.tree import quote, quote_text
+from pacprivacy.queries.tree import folded, quote, quote_text
 
 SUFFIXES: Final = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
 VIEW_HEAD: Final = r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()"
@@ -128,8 +128,8 @@ def _read_path(path: Path, declared: frozenset[str]) -> TablesSource:
         raise DataError(
             f"{path.name!r} must be a DuckDB file that nobody is writing to; it cannot be opened."
         ) from error
-    named = frozenset(name for name in relations if name.lower() in views)
-    views = {name: view for name, view in views.items() if name not in map(str.lower, named)}
+    named = frozenset(name for name in relations if folded(name) in views)
+    views = {name: view for name, view in views.items() if name not in map(folded, named)}
     return TablesSource(
         relations=relations, frames={}, attached=str(path), views=views, copied=named
     )
@@ -166,7 +166,7 @@ def _listed(
                 r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()", "", definitions[name]
             )
             names = tuple(str(column) for table, column in columns if str(table) == name)
-            views[name.lower()] = (text.rstrip("; \n"), names)
+            views[folded(name)] = (text.rstrip("; \n"), names)
         if "VIEW" not in str(kind) or name in declared:
             path = (catalog or str(owner), str(schema), name)
             relations[name] = ".".join(map(quote, path))
@@ -175,7 +175,7 @@ def _listed(
 
 def _check_different(names: Sequence[str], how: str) -> None:
     """Refuse two tables of one name: SQL does not tell cases apart."""
-    lowered = [name.lower() for name in names]
+    lowered = list(map(folded, names))
     for name in lowered:
         if lowered.count(name) > 1:
             raise DataError(

@@ -54,6 +54,7 @@ from pacprivacy.queries.tree import (
     Node,
     Select,
     Table,
+    folded,
     number,
     quote,
     transform,
@@ -235,17 +236,17 @@ class Tables:
     def is_key(self, table: str, column: str) -> bool:
         """Whether a column of a table holds the unit's key, so that it tells units apart."""
         own, other = self._paths.get(table, ("", None))
-        return other is None and own.lower() == column.lower() and own != ""
+        return other is None and folded(own) == folded(column) and own != ""
 
     # what a query may name
 
     def find_table(self, name: str) -> str | None:
         """Return a table's name as it was given, whatever its case; None if there is none."""
-        return next((known for known in self.names if known.lower() == name.lower()), None)
+        return next((known for known in self.names if folded(known) == folded(name)), None)
 
     def find_view(self, name: str) -> tuple[str, tuple[str, ...]] | None:
         """Return the SELECT of a view and the names of its columns; None if there is none."""
-        return self._source.views.get(name.lower())
+        return self._source.views.get(folded(name))
 
     def table_columns(self, table: str) -> Mapping[str, str]:
         """Return the types of a table's columns; text in the place of lists of levels."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
 
 NOWHERE: Final = (0, 0)
@@ -350,6 +351,14 @@ BOUNDS: Final = {
 }
 
 
+_SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def folded(name: str) -> str:
+    """Return a name so that those that are one to the engine are equal: only A to Z have a case."""
+    return name.translate(_SMALL)
+
+
 def quote(name: str) -> str:
     """Write a name so that SQL reads it as one."""
     return '"' + name.replace('"', '""') + '"'
@@ -509,7 +518,7 @@ def _ends(node: Select | SetOperation) -> str:
 def _groups(node: Select) -> str:
     if node.all_keys:
         return " GROUP BY ALL"
-    if node.sets and node.sets != (tuple(range(len(node.groups))),):
+    if node.sets:
         sets = (f"({_all(tuple(node.groups[i] for i in chosen))})" for chosen in node.sets)
         return f" GROUP BY GROUPING SETS ({', '.join(sets)})"
     return f" GROUP BY {_all(node.groups)}" if node.groups else ""
