@@ -80,6 +80,7 @@ from pacprivacy.mechanism.pca import PCA as PCA
 from pacprivacy.mechanism.structure import (
     Structure as Structure,
     flatten as flatten,
+    shown_name as shown_name,
     total_numbers as total_numbers,
 )
 from pacprivacy.mechanism.sums import (

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import shorten
 from pacprivacy.errors import UnitWarning
+from pacprivacy.mechanism.dates import find_date_formats
 
 _FEW: Final = 10  # levels that nobody takes for names
 _FEWEST_PEOPLE: Final = 4
@@ -65,9 +66,11 @@ def warn_of_identities(names: tuple[str, ...]) -> None:
 
 def identity_warning(names: tuple[str, ...]) -> str:
     """Return what is said of columns of :func:`repeated_identities`; what to do is added."""
+    says = "seems to say whose row it is, and repeats"
+    if len(names) > 1:
+        says = "seem to say whose row it is, and repeat"
     return (
-        f"{shorten(names)} seems to say whose row it is, and repeats: each row is protected, not "
-        "each person with all of their rows."
+        f"{shorten(names)} {says}: each row is protected, not each person with all of their rows."
     )
 
 
@@ -91,7 +94,8 @@ def _repeats(name: str, entries: npt.NDArray[Any], texts: npt.NDArray[Any] | Non
     if least is not None:
         return len(distinct) >= least
     if texts is not None:
-        return len(texts) > _FEW and all(_CODE.fullmatch(str(text)) for text in texts)
+        codes = len(texts) > _FEW and all(_CODE.fullmatch(str(text)) for text in texts)
+        return codes and not find_date_formats([str(text) for text in texts])
     dense = len(distinct) >= 0.9 * (float(distinct[-1]) - float(distinct[0]) + 1)
     return dense and len(distinct) > 5 * _FEW
 

@@ -88,6 +88,11 @@ class Structure:
         return node_difference(self.root, other.root)
 
 
+def shown_name(name: str) -> str:
+    """Return what people read in the place of a name of :meth:`Structure.names`."""
+    return f"value{name}" if name[:1] in ("", "[") else name
+
+
 def total_numbers(totals: str | tuple[str, ...], structure: Structure) -> Mask:
     """Return which numbers of a value are totals.
 
@@ -101,9 +106,12 @@ def total_numbers(totals: str | tuple[str, ...], structure: Structure) -> Mask:
     labelled = any(re.sub(r"\[[\d, ]*\]", "", name) not in ("", "value") for name in names)
     for total in totals:
         label = re.compile(rf"(?:^|[.\[]|, ){re.escape(total)}(?:$|[.\[\]]|, )")
-        own = np.array([label.search(name) is not None for name in names], dtype=np.bool_)
+        own = np.array(
+            [total == shown_name(name) or label.search(name) is not None for name in names],
+            dtype=np.bool_,
+        )
         if not own.any() and (labelled or total not in ("sum", "count")):
-            listed = ", ".join(dict.fromkeys(names[:_LISTED_NAMES]))
+            listed = ", ".join(dict.fromkeys(map(shown_name, names[:_LISTED_NAMES])))
             raise MechanismError(
                 f"totals must name numbers of the value ({listed[:_DESCRIBE_LIMIT]}); got "
                 f"{total!r:.60}. Name some of those, or write totals=True for all."

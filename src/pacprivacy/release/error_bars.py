@@ -53,7 +53,7 @@ from pacprivacy.errors import (
     NoisyWarning,
     PacPrivacyError,
 )
-from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value
+from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value, shown_name
 from pacprivacy.noise import NoisePlan
 from pacprivacy.pool import Pool
 from pacprivacy.simulation import Outputs
@@ -86,6 +86,7 @@ VISIBLE: Final = 0.1  # of a number: noise below this is seen in its error bar, 
 TAIL_MARGIN_SD: Final = 3.0  # standard errors by which tails must be beyond their limits
 LEAST_SUBSETS: Final = 64  # fewer do not show the tails
 SHOWN_NAMES: Final = 3
+MAX_BINS: Final = 10_000  # numbers behind a count among which a warning looks for its edges
 EXACT_POWER: Final = 22  # powers of ten up to this are exact
 ADVICE: Final = (
     "What helps: scale or cap the columns, a robust statistic (median, trimmed mean), more "
@@ -450,11 +451,21 @@ def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int | None = Non
         return []
     error, ends = bars.std_error(), bars.interval(numbers, 0.95, "records")
     shown = np.flatnonzero(_measured(bars))[:most]
-    named = bars.structure.names()
-    names = [f"value{name}" if name[:1] in ("", "[") else name for name in named]
-    names = _bin_names(names, numbers)
+    names = _shown_names(bars, numbers)
     figures = (numbers, error, *ends, np.hypot(bars.spread, bars._bias()), bars.noise_std)
     return [Row(names[i], *(float(column[i]) for column in figures)) for i in shown]
+
+
+def _shown_names(bars: ErrorBars, numbers: Vector, most: int | None = None) -> list[str]:
+    """Return what people read in the place of the names of the first numbers."""
+    return _bin_names([shown_name(name) for name in bars.structure.names(most)], numbers)
+
+
+def _list_places(bars: ErrorBars, numbers: Vector, places: Sequence[int]) -> list[str]:
+    """Return the names of the first few places, for a warning."""
+    shown = places[:SHOWN_NAMES]
+    names = _shown_names(bars, numbers, max(shown) + 1 + MAX_BINS)
+    return [names[i] for i in shown]
 
 
 def _measured(bars: ErrorBars) -> Mask:
@@ -481,7 +492,7 @@ def _bin_names(names: list[str], numbers: Vector) -> list[str]:
         path, edges = found["path"], f"{found['path']}.edges".removeprefix(".")
         first, place = int(found["bin"]), found["place"]
         low, high, beyond = (at.get(f"{edges}[{place}{first + step}]") for step in range(3))
-        if low is None or high is None:
+        if low is None or high is None or math.isnan(numbers[low]):
             continue
         under = "" if beyond is None else "under "
         column = path or (f"column {place.removesuffix(', ')}" if place else "")
@@ -508,7 +519,7 @@ def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
     """Say in the certificate which numbers say little: facts of what is published."""
     if bars is None:
         return ()
-    notes, size = [], len(bars.spread)
+    notes, size = [], count_measured(bars)
     if bars.no_interval:
         notes.append(f"{len(bars.no_interval)} of {size} {NO_INTERVAL}. {TOTALS_ADVICE}")
     count = int((bars.noise_std > DROWNED * bars.spread).sum())
@@ -520,7 +531,7 @@ def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _warn_of_unlike(bars: ErrorBars, outputs: Outputs) -> None:
+def _warn_of_unlike(bars: ErrorBars, outputs: Outputs, numbers: Vector) -> None:
     """Warn the curator of numbers that are not estimates for all records; shows no value."""
     places = list(bars.no_interval)
     if not places:
@@ -531,8 +542,7 @@ def _warn_of_unlike(bars: ErrorBars, outputs: Outputs) -> None:
             "Return the same numbers for any number of records."
         )
         return
-    names = bars.structure.names(max(places[:SHOWN_NAMES]) + 1)
-    listed = ", ".join(names[i] or "value" for i in places[:SHOWN_NAMES])
+    listed = ", ".join(_list_places(bars, numbers, places))
     rest = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
     _warn(
         f"{listed}{rest}: the value on all records differs from those on candidates by more than "
@@ -547,26 +557,27 @@ def warn_of_error_bars(value: Any, bars: ErrorBars | None, outputs: Outputs) -> 
     """
     if bars is None:
         return
-    _warn_of_unlike(bars, outputs)
     values = outputs.values
     noise, spread = bars.noise_std, bars.spread
     try:
         numbers = bars.numbers_of(value)
     except MechanismError:  # a finished estimator may hide its numbers; the noise is known
         numbers = np.full(len(spread), np.nan)
+    _warn_of_unlike(bars, outputs, numbers)
     size = np.abs(numbers)
     small = (noise > spread) & (noise > size)
     noisy = small | ((noise > DROWNED * spread) & ~(noise < VISIBLE * size))
     if noisy.any():
         places = np.flatnonzero(noisy)
-        names = bars.structure.names(int(places[:SHOWN_NAMES].max()) + 1)
-        some = "; ".join(
-            f"{names[i]} (noise {noise[i]:.2g}, value {numbers[i]:.3g})"
-            for i in places[:SHOWN_NAMES]
+        names = _list_places(bars, numbers, places.tolist())
+        listed = "; ".join(
+            f"{name} (noise {noise[i]:.2g}, value {numbers[i]:.3g})"
+            for i, name in zip(places, names, strict=False)
         )
         rest = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
         what = "exceeds the signal" if small[places].all() else "is most of the error"
-        _warn(f"the noise {what} in {len(places)} of {len(noise)} numbers: {some}{rest}. {ADVICE}")
+        all_numbers = f"{count_measured(bars)} numbers"
+        _warn(f"the noise {what} in {len(places)} of {all_numbers}: {listed}{rest}. {ADVICE}")
     tails = _odd_tails(values)
     if tails:
         _warn(

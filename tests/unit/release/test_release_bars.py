@@ -316,6 +316,24 @@ def test_noise_below_the_value_is_not_said_to_exceed_it() -> None:
         pac.privatize(np.mean, RNG.normal(40, 20, 200), pac.Information(1 / 64), n_subsets=64)
 
 
+def test_warnings_call_numbers_as_the_screen_does() -> None:
+    ages, bins = RNG.uniform(0, 100, 400), Histogram(bins=4, ranges=(0, 100))
+    with pytest.warns(NoisyWarning, match=r"of 4 numbers: 0 to under 25 \(noise") as caught:
+        release = pac.privatize(bins, ages, pac.Information(1 / 64), n_subsets=64)
+    assert not any("counts[" in str(item.message) for item in caught)
+    assert any("of 4 numbers" in note for note in release.certificate.notes)
+
+    def sum_and_mean(x: Any) -> list[float]:
+        return [float(x.sum()), float(x.mean())]
+
+    options: dict[str, Any] = {"budget": "membership<=0.75", "n_subsets": 64}
+    with pytest.warns(NoisyWarning, match=r"^value\[0\]: the value on all records"):
+        pac.privatize(sum_and_mean, ages, **options)
+    declared = pac.privatize(sum_and_mean, ages, totals=["value[0]"], **options)
+    assert [row.name for row in declared.rows()] == ["value[0]", "value[1]"]
+    assert all(np.isfinite(row.std_error) for row in declared.rows())
+
+
 # --- words ---------------------------------------------------------------------------------------
 
 

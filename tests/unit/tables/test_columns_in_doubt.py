@@ -86,6 +86,8 @@ HARMLESS = {
     "hospital_id": RNG.integers(1, 4, N),
     "income": RNG.integers(1000, 9000, N),
     "year": np.sort(RNG.integers(0, 100, N)),
+    "seen": np.datetime_as_string(np.datetime64("2023-01-01") + PEOPLE),
+    "born": [f"{d % 28 + 1:02d}-{d % 12 + 1:02d}-1970" for d in PEOPLE],
     "customer_segment": PEOPLE,
     "city": np.array(["Rome", "Oslo", "Bern"])[np.arange(N) % 3],
     "score": RNG.normal(size=N).round(1),
