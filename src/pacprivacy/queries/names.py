@@ -492,6 +492,9 @@ class _Resolver:
             plain = {c: c for c, kind in types.items() if self.schema.is_allowed_type(kind)}
             labels = dict(zip(plain, self.renamed(node, list(plain)), strict=True))
             other = {folded(c): kind for c, kind in types.items() if c not in plain}
+            if node.columns and other:
+                reason = f"columns must be renamed where all are plain, unlike {min(other)!r}"
+                raise self.refuse(node, reason, "Rename them in a subquery.")
             self.add(node, visible, alias, labels, scope, other)
             return Table(path=(declared,), alias=alias, at=node.at)
         view = self.schema.find_view(name) if len(node.path) == 1 else None
@@ -567,8 +570,11 @@ class _Resolver:
         if natural:
             names = [name for source in sides[0] for name in source.columns]
             using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in sides[1])]
-            if not using:
-                raise self.refuse(node, "a NATURAL JOIN must have columns to join by", "Say ON.")
+            refused = [{n for s in side for n in s.refused} for side in sides]
+            if not using or refused[0] & refused[1]:
+                raise self.refuse(
+                    node, "a NATURAL JOIN must have plain columns to join by", "Say ON."
+                )
         condition = None
         if using:
             if kind.startswith("ASOF"):

@@ -210,3 +210,13 @@ def test_an_alias_goes_before_a_column_of_the_query_around(inner: str) -> None:
 )
 def test_only_plain_letters_have_a_case(text: str) -> None:
     check_same(text)
+
+
+@pytest.mark.claim("Q-2")
+@pytest.mark.parametrize("source", ["people p(a, b)", "people NATURAL JOIN lists"])
+def test_columns_of_other_types_are_not_passed_over(source: str) -> None:
+    people = pd.DataFrame({"id": range(N), "tags": [[1]] * N, "z": range(N)})
+    lists = pd.DataFrame({"tags": [[1], [2]], "z": [1, 2]})
+    tables = pac.Tables({"people": people, "lists": lists}, unit="people.id")
+    with pytest.raises(QueryError, match="plain"):
+        make_query_mechanism(f"SELECT count(*) AS n FROM {source}", tables)
