@@ -84,7 +84,7 @@ def first_task(
     data, stdin = ("-", source) if piped else (source, None)
     arguments = [*ASKED, "--budget", BUDGET, "-o", out, *extra]
     release, told = run_pac("release", data, *arguments, stdin=stdin)
-    assert "±" in told, told
+    assert "standard error" in told, told
     verify, _ = run_pac("verify", out / "release.json")
     report, _ = run_pac("report", out / "release.json")
     content = json.loads((out / "release.json").read_text(encoding="utf-8"))

@@ -401,7 +401,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "a page in no folder": ("report good/release.json -o none/x.html", "existing folder"),
     "an audit that is text": ("report good/release.json --audit p.csv", "audit must be"),
     "no tables": (SQL.replace("tables", "none"), "a file or folder that is there"),
-    "no SQL": (SQL.replace("SELECT", "SELEC"), "SQL that can be read"),
+    "no SQL": (SQL.replace("SELECT", "SELEC"), "must be SQL"),
     "rows of people": (SQL.replace("avg(a)", "a"), "aggregate"),
     "a unit without a table": (SQL.replace("people.patient", "patient"), "table.column"),
     "a unit that is no column": (SQL.replace("people.patient", "people.who"), "'who'"),

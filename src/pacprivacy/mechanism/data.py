@@ -143,8 +143,8 @@ def _identities(part: Any) -> tuple[str, ...]:
         frame = read_data_table(part)
     except NarwhalsError:  # it is refused where it is read
         return ()
-    if not isinstance(frame, nw.DataFrame):
-        return ()
+    if not isinstance(frame, nw.DataFrame) or len(set(frame.columns)) < len(frame.columns):
+        return ()  # two columns of a name are refused where they are read
 
     def read(name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
         column = frame[name].drop_nulls()

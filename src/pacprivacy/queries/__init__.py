@@ -5,6 +5,7 @@ from pacprivacy.queries.query_mechanism import (
     AT_LEAST as AT_LEAST,
     QueryMechanism as QueryMechanism,
     make_query_mechanism as make_query_mechanism,
+    query_cell_names as query_cell_names,
     query_mechanism_arranged as query_mechanism_arranged,
     query_mechanism_cell as query_mechanism_cell,
     query_mechanism_columns as query_mechanism_columns,

@@ -268,7 +268,7 @@ class QueryMechanism(Mechanism):
             return {name: float(values[0, j]) for j, name in enumerate(names)}
         if len(cells) > NAMED_CELLS:
             return {name: values[:, j] for j, name in enumerate(names)}
-        labels = _query_cell_names(self.query, cells)
+        labels = query_cell_names(self.query, cells)
         return {
             name: {label: float(v) for label, v in zip(labels, values[:, j], strict=True)}
             for j, name in enumerate(names)
@@ -343,7 +343,7 @@ class QueryMechanism(Mechanism):
         dropped = len(rows) - len(kept)
         told = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
-            f"{self.at_least} units in the universe: {_listed(_query_cell_names(self.query, kept))}"
+            f"{self.at_least} units in the universe: {_listed(query_cell_names(self.query, kept))}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
         return kept, told
@@ -361,7 +361,7 @@ def query_mechanism_columns(query: CellQuery) -> list[str]:
     return names
 
 
-def _query_cell_names(query: CellQuery, cells: Sequence[tuple[Any, ...]]) -> list[str]:
+def query_cell_names(query: CellQuery, cells: Sequence[tuple[Any, ...]]) -> list[str]:
     """Write the keys of cells for people; a key that a subtotal is over is ``all``."""
 
     def name(cell: tuple[Any, ...]) -> str:

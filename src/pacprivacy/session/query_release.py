@@ -20,6 +20,7 @@ from pacprivacy.queries import (
     QueryMechanism,
     Tables,
     make_query_mechanism,
+    query_cell_names,
     query_mechanism_arranged,
     query_mechanism_cell,
     query_mechanism_columns,
@@ -176,8 +177,22 @@ class QueryRelease(Release):
         return self.mechanism.cells or ((),)
 
     def _columns(self, found: Any) -> list[Any]:
-        """Return what is known of every cell, column by column."""
-        return [_numbers(found[name]) for name in query_mechanism_columns(self.mechanism.query)]
+        """Return what is known of every cell, column by column, in the order of the cells.
+
+        Released numbers with names are in the order of these, which is another one.
+        """
+        columns = [found[name] for name in query_mechanism_columns(self.mechanism.query)]
+        labels = self._labels()
+        return [
+            _numbers([column[label] for label in labels] if labels else column)
+            for column in columns
+        ]
+
+    def _labels(self) -> list[str]:
+        """Return the names of the cells in the released value; empty if they have none."""
+        query = self.mechanism.query
+        named = isinstance(self.value[query_mechanism_columns(query)[0]], Mapping)
+        return query_cell_names(query, self._cells) if named else []
 
     def _shown(self) -> dict[str, Any]:
         """Return the released numbers, counts as whole ones."""
@@ -193,7 +208,10 @@ class QueryRelease(Release):
             [name, *columns.get(query_mechanism_cell(value), [None, False])]
             for value, name in query.shown
         ]
-        rows = query_mechanism_keys(query, self._cells, shown)
+        order = {label: place for place, label in enumerate(sorted(self._labels()))}
+        places = [order[label] for label in self._labels()] or range(len(self._cells))
+        keyed = query_mechanism_keys(query, self._cells, shown)
+        rows = [[places[at], *texts] for at, *texts in keyed]
         return {"query": query.text, "plan": self.plan, "columns": named, "rows": rows}
 
     def to_csv(self, path: str | Path) -> None:

@@ -135,6 +135,7 @@ def test_what_needs_all_rows_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.claim("M-6")
+@pytest.mark.filterwarnings("ignore::pacprivacy.errors.UnitWarning")
 def test_units_that_passes_cannot_sum_are_refused(folder: Path) -> None:
     pool = pac.Balanced(n_subsets=4, blocks=True).draw(N, rng=0, units=np.arange(N) % (N // 2))
     with pytest.raises(DataError, match="must follow each other in a Dataset"):
@@ -144,6 +145,7 @@ def test_units_that_passes_cannot_sum_are_refused(folder: Path) -> None:
         pac.privatize(JointRidge(), (ages, spends), "mi<=1", n_subsets=4)
 
 
+@pytest.mark.filterwarnings("ignore::pacprivacy.errors.UnitWarning")
 def test_what_cannot_be_read_is_explained(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="source must name Parquet files"):
         Dataset(tmp_path / "*.parquet")
@@ -170,6 +172,7 @@ def test_what_cannot_be_read_is_explained(folder: Path, tmp_path: Path) -> None:
             run_mechanism(Mean(), Dataset(tmp_path / "bad.parquet")[column], pool)
 
 
+@pytest.mark.filterwarnings("ignore::pacprivacy.errors.UnitWarning")
 def test_files_that_do_not_fit_together_quote_no_entry(folder: Path, tmp_path: Path) -> None:
     FRAME.head(0).to_parquet(tmp_path / "0.parquet")
     with pytest.raises(DataError, match="must have records; got none"):

@@ -202,7 +202,7 @@ def test_describe_is_short_and_shows_no_values() -> None:
         (lambda: 0, "got function"),
         ({frozenset(): 1.0}, "plain keys"),
         (pd.Series(["a", "b"]), "got a column of type"),
-        (pl.DataFrame({"a": ["x"]}), "got a column of type String"),
+        (pl.DataFrame({"a": ["x"]}), "got texts alone"),
         (pa.table({"a": [1.0]}), "of pandas or polars; got one of pyarrow"),
         (pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), "distinct column names"),
         pytest.param(10**400, "too large", id="huge"),

@@ -249,3 +249,21 @@ def test_cells_that_are_no_estimates_have_no_interval(clinic: pac.Tables) -> Non
         found = ask("SELECT count(DISTINCT code) AS n FROM visits", clinic, n_subsets=16)
     assert "±" not in found.answer.lines()[0][0]
     assert np.isnan(found.frame["n low"]).all()
+
+
+@pytest.mark.claim("Q-2")
+def test_every_cell_has_the_number_of_its_key(tmp_path: Path) -> None:
+    """Released numbers are in the order of their names, which is not that of the keys."""
+    keys = [10, 9, 100, 2]
+    people = pd.DataFrame({"id": range(240), "k": keys * 60})
+    people["x"] = people["k"] * 1000.0 + np.random.default_rng(0).normal(size=240)
+    tables = pac.Tables({"people": people}, unit="people.id")
+    text = "SELECT k, avg(x) AS m, count(*) AS n FROM people GROUP BY k"
+    made = pac.sql(text, tables, "mi<=4", keys={"k": keys}, n_subsets=32, rng=0)
+    for key, mean in zip(made.frame["k"], made.frame["m"], strict=True):
+        assert mean == pytest.approx(1000 * key, abs=100)
+    made.save(tmp_path)
+    answer = query_answer(pac.Release.load(tmp_path / "release.json"))
+    assert answer is not None
+    for key, mean, _ in answer.rows:
+        assert mean.value == pytest.approx(1000 * int(key), abs=100)

@@ -24,7 +24,7 @@ def test_every_record_can_be_drawn(session: pac.Session, tmp_path: Path) -> None
     assert len(session.releases[0].plot(tmp_path / "release.svg").axes) == 2
     figure = session.plot(tmp_path / "session.png")
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert sorted(labels) == ["really learned", "spent, at most"]
+    assert sorted(labels) == ["learned in this run (for the curator)", "spent, at most"]
     assert {path.name for path in tmp_path.iterdir()} == {"release.svg", "session.png"}
 
 
@@ -39,7 +39,7 @@ def test_a_session_without_releases_cannot(tmp_path: Path) -> None:
 def test_a_session_is_a_table(session: pac.Session) -> None:
     page = session._repr_html_()
     assert "of 1" in page  # nats of the total
-    assert "success at most 90.00 %" in page
+    assert "90.00 %" in page
     assert page.count("<li>") == 2
     assert "Best guess about one unit now" in session.odometer()._repr_html_()
 

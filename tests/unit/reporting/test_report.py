@@ -273,7 +273,7 @@ def test_a_unit_is_called_by_its_column(tmp_path: Path) -> None:
     saved = made.save(tmp_path)
     pac.verify(Certificate.read(saved), tmp_path / "curator.npz")
     page = pac.report(saved).read_text(encoding="utf-8")
-    assert "whether one given person was used" in page
+    assert "Take a person who is equally likely" in page
     assert "Of 40 people" in page
     assert "group" not in page.split("</style>")[1]
 
