@@ -107,7 +107,7 @@ def read_key(path: str | Path, *, private: bool) -> Any:
     except ImportError:
         raise CertificateError(
             "signatures must be made and checked with cryptography; it is not installed. "
-            "Run: pip install 'pacprivacy[sign]'"
+            "Run in a checkout: pip install '.[sign]'"
         ) from None
     kind = ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey
     key: Any = None

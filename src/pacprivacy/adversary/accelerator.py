@@ -112,7 +112,8 @@ def _programs() -> tuple[Any, Any, tuple[Any, Any]]:
         import jax.numpy as jnp
     except ImportError:
         raise MechanismError(
-            "jax must be installed for accelerated(); it is not. Run pip install 'pacprivacy[jax]'."
+            "jax must be installed for accelerated(); it is not. "
+            "Run in a checkout: pip install '.[jax]'."
         ) from None
     exact = jax.lax.Precision.HIGHEST  # by default accelerators round factors to eleven bits
 

@@ -149,7 +149,8 @@ def _serving() -> Any:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11"):
             raise
         raise PacPrivacyError(
-            "starlette and uvicorn must be installed to serve. Run: pip install 'pacprivacy[serve]'"
+            "starlette and uvicorn must be installed to serve. "
+            "Run in a checkout: pip install '.[serve]'"
         ) from None
     return serve
 

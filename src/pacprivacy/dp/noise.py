@@ -268,7 +268,8 @@ def _draw_with_opendp(
         import opendp.prelude as opendp
     except ImportError:
         raise BudgetError(
-            "sampler must be 'lattice' without OpenDP; got 'opendp'. Install pacprivacy[dp]."
+            "sampler must be 'lattice' without OpenDP; got 'opendp'. "
+            "Run in a checkout: pip install '.[dp]'."
         ) from None
     opendp.enable_features("contrib")
     domain = opendp.vector_domain(opendp.atom_domain(T="i64"))

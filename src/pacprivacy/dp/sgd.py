@@ -349,5 +349,5 @@ def import_sgd_jax(*modules: str) -> tuple[Any, ...]:
     except ImportError:
         raise PacPrivacyError(
             f"{' and '.join(modules)} must be installed for this. "
-            "Run: pip install 'pacprivacy[jax]'"
+            "Run in a checkout: pip install '.[jax]'"
         ) from None

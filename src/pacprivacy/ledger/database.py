@@ -249,7 +249,7 @@ def _postgres_engine(url: URL, timeout_s: float) -> sa.Engine:
     except (ImportError, NoSuchModuleError):
         raise LedgerError(
             "psycopg must be installed for a ledger on a PostgreSQL server. "
-            "Run: pip install 'pacprivacy[postgres]'"
+            "Run in a checkout: pip install '.[postgres]'"
         ) from None
 
 

@@ -203,7 +203,7 @@ def _open(source: Any) -> Any:
     except ImportError:
         raise DataError(
             "pyarrow must be installed to read a Dataset; it is not. "
-            "Run pip install 'pacprivacy[data]'."
+            "Run in a checkout: pip install '.[data]'."
         ) from None
     if isinstance(source, dataset.Dataset):
         return source

@@ -125,6 +125,7 @@ def _jax() -> Any:
         import jax
     except ImportError:
         raise MechanismError(
-            "jax must be installed for VmapMechanism; it is not. Run pip install 'pacprivacy[jax]'."
+            "jax must be installed for VmapMechanism; it is not. "
+            "Run in a checkout: pip install '.[jax]'."
         ) from None
     return jax

@@ -171,7 +171,7 @@ def report(
     if not (officer or can_draw()):
         warnings.warn(
             "the page has no pictures: matplotlib is not installed. "
-            "Run: pip install 'pacprivacy[plot]'",
+            "Run in a checkout: pip install '.[plot]'",
             stacklevel=2,
         )
     page = render_page(data, officer=officer).encode()

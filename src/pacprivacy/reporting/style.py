@@ -87,7 +87,7 @@ def styled(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
     def draw_styled(*args: P.args, **options: P.kwargs) -> Drawn:
         if not can_draw():
             raise DataError(
-                "matplotlib must be installed to draw. Run: pip install 'pacprivacy[plot]'"
+                "matplotlib must be installed to draw. Run in a checkout: pip install '.[plot]'"
             )
         import matplotlib as mpl  # slow to import, and needed for pictures only
 

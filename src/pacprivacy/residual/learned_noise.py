@@ -425,7 +425,7 @@ def _import_game() -> tuple[Any, Any]:
     except ImportError as error:
         raise PacPrivacyError(
             "learned noise needs jax and optax, which are not installed. "
-            "Run: pip install 'pacprivacy[jax]'"
+            "Run in a checkout: pip install '.[jax]'"
         ) from error
     return jax, game
 

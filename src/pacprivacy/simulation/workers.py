@@ -435,5 +435,5 @@ def _start_ray(address: str | None) -> None:
 def _missing(name: str) -> DataError:
     return DataError(
         f"backend must be installed; got {name!r}, which is not. "
-        "Run pip install 'pacprivacy[cluster]'."
+        "Run in a checkout: pip install '.[cluster]'."
     )

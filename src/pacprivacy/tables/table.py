@@ -317,7 +317,7 @@ def _read_parquet(
     except ImportError:
         raise DataError(
             f"{path} is a Parquet file, which must be read with pyarrow; it is not installed. "
-            "Run: pip install 'pacprivacy[data]'"
+            "Run in a checkout: pip install '.[data]'"
         ) from None
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
@@ -398,7 +398,7 @@ def _read_excel(
     except ImportError:
         raise DataError(
             f"{path} is an Excel file, which must be read with openpyxl; it is not installed. "
-            "Run: pip install 'pacprivacy[excel]'"
+            "Run in a checkout: pip install '.[excel]'"
         ) from None
     except Exception as error:  # each reader has exceptions of its own
         raise DataError(

@@ -284,7 +284,7 @@ def test_without_cryptography_it_says_what_to_install(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(CertificateError, match=r"pip install 'pacprivacy\[sign\]'"):
+    with pytest.raises(CertificateError, match=r"pip install '\.\[sign\]'"):
         read_release(folder / "release.json", public_key=folder / "key.pub")
     pac.Release.load(folder / "release.json")
 

@@ -670,7 +670,7 @@ def test_the_page_needs_no_matplotlib_and_a_plot_says_what_to_install(
     for part in ('id="trade-off"', 'id="audit"', "Wrongly accused"):
         assert part in plain
     assert 'id="slider"' not in plain
-    with pytest.warns(UserWarning, match=r"no pictures: .* pip install 'pacprivacy\[plot\]'"):
+    with pytest.warns(UserWarning, match=r"no pictures: .* pip install '\.\[plot\]'"):
         pac.report(release, tmp_path / "report.html")
-    with pytest.raises(DataError, match=r"pip install 'pacprivacy\[plot\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[plot\]'"):
         plot_release(release)

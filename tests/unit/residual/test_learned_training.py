@@ -154,5 +154,5 @@ def test_unknown_names_and_budgets_are_refused() -> None:
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(PacPrivacyError, match=r"pip install 'pacprivacy\[jax\]'"):
+    with pytest.raises(PacPrivacyError, match=r"pip install '\.\[jax\]'"):
         learn_noise(iris_means(), 0.5)

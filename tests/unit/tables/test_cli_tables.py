@@ -254,7 +254,7 @@ def test_excel_without_openpyxl_says_what_to_install(
         monkeypatch.setitem(sys.modules, library, None)
     path = tmp_path / "data.xlsx"
     path.write_bytes(b"PK\x03\x04")
-    with pytest.raises(DataError, match=r"pip install 'pacprivacy\[excel\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[excel\]'"):
         read_table(path)
 
 
@@ -318,7 +318,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = tmp_path / "data.parquet"
     path.write_bytes(b"PAR1....")
-    with pytest.raises(DataError, match=r"pip install 'pacprivacy\[data\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[data\]'"):
         read_table(path)
     csv = read_table(write(tmp_path, "a\n1\n"))
     assert csv.n_rows == 1, "CSV needs neither pyarrow nor pandas"
