@@ -151,7 +151,9 @@ def _identities(part: Any) -> tuple[str, ...]:
         text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object)
         return column.to_numpy(), column.unique().to_numpy() if text else None
 
-    return repeated_identities({name: partial(read, name) for name in frame.columns})
+    columns: list[Any] = frame.columns
+    named = [name for name in columns if isinstance(name, str)]  # pandas has numbers, too
+    return repeated_identities({name: partial(read, name) for name in named})
 
 
 def is_data_streamed(data: Data, *, some: bool = False) -> bool:

@@ -57,7 +57,8 @@ def made(clinic: pac.Tables) -> QueryRelease:
 def values_of(made: QueryRelease, column: str) -> dict[tuple[Any, ...], float]:
     """Released numbers by their keys."""
     cells = [tuple(None if k is None else str(k) for k in cell) for cell in made.mechanism.cells]  # type: ignore[union-attr]
-    return dict(zip(cells, made.value[column].values(), strict=True))
+    labels = [", ".join("NULL" if k is None else k for k in cell) for cell in cells]
+    return {cell: made.value[column][name] for cell, name in zip(cells, labels, strict=True)}
 
 
 @pytest.mark.claim("Q-2")

@@ -41,7 +41,7 @@ def test_a_session_is_a_table(session: pac.Session) -> None:
     assert "of 1" in page  # nats of the total
     assert "90.00 %" in page
     assert page.count("<li>") == 2
-    assert "Best guess about one unit now" in session.odometer()._repr_html_()
+    assert "best guess about one unit" in session.odometer()._repr_html_()
 
 
 def test_names_in_a_table_are_text() -> None:
