@@ -176,6 +176,7 @@ class _Resolver:
         self.text, self.schema, self.views = text, schema, views
         self.numbers = itertools.count() if numbers is None else numbers
         self.n_nodes = 0  # that were written out
+        self.unnamed: set[str] = set()  # what outputs without a name are called
         self.sizes: dict[int, int] = {}  # of what aliases stand for
 
     def refuse(self, node: Node | str, reason: str, advice: str) -> QueryError:
@@ -223,7 +224,7 @@ class _Resolver:
         labels: list[str] = []
         for item in node.items:
             before = self.n_nodes
-            for value, label in self.outputs(item, scope, ctes, named):
+            for value, label in self.outputs(item, scope, ctes, named, outer=outer):
                 value = _no_position(value)
                 self.sizes[id(value)] = self.n_nodes - before
                 items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
@@ -318,21 +319,28 @@ class _Resolver:
     # outputs and values
 
     def outputs(
-        self, item: Item, scope: _Scope, ctes: _Ctes, named: Mapping[str, Node]
+        self,
+        item: Item,
+        scope: _Scope,
+        ctes: _Ctes,
+        named: Mapping[str, Node],
+        *,
+        outer: bool,
     ) -> list[tuple[Node, str]]:
         """Return what an output stands for: several columns for a star."""
         value = item.value
         if isinstance(value, Star):
-            return self.star(value, scope)
+            return self.star(value, scope, outer=outer)
         if item.name:
             label = item.name
         elif isinstance(value, Column):
             label = value.name
         else:
             label = " ".join(fragment(self.text, item.at).split()).lower()
+            self.unnamed.add(folded(label))
         return [(self.value(value, scope, ctes, named), label)]
 
-    def star(self, node: Star, scope: _Scope) -> list[tuple[Node, str]]:
+    def star(self, node: Star, scope: _Scope, *, outer: bool) -> list[tuple[Node, str]]:
         chosen = scope.sources
         if node.source:
             source = scope.find_source(folded(node.source))
@@ -342,6 +350,10 @@ class _Resolver:
         if not chosen:
             raise self.refuse(node, "* must be of some table", "Say FROM.")
         excluded = {folded(name) for name in node.excluded}
+        odd = {name: kind for source in chosen for name, kind in source.refused.items()}
+        for name in () if outer else odd.keys() - excluded:
+            reason = f"* must be of numbers, texts, days or times; {name!r} is {odd[name]}"
+            raise self.refuse(node, reason, "Name the columns, or EXCLUDE it.")
         columns = []
         merged = {} if node.source else scope.merged
         for source in chosen:
@@ -571,10 +583,10 @@ class _Resolver:
             names = [name for source in sides[0] for name in source.columns]
             using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in sides[1])]
             refused = [{n for s in side for n in s.refused} for side in sides]
-            if not using or refused[0] & refused[1]:
-                raise self.refuse(
-                    node, "a NATURAL JOIN must have plain columns to join by", "Say ON."
-                )
+            unnamed = any(self.unnamed & s.columns.keys() for side in sides for s in side)
+            if not using or unnamed or refused[0] & refused[1]:
+                reason = "a NATURAL JOIN must have plain columns with names to join by"
+                raise self.refuse(node, reason, "Say ON.")
         condition = None
         if using:
             if kind.startswith("ASOF"):

@@ -1,10 +1,12 @@
 """Names, positions and stars mean what they mean to DuckDB: the same number, on the same rows."""
 
+import re
 from typing import Any
 
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 
 import pacprivacy as pac
@@ -220,3 +222,19 @@ def test_columns_of_other_types_are_not_passed_over(source: str) -> None:
     tables = pac.Tables({"people": people, "lists": lists}, unit="people.id")
     with pytest.raises(QueryError, match="plain"):
         make_query_mechanism(f"SELECT count(*) AS n FROM {source}", tables)
+
+
+@pytest.mark.claim("Q-2")
+def test_columns_that_cannot_be_read_are_not_passed_over() -> None:
+    """A star without them, or a join by outputs that have no name, would mean something else."""
+    people = pyarrow.table({"id": [0, 1, 2], "x": [1, 1, 1], "z": [[1], [2], [1]]})
+    tables = pac.Tables({"people": people}, unit="people.id")
+    for text, words in {
+        "SELECT count(*) AS n FROM (SELECT DISTINCT * EXCLUDE (id) FROM people)": "'z' is INTEGER",
+        "SELECT count(*) AS n FROM (SELECT x::INT FROM people) NATURAL JOIN "
+        "(SELECT id::INT FROM people) b": "NATURAL JOIN must have plain columns with names",
+    }.items():
+        with pytest.raises(QueryError, match=re.escape(words).replace("INTEGER", r"\w+INT")):
+            make_query_mechanism(text, tables)
+    text = "SELECT count(*) AS n FROM (SELECT DISTINCT * EXCLUDE (id, z) FROM people)"
+    assert make_query_mechanism(text, tables)
