@@ -13,6 +13,7 @@ import pytest
 from pacprivacy.errors import DataError
 from pacprivacy.tables import table as tables
 from pacprivacy.tables.categories import Categories, ModelOptions
+from pacprivacy.tables.cells import arrow_column_array
 from pacprivacy.tables.table import (
     Reading,
     Table,
@@ -295,7 +296,7 @@ def test_part_of_an_arrow_column_is_read_as_that_part() -> None:
     pa = pytest.importorskip("pyarrow")
     column = pa.array([1.0, None, 3.0, None, 5.0])
     for part in (column.slice(1, 3), pa.chunked_array([column.slice(1, 2), column.slice(3, 1)])):
-        found = tables._array(part, np.float64, np.nan)
+        found = arrow_column_array(part, np.float64, np.nan)
         np.testing.assert_array_equal(found, [np.nan, 3.0, np.nan])
 
 
