@@ -72,7 +72,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "predictor": lambda path: pac.PrivatePredictor.load(path, ledger=path.with_name("l.db")),
     "pac verify": lambda path: _pac("verify", path),
     "pac report": lambda path: _pac("report", path),
-    "pac --config": lambda path: _pac("--config", path, "convert", "--mi", "0.1"),
     "pac release": lambda path: _pac(
         "release", path, "--model", "mean", "--budget", "mi<=1", "-o", "o"
     ),

@@ -249,7 +249,7 @@ def test_a_stopped_run_goes_on_with_the_same_pool(tmp_path: Path, rng: int | Non
     pool = found.bundle.pool
     assert len(set(seen)) == 17  # 16 candidates, and all records
     # subset 0 is run again to see that the function is the same; no other one is
-    assert len(seen) - done == 16 - (done - 1) + 1
+    assert len(seen) - done == 16 - (done - 1) + 1 + 1
     expected = [X[pool.row_mask(k)].mean(axis=0) for k in range(16)]
     np.testing.assert_array_equal(found.bundle.outputs, expected)
     verify(found.certificate, found.bundle)
