@@ -72,8 +72,11 @@ def test_text_page_and_notebook_round_the_same_bound_alike(certificate: Certific
     page = render_page(build_report_contents(certificate))
     shown = {"text": str(certificate), "notebook": certificate._repr_html_(), "page": page}
     for where, text in shown.items():
-        assert "58.81 %" in text, where
+        assert "58.9 times in 100" in text, where
+        assert "58.8 times" not in text, where
         assert "58.80 %" not in text, where
+    assert "58.81 %" in shown["text"]
+    assert "58.81 %" in shown["page"]
     assert "0.100001 nats" in shown["text"]
     assert "0.100001 nats" in shown["notebook"]
     assert "0.1001 nats" in shown["page"]

@@ -176,7 +176,7 @@ class Odometer(ProcessBound):
     >>> from pacprivacy import dp
     >>> odometer = Odometer(delta=1e-6, neighbours="replace")
     >>> first = odometer.spend(dp.GaussianEvent(noise_multiplier=20.0))
-    >>> odometer.peek(dp.PureEvent(epsilon=0.1)) > odometer.epsilon == first
+    >>> odometer.spend(dp.PureEvent(epsilon=0.1)) > first
     True
     """
 
