@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -130,23 +130,20 @@ def membership_risk(
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
     allowed = None if caps is None else lengthened(2 * shortened(caps)[0] - 1, len(caps))
-    settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
-    found = advantage_bounds(view, pool, **settings)
-    for a in found.per_unit:  # from here on successes
-        np.minimum(a, 1.0, out=a)
-        a *= 0.5
-        a += 0.5
-    value, lower, upper = found.per_unit
+    bounds = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng, allowed=allowed)
+    value, lower, upper = (
+        0.5 + 0.5 * np.minimum(a, 1.0) for a in (bounds.value, bounds.lower, bounds.upper)
+    )
 
     def estimate(*ends: float) -> Estimate:
         low, middle, high = sorted(ends)
         return Estimate(
-            value=middle, lower=low, upper=high, confidence=1 - gamma, n_draws=found.n_draws
+            value=middle, lower=low, upper=high, confidence=1 - gamma, n_draws=bounds.n_draws
         )
 
     return MembershipRisk(
         worst=estimate(float(value.max()), float(lower.max()), float(upper.max())),
-        mean=estimate(float(value.mean()), float(lower.mean()), float(upper.mean())),
+        mean=estimate(*(0.5 + 0.5 * min(a, 1.0) for a in bounds.mean)),
         per_unit=value,
         lower_per_unit=lower,
         upper_per_unit=upper,
