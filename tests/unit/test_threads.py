@@ -311,7 +311,7 @@ def test_every_draw_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(1).normal(size=(m, 5)) * 0.1
     view = View(points=points, log_prior=np.full(m, -math.log(m)))
     membership_risk(view, Balanced(n_subsets=m).draw(n, rng=1), n_draws=4096, rng=2)
-    assert max(map(len, added)) > 128  # some are gathered
+    assert 128 < max(map(len, added)) <= 300  # some are gathered, as many as rounding allows
     assert sum(map(len, added)) == sum(drawn)
     assert len(np.unique(np.vstack(added), axis=0)) == sum(drawn)
 

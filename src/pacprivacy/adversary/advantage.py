@@ -47,7 +47,7 @@ LITTLE_ROOM = 0.025  # of what is allowed: with less left, others need only stay
 GUESSED_ADVANTAGE = 0.2
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
 CACHED_CELLS = 1 << 18  # posterior entries at a time
-GATHERED_DRAWS = 4096  # posteriors that are multiplied at once
+GATHERED_DRAWS = 4096  # posteriors that are multiplied at once, at most (claim A-2)
 BOUNDED_UNITS = 1 << 16  # at a time
 RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)  # of claim T-5, where nothing is known beforehand
 MANY_RATES = tuple(np.geomspace(0.02, 0.9, 40).tolist())
@@ -356,10 +356,10 @@ class _Simulation:
         """Add fresh draws, in blocks that fit the cache, of which many are multiplied at once."""
         view, tilts, gathered = self._view, self._tilts, list[npt.NDArray[Any]]()
         for draws in draw_view_blocks(view, n, self._rng, block_elements=CACHED_CELLS):
-            gathered.append(tilts.fold(view_posterior(view, draws, self._precision)))
-            if sum(map(len, gathered)) >= GATHERED_DRAWS:
+            if gathered and sum(map(len, gathered)) + len(draws) > GATHERED_DRAWS:
                 sums.add(tilts, np.concatenate(gathered))
                 gathered = []
+            gathered.append(tilts.fold(view_posterior(view, draws, self._precision)))
         if gathered:
             sums.add(tilts, np.concatenate(gathered))
         return sums
@@ -367,7 +367,8 @@ class _Simulation:
     def _estimate(self, units: Units | slice, n: int) -> None:
         """Estimate advantages, around a guess, for the stages that follow."""
         sums = self._draw(self._sums(units), n)
-        self._bound_mean(sums, np.maximum(GUESSED_ADVANTAGE, self._gained[units]))
+        if math.isinf(self._mean[1]):  # all may be champions: the mean is bounded here once
+            self._bound_mean(sums, np.maximum(GUESSED_ADVANTAGE, self._gained[units]))
         self.value[units], self._variance = sums.value, float(np.median(sums.variance))
 
     def _bound_mean(self, sums: AdvantageSums, center: Vector) -> None:

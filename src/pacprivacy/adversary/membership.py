@@ -55,7 +55,7 @@ class MembershipRisk:
     """Success of the optimal attacker on each unit, with intervals.
 
     ``value``, ``lower`` and ``upper`` speak of the worst-placed unit. ``worst`` and ``mean``
-    are public; the arrays per unit are curator-only.
+    are public; the arrays per unit are curator-only, and their bounds hold one by one (claim A-2).
     """
 
     worst: Estimate
@@ -116,7 +116,8 @@ def membership_risk(
     n_draws : int, optional
         Simulated releases; by default as many as a few seconds allow.
     gamma : float
-        Probability that any of the intervals is wrong (union over units).
+        Probability that the worst-placed unit or the mean is outside its interval. The bounds per
+        unit hold one by one, not all at once.
     caps : ndarray, optional
         What is allowed; once a unit is above it, the others are bounded less sharply.
 
