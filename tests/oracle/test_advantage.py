@@ -183,6 +183,26 @@ def test_what_single_precision_may_lose_counts_twice_where_a_is_tilted() -> None
     assert wider > sums.upper(center, 0.01) + 1e-6
 
 
+@pytest.mark.claim("A-2")
+@EVERY_POOL
+def test_every_block_of_single_precision_counts_what_it_may_lose(pool: Pool) -> None:
+    rng, tilts, units = np.random.default_rng(0), ViewTilts(pool), np.arange(pool.n_units)
+    view = make_view(rng.normal(size=(pool.n_subsets, 3)))
+    sums = {t: AdvantageSums(units, np.zeros(len(units)), tilts.share) for t in ("f4", "f8")}
+    least = 0.0
+    for _ in range(3):
+        draws = draw_views(view, 200, rng)
+        for kind, part in sums.items():
+            part.add(tilts, tilts.fold(view_posterior(view, draws, np.dtype(kind))))
+        size = float(np.abs(tilts.fold(view_posterior(view, draws))).sum())
+        least += (tilts.rows * size + 2 * math.log(pool.n_subsets) * 200) * 2.0**-24
+    moved = np.abs(sums["f4"].sums[0] - sums["f8"].sums[0])
+    assert moved.max() > 0
+    assert (moved <= sums["f4"].error * tilts.most).all()
+    assert sums["f4"].error >= least
+    assert sums["f8"].error == 0.0
+
+
 @pytest.mark.claim("A-2", "T-5")
 @pytest.mark.parametrize("share", [0.5, 0.2, 0.95])
 def test_a_look_holds_for_every_trinomial(share: float) -> None:
