@@ -9,6 +9,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy._values import Row, row_texts, rows_table, times_in_100
 from pacprivacy.dp import release_dp_statistic
+from pacprivacy.statistics import Histogram
 
 X = np.random.default_rng(0).normal(50, 10, size=(400, 3))
 
@@ -77,7 +78,7 @@ def test_numbers_without_an_error_are_shown(tmp_path):
 @pytest.mark.parametrize("columns", [1, 2])
 def test_counts_of_a_histogram_are_called_by_their_range(columns):
     release = pac.privatize(
-        pac.mechanism.Histogram(bins=2, ranges=(0, 100)),
+        Histogram(bins=2, ranges=(0, 100)),
         X[:, 0] if columns == 1 else X[:, :columns],
         "membership<=0.75",
         pool=pac.Balanced(n_subsets=64),
