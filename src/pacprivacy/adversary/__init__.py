@@ -4,18 +4,12 @@ Whoever knows the universe, the pool, the mechanism and the noise law can do no 
 posterior computed here, so its success is a certificate and not the result of one attack.
 """
 
-from pacprivacy.adversary.accelerator import accelerated as accelerated
 from pacprivacy.adversary.advantage import (
     advantage_room as advantage_room,
     advantage_upper as advantage_upper,
-    finest_advantage_step as finest_advantage_step,
-    has_banded_advantage as has_banded_advantage,
     has_line_advantage as has_line_advantage,
-    has_plane_advantage as has_plane_advantage,
-    has_short_line_advantage as has_short_line_advantage,
     line_advantage as line_advantage,
     line_advantage_posteriors as line_advantage_posteriors,
-    plane_advantage as plane_advantage,
 )
 from pacprivacy.adversary.balances import (
     RESERVE as RESERVE,
@@ -65,7 +59,6 @@ from pacprivacy.adversary.membership import (
     noiseless_membership_risk as noiseless_membership_risk,
     side_knowledge as side_knowledge,
 )
-from pacprivacy.adversary.second_moments import advantage_moments as advantage_moments
 from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
     View as View,

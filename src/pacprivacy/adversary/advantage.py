@@ -1,14 +1,15 @@
-"""How well the best attacker tells a member from a stranger: the definition of PAC privacy itself.
+"""How well the best attacker tells a unit that was used from one that was left out.
 
 For a unit that is in a share ``f`` of the candidates let ``a = (Q - f) / (2 f (1 - f))``, where
-``Q`` is the attacker's belief, after the release, that the unit is in. Then ``E |a|`` is the total
-variation between releases with and without the unit (math (6)), and ``(1 + E |a|) / 2`` is the
-success of the best guess when both cases are equally likely.
+``Q`` is the attacker's belief, after the release, that the unit was used. ``E |a|`` is the unit's
+advantage: the total variation between releases with and without it (math (6)). The best guess is
+right with probability ``(1 + E |a|) / 2`` when both cases are equally likely.
 
-Only the worst-placed units decide. All units are bounded on a few simulated releases; those that
-cannot be the worst are dropped; the others are bounded again on more, until few are left. Outputs
-of rank 1 and 2 need no draws: the integral is a sum over a grid, with a bound on its error (claims
-A-5 and A-8).
+The promise is about the worst-placed unit. So the bound of each unit may fail as often as the whole
+claim: a claim that is wrong needs the bound of that one unit to fail (claim A-2). All units are
+ranked on few simulated releases, the likely worst are bounded on many, and the others on as many
+as show that they are no worse. Outputs of rank 1 need no draws: the integral is a sum over a
+grid, with a bound on its error (claim A-5).
 """
 
 import math
@@ -19,99 +20,83 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, lengthened, shortened
-from pacprivacy._system import in_threads
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary.candidates import Candidates, Units
-from pacprivacy.adversary.second_moments import (
-    BOUNDED,
-    AdvantageRegression,
-    MomentScreen,
-    RegressedSums,
-    advantage_moments,
-)
 from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
     FEW_UNITS,
     HALF_PRECISION,
-    Draws,
     View,
     ViewTilts,
     draw_view_blocks,
-    draw_views,
     single_loss,
     view_posterior,
 )
 
-FIRST_STAGE = 2048  # simulated releases on which others are bounded first
-CHAMPIONS = 512  # units among which the likely worst are found
+Average = tuple[Vector, Vector, Vector, Vector, Vector]
+
+PILOT_DRAWS = 256  # on which all units are ranked
+CHAMPION_DRAWS = 2048  # on which the first of them are ranked again
+FIRST_DRAWS = 1024  # on which all units are bounded, at least
+CHAMPIONS, FINALISTS = 512, 64  # units
+MAX_LOOKS = 8  # at one unit, on more and more draws
+SPREADS_TRIED = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
+LARGEST_TRACE = 1e3
+FIRST_DROPPED = 0.25  # share of the units that the first look should drop
 LITTLE_ROOM = 0.025  # of what is allowed: with less left, others need only stay below that
-FIRST_DROPPED = 0.25  # share of the units that the first look at others should drop
-FINALISTS = 64  # likely worst units, bounded on all draws
+GUESSED_ADVANTAGE = 0.2
 SINGLE_LOSS = 1e-3  # of the largest advantage: what single precision may cost a bound
-SCREEN_TAILS = 0.2, 0.02  # of the largest squared advantage, for all but the strongest directions
-GUESS = 0.2  # an advantage, before anything is known
-PILOT = 256  # simulated releases that rank the units, half of that where they are very many
-VERY_MANY = 1 << 27  # entries of all masks
-CACHED = 1 << 18  # posterior entries at a time
-GATHERED = 4096  # posteriors that are multiplied at once, where units are many
-BLOCK_CELLS = 1 << 24  # of a block of posteriors
-GRID_STEPS = (0.2, 0.05, 0.0125)  # of the noise's standard deviation, for outputs of rank 1
-LONGEST_LINE = 1e6  # of the noise's standard deviation
-SHORT_LINE, BANDED_LINE = 400.0, 100.0
-LINE_CELLS = 1 << 20  # a longer line is fine where candidates are few
-PLANE_NODES = 1 << 19
-PLANE_REACH = 6.5
-PLANE_BATCH = 64  # units
-PLANE_LOOKS = 4096
-LARGEST_PLANE = 2500.0  # of the noise's variance
-ROUGH, ROUGH_ERROR = 0.5, 6e-9  # a grid's step, and the relative error that is left by it
-LINE_BLOCK = 1024  # nodes
-NOTHING = 1e-20  # of a density
-REACH = 8.5  # of a grid beyond the outermost candidates
-CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
+CACHED_CELLS = 1 << 18  # posterior entries at a time
+GATHERED_DRAWS = 4096  # posteriors that are multiplied at once, at most (claim A-2)
+BOUNDED_UNITS = 1 << 16  # at a time
 RATES = (0.03, 0.06, 0.12, 0.25, 0.5, 0.8)  # of claim T-5, where nothing is known beforehand
 MANY_RATES = tuple(np.geomspace(0.02, 0.9, 40).tolist())
 ROUNDING = 1e-12  # sums of a few thousand products of double precision
 
+GRID_STEPS = (0.2, 0.05, 0.0125)  # of the noise's standard deviation, for outputs of rank 1
+LONGEST_LINE = 400.0  # of the noise's standard deviation
+LINE_CELLS = 1 << 20  # a longer line is fine where candidates are few
+NODE_CELLS = 1 << 22  # posterior entries at a time
+NOTHING = 1e-20  # of a density
+REACH = 8.5  # of a grid beyond the outermost candidates
+CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageBounds:
-    """Estimates of ``E |a|`` per unit with simultaneous bounds; curator-only."""
+    """Advantages of all units with their bounds; curator-only.
+
+    A bound of one unit fails as rarely as the maximum of the upper bounds, which the claim is
+    about. ``mean`` is the estimate, the lower and the upper bound of the mean over units.
+    """
 
     value: Vector
     lower: Vector
     upper: Vector
+    mean: tuple[float, float, float]
     n_draws: int
 
-    @property
-    def per_unit(self) -> tuple[Vector, Vector, Vector]:
-        """Value, lower and upper bound."""
-        return self.value, self.lower, self.upper
 
-
-class _Sums:
-    """Running sums over draws, for units that are still of interest."""
+class AdvantageSums:
+    """Sums over simulated releases, for the listed units."""
 
     def __init__(self, units: Units | slice, before: Vector, share: Vector) -> None:
         self.units, self.before, self.share = units, before, share
         self.sums = np.zeros((4, len(share)))  # of |a|, a, a², |a| a; of a only where it is used
         self.tilted = bool((share != 0.5).any())
         self.n_draws, self.error = 0, 0.0
-        self._kept: list[tuple[slice, npt.NDArray[Any]]] = []
+        self._masks: list[tuple[slice, npt.NDArray[Any]]] = []
 
     def __len__(self) -> int:
         return len(self.share)
 
-    def of(self, kept: npt.NDArray[np.bool_] | slice) -> "_Sums":
+    def select(self, places: npt.NDArray[np.bool_] | slice) -> "AdvantageSums":
         """Return the sums of some of the units."""
-        if isinstance(self.units, slice):  # all of them
-            units = kept if isinstance(kept, slice) else np.flatnonzero(kept)
-        else:
-            units = self.units[kept]
-        found = _Sums(units, self.before[kept], self.share[kept])
-        found.sums, found.tilted = self.sums[:, kept], self.tilted
-        found.n_draws, found.error = self.n_draws, self.error
-        return found
+        units = np.arange(len(self)) if isinstance(self.units, slice) else self.units
+        selection = AdvantageSums(units[places], self.before[places], self.share[places])
+        selection.sums, selection.tilted = self.sums[:, places], self.tilted
+        selection.n_draws, selection.error = self.n_draws, self.error
+        return selection
 
     def add(self, tilts: ViewTilts, folded: npt.NDArray[Any]) -> None:
         """Add a block of folded posteriors, in the precision that they have."""
@@ -120,16 +105,10 @@ class _Sums:
             lost = (tilts.rows + 8) * total + single_loss(tilts.n_subsets) * len(folded)
             self.error += lost * HALF_PRECISION
         self.n_draws += len(folded)
-        if tilts.accelerator is not None and folded.dtype == np.float32:
-            listed = np.arange(len(self)) if isinstance(self.units, slice) else self.units
-            for place, found in tilts.accelerator.sums(listed, folded):
-                self.sums[:, place] += found
-            return
+        products = tilts.products(folded, self.units)
         if len(self) <= FEW_UNITS:  # few enough to keep their masks
-            self._kept = self._kept or list(tilts.blocks(self.units, folded.dtype))
-            products = ((place, folded @ masks) for place, masks in self._kept)
-        else:
-            products = (found[1:] for found in tilts.products(folded, self.units))
+            self._masks = self._masks or list(tilts.blocks(self.units, folded.dtype))
+            products = ((place, folded @ masks) for place, masks in self._masks)
         for place, a in products:
             self.sums[2, place] += np.einsum("ij,ij->j", a, a)
             if self.tilted:
@@ -138,38 +117,88 @@ class _Sums:
             np.abs(a, out=a)
             self.sums[0, place] += a.sum(axis=0, dtype=np.float64)
 
-    def bounds(
-        self, center: Vector, gamma: float, rates: tuple[float, ...] = RATES
-    ) -> tuple[Vector, Vector, Vector]:
-        """Return value, lower and upper bound of ``E |a|``; each bound fails at most ``gamma``.
+    @property
+    def value(self) -> Vector:
+        """The mean of ``|a|``, which is no less than before the release."""
+        mean: Vector = np.maximum(self.sums[0] / self.n_draws, np.abs(self.before))
+        return mean
+
+    @property
+    def variance(self) -> Vector:
+        """The variance of ``|a|`` over the draws."""
+        mean, square = self.sums[0] / self.n_draws, self.sums[2] / self.n_draws
+        variance: Vector = np.maximum(square - mean**2, 0.0)
+        return variance
+
+    def upper(self, center: Vector, gamma: float, rates: tuple[float, ...] = RATES) -> Vector:
+        """Return an upper bound of each ``E |a|``, which fails with probability ``gamma``.
+
+        ``center`` is a guess of the mean that these draws have no part in: claim T-5 bounds the
+        mean by the squares around it.
+        """
+        bound = 0.5 / np.minimum(self.share, 1 - self.share)
+        level = self._level(gamma, rates)
+        for mean, squares, above, _, lost in self._averages(center):
+            width = np.maximum(above, 1e-3)
+            high = mean + advantage_deviation(squares, width, level, rates) + lost
+            bound = np.minimum(bound, high)
+        return np.maximum(bound, np.abs(self.before))
+
+    def lower(self, center: Vector, gamma: float) -> Vector:
+        """Return a lower bound of each ``E |a|``, as :meth:`upper`."""
+        bound, level = np.abs(self.before), self._level(gamma, RATES)
+        for mean, squares, _, below, lost in self._averages(center):
+            width = np.maximum(below, 1e-3)
+            bound = np.maximum(bound, mean - advantage_deviation(squares, width, level) - lost)
+        return bound
+
+    def mean(self, center: Vector, gamma: float) -> tuple[float, float]:
+        """Return bounds of the mean over units of ``E |a|``, which fail with ``gamma`` together.
+
+        With one rate and one width for all units, the mean over units of what claim T-5 bounds is
+        bounded as each of it is (claim A-2).
+        """
+        totals, above, below = np.zeros(3), 1e-3, 1e-3
+        for start in range(0, len(self), BOUNDED_UNITS):
+            place = slice(start, start + BOUNDED_UNITS)
+            averages = next(self.select(place)._averages(center[place]))
+            totals += averages[0].sum(), averages[1].sum(), averages[4].sum()
+            above, below = max(above, averages[2].max()), max(below, averages[3].max())
+        value, square, lost = totals / len(self)
+        level = math.log(2 * len(RATES) / gamma) / self.n_draws
+
+        def deviation(width: float) -> float:
+            found = advantage_deviation(np.array([square]), np.array([width]), level)
+            return float(found[0] + lost)
+
+        return float(value) - deviation(below), float(value) + deviation(above)
+
+    @property
+    def _slopes(self) -> tuple[float, ...]:
+        return (0.0, 0.5, 1.0) if self.tilted else (0.0,)
+
+    def _level(self, gamma: float, rates: tuple[float, ...]) -> float:
+        return math.log(len(self._slopes) * len(rates) / gamma) / self.n_draws
+
+    def _averages(self, center: Vector) -> Iterator[Average]:
+        """Yield means, squares around the centre, room above and below it, and rounding.
 
         ``E a`` is known, so ``x = |a| + s (a - E a)`` has the mean of ``|a|`` for every ``s``, and
-        for ``s = 2f - 1`` a range of width 1 (math §13). ``center`` is a guess of the mean that
-        these draws have no part in: claim T-5 bounds the mean by the squares around it.
+        for ``s = 2f - 1`` a range of width 1 (math §13).
         """
-        n, f, (size, tilt, square, cross) = self.n_draws, self.share, self.sums / self.n_draws
+        f, (size, tilt, square, cross) = self.share, self.sums / self.n_draws
         most = 0.5 / np.minimum(f, 1 - f)
-        slack = self.error / n * most
-        rounded = 2.0**-12 * square + 2 * slack * most if self.error else np.zeros_like(square)
-        slopes = (0.0, 0.5, 1.0) if self.tilted else (0.0,)
-        level = math.log(len(slopes) * len(rates) / gamma) / n
-        value, lower, upper = size, np.abs(self.before), most
-        for part in slopes:
+        lost = self.error / self.n_draws * most
+        rounded = 2.0**-12 * square + 2 * lost * most if self.error else np.zeros_like(square)
+        for part in self._slopes:
             slope = part * (2 * f - 1)
-            mean = size + slope * (tilt - self.before)
-            highest = np.maximum((1 + slope) * 0.5 / f, (1 - slope) * 0.5 / (1 - f))
-            above = highest - slope * self.before - center
-            below = center + slope * self.before
             shift = center + slope * self.before  # x - center = |a| + slope a - shift
+            highest = np.maximum((1 + slope) * 0.5 / f, (1 - slope) * 0.5 / (1 - f))
             second = square * (1 + slope**2) + 2 * slope * cross
             squares = np.maximum(second - 2 * shift * (size + slope * tilt) + shift**2, 0.0)
-            squares += (1 + np.abs(slope)) ** 2 * rounded + 4 * np.abs(shift) * slack
-            lost = (1 + np.abs(slope)) * slack  # of |a| and of slope a
-            high = mean + advantage_deviation(squares, np.maximum(above, 1e-3), level, rates) + lost
-            low = mean - advantage_deviation(squares, np.maximum(below, 1e-3), level, rates) - lost
-            value = np.where(high < upper, mean, value)
-            lower, upper = np.maximum(lower, low), np.minimum(upper, high)
-        return np.clip(value, lower, upper), lower, upper
+            squares += (1 + np.abs(slope)) ** 2 * rounded + 4 * np.abs(shift) * lost
+            mean = size + slope * (tilt - self.before)
+            yield mean, squares, highest - shift, shift, (1 + np.abs(slope)) * lost
 
 
 def advantage_deviation(
@@ -188,6 +217,13 @@ def advantage_deviation(
     return best * width
 
 
+def _half_width(
+    variance: float, n: int, gamma: float, width: float = 1.0, rates: tuple[float, ...] = RATES
+) -> float:
+    level = math.log((3 if width > 1 else 1) * len(rates) / gamma) / n
+    return float(advantage_deviation(np.array([variance]), np.full(1, width), level, rates)[0])
+
+
 def advantage_bounds(
     view: View,
     pool: Candidates,
@@ -197,224 +233,296 @@ def advantage_bounds(
     rng: np.random.Generator,
     allowed: Vector | None = None,
 ) -> AdvantageBounds:
-    """Bound ``E |a|`` for all units at once, sharply for the worst-placed ones.
+    """Bound the advantage on the worst-placed unit, and on every other one less sharply.
 
-    Where the draws show that some unit is above ``allowed``, the others keep the wide bounds of a
-    few draws: the noise is too small whatever they are, and the value of the worst is its bound.
+    Where the draws show that some unit is above ``allowed``, the others keep the largest bound:
+    the noise is too small whatever they are. The value of the first is then their bound.
 
     Guarantee
     ---------
-    Claim A-2. With probability ``1 - gamma`` over the simulated draws every ``lower`` and
-    ``upper`` holds, for all units together.
+    Claim A-2. With probability ``1 - gamma`` over the simulated draws the largest advantage is at
+    most the largest ``upper`` and at least the largest ``lower``, and the mean is within its
+    bounds. The same holds for the unit that is furthest above what is allowed.
     """
     tilts = ViewTilts(pool)
-    before = tilts.before(view.log_prior, EVERYONE)
     if has_line_advantage(view):
-        return _on_a_line(view, tilts, before)
-    screen = advantage_moments(view, tilts) if has_plane_advantage(view) else None
-    found = None if screen is None else _on_a_plane(view, tilts, before, screen)
-    if found is None:
-        settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
-        found = _by_draws(view, tilts, before, **settings)
-    return found
+        return _on_a_line(view, tilts)
+    simulation = _Simulation(view, tilts, n_draws=n_draws, gamma=gamma, rng=rng)
+    finalists = simulation.choose_finalists()
+    simulation.bound_finalists(finalists)
+    if allowed is None or (simulation.upper[finalists] <= allowed[finalists]).all():
+        simulation.bound_others(finalists, allowed)
+    else:
+        np.minimum(simulation.value, simulation.value[finalists].max(), out=simulation.value)
+        simulation.value[finalists] = simulation.upper[finalists]
+    return simulation.bounds()
 
 
-def _by_draws(
-    view: View,
-    tilts: ViewTilts,
-    before: Vector,
-    *,
-    n_draws: int,
-    gamma: float,
-    rng: np.random.Generator,
-    allowed: Vector | None = None,
-) -> AdvantageBounds:
-    """Bound the likely worst units on all draws, and everybody else until they cannot be worse.
+class _Simulation:
+    """Bounds of advantages by simulated releases, stage by stage; each has draws of its own.
 
-    All units are looked at on a few draws, which ranks them. The first few are bounded as sharply
-    as the draws allow. The others are bounded by second moments, or by regression on squares, where
-    that can help, and on more and more draws of one row while their bound is above that of the
-    first. Every look at a unit pays its share of ``gamma``.
+    Half of ``gamma`` is for upper bounds: those of any one unit, over all looks at it. A quarter is
+    for the lower bounds of all finalists, a quarter for the mean, which is bounded at most twice.
     """
-    n_units = tilts.n_units
-    per_side = gamma / (4 * n_units * _looks(n_draws))
-    gained = lengthened(np.abs(*shortened(before)), n_units)
-    lower, upper = gained.copy(), tilts.most
-    dtype: npt.DTypeLike = np.float32
-    halves = tilts.accelerator is None and bool((tilts.share == 0.5).all())
 
-    def sums_of(chosen: Units | slice) -> _Sums:
-        return _Sums(chosen, before[chosen], tilts.share[chosen])
+    def __init__(
+        self, view: View, tilts: ViewTilts, *, n_draws: int, gamma: float, rng: np.random.Generator
+    ) -> None:
+        self._view, self._tilts, self._rng = view, tilts, rng
+        self._n_draws, self._gamma = n_draws, gamma
+        self._before = tilts.before(view.log_prior, EVERYONE)
+        self._gained = np.abs(self._before)
+        self._precision: npt.DTypeLike = np.float32
+        self._variance = 0.25
+        self.value = np.maximum(GUESSED_ADVANTAGE, self._gained)
+        self.lower, self.upper = self._gained.copy(), tilts.most.copy()
+        self._mean = float(self._gained.mean()), math.inf
 
-    def draw(sums: _Sums, n: int, others: RegressedSums | None = None) -> _Sums:
-        held: list[npt.NDArray[Any]] = []
-        together = len(sums) > CHAMPIONS or tilts.accelerator is not None
+    def choose_finalists(self) -> Units:
+        """Return the units that are likely the worst placed; estimate the advantage of all.
 
-        def folded(draws: Draws) -> npt.NDArray[Any]:
-            return tilts.fold(view_posterior(view, draws, dtype, tilts.accelerator))
+        Many units may be as good as equal: the selection must not depend on rounding.
+        """
+        view, champions = self._view, np.arange(len(self.value))
+        if len(champions) > CHAMPIONS:
+            self._estimate(EVERYONE, PILOT_DRAWS)
+            champions = _ascending(self._gained - self.value)[:CHAMPIONS]
+            if view.points.shape[1] <= PILOT_DRAWS:  # those who move the mean most, too
+                moved = self._tilts.shift_squares(view.points, view.log_prior)
+                champions = np.union1d(champions, _ascending(-moved)[:CHAMPIONS])
+        self._estimate(champions, CHAMPION_DRAWS)
+        lost = ((self._tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
+        if lost >= SINGLE_LOSS * float(self.value.max()):
+            self._precision = np.float64
+        order = _ascending((self._gained - self.value)[champions])
+        return np.sort(champions[order[:FINALISTS]])
 
-        for some in in_threads(folded, draw_view_blocks(view, n, rng, block_elements=CACHED)):
-            held.append(some)
-            if others is not None:
-                others.add(some)
-            if not together or sum(map(len, held)) + len(some) > GATHERED:
-                sums.add(tilts, np.concatenate(held))
-                held = []
-        if held:
-            sums.add(tilts, np.concatenate(held))
+    def bound_finalists(self, finalists: Units) -> None:
+        """Bound a few units as sharply as the draws allow."""
+        sums = self._draw(self._sums(finalists), self._n_draws)
+        center = self.value[finalists]
+        self._bound_mean(sums, center)
+        self.upper[finalists] = sums.upper(center, self._gamma / 2)
+        self.lower[finalists] = sums.lower(center, self._gamma / (4 * len(finalists)))
+        self.value[finalists] = np.clip(sums.value, self.lower[finalists], self.upper[finalists])
+
+    def bound_others(self, finalists: Units, allowed: Vector | None) -> None:
+        """Bound units on more and more draws of one row, while one may be above the finalists.
+
+        How long the row is and when it is looked at is fixed before it begins.
+        """
+        if len(finalists) == len(self.value):
+            return
+        limit, moments = self._limit(finalists, allowed), self._second_moments(allowed)
+        listed = np.arange(len(self.value))
+        if moments is not None:
+            self._mean = self._mean[0], min(self._mean[1], float(moments.mean()))
+            np.minimum(self.upper, moments, out=self.upper)
+            listed = listed[(self.upper > limit) & ~np.isin(listed, finalists)]
+        if not len(listed):
+            return
+        room = float(np.quantile((limit - self.value)[listed], 1 - FIRST_DROPPED))
+        looks = np.geomspace(self._first_look(room), self._n_draws, MAX_LOOKS).astype(np.int64)
+        sums, center = self._sums(listed), self.value[listed]
+        sharp = self.value[finalists], self.upper[finalists]
+        for n in np.unique(looks).tolist():
+            self._draw(sums, n - sums.n_draws)
+            self._bound_mean(sums, center)
+            self._look(sums, center, self._sharpest(n)[1])
+            kept = (self.upper > limit)[listed] & ~np.isin(listed, finalists)
+            if not kept.any():
+                break
+            sums, center, listed = sums.select(kept), center[kept], listed[kept]
+        self.value[finalists], self.upper[finalists] = sharp  # theirs was all of their share
+        np.clip(self.value, self.lower, self.upper, out=self.value)
+
+    def bounds(self) -> AdvantageBounds:
+        """Return what was shown, with what the draws do not count."""
+        slack = bound_slack(self._view, self._tilts, self._before, EVERYONE)
+        upper, most = self.upper + slack, float(slack.max())
+        low, high = max(self._mean[0] - most, 0.0), min(self._mean[1] + most, float(upper.max()))
+        return AdvantageBounds(
+            value=self.value,
+            lower=np.maximum(self.lower - slack, 0.0),
+            upper=upper,
+            mean=(min(max(float(self.value.mean()), low), high), low, high),
+            n_draws=self._n_draws,
+        )
+
+    def _sums(self, units: Units | slice) -> AdvantageSums:
+        return AdvantageSums(units, self._before[units], self._tilts.share[units])
+
+    def _draw(self, sums: AdvantageSums, n: int) -> AdvantageSums:
+        """Add fresh draws, in blocks that fit the cache, of which many are multiplied at once."""
+        view, tilts, gathered = self._view, self._tilts, list[npt.NDArray[Any]]()
+        for draws in draw_view_blocks(view, n, self._rng, block_elements=CACHED_CELLS):
+            if gathered and sum(map(len, gathered)) + len(draws) > GATHERED_DRAWS:
+                sums.add(tilts, np.concatenate(gathered))
+                gathered = []
+            gathered.append(tilts.fold(view_posterior(view, draws, self._precision)))
+        if gathered:
+            sums.add(tilts, np.concatenate(gathered))
         return sums
 
-    def look(sums: _Sums, center: Vector, rates: tuple[float, ...] = RATES) -> None:
-        for start in range(0, len(sums), BOUNDED):
-            place = slice(start, min(start + BOUNDED, len(sums)))
-            some = sums.of(place)
-            chosen = some.units
-            value[chosen], low, high = some.bounds(center[place], per_side, rates)
-            lower[chosen] = np.maximum(lower[chosen], low)
-            upper[chosen] = np.minimum(upper[chosen], high)
+    def _estimate(self, units: Units | slice, n: int) -> None:
+        """Estimate advantages, around a guess, for the stages that follow."""
+        sums = self._draw(self._sums(units), n)
+        if math.isinf(self._mean[1]):  # all may be champions: the mean is bounded here once
+            self._bound_mean(sums, np.maximum(GUESSED_ADVANTAGE, self._gained[units]))
+        self.value[units], self._variance = sums.value, float(np.median(sums.variance))
 
-    screen = None
-    if n_units > CHAMPIONS:
+    def _bound_mean(self, sums: AdvantageSums, center: Vector) -> None:
+        """Bound the mean over units where all of them are listed."""
+        if len(sums) == len(self.value):
+            low, high = sums.mean(center, self._gamma / 8)
+            self._mean = max(self._mean[0], low), min(self._mean[1], high)
+
+    def _second_moments(self, allowed: Vector | None) -> Vector | None:
+        """Bound all units by one quadratic form, where that costs less than draws and says much."""
+        if self._tilts.rows > FIRST_DRAWS // 2:
+            return None
         most = 1.0 if allowed is None else float(allowed.max())
-        screen = MomentScreen.of(view, tilts, most)
-    if screen is not None:
-        value = screen.bounds(EVERYONE, screen.rank(SCREEN_TAILS[0] * most**2))
-        upper = np.maximum(value, gained)
-        np.minimum(tilts.most, upper, out=upper)
-        ranked = gained - upper
-    else:
-        many = tilts.rows * n_units > VERY_MANY
-        value, upper = np.maximum(GUESS, gained), upper.copy()
-        look(draw(sums_of(EVERYONE), PILOT // 2 if many else PILOT), value)
-        ranked = gained - value
-    sample = np.arange(0, n_units, n_units // CHAMPIONS + 1)
-    few = np.union1d(_ascending(ranked)[:CHAMPIONS], sample).astype(np.int64)
-    del ranked
-    if screen is None and view.points.shape[1] <= PILOT and n_units > CHAMPIONS:
-        moved = tilts.shift_squares(view.points, view.log_prior)
-        few = np.union1d(few, _ascending(-moved)[:CHAMPIONS])
-        del moved
-    finer = draw(sums_of(few), FIRST_STAGE).sums / FIRST_STAGE
-    shown = np.maximum(finer[0], gained[few])
-    sampled = np.isin(few, sample)
-    variance = float(np.median((finer[2] - finer[0] ** 2)[sampled]))
-    if screen is not None:
-        value *= shown[sampled].sum() / value[sample].sum()
-    value[few] = shown
-    lost = ((tilts.rows + 8) + single_loss(view.n_subsets)) * HALF_PRECISION
-    dtype = np.float32 if lost < SINGLE_LOSS * float(value.max()) else np.float64
-    first = np.sort(few[_ascending(gained[few] - value[few])[:FINALISTS]])
+        moments = second_moment_bounds(self._view, self._tilts, most=most)
+        return None if moments is None else np.maximum(moments, self._gained)
 
-    def sharpest(n: int) -> tuple[float, float]:
-        return min((_half_width(variance, n, per_side, rates=(rate,)), rate) for rate in MANY_RATES)
+    def _limit(self, finalists: Units, allowed: Vector | None) -> Vector:
+        """Return how large the others' bounds may be: no worse than the finalists'.
 
-    def seen(room: float) -> int:
-        n = min(FIRST_STAGE, n_draws)
-        while n < n_draws and sharpest(n)[0] > room:
-            n = min(n + n // 8, n_draws)
+        With little room left below what is allowed, that will do.
+        """
+        goal = float((self.upper - self._gained)[finalists].max())
+        limit = self._gained + goal
+        if allowed is not None:
+            most = max(float((allowed - self._gained)[finalists].max()), 1e-300)
+            if 1 - goal / most <= LITTLE_ROOM:
+                limit = np.maximum(limit, allowed)
+        return limit
+
+    def _sharpest(self, n: int) -> tuple[float, float]:
+        """Return about how far above the truth a bound on so many draws is, and its best rate."""
+        gamma = self._gamma / (2 * MAX_LOOKS)
+        return min(
+            (_half_width(self._variance, n, gamma, rates=(rate,)), rate) for rate in MANY_RATES
+        )
+
+    def _first_look(self, room: float) -> int:
+        """Return how many draws bound a typical unit with so much room."""
+        n = min(FIRST_DRAWS, self._n_draws)
+        while n < self._n_draws and self._sharpest(n)[0] > room:
+            n = min(n + n // 8, self._n_draws)
         return n
 
-    regressed = None
-    if screen is None and n_units > CHAMPIONS and dtype == np.float32 and halves:
-        near = value[first] + sharpest(n_draws)[0]
-        if allowed is not None and (near > (1 - LITTLE_ROOM) * allowed[first]).any():
-            near = allowed[first]
-        typical = np.median(value[sample] - gained[sample])
-        room = float((near - gained[first]).max() - typical)
-        pilot = draw_views(view, FIRST_STAGE // 2, rng)
-        a = tilts.fold(view_posterior(view, pilot)) @ tilts.masks(sample, np.float64)
-        level = math.log(4 * n_units / gamma)
-        plan = AdvantageRegression.planned(a, room=room, n_draws=n_draws, level=level)
-        if plan is not None and plan.cost(tilts.rows, n_units) < seen(room):
-            regressed = RegressedSums(plan, tilts)
-    look(draw(sums_of(first), n_draws, regressed), value[first])
-    goal, sharp = float((upper[first] - gained[first]).max()), value[first]
+    def _look(self, sums: AdvantageSums, center: Vector, rate: float) -> None:
+        """Take the smaller of the bounds of units so far and on these draws."""
+        gamma = self._gamma / (2 * MAX_LOOKS)
+        for start in range(0, len(sums), BOUNDED_UNITS):
+            place = slice(start, start + BOUNDED_UNITS)
+            part = sums.select(place)
+            high = part.upper(center[place], gamma, (rate,))
+            self.upper[part.units] = np.minimum(self.upper[part.units], high)
+            self.value[part.units] = part.value
 
-    def found() -> AdvantageBounds:
-        weight = tilts.weight(before, EVERYONE)
-        slack = 2 * view.slack * shortened(weight)[0] + ROUNDING
-        np.subtract(lower, slack, out=lower)
-        np.maximum(lower, 0.0, out=lower)
-        np.add(upper, slack, out=upper)
-        return AdvantageBounds(value=value, lower=lower, upper=upper, n_draws=n_draws)
 
-    if allowed is not None and (upper[first] > allowed[first]).any():
-        np.minimum(value, sharp.max(), out=value)
-        value[first] = upper[first]
-        return found()
-    # of the others' bounds: to be no worse than the first
-    limit = lengthened(shortened(gained)[0] + goal, n_units)
-    if allowed is not None and screen is None:
-        given = max(float((allowed[first] - gained[first]).max()), 1e-300)
-        if 1 - goal / given <= LITTLE_ROOM:
-            limit = lengthened(np.maximum(*shortened(limit, allowed)), n_units)
-    room = float(np.quantile(limit[sample] - value[sample], 1 - FIRST_DROPPED))
-    others = np.ones(n_units, dtype=np.bool_)
-    others[first] = False
-    n_seen = seen(room)
-    if regressed is not None:
-        value, high = regressed.bounds(EVERYONE, np.where(others, limit, math.inf))
-        np.maximum(high, gained, out=high)
-        np.minimum(upper, high, out=upper)
-        del high
-    if screen is not None:
-        above = np.flatnonzero(others & (upper > limit))
-        finer = screen.bounds(above, screen.rank(SCREEN_TAILS[1] * most**2))
-        upper[above] = np.minimum(upper[above], np.maximum(finer, gained[above]))
-        n_seen = min(FIRST_STAGE, n_draws)
-    sums = sums_of(np.flatnonzero(others & (upper > limit)))
-    center = value[sums.units]
-    for n in np.geomspace(n_seen, n_draws, _looks(n_draws) - 1).astype(np.int64):
-        if len(sums) and n > sums.n_draws:
-            look(draw(sums, int(n) - sums.n_draws), center, (sharpest(int(n))[1],))
-            kept = (upper > limit)[sums.units]
-            sums, center = sums.of(kept), center[kept]
-    value[first] = sharp
-    np.clip(value, lower, upper, out=value)
-    return found()
+def second_moment_bounds(view: View, tilts: ViewTilts, *, most: float = math.inf) -> Vector | None:
+    """Bound ``E |a|`` of all units by one quadratic form, without draws (math §18).
+
+    None where candidates are told apart exactly, or are so uneven that the form overflows, or
+    where a typical bound is above ``most``.
+
+    Guarantee
+    ---------
+    Claim A-6. No unit's advantage is above its bound.
+    """
+    kernel = second_moment_kernel(view)
+    if kernel is None:
+        return None
+    form = tilts.fold(np.ascontiguousarray(tilts.fold(kernel).T))
+    if float(np.trace(form)) > most**2:
+        return None
+    largest = float(np.square(view.points).sum(axis=1).max())
+    lost = float(kernel.sum()) * (view.points.shape[1] + 16) * 2.0**-51 * (1 + largest)
+    lost += float(np.abs(form).sum()) * (2 * tilts.rows + 16) * HALF_PRECISION
+    moment, single = np.empty(tilts.n_units), form.astype(np.float32)
+    for place, masks in tilts.blocks(EVERYONE, np.float32):
+        moment[place] = np.einsum("ij,ij->j", single @ masks, masks)
+    bounds: Vector = np.sqrt(np.maximum(moment, 0.0) + lost * tilts.most**2)
+    return bounds
+
+
+def second_moment_kernel(view: View) -> Matrix | None:
+    """Return ``p_j p_k ∫ φ(z - w_j) φ(z - w_k) / ρ(z) dz`` for the best of a few normal ``ρ``."""
+    if view.groups is not None or view.gaps is not None:
+        return None
+    points, squares = view.points, np.square(view.points)
+    spread, kernels = np.exp(view.log_prior) @ squares, []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for times in SPREADS_TRIED:
+            width = 1 + times * spread  # twice the variance of ρ, less 1
+            half = view.log_prior - 0.25 * (squares @ (1 - 1 / width))
+            half += 0.5 * np.log((1 + width) / (2 * np.sqrt(width))).sum()
+            inner = points * (0.5 + 0.5 / width)
+            trace = np.exp(2 * half + np.einsum("ij,ij->i", inner, points)).sum()
+            kernels.append((float(trace), inner, half))
+        trace, inner, half = min(kernels, key=lambda kernel: kernel[0])
+        if not trace < LARGEST_TRACE:
+            return None
+        kernel: Matrix = np.exp(inner @ points.T + half + half[:, None])
+    return kernel
+
+
+def bound_slack(view: View, tilts: ViewTilts, before: Vector, units: Units | slice) -> Vector:
+    """Return what every bound of an advantage adds: for the lattice, and for rounding."""
+    return 2 * view.slack * tilts.weight(before[units], units) + ROUNDING
 
 
 def _ascending(values: Vector) -> Units:
-    """Return places in ascending order, those of about equal values as they come.
-
-    Many units may be as good as equal: who is looked at must not hang on how a machine rounds.
-    """
+    """Return places in ascending order, those of about equal values as they come."""
     scaled = values / max(float(np.abs(values).max(initial=0.0)), 1e-300)
     return np.argsort(np.round(scaled, 5, out=scaled), kind="stable")
 
 
-def _looks(n_draws: int) -> int:
-    """Return how often one unit is bounded at most."""
-    return 3 + max(0, math.ceil(math.log2(max(1.0, n_draws / FIRST_STAGE))))
-
-
-def _half_width(
-    variance: float,
-    n: int,
-    gamma: float,
-    width: float = 1.0,
-    rates: tuple[float, ...] = RATES,
+def advantage_room(
+    view: View, pool: Candidates, variance: float, n_draws: int, *, gamma: float
 ) -> float:
-    level = math.log((3 if width > 1 else 1) * len(rates) / gamma) / n
-    return float(advantage_deviation(np.array([variance]), np.full(1, width), level, rates)[0])
+    """Return about how far above the truth the bound of the worst unit's success will be."""
+    if has_line_advantage(view):
+        return GRID_STEPS[-1] ** 2 / 8 * CURVATURE
+    share = pool.counts() / pool.n_subsets
+    most = 0.5 / float(np.minimum(share, 1 - share).min())
+    return 0.5 * _half_width(4 * variance, n_draws, gamma / 2, most)
 
 
-def _block(n_units: int) -> int:
-    """Return how many posterior entries to hold at a time."""
-    return BLOCK_CELLS // 4 if n_units > CHAMPIONS else BLOCK_CELLS // 16
+def advantage_upper(
+    view: View,
+    tilts: ViewTilts,
+    units: Units,
+    *,
+    n_draws: int,
+    gamma: float,
+    n_measured: int,
+    rng: np.random.Generator,
+) -> tuple[Vector, Vector]:
+    """Predict the bounds of few units on ``n_draws`` draws from other ones; and the variances."""
+    sums = AdvantageSums(units, tilts.before(view.log_prior, units), tilts.share[units])
+    for draws in draw_view_blocks(view, n_measured, rng):
+        sums.add(tilts, tilts.fold(view_posterior(view, draws, np.float32)))
+    center, variance, scale = sums.value, sums.variance, n_draws / n_measured
+    sums.sums, sums.error, sums.n_draws = sums.sums * scale, sums.error * scale, n_draws
+    return sums.upper(center, gamma / 2), variance
 
 
-def _contenders(gain: tuple[Vector, Vector]) -> npt.NDArray[np.bool_]:
-    """Return which units may still be the one whose advantage grows most."""
-    lower, upper = gain
-    kept: npt.NDArray[np.bool_] = upper > lower.max()
-    kept[int(np.argmax(upper))] = True
-    return kept
+def has_line_advantage(view: View) -> bool:
+    """Whether an integral over a grid is the better way: rank 1, and no candidate far away."""
+    if view.points.shape[1] != 1 or view.groups is not None or view.gaps is not None:
+        return False
+    length = float(np.ptp(view.points))
+    return length <= LONGEST_LINE or length * view.n_subsets <= LINE_CELLS
 
 
-def _on_a_line(view: View, tilts: ViewTilts, before: Vector) -> AdvantageBounds:
+def _on_a_line(view: View, tilts: ViewTilts) -> AdvantageBounds:
     """Bound ``E |a|`` for outputs of rank 1 on finer and finer grids (claim A-5)."""
-    units = np.arange(tilts.n_units, dtype=np.int64)
+    before = tilts.before(view.log_prior, EVERYONE)
+    gained, units = np.abs(before), np.arange(tilts.n_units)
     value, lower, upper = np.empty((3, len(units)))
     active, nodes = units, 0
     for step in GRID_STEPS:
@@ -422,136 +530,14 @@ def _on_a_line(view: View, tilts: ViewTilts, before: Vector) -> AdvantageBounds:
         dtype = np.float64 if exact else np.float32
         here, error, n_nodes = line_advantage(view, tilts, active, step, dtype)
         nodes += n_nodes
-        a0, worst = before[active], tilts.most[active]
-        slack = (step**2 / 4 * CURVATURE + 2 * view.slack) * tilts.weight(a0, active)
-        slack += error * worst + ROUNDING
-        value[active] = np.maximum(here, np.abs(a0))
-        lower[active] = np.maximum(here - slack, np.abs(a0))
+        slack = step**2 / 4 * CURVATURE * tilts.weight(before[active], active)
+        slack += error * tilts.most[active] + bound_slack(view, tilts, before, active)
+        lower[active] = np.maximum(here - slack, gained[active])
         upper[active] = np.maximum(here + slack, lower[active])
-        value[active] = np.clip(value[active], lower[active], upper[active])
-        gained = np.abs(a0)
-        active = active[_contenders((lower[active] - gained, upper[active] - gained))]
-    return AdvantageBounds(value=value, lower=lower, upper=upper, n_draws=nodes)
-
-
-def has_plane_advantage(view: View) -> bool:
-    """Whether an integral over a grid is the better way: rank 2, and no candidate far away."""
-    if view.points.shape[1] != 2 or view.groups is not None or view.gaps is not None:
-        return False
-    return _area(view) <= LARGEST_PLANE
-
-
-def _area(view: View) -> float:
-    alive = view.points[np.isfinite(view.log_prior)]
-    return float(np.prod(np.ptp(alive, axis=0) + 2 * PLANE_REACH))
-
-
-def finest_advantage_step(view: View) -> float:
-    """Return the step of a grid on a plane whose nodes are as many as is worth it."""
-    return math.sqrt(_area(view) / PLANE_NODES)
-
-
-def plane_advantage(
-    view: View, tilts: ViewTilts, units: Units, step: float
-) -> tuple[Vector, float]:
-    """Return the sum of ``|D|`` over a grid on the plane, per unit, and how far it may be off.
-
-    The second number is for ``W = 1`` (claim A-8). The density of a candidate is a product of two,
-    so the sum for a unit is that of the entries of one product of matrices.
-    """
-    alive, sides = np.isfinite(view.log_prior), []
-    for along in view.points[alive].T:
-        nodes = np.arange(along.min() - PLANE_REACH, along.max() + PLANE_REACH + step, step)
-        sides.append(_two_steps(nodes, along))
-    (near, near_rough), (far, far_rough) = sorted(sides, key=lambda side: len(side[0]))
-    error = step**2 / 2 * CURVATURE + 2 * ROUGH_ERROR
-    lost = (near.shape[1] + far.shape[1] + 16) * HALF_PRECISION
-    dtype = np.float32 if lost < 0.1 * error else np.float64
-    near, far = (step * near).astype(dtype), np.ascontiguousarray((step * far).T, dtype=dtype)
-    weights, found = np.exp(view.log_prior[alive]), np.empty(len(units))
-    for place, masks in tilts.blocks(units, np.float64, whole=True):
-        terms = masks[alive] * weights[:, None]
-        for k in range(terms.shape[1]):
-            rough = ((near_rough * terms[:, k]) @ far_rough.T).astype(dtype)
-            density = (near @ rough) @ far
-            found[place.start + k] = np.abs(density, out=density).sum(dtype=np.float64)
-    return found, error + (lost if dtype == np.float32 else 0.0)
-
-
-def _two_steps(nodes: Vector, points: Vector) -> tuple[Matrix, Matrix]:
-    """Return matrices whose product is ``φ(z - w)`` at all nodes and points (claim A-8).
-
-    Half of the noise brings the points to a rough grid, the other half brings them to the nodes.
-    """
-    reach = max(points.min() - nodes[0], nodes[-1] - points.max()) / 2 + 3.75
-    rough = np.arange(points.min() - reach, points.max() + reach + ROUGH, ROUGH)
-    first = ROUGH / math.sqrt(math.pi) * np.exp(-np.square(rough[:, None] - points))
-    second = np.exp(-np.square(nodes[:, None] - rough)) / math.sqrt(math.pi)
-    for density in (first, second):
-        density[density < NOTHING] = 0.0  # numbers that are nearly zero are slow
-    return second, first
-
-
-def _on_a_plane(
-    view: View, tilts: ViewTilts, before: Vector, screen: Vector
-) -> AdvantageBounds | None:
-    """Bound ``E |a|`` for outputs of rank 2 on finer and finer grids (claim A-8).
-
-    Units are taken in the order of their second moments, until no other can be the worst; None
-    where that would be too many. A sample of them tells what the others' advantage is like.
-    """
-    units = np.arange(len(before), dtype=np.int64)
-    gained, weight = np.abs(before), tilts.weight(before, units)
-    always = 2 * view.slack * weight + 16 * _tail(PLANE_REACH) * tilts.most + ROUNDING
-    value, lower, upper = np.empty(len(units)), gained.copy(), np.maximum(screen + always, gained)
-    looked = np.zeros(len(units), dtype=np.bool_)
-    finest = finest_advantage_step(view)
-    first = max(finest, math.sqrt(0.16 * min(1.0, float((upper - gained).max()))))  # at most 0.4
-
-    def look(some: Units, step: float) -> None:
-        chosen = np.sort(some)
-        here, error = plane_advantage(view, tilts, chosen, step)
-        slack = error * weight[chosen] + always[chosen]
-        lower[chosen] = np.maximum(lower[chosen], here - slack)
-        upper[chosen] = np.maximum(np.minimum(upper[chosen], here + slack), lower[chosen])
-        value[chosen] = np.clip(here, lower[chosen], upper[chosen])
-        looked[chosen] = True
-
-    order = np.argsort(gained - upper)
-    sample = order[:: max(1, len(units) // PLANE_BATCH)]
-    look(sample, first)
-    ratio = float(value[sample].sum() / screen[sample].sum())
-    for start in range(0, len(units), PLANE_BATCH):
-        chosen = order[start : start + PLANE_BATCH]
-        if (upper - gained)[chosen].max() <= (lower - gained).max():
-            break
-        if start >= PLANE_LOOKS:
-            return None
-        look(chosen[~looked[chosen]], first)
-    for step in (math.sqrt(first * finest), finest):
-        look(np.flatnonzero(_contenders((lower - gained, upper - gained))), step)
-    value[~looked] = np.clip(ratio * screen, lower, upper)[~looked]
-    return AdvantageBounds(value=value, lower=lower, upper=upper, n_draws=PLANE_NODES)
-
-
-def has_line_advantage(view: View) -> bool:
-    """Whether an integral over a grid is the better way: rank 1, and no candidate out of sight."""
-    if view.points.shape[1] != 1 or view.groups is not None:
-        return False
-    return float(np.ptp(view.points)) <= LONGEST_LINE
-
-
-def has_short_line_advantage(view: View) -> bool:
-    """Whether posteriors at all nodes of a grid are affordable too."""
-    if not has_line_advantage(view) or view.gaps is not None:
-        return False
-    length = float(np.ptp(view.points))
-    return length <= SHORT_LINE or length * view.n_subsets <= LINE_CELLS
-
-
-def has_banded_advantage(view: View) -> bool:
-    """Whether a line is so long that most candidates are out of sight of each other."""
-    return has_line_advantage(view) and float(np.ptp(view.points)) > BANDED_LINE
+        value[active] = np.clip(here, lower[active], upper[active])
+        active = active[(upper - gained)[active] > (lower - gained)[active].max()]
+    mean = (float(value.mean()), float(lower.mean()), float(upper.mean()))
+    return AdvantageBounds(value=value, lower=lower, upper=upper, mean=mean, n_draws=nodes)
 
 
 def line_advantage(
@@ -559,64 +545,25 @@ def line_advantage(
 ) -> tuple[Vector, float, int]:
     """Return the sum of ``|D|`` over a grid on the line, per unit; what it lost; its nodes.
 
-    What is lost to rounding, and by looking at no candidate from afar, is in units of the largest
-    mask (claim A-5).
+    What is lost to rounding and beyond the grid is in units of the largest mask (claim A-5).
     """
-    found, error = np.zeros(len(units)), 2.0 * _tail(REACH)
-    if not has_banded_advantage(view):
-        nodes = _line_nodes(view, step)
-        alive = np.isfinite(view.log_prior)
-        fine, rough = _two_steps(nodes, view.points[alive, 0])
-        parts = np.zeros((len(rough), view.n_subsets))
-        parts[:, alive] = rough * np.exp(view.log_prior[alive])
-        fine, folded = (step * fine).astype(dtype), tilts.fold(parts)
-        error += ROUGH_ERROR
+    advantage, error = np.zeros(len(units)), 2.0 * normal_tail(REACH)
+    nodes, block = _line_nodes(view, step), max(16, NODE_CELLS // view.n_subsets)
+    for start in range(0, len(nodes), block):
+        z = nodes[start : start + block, None]
+        density = np.exp(view.log_prior - 0.5 * np.square(z - view.points[:, 0]))
+        density[density < NOTHING] = 0.0  # numbers that are nearly zero are slow
+        folded = tilts.fold(step / math.sqrt(2 * math.pi) * density).astype(dtype)
         if dtype == np.float32:
-            mass = float(fine.sum(axis=0, dtype=np.float64) @ np.abs(folded).sum(axis=1))
-            error += mass * (tilts.rows + len(rough) + 16) * HALF_PRECISION
-        folded = folded.astype(dtype)
+            total = float(np.abs(folded).sum(dtype=np.float64))
+            error += total * (tilts.rows + 16) * HALF_PRECISION
         for place, masks in tilts.blocks(units, dtype):
-            brought = folded @ masks
-            for start in range(0, len(fine), LINE_BLOCK):
-                sizes = np.abs(fine[start : start + LINE_BLOCK] @ brought)
-                found[place] += sizes.sum(axis=0, dtype=np.float64)
-        return found, error, len(nodes)
-    order = np.argsort(view.points[:, 0])
-    bands = [(near, density.astype(dtype)) for near, density in _bands(view, order, step)]
-    error += 6.0 * _tail(REACH) + 2.0**-50 * float(np.ptp(view.points))
-    if dtype == np.float32:
-        error += (max(density.shape[1] for _, density in bands) + 8) * HALF_PRECISION * 1.01
-    for place, masks in tilts.blocks(units, dtype, whole=True):
-        ordered = masks[order]
-        for near, density in bands:
-            sizes = np.abs(density @ ordered[near])
-            found[place] += sizes.sum(axis=0, dtype=np.float64)
-    return found, error, sum(len(density) for _, density in bands)
+            advantage[place] += np.abs(folded @ masks).sum(axis=0, dtype=np.float64)
+    return advantage, error, len(nodes)
 
 
-def _bands(view: View, order: npt.NDArray[np.intp], step: float) -> Iterator[tuple[slice, Matrix]]:
-    """Yield the candidates near each stretch of a grid, and their parts of the density there.
-
-    Candidates that no other one overlaps have a grid of one node.
-    """
-    points, weights = view.points[order, 0], np.exp(view.log_prior[order])
-    ends = np.flatnonzero(np.diff(points) > 2 * REACH) + 1
-    for first, last in zip([0, *ends], [*ends, len(points)], strict=True):
-        if last - first == 1:
-            yield slice(first, last), weights[first:last, None]
-            continue
-        along = points[first:last] - (points[first] - REACH)
-        n_nodes, block = math.ceil((along[-1] + REACH) / step) + 1, math.ceil(REACH / step)
-        for start in range(0, n_nodes, block):
-            z = step * np.arange(start, min(start + block, n_nodes))
-            low, high = np.searchsorted(along, (z[0] - REACH, z[-1] + REACH))
-            if low < high:
-                near = slice(first + low, first + high)
-                density = np.exp(-0.5 * np.square(z[:, None] - along[low:high])) * weights[near]
-                yield near, step / math.sqrt(2 * math.pi) * density
-
-
-def _tail(reach: float) -> float:
+def normal_tail(reach: float) -> float:
+    """Return the probability that a standard normal number is above ``reach``."""
     return 0.5 * math.erfc(reach / math.sqrt(2))
 
 
@@ -630,7 +577,7 @@ def _line_nodes(view: View, step: float) -> Vector:
 def line_advantage_posteriors(view: View, step: float) -> Iterator[tuple[Matrix, Vector]]:
     """Yield posteriors at the nodes of a grid, with the probability of each node's cell."""
     points, nodes = view.points[:, 0], _line_nodes(view, step)
-    block = max(16, BLOCK_CELLS // 4 // len(points))
+    block = max(16, NODE_CELLS // len(points))
     for start in range(0, len(nodes), block):
         z = nodes[start : start + block]
         log_p = view.log_prior - 0.5 * (z[:, None] - points) ** 2
@@ -639,38 +586,3 @@ def line_advantage_posteriors(view: View, step: float) -> Iterator[tuple[Matrix,
         total = weights.sum(axis=1)
         mass = step / math.sqrt(2 * math.pi) * np.exp(top) * total
         yield weights / total[:, None], mass
-
-
-def advantage_room(
-    view: View, pool: Candidates, variance: float, n_draws: int, *, gamma: float
-) -> float:
-    """Return about how far above the truth the bound of the worst unit's success will be."""
-    if has_line_advantage(view):
-        return GRID_STEPS[-1] ** 2 / 8 * CURVATURE
-    if has_plane_advantage(view):
-        return finest_advantage_step(view) ** 2 / 4 * CURVATURE
-    share = pool.counts() / pool.n_subsets
-    most = 0.5 / float(np.minimum(share, 1 - share).min())
-    per_side = gamma / (4 * pool.n_units * _looks(n_draws))
-    return 0.5 * _half_width(4 * variance, n_draws, per_side, most)
-
-
-def advantage_upper(
-    view: View,
-    tilts: ViewTilts,
-    units: Units,
-    *,
-    n_draws: int,
-    gamma: float,
-    n_measured: int,
-    rng: np.random.Generator,
-) -> tuple[Vector, Vector]:
-    """Foretell the bounds of few units on ``n_draws`` draws from other ones; and the variances."""
-    sums = _Sums(units, tilts.before(view.log_prior, units), tilts.share[units])
-    for draws in draw_view_blocks(view, n_measured, rng):
-        sums.add(tilts, tilts.fold(view_posterior(view, draws, np.float32)))
-    mean, _, square, _ = sums.sums / n_measured
-    sums.sums, sums.error = sums.sums * n_draws / n_measured, sums.error * n_draws / n_measured
-    sums.n_draws = n_draws
-    upper = sums.bounds(mean, gamma / (4 * tilts.n_units * _looks(n_draws)))[2]
-    return upper, np.maximum(square - mean**2, 0.0)

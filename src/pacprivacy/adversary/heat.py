@@ -25,11 +25,10 @@ from pacprivacy.adversary.advantage import (
     CURVATURE,
     RATES,
     REACH,
-    _block,
-    _tail,
     advantage_deviation,
-    has_short_line_advantage,
+    has_line_advantage,
     line_advantage_posteriors,
+    normal_tail,
 )
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.view_and_belief import (
@@ -202,12 +201,12 @@ def heat_charges(
 
     Guarantee
     ---------
-    Claim H-1. With probability ``1 - gamma`` over the simulated draws, or for certain where the
-    output has rank 1, every charge ``c`` has ``E Phi(a', V - c) <= Phi(a, V) + extra`` and
-    ``E (a' - a)² <= c + extra_square``.
+    Claim H-1. For each unit, with probability ``1 - gamma`` over the simulated draws, or for
+    certain where the output has rank 1, its charge ``c`` has ``E (a' - a)² <= c + extra_square``
+    and ``E Phi(a', V - c) <= Phi(a, V) + extra``. What a unit is promised rests on its own charges.
     """
     tilts = ViewTilts(pool)
-    if view.points.shape[1] and not has_short_line_advantage(view):
+    if view.points.shape[1] and not has_line_advantage(view):
         return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
     if view.points.shape[1] and view.groups is None:
         span = float(np.ptp(view.points)) + 2 * REACH
@@ -231,9 +230,9 @@ def noiseless_heat_paid(
     return noiseless_heat_charges(view, pool, heat)
 
 
-def heat_room(variance: float, n_draws: int, *, width: float, gamma: float, heat: Heat) -> float:
+def heat_room(variance: float, n_draws: int, *, width: float, gamma: float) -> float:
     """Return about how far above the truth a charge will be proved, relative to ``width``."""
-    level = math.log(len(RATES) * len(heat.before) * N_BOUNDS / gamma) / n_draws
+    level = math.log(len(RATES) * N_BOUNDS / gamma) / n_draws
     return float(advantage_deviation(np.array([variance]), np.array([1.2 * width]), level)[0])
 
 
@@ -244,7 +243,7 @@ def heat_draws(heat: Heat, gamma: float) -> int:
     """
     if not (np.abs(heat.before) > np.sqrt(heat.balance)).any() or heat.extra <= 0:
         return HEAT_PILOT
-    level = math.log(len(RATES) * len(heat.before) * N_BOUNDS / gamma)
+    level = math.log(len(RATES) * N_BOUNDS / gamma)
     return math.ceil(3.2 * level / heat.extra)
 
 
@@ -272,7 +271,7 @@ def _by_sums(
     mass = np.concatenate([part for _, part in parts])
     most = 0.5 / np.minimum(tilts.share, 1 - tilts.share)
     error = step**2 / 4 * CURVATURE
-    lost = slack + (2 * _tail(REACH) if step else 0.0)
+    lost = slack + (2 * normal_tail(REACH) if step else 0.0)
     span = tilts.scale  # of a
     typical = np.abs(heat.before) + most  # of |s|, and more than enough
     per_chunk = max(1, CHUNK // len(mass))
@@ -329,7 +328,7 @@ def _by_draws(
     """
     n = tilts.n_units
     pilot = _squares(view, tilts, np.arange(n), HEAT_PILOT, rng)
-    per_test = gamma / (n * N_BOUNDS)
+    per_test = gamma / N_BOUNDS
     widest = (0.5 / np.minimum(tilts.share, 1 - tilts.share) + np.abs(heat.before)) ** 2
     room = widest * math.log(1 / per_test) / (2 * n_draws)
     slack = view.slack * tilts.scale**2
@@ -348,7 +347,7 @@ def _by_draws(
     sums = np.zeros(len(far))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
     masks = tilts.masks(near, np.float64)
-    for draws in draw_view_blocks(view, n_draws, rng, block_elements=_block(len(near))):
+    for draws in draw_view_blocks(view, n_draws, rng):
         moved = tilts.fold(view_posterior(view, draws)) - center
         tests.add(moved @ masks)
         if kernel is not None:
@@ -374,7 +373,7 @@ def _squares(
     """Return the mean square of the move of every unit, on a few draws."""
     sums = np.zeros(len(units))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
-    for draws in draw_view_blocks(view, n_draws, rng, block_elements=_block(len(units))):
+    for draws in draw_view_blocks(view, n_draws, rng):
         moved = (tilts.fold(view_posterior(view, draws)) - center).astype(np.float32)
         for place, masks in tilts.blocks(units, np.float32):
             sums[place] += np.square(moved @ masks).sum(axis=0, dtype=np.float64)

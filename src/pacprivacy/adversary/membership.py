@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,7 @@ class MembershipRisk:
     """Success of the optimal attacker on each unit, with intervals.
 
     ``value``, ``lower`` and ``upper`` speak of the worst-placed unit. ``worst`` and ``mean``
-    are public; the arrays per unit are curator-only.
+    are public; the arrays per unit are curator-only, and their bounds hold one by one (claim A-2).
     """
 
     worst: Estimate
@@ -116,7 +116,8 @@ def membership_risk(
     n_draws : int, optional
         Simulated releases; by default as many as a few seconds allow.
     gamma : float
-        Probability that any of the intervals is wrong (union over units).
+        Probability that the worst-placed unit or the mean is outside its interval. The bounds per
+        unit hold one by one, not all at once.
     caps : ndarray, optional
         What is allowed; once a unit is above it, the others are bounded less sharply.
 
@@ -130,23 +131,20 @@ def membership_risk(
     n_draws = n_draws or membership_draws(pool.n_subsets)
     rng = view_generator(rng, "membership")
     allowed = None if caps is None else lengthened(2 * shortened(caps)[0] - 1, len(caps))
-    settings: Any = {"n_draws": n_draws, "gamma": gamma, "rng": rng, "allowed": allowed}
-    found = advantage_bounds(view, pool, **settings)
-    for a in found.per_unit:  # from here on successes
-        np.minimum(a, 1.0, out=a)
-        a *= 0.5
-        a += 0.5
-    value, lower, upper = found.per_unit
+    bounds = advantage_bounds(view, pool, n_draws=n_draws, gamma=gamma, rng=rng, allowed=allowed)
+    value, lower, upper = (
+        0.5 + 0.5 * np.minimum(a, 1.0) for a in (bounds.value, bounds.lower, bounds.upper)
+    )
 
     def estimate(*ends: float) -> Estimate:
         low, middle, high = sorted(ends)
         return Estimate(
-            value=middle, lower=low, upper=high, confidence=1 - gamma, n_draws=found.n_draws
+            value=middle, lower=low, upper=high, confidence=1 - gamma, n_draws=bounds.n_draws
         )
 
     return MembershipRisk(
         worst=estimate(float(value.max()), float(lower.max()), float(upper.max())),
-        mean=estimate(float(value.mean()), float(lower.mean()), float(upper.mean())),
+        mean=estimate(*(0.5 + 0.5 * min(a, 1.0) for a in bounds.mean)),
         per_unit=value,
         lower_per_unit=lower,
         upper_per_unit=upper,

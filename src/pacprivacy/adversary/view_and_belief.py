@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze, lengthened, shortened
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import in_threads
-from pacprivacy.adversary.accelerator import ACCELERATED, Accelerator
 from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.errors import PoolError
 from pacprivacy.theory import entropy
@@ -26,9 +24,7 @@ from pacprivacy.theory import entropy
 MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
 EVERYONE = slice(None)  # in the place of a list of units
 FEW_UNITS = 512  # up to here masks are written out, and may be kept
-SPARSE_FOLDS = 10  # from here on a mask is a sum over the few candidates that leave its unit out
-LAID = 128  # rows at a time that such sums are taken of
-PRODUCT_CELLS = 1 << 23  # of one product: every thread holds some
+PRODUCT_CELLS = 1 << 23  # of one product
 
 LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
 MANY_SHIFTS = 1 << 20  # units whose shifts are kept in single precision
@@ -208,20 +204,11 @@ def draw_views(view: View, n_draws: int, rng: np.random.Generator) -> Draws:
     )
 
 
-def view_posterior(
-    view: View,
-    draws: Draws,
-    dtype: npt.DTypeLike = np.float64,
-    accelerator: Accelerator | None = None,
-) -> npt.NDArray[Any]:
+def view_posterior(view: View, draws: Draws, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
     """Return the attacker's posterior on each draw: ``P_k(z)`` of math (3), shape (N, m).
 
     In single precision a row is off by at most ``2 (ln m + 8) 2^-24`` in all (claim A-2).
     """
-    if accelerator is not None and dtype == np.float32 and view.gaps is None is view.groups:
-        points = view.points
-        level = view.log_prior - 0.5 * np.einsum("kq,kq->k", points, points)
-        return accelerator.posterior(points[draws.indices] + draws.noise, points, level)
     p, total = _likelihoods(view, draws, dtype)[1:]
     p /= total.astype(dtype, copy=False)[:, None]
     return p
@@ -337,16 +324,9 @@ class ViewTilts:
                 "in none, so there is nothing to guess. Use Balanced, or more subsets."
             )
         scale, self._halves = 0.5 / (share * (1 - share)), bool((share == 0.5).all())
-        lengths = 0.5 * m * scale  # squared, of all m rows of a mask
-        self.length, most = float(np.median(lengths)), 0.5 / np.minimum(share, 1 - share)
-        numbers = (share, scale, lengths, most)  # for each unit; ``most`` is the largest ``|a|``
-        found: list[Vector] = [np.broadcast_to(x, self.n_units) for x in numbers]
-        self.share, self.scale, self.lengths, self.most = found
+        numbers = (share, scale, 0.5 / np.minimum(share, 1 - share))  # the last: the largest |a|
+        self.share, self.scale, self.most = (np.broadcast_to(x, self.n_units) for x in numbers)
         self.step = max(8, MASK_CELLS // m // 8 * 8)
-        self.accelerator = (
-            Accelerator(pool.inside, self.share, self.scale) if ACCELERATED.get() else None
-        )
-        self.turn_steps = pool.folds if self._parts else 0
 
     def fold(self, weights: Matrix) -> Matrix:
         """Bring posteriors of shape (N, m) to the rows that the masks have."""
@@ -354,29 +334,6 @@ class ViewTilts:
             return weights
         kept = weights[:, : self.rows].reshape(len(weights), -1, self._parts)
         return (kept - weights[:, None, self.rows :]).reshape(len(weights), self.rows)
-
-    def turn(self, weights: Matrix) -> Matrix:
-        """Bring rows of shape (N, m) to orthonormal coordinates of what masks may be."""
-        if not self._parts:
-            return weights
-        turned = self._axes @ weights.reshape(len(weights), -1, self._parts)
-        return turned.reshape(len(weights), self.rows)
-
-    def turn_back(self, turned: Matrix) -> Matrix:
-        """Return rows of shape (N, m) from orthonormal coordinates."""
-        if not self._parts:
-            return turned
-        weights = self._axes.T @ turned.reshape(len(turned), -1, self._parts)
-        return weights.reshape(len(turned), self.n_subsets)
-
-    @property
-    def _axes(self) -> Matrix:
-        """Orthonormal rows, one fewer than folds, that add up to zero."""
-        folds = self.n_subsets // self._parts
-        spanning = np.eye(folds) - 1 / folds
-        spanning[:, 0] = 1.0
-        axes: Matrix = np.linalg.qr(spanning)[0].T[1:]
-        return axes
 
     def masks(
         self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
@@ -395,11 +352,8 @@ class ViewTilts:
         self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
     ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Yield places in ``units``, in ascending order, and their masks, in blocks."""
-
-        def block(step: Step) -> tuple[slice, npt.NDArray[Any]]:
-            return step[0], self.masks(step[1], dtype, whole=whole)
-
-        return in_threads(block, self._steps(units))
+        for place, chosen in self._steps(units):
+            yield place, self.masks(chosen, dtype, whole=whole)
 
     def _steps(self, units: Units | slice, most: int = MASK_CELLS) -> Iterator[Step]:
         """Yield places in ``units``, and those that are there; as a slice if everyone is meant."""
@@ -411,62 +365,15 @@ class ViewTilts:
 
     def products(
         self, folded: npt.NDArray[Any], units: Units | slice
-    ) -> Iterator[tuple[slice, slice, npt.NDArray[Any]]]:
-        """Yield places of folded rows and of units, and their ``a``.
-
-        With many folds a unit is out of few candidates, one of each partition: with ``o`` their sum
-        in a row, and ``t`` the sum of all of it, ``a = (t (1 - f) - o) / (2 f (1 - f))``.
-        """
-        size = self.n_units if isinstance(units, slice) else len(units)
-        steps = self._steps(units, PRODUCT_CELLS // max(1, len(folded)))
-        if self.turn_steps < SPARSE_FOLDS or size <= FEW_UNITS:
-            every = slice(0, len(folded))
-
-            def product(step: Step) -> tuple[slice, slice, npt.NDArray[Any]]:
-                return every, step[0], folded @ self.masks(step[1], folded.dtype)
-
-            yield from in_threads(product, steps)
-            return
-        from scipy.sparse import csr_array  # slow to import, not always needed
-
-        dtype, laid = folded.dtype, []
-        for start in range(0, len(folded), LAID):
-            some = folded[(lines := slice(start, min(start + LAID, len(folded))))]
-            rows = np.zeros(
-                (self.n_subsets, len(some)), dtype=dtype
-            )  # those of the last fold are 0
-            rows[: self.rows] = some.T
-            whole = some.sum(axis=1, dtype=np.float64) * (0.5 / self.share[0])
-            laid.append((lines, rows, whole.astype(dtype)))
-        outer = np.full(self.step * self._parts, -self.scale[0], dtype=dtype)
-
-        def products(step: Step) -> list[tuple[slice, slice, npt.NDArray[Any]]]:
-            out = self._out(step[1])
-            ends = np.arange(0, out.size + 1, self._parts, dtype=np.int32)
-            left = csr_array((outer[: out.size], out.ravel(), ends), (len(out), self.n_subsets))
-            return [(lines, step[0], (left @ rows + whole).T) for lines, rows, whole in laid]
-
-        for found in in_threads(products, steps):
-            yield from found
-
-    def _out(self, units: Units | slice) -> npt.NDArray[np.int32]:
-        """Return the candidates that leave each of these units out."""
-        first = np.arange(self._parts, dtype=np.int32)
-        kind = np.uint8 if self.turn_steps <= 256 else np.uint16  # sums that wrap around are right
-        inside = self._pool.inside(units, n_subsets=self.rows)
-        fold = np.full((self._parts, inside.shape[1]), self.turn_steps - 1, dtype=kind)
-        for number, part in enumerate(inside.reshape(-1, *fold.shape)):
-            fold -= (1 - part) * kind(self.turn_steps - 1 - number)
-        return np.ascontiguousarray((fold.astype(np.int32) * self._parts).T + first)
+    ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """Yield places in ``units``, in ascending order, and ``a`` of those there on every row."""
+        for place, chosen in self._steps(units, PRODUCT_CELLS // max(1, len(folded))):
+            yield place, folded @ self.masks(chosen, folded.dtype)
 
     def sizes(self, weights: Matrix) -> Vector:
         """Return the sum of ``|a|`` over the rows of ``weights``, for every unit."""
         folded, found = self.fold(weights), np.zeros(self.n_units)
-        if self.accelerator is not None and folded.dtype == np.float32:
-            for place, sums in self.accelerator.sums(np.arange(self.n_units), folded):
-                found[place] = sums[0]
-            return found
-        for _, place, a in self.products(folded, EVERYONE):
+        for place, a in self.products(folded, EVERYONE):
             found[place] += np.abs(a, out=a).sum(axis=0, dtype=np.float64)
         return found
 
@@ -490,13 +397,8 @@ class ViewTilts:
     ) -> Iterator[tuple[slice, Matrix]]:
         """Yield places in ``units``, in ascending order, and the shifts of those there."""
         folded, size, dtype = self._moves(points, log_prior)
-        for lines, place, moved in self.products(folded, units):
-            if lines.start == 0:
-                block: Matrix = np.empty((moved.shape[1], len(folded)), dtype)
-            block[:, lines] = moved.T
-            if lines.stop == len(folded):
-                block *= size
-                yield place, block
+        for place, moved in self.products(folded, units):
+            yield place, moved.T.astype(dtype) * size
 
     def _moves(
         self, points: Matrix, log_prior: Vector

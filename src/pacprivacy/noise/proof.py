@@ -26,8 +26,6 @@ from pacprivacy.adversary import (
     advantage_room,
     exact_information,
     has_line_advantage,
-    has_plane_advantage,
-    has_short_line_advantage,
     heat_charges,
     heat_draws,
     heat_room,
@@ -55,7 +53,7 @@ INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
 POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
 FEW_SUBSETS = 64  # a draw among fewer candidates costs about as much as among these
 INFORMATION_MARGIN = 0.004  # share of the budget that the interval may take, if draws allow
-MEMBERSHIP_MARGIN = 0.02
+MEMBERSHIP_MARGIN = 0.005
 HEAT_COST = 4 * 10**8  # posterior entries in one verification of charges
 HEAT_DRAWS = 1 << 18
 HEAT_ROOM = 0.01  # of a charge, for the search being on draws too
@@ -65,7 +63,7 @@ PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks 
 MAX_ATTEMPTS = 20
 MAX_TIGHTENINGS = 1
 SMALL_GAIN = 2e-3  # a scale that is smaller by less than this is not worth another proof
-SMALL_MEMBERSHIP_GAIN = 0.016  # such proofs cost more
+SMALL_MEMBERSHIP_GAIN = 0.004  # such proofs cost more
 SAFE_SHARE = 0.8  # share of the room left by a proof that the next attempt tries to use
 SMALLEST_SCALE = 1e-12
 LARGEST_RATIO = 2.0**39  # of an output to the noise; the lattice has room for a little more
@@ -205,11 +203,11 @@ class _Search:
             self._near = shape_scale(lambda c: self._excess(c), start=scale, tolerance=0.02)
             variance = self._risk.excess(self._near)[1]
         if self._risk is not None and problem.heat is not None:
-            width, heat = self._risk.width, problem.heat
-            if not has_short_line_advantage(view.scaled(self._near)):
+            width = self._risk.width
+            if not has_line_advantage(view.scaled(self._near)):
                 risk_draws, risk_room = _draws_for(
                     HEAT_MARGIN,
-                    partial(heat_room, width=width, gamma=gamma, heat=heat),
+                    partial(heat_room, width=width, gamma=gamma),
                     variance,
                     most=min(HEAT_DRAWS, max(4096, HEAT_COST // max(m, FEW_SUBSETS))),
                 )
@@ -266,8 +264,7 @@ class _Search:
 
     def _has_grid(self, scale: float) -> bool:
         """Whether a grid leaves nothing to chance."""
-        view = self._view.scaled(scale)
-        return has_line_advantage(view) or has_plane_advantage(view)
+        return has_line_advantage(self._view.scaled(scale))
 
     def _excess(self, scale: float) -> float:
         assert self._risk is not None  # membership is limited

@@ -23,20 +23,14 @@ from pacprivacy.adversary import (
     Heat,
     View,
     ViewTilts,
-    advantage_moments,
     advantage_upper,
     exact_information,
-    finest_advantage_step,
-    has_banded_advantage,
     has_line_advantage,
-    has_plane_advantage,
-    has_short_line_advantage,
     heat_potential,
     heat_slope,
     line_advantage,
     line_advantage_posteriors,
     make_view,
-    plane_advantage,
     view_log_ratios,
 )
 from pacprivacy.errors import BudgetError
@@ -54,7 +48,6 @@ MEASURED = 1 << 15
 LUCK = 1.3  # deviations that the draws of a proof may be worse than those
 RANKING = (48, 256)  # draws that rank all units
 RANKING_COST = 10**10  # multiplications
-RANKING_TAIL = 0.4  # of the largest squared advantage: directions too weak to rank units by
 MOST_SHIFTED = 64  # directions, where units are also ranked by how far they move the mean
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
@@ -511,7 +504,7 @@ class ShapeProbe:
     def weighted(self, scale: float) -> tuple[npt.NDArray[Any], Vector]:
         """Return posteriors and the weight of each: of the draws, or on a grid."""
         seen = self.view.scaled(scale)
-        if has_short_line_advantage(seen):
+        if has_line_advantage(seen):
             rows = list(line_advantage_posteriors(seen, LINE_STEP))
             return np.concatenate([p for p, _ in rows]), np.concatenate([w for _, w in rows])
         p = self.posterior(scale)
@@ -550,19 +543,13 @@ class RiskShapeProbe:
     def focus(self, scale: float) -> None:
         """Keep the units that are closest to their caps at this scale: ranked on a few draws."""
         if self._tilts.n_units > 2 * N_WORST:
-            view, most = self._probe.view, 2 * float(self._caps.max()) - 1
-            seen = view.scaled(scale)
-            size = advantage_moments(seen, self._tilts, most=most, tail=RANKING_TAIL * most**2)
-            if size is not None:
-                self.look_at(size, 8 * N_WORST)
-            else:
-                few = self._probe.posterior(scale, _ranking(self._tilts))
-                self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 4 * N_WORST)
-                chosen = self._chosen
-                if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
-                    squares = self._tilts.shift_squares(view.points, view.log_prior)
-                    self.look_at(_steps_of(squares), 4 * N_WORST)
-                    self._choose(np.union1d(chosen, self._chosen))
+            view, few = self._probe.view, self._probe.posterior(scale, _ranking(self._tilts))
+            self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 4 * N_WORST)
+            chosen = self._chosen
+            if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
+                squares = self._tilts.shift_squares(view.points, view.log_prior)
+                self.look_at(_steps_of(squares), 4 * N_WORST)
+                self._choose(np.union1d(chosen, self._chosen))
             room = self._caps[self._chosen] - 0.5 * self._means(scale)[0]
             self._choose(self._chosen[np.argsort(room)[:N_WORST]])
 
@@ -587,26 +574,27 @@ class RiskShapeProbe:
         """
         view = self._probe.view.scaled(scale)
         if has_line_advantage(view):
+            exact = line_advantage(view, self._tilts, self._chosen, LINE_STEP)[0]
+            self._shift = exact - self._means(scale)[0]
             return room
-        if has_plane_advantage(view):
-            step = 2 * finest_advantage_step(view)
-            found = plane_advantage(view, self._tilts, self._chosen, step)[0]
-            self._shift = found - self._means(scale)[0]
-            return room
-        settings: Any = {"n_draws": n_draws, "gamma": gamma, "n_measured": MEASURED, "rng": rng}
-        bound, variance = advantage_upper(view, self._tilts, self._chosen, **settings)
-        lucky = LUCK * np.sqrt(variance * (1 / MEASURED + 1 / n_draws))
+        n_measured = max(MEASURED, n_draws // 4)
+        bound, variance = advantage_upper(
+            view,
+            self._tilts,
+            self._chosen,
+            n_draws=n_draws,
+            gamma=gamma,
+            n_measured=n_measured,
+            rng=rng,
+        )
+        lucky = LUCK * np.sqrt(variance * (1 / n_measured + 1 / n_draws))
         self._shift = bound + lucky - self._means(scale)[0]
         return 0.0
 
-    def _means(self, scale: float) -> tuple[Vector, Vector, npt.NDArray[Any]]:
-        view = self._probe.view.scaled(scale)
-        if has_banded_advantage(view):  # a grid, with nothing left to chance
-            found = line_advantage(view, self._tilts, self._chosen, LINE_STEP)[0]
-            return found, np.ones(1), found[None, :]
-        p, weight = self._probe.weighted(scale)
-        sizes = np.abs(self._tilts.fold(p).astype(np.float32, copy=False) @ self._masks)
-        return weight @ sizes, weight, sizes
+    def _means(self, scale: float) -> tuple[Vector, npt.NDArray[Any]]:
+        folded = self._tilts.fold(self._probe.posterior(scale)).astype(np.float32, copy=False)
+        sizes = np.abs(folded @ self._masks)
+        return sizes.mean(axis=0, dtype=np.float64), sizes
 
     def _room_left(self, size: Vector) -> Vector:
         half = np.multiply(size, 0.5, dtype=np.float64)
@@ -615,11 +603,10 @@ class RiskShapeProbe:
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""
-        mean, weight, sizes = self._means(scale)
+        mean, sizes = self._means(scale)
         over = 0.5 + 0.5 * (mean + self._shift) - self._caps[self._chosen]
         worst = int(np.argmax(over))
-        variance = float(weight @ np.square(sizes[:, worst] - mean[worst]))
-        return float(over[worst]), variance / 4
+        return float(over[worst]), float(sizes[:, worst].var(dtype=np.float64)) / 4
 
 
 class HeatShapeProbe(RiskShapeProbe):

@@ -511,12 +511,16 @@ def _confidence(bundle: Bundle) -> float:
 
 
 def _session_notes(bundle: Bundle) -> tuple[str, ...]:
-    """Say how sure the proofs of several releases are together: failures add up."""
+    """Say how sure the proofs of several releases are together: failures add up.
+
+    What each unit pays is proved for that unit, not for all of them at once (claim H-1).
+    """
     if bundle.session is None:
         return ()
-    count = bundle.session.before.n_releases + 1
+    count, charged = bundle.session.before.n_releases + 1, bundle.session.balances is not None
+    whom = f" about any one {bundle.pool.unit}" if charged else ""
     return (
-        f"releases 1 to {count} of the session: their proofs hold together at confidence "
+        f"releases 1 to {count} of the session: their proofs{whom} hold together at confidence "
         f"1 - {count} x {at_most(bundle.gamma, significant=1)}",
     )
 

@@ -93,9 +93,10 @@ def test_a_concentrated_belief_keeps_its_small_spread() -> None:
 
 def test_few_numbers_are_kept_of_each_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers that all units share are kept once; bounds are found in place, in blocks."""
-    for name in ("view_and_belief.MASK_CELLS", "second_moments.BOUNDED", "advantage.BOUNDED"):
+    for name in ("view_and_belief.MASK_CELLS", "advantage.BOUNDED_UNITS"):
         monkeypatch.setattr(f"pacprivacy.adversary.{name}", 1 << 13)  # smaller, as the units are
-    monkeypatch.setattr("pacprivacy.adversary.advantage.GATHERED", 256)
+    monkeypatch.setattr("pacprivacy.adversary.advantage.GATHERED_DRAWS", 256)
+    monkeypatch.setattr("pacprivacy.adversary.advantage.CACHED_CELLS", 1 << 12)
     monkeypatch.setattr("pacprivacy.noise.shapes.BLOCK", 1 << 12)
     pools = [Balanced(n_subsets=16).draw(n, rng=0) for n in (1_000, 5_000, 35_000)]
     values = np.random.default_rng(0).normal(size=(16, 3))

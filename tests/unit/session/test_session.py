@@ -147,6 +147,16 @@ def test_a_share_is_of_what_is_left() -> None:
         session.release(mean, share=0.5)
 
 
+@pytest.mark.claim("H-1")
+@pytest.mark.parametrize(
+    ("budget", "about"), [(pac.Membership(0.7), " about any one record"), (pac.Information(1), "")]
+)
+def test_charges_are_proved_for_each_unit_and_not_for_all_at_once(budget: Any, about: str) -> None:
+    with open_session(budget) as session:
+        notes = session.release(mean, share=0.5).certificate.notes
+    assert any(f"their proofs{about} hold together" in note for note in notes)
+
+
 @pytest.mark.parametrize("share", [0.0, 1.1, float("nan"), "1 of 0", "2 of 10", "1/10", "1 of ten"])
 def test_a_share_is_a_share(share: float | str) -> None:
     with pytest.raises(BudgetError, match="share must be above 0"):
