@@ -227,7 +227,7 @@ for _name, (_make, _other) in RULES.items():
 def release_fresh(rule: Any, what: Any = column_means, pool: Any = None) -> Any:
     """Release about a subset that is drawn with the pool."""
     pool = pac.Half(n_subsets=64) if pool is None else pool
-    return release(what, X, rule=rule, pool=pool, n_subsets=None)
+    return release(what, X, rule=rule, sample=pool, n_subsets=None)
 
 
 BOX = {"low": -4.0, "high": 4.0}
@@ -265,7 +265,7 @@ for _name, _make in BUDGETS.items():
 
 
 def release_from(pool: Any, what: Any = column_means, data: Any = X, **settings: Any) -> Any:
-    return release(what, data, pool=pool, n_subsets=None, rule="waterfill", **settings)
+    return release(what, data, sample=pool, n_subsets=None, rule="waterfill", **settings)
 
 
 CASES |= {

@@ -58,7 +58,7 @@ def mechanism_and_data(statistic: str, folder: Path) -> tuple[Any, Any]:
 
 
 def evaluate(statistic: str, folder: Path, n_subsets: int) -> None:
-    from pacprivacy.pool import Balanced
+    from pacprivacy.sample import Balanced
     from pacprivacy.simulation import run_mechanism
 
     mechanism, data = mechanism_and_data(statistic, folder)

@@ -58,7 +58,7 @@ def release_numbers(path: Path, n_numbers: int, n_subsets: int) -> dict[str, Any
     pool = pac.Balanced(n_subsets=n_subsets)
     start = time.perf_counter()
     cpu = time.process_time()
-    found = pac.privatize(Mean(), X, "mi<=0.5", pool=pool, rng=0)
+    found = pac.privatize(Mean(), X, "mi<=0.5", sample=pool, rng=0)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     assert found.certificate.mi_upper_nats <= 0.5
     return {

@@ -22,7 +22,7 @@ import cloudpickle
 import numpy as np
 from joblib.externals.loky import reusable_executor
 
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism, workers
 
 RESULTS = Path(__file__).parents[1] / "results" / "cluster_workers.json"

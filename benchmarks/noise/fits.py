@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 import pacprivacy as pac
 from pacprivacy._random import public_generator
-from pacprivacy.pool import Balanced, Half
+from pacprivacy.sample import Balanced, Half
 from pacprivacy.simulation import run_mechanism
 from papers.alg.models import TASKS
 from papers.alg.protocol import Split, Task, load_split
@@ -72,7 +72,7 @@ def certified_fits(task: Task, split: Split) -> tuple[int, str, float]:
         task.ours,
         task.data(split),
         pac.Information(MI_NATS),
-        pool=Balanced(n_subsets=N_SUBSETS, stratify=True),
+        sample=Balanced(n_subsets=N_SUBSETS, stratify=True),
         rule="exact",
         rng=0,
         simulate=True,

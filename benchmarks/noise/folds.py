@@ -67,7 +67,7 @@ def measure(path: Path) -> dict[str, float]:
         stored,
         np.arange(n),
         pac.Membership(CAP),
-        pool=pool,
+        sample=pool,
         rule="risk",
         rng=1,
         n_jobs=1,
@@ -92,7 +92,7 @@ def measure_mean(n: int, tail: str) -> dict[str, float]:
     start = time.process_time()
     halves = pac.Balanced(n_subsets=1024)  # as in the older tree
     release = pac.privatize(
-        Mean(), data, pac.Membership(CAP), pool=halves, rng=1, n_jobs=1, progress=False
+        Mean(), data, pac.Membership(CAP), sample=halves, rng=1, n_jobs=1, progress=False
     )
     cpu = time.process_time() - start
     return {"cpu_s": round(cpu, 2), "total_variance": release.certificate.noise.total_variance}
@@ -132,7 +132,7 @@ def tree_before() -> Path:
 
 def task_outputs(name: str, n_subsets: int) -> tuple[int, Any]:
     """Return the size of a data set and a model of [ALG] on every subset."""
-    from pacprivacy.pool import Balanced
+    from pacprivacy.sample import Balanced
     from pacprivacy.simulation import run_mechanism
     from papers.alg import models
     from papers.alg.protocol import load_split
@@ -147,7 +147,7 @@ def task_outputs(name: str, n_subsets: int) -> tuple[int, Any]:
 
 def mean_outputs(n: int, dimension: int, n_subsets: int) -> tuple[int, Any]:
     """Return normal means on every subset."""
-    from pacprivacy.pool import Balanced
+    from pacprivacy.sample import Balanced
 
     pool = Balanced(n_subsets=n_subsets).draw(n, rng=0)
     data = np.random.default_rng(0).normal(size=(n, dimension))
@@ -246,7 +246,7 @@ def measure_line(long: bool) -> Iterator[dict[str, Any]]:
     """Return how much noise ``risk`` adds to one-dimensional means, over the least."""
     from pacprivacy.budget import Membership
     from pacprivacy.noise import calibrate
-    from pacprivacy.pool import Balanced
+    from pacprivacy.sample import Balanced
 
     for n, m in LINES:
         pool = Balanced(n_subsets=m).draw(n, rng=0)
@@ -280,7 +280,7 @@ def plan_pools(mechanism: Any, data: Any, n_subsets: int) -> dict[str, Any]:
             mechanism,
             data,
             pac.Membership(FOLD_CAP),
-            pool=pac.Balanced(n_subsets=n_subsets, folds=folds),
+            sample=pac.Balanced(n_subsets=n_subsets, folds=folds),
             rng=0,
             n_jobs=1,
             progress=False,

@@ -26,7 +26,7 @@ from pacprivacy.adversary import Balances, Heat, ViewTilts, first_balance, heat_
 from pacprivacy.budget import Membership
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise import calibrate
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.session import Answerer
 from pacprivacy.theory import mi_for_success
 from papers.responses.models import load_answers, split_dataset

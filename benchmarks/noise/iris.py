@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from pacprivacy.budget import Information, Membership
 from pacprivacy.noise import calibrate
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.theory import posterior_success
 
 Array = npt.NDArray[np.float64]

@@ -34,7 +34,7 @@ def never(metric: Any) -> pac.Accuracy:
 def refine_once(seed: int) -> tuple[Any, Any, float]:
     """Return the belief that each record was used, whether it was, and what was spent."""
     with pac.Session(
-        DATA, budget=pac.Membership(PROMISED), pool=POOL, rng=seed, simulate=True
+        DATA, budget=pac.Membership(PROMISED), sample=POOL, rng=seed, simulate=True
     ) as session:
         inner: list[Any] = []
 

@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 from pacprivacy.budget import Information
 from pacprivacy.design.tuning import TuneResult, tune, tune_budgets
 from pacprivacy.mechanism import LinearSVM
-from pacprivacy.pool import Balanced
 from pacprivacy.reporting import plot_tune
+from pacprivacy.sample import Balanced
 from papers.alg.protocol import load_split
 
 MI_NATS, N_SUBSETS, N_RELEASES, WITHIN, AHEAD = 1 / 16, 256, 1000, 0.01, 0.10
@@ -50,7 +50,7 @@ def main() -> int:
     split = load_split("rice", "power and standard")
     universe = (split.X_train, split.y_train)
     pool = Balanced(n_subsets=N_SUBSETS, stratify=True)
-    budget, common = Information(MI_NATS), {"pool": pool, "rule": "waterfill"}
+    budget, common = Information(MI_NATS), {"sample": pool, "rule": "waterfill"}
     started = time.perf_counter()
     with threadpool_limits(limits=1):
         curves = tune_budgets(

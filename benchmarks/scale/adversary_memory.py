@@ -21,7 +21,7 @@ import numpy as np
 from pacprivacy.adversary import exact_information, membership_risk
 from pacprivacy.budget import Information, Membership
 from pacprivacy.noise import calibrate
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale_adversary_memory.json"
 LARGEST_GB = 4.0

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from pacprivacy.mechanism import Forest, coerce_data
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from papers.datasets import load_rice
 
 LEAST_RATIO = 100.0

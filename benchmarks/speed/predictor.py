@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from pacprivacy._random import SystemSource
 from pacprivacy.budget import Information
 from pacprivacy.estimators import PrivatePredictor
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.session.answerer import Answerer
 from papers.responses.models import load_answers, make_booster, split_dataset
 from papers.responses.transcripts import measure_responses

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.pool import Poisson
+from pacprivacy.sample import Poisson
 from papers.datasets import load_wine_white
 
 N_SUBSETS, LEAST_RATIO, N_TIMINGS = 1024, 50.0, 5

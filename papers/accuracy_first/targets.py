@@ -20,7 +20,7 @@ from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information, Spent
 from pacprivacy.mechanism import KMeans, LinearSVM
 from pacprivacy.noise import calibrate
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.session import Accuracy
 from pacprivacy.session.refinement import Refinement, refinement_shares
 from pacprivacy.simulation import Outputs, run_mechanism

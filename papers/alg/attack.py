@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.audit import audit
-from pacprivacy.pool import Balanced
 from pacprivacy.privatizing import privatize
+from pacprivacy.sample import Balanced
 from pacprivacy.theory import posterior_success
 from papers.alg.models import TASKS
 from papers.alg.protocol import DATASETS, Task, load_split
@@ -76,7 +76,7 @@ def measure_attacks(
                 task.ours,
                 task.data(split),
                 budget_of(rule, mi_nats),
-                pool=pool,
+                sample=pool,
                 rule=rule,
                 rng=seed,
                 simulate=True,

@@ -22,7 +22,7 @@ from pacprivacy.adversary import membership_risk
 from pacprivacy.noise import AxisFrame, NoisePlan, calibrate
 from pacprivacy.noise.formulas import proportional
 from pacprivacy.noise.plan import make_plan
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
 from pacprivacy.theory import gaussian_equivalent, gaussian_success, posterior_success

@@ -13,7 +13,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.formulas import isotropic_max, proportional
-from pacprivacy.pool import Balanced, Half, Pool, PoolStrategy
+from pacprivacy.sample import Balanced, Half, Pool, PoolStrategy
 from pacprivacy.simulation import Outputs, run_mechanism
 from pacprivacy.theory import posterior_success
 from papers.alg.protocol import Metric, Model, Split, Task, load_split

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pacprivacy.noise.formulas import proportional
-from pacprivacy.pool import Half
+from pacprivacy.sample import Half
 from papers.alg.measure import run_paper_halves
 from papers.alg.models import TASKS
 from papers.alg.protocol import DATASETS, Task, load_split

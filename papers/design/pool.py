@@ -19,7 +19,7 @@ from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, Rid
 from pacprivacy.design.objective import objective_constant
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate, propose_rule_variance
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success
 from papers.design.data import REGRESSION, load_binary, load_regression

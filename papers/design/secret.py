@@ -16,7 +16,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import SimulatedSource, public_generator, uniform_below
 from pacprivacy.design.descent import Split, descend_secretly, split_descent_budget
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import BinarySplit, load_binary

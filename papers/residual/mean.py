@@ -11,8 +11,8 @@ from typing import Any, Final
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.noise import calibrate
-from pacprivacy.pool import Balanced, Pool
 from pacprivacy.residual import Training, learn_noise_curve
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
 from papers.alg.protocol import DATASETS, load_split

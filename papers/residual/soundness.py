@@ -18,8 +18,8 @@ from pacprivacy._random import public_generator
 from pacprivacy.noise import spread_of
 from pacprivacy.noise.formulas import waterfill
 from pacprivacy.noise.shapes import axis_shape, refine_shape
-from pacprivacy.pool import Balanced
 from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
 from papers.alg.protocol import load_split

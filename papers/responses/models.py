@@ -21,7 +21,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import train_test_split
 
 from pacprivacy._checks import Vector, freeze
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation.training import train_subsets
 from papers.datasets import Dataset, cache_folder, load_adult, load_bank
 

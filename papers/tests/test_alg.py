@@ -20,7 +20,7 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.formulas import proportional
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.theory import posterior_success
 from papers import published
 from papers.alg import ALG, attack, mean, picture
@@ -382,7 +382,7 @@ def test_tuned_svm_is_near_the_best_on_rice(require_data: Require) -> None:
             universe,
             Information(1 / 16),
             lambda value: float(np.mean(judge.predict(value, X) == y)),
-            pool=Balanced(n_subsets=48, stratify=True),
+            sample=Balanced(n_subsets=48, stratify=True),
             rule="waterfill",
             n_releases=150,
             rng=seed,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from papers.page import Page
 from papers.responses import SECTION
 from papers.responses.models import Answers, load_answers, split_dataset

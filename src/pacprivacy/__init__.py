@@ -34,11 +34,16 @@ if TYPE_CHECKING:
         PrivateRidge as PrivateRidge,
     )
     from pacprivacy.mechanism import Dataset as Dataset
-    from pacprivacy.pool import Balanced as Balanced, Half as Half, Poisson as Poisson, Pool as Pool
     from pacprivacy.privatizing import plan as plan, privatize as privatize, sql as sql
     from pacprivacy.queries import Tables as Tables
     from pacprivacy.release import Certificate as Certificate, Release as Release, verify as verify
     from pacprivacy.reporting import report as report
+    from pacprivacy.sample import (
+        Balanced as Balanced,
+        Half as Half,
+        Poisson as Poisson,
+        Pool as Pool,
+    )
     from pacprivacy.session import Accuracy as Accuracy, Session as Session
 
 # What type checkers read above, for the interpreter; a test holds the two together.
@@ -47,7 +52,7 @@ _NAMES_OF = {
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
     "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
     "mechanism": "Dataset",
-    "pool": "Balanced Half Poisson Pool",
+    "sample": "Balanced Half Poisson Pool",
     "privatizing": "plan privatize sql",
     "release": "Certificate Release verify",
     "reporting": "report",

@@ -14,9 +14,9 @@ import numpy as np
 from pacprivacy.budget import BudgetLike
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import AnyRule
-from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release
+from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import Accuracy, Plan, QueryRelease, Session
 
 
@@ -25,7 +25,7 @@ def privatize(
     data: Any,
     budget: BudgetLike,
     *,
-    pool: Pool | PoolStrategy | None = None,
+    sample: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
     rule: AnyRule | None = None,
     units: Any = None,
@@ -51,7 +51,7 @@ def privatize(
         The universe of records. The release is computed on a secret part of it.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         What every attacker is held to; or the text of one, ``"membership<=0.6"``.
-    pool : Pool or strategy, optional
+    sample : Pool or strategy, optional
         Which subsets are candidates. By default ``Balanced(folds="auto")``: all but a fold, in as
         many folds as a pilot finds best where membership is limited and a fold has 100 subsets;
         halves and their complements otherwise.
@@ -116,7 +116,7 @@ def privatize(
     if target is None and levels is not None:
         raise BudgetError("levels must come with a target; got levels alone. Leave it out.")
     settings: dict[str, Any] = {
-        "pool": pool,
+        "sample": sample,
         "n_subsets": n_subsets,
         "units": units,
         "n_jobs": n_jobs,
@@ -147,7 +147,7 @@ def plan(
 ) -> Plan:
     """Return what :func:`privatize` would release, but for the draw: nothing is spent.
 
-    Takes ``pool``, ``n_subsets``, ``units``, ``n_jobs``, ``backend``, ``rng`` and ``progress``
+    Takes ``sample``, ``n_subsets``, ``units``, ``n_jobs``, ``backend``, ``rng`` and ``progress``
     besides. The certificate is the one that a release with the same ``rng`` has; it depends on the
     records, as every certificate does, and is for the curator until something is released.
 
@@ -201,7 +201,7 @@ def sql(
     name : str, optional
         What the release is called in its certificate and in the ledger, before the query.
 
-    Takes ``pool``, ``n_subsets``, ``n_jobs``, ``backend``, ``rng``, ``progress`` and ``simulate``
+    Takes ``sample``, ``n_subsets``, ``n_jobs``, ``backend``, ``rng``, ``progress`` and ``simulate``
     besides, as :func:`privatize` does.
 
     Returns

@@ -38,8 +38,8 @@ from pacprivacy.mechanism import (
     coerce_data,
     subset_sums,
 )
-from pacprivacy.pool import Pool
 from pacprivacy.queries import JoinedRows, Tables, TablesWorld, joined_rows_plan
+from pacprivacy.sample import Pool
 from pacprivacy.statistics import (
     MOST_LEVELS,
     OLS,

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from pacprivacy.errors import InterruptedRun, MechanismError
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import Outputs, checkpoint, run_mechanism, workers
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of theirs, about sockets, ports and pipes

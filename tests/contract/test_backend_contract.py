@@ -16,7 +16,7 @@ from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import Outputs, run_mechanism
 
 RNG = np.random.default_rng(0)

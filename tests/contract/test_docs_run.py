@@ -24,7 +24,7 @@ from pacprivacy.noise import (
     Shaped,
     calibrate,
 )
-from pacprivacy.pool import Half
+from pacprivacy.sample import Half
 from pages import RUN, read_blocks, read_commands, run_page
 
 ROOT = Path(__file__).resolve().parents[2]

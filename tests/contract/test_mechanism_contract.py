@@ -29,7 +29,7 @@ from pacprivacy.mechanism import (
     flatten,
     titled_mechanism,
 )
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Covariance, Histogram, Mean
 

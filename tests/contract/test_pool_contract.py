@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pacprivacy.errors import PoolError
-from pacprivacy.pool import DEFAULT_SUBSETS, Balanced, Half, Poisson, Pool
-from pacprivacy.pool.bits import pool_padding
+from pacprivacy.sample import DEFAULT_SUBSETS, Balanced, Half, Poisson, Pool
+from pacprivacy.sample.bits import pool_padding
 
 N = 61
 STRATA = np.repeat(["a", "b", "c"], [30, 21, 10])

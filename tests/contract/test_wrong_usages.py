@@ -181,10 +181,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: release(lambda x: x.mean(), checkpoint="nowhere/x"),
         "existing folder",
     ),
-    "a pool in a word": (lambda: release(pool="half"), "pool must be"),
-    "a kind of pool": (lambda: release(pool=pac.Half), "Write pac.Half()"),
+    "a pool in a word": (lambda: release(sample="half"), "sample must be"),
+    "a kind of pool": (lambda: release(sample=pac.Half), "Write pac.Half()"),
     "a drawn pool and a number": (
-        lambda: release(pool=pac.Half(n_subsets=8).draw(60, rng=0)),
+        lambda: release(sample=pac.Half(n_subsets=8).draw(60, rng=0)),
         "must be left out",
     ),
     "one fold": (lambda: pac.Balanced(folds=1), "folds must be"),

@@ -19,7 +19,7 @@ PACKAGE = "pacprivacy"
 PAPERS = "papers"  # beside the library, on top of it: the library does not know them
 
 NUMBERED = {
-    "pool": 1,
+    "sample": 1,
     "mechanism": 2,
     "statistics": 3,
     "simulation": 4,
@@ -278,7 +278,7 @@ def test_the_door_to_pictures_is_shut_until_it_is_used() -> None:
 
 def test_every_named_package_of_the_library_is_seen() -> None:
     units = {unit_of(module) for module in library().modules}
-    assert {"theory", "pool", "errors", ""} <= units
+    assert {"theory", "sample", "errors", ""} <= units
     assert sum(1 for _ in library().imports()) > 10
 
 
@@ -350,10 +350,10 @@ CLEAN = {
     "theory/__init__.py": "",
     "theory/posterior.py": "import math\nfrom .. import errors\nfrom . import information\n",
     "theory/bounds.py": "",
-    "pool/__init__.py": "from .pool import Pool\n",
-    "pool/pool.py": "from pacprivacy._checks import freeze\n",
+    "sample/__init__.py": "from .pool import Pool\n",
+    "sample/pool.py": "from pacprivacy._checks import freeze\n",
     "noise/__init__.py": "",
-    "noise/plan.py": "from ..pool import Pool\n",
+    "noise/plan.py": "from ..sample import Pool\n",
     "session/__init__.py": "from pacprivacy.noise import plan\n",
     "audit/__init__.py": "from pacprivacy.session import ledger\n",
     "release/__init__.py": "from .release import Release\nfrom .release import verify\n",
@@ -384,22 +384,30 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "text", "complaint"),
     [
-        ("pool__in__bad", "import pacprivacy.noise.plan", "pool.bad:1 imports pacprivacy.noise"),
-        ("pool__in__bad", "from pacprivacy import noise", "pool.bad:1 imports pacprivacy.noise"),
-        ("pool__in__bad", "from ..noise.plan import x", "imports pacprivacy.noise.plan.x"),
-        ("pool__in__bad", "from .. import noise as n", "pool.bad:1 imports pacprivacy.noise"),
-        ("pool__in__bad", "def f():\n    from ..release import R", "pool.bad:2 imports"),
         (
-            "pool__in__bad",
+            "sample__in__bad",
+            "import pacprivacy.noise.plan",
+            "sample.bad:1 imports pacprivacy.noise",
+        ),
+        (
+            "sample__in__bad",
+            "from pacprivacy import noise",
+            "sample.bad:1 imports pacprivacy.noise",
+        ),
+        ("sample__in__bad", "from ..noise.plan import x", "imports pacprivacy.noise.plan.x"),
+        ("sample__in__bad", "from .. import noise as n", "sample.bad:1 imports pacprivacy.noise"),
+        ("sample__in__bad", "def f():\n    from ..release import R", "sample.bad:2 imports"),
+        (
+            "sample__in__bad",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..noise import plan",
-            "pool.bad:3 imports pacprivacy.noise.plan",
+            "sample.bad:3 imports pacprivacy.noise.plan",
         ),
         (
-            "pool__in__bad",
+            "sample__in__bad",
             "import importlib\nimportlib.import_module('pacprivacy.noise')",
-            "pool.bad:2 imports pacprivacy.noise",
+            "sample.bad:2 imports pacprivacy.noise",
         ),
-        ("pool__in__bad", "from pacprivacy import Information", "imports pacprivacy.Information"),
+        ("sample__in__bad", "from pacprivacy import Information", "imports pacprivacy.Information"),
         ("audit__in__bad", "from pacprivacy.noise.plan import x", "audit may import only"),
         ("theory__in__bad", "from .._random import fresh_seed", "theory may import only"),
         ("theory__in__bad", "from ..budget import Information", "theory may import only"),
@@ -409,18 +417,18 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
         ("privatizing", "from pacprivacy.cli import app", "privatizing may import only"),
         ("design__in__bad", "from ..estimators import table", "design may import only"),
         ("dp__in__bad", "from pacprivacy.release import Release", "dp may import only"),
-        ("dp__in__bad", "from pacprivacy.pool import Pool", "dp may import only"),
+        ("dp__in__bad", "from pacprivacy.sample import Pool", "dp may import only"),
         ("dp__in__bad", "from pacprivacy.noise import calibrate", "dp shares with noise only"),
         ("dp__in__bad", "from pacprivacy.noise import plan", "dp shares with noise only"),
         ("cli__in__bad", "from papers.alg import ALG", "cli.bad:1 imports papers.alg"),
-        ("pool__in__bad", "def f():\n    import papers", "pool.bad:2 imports papers"),
+        ("sample__in__bad", "def f():\n    import papers", "sample.bad:2 imports papers"),
         ("__init__", "from pacprivacy.cli import app", "__init__ may import only"),
         ("reporting__in__bad", "from ..release import verify", "record types"),
         ("reporting__in__bad", "from ..release.release import Loose", "record types"),
         ("reporting__in__bad", "from ..release import release", "record types"),
         ("reporting__in__bad", "from ..theory.posterior import success", "record types"),
         ("stray", "", "stray is not in the table"),
-        ("pool__in__bad", "from .._plots import draw", "pool may import only"),
+        ("sample__in__bad", "from .._plots import draw", "sample may import only"),
         ("noise__in__bad", "from pacprivacy._plots import draw", "noise may import only"),
         ("_plots", "from pacprivacy.release import Release", "_plots may import only: reporting"),
     ],

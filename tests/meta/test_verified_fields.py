@@ -30,7 +30,7 @@ def a_session() -> Any:
 
 def boxed() -> Any:
     return pac.privatize(
-        np.mean, DATA, pac.Information(1), pool=pac.Half(n_subsets=32), rule=Boxed(low=-1, high=1)
+        np.mean, DATA, pac.Information(1), sample=pac.Half(n_subsets=32), rule=Boxed(low=-1, high=1)
     )
 
 

@@ -34,7 +34,7 @@ from pacprivacy.adversary.advantage import (
     second_moment_kernel,
 )
 from pacprivacy.adversary.view_and_belief import View, ViewTilts, draw_views, view_posterior
-from pacprivacy.pool import Balanced, Poisson, Pool
+from pacprivacy.sample import Balanced, Poisson, Pool
 from pacprivacy.theory import information_slack_bound, success_at
 
 POOLS = {

@@ -35,7 +35,7 @@ from pacprivacy.budget import Information
 from pacprivacy.noise import AxisFrame, calibrate
 from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
-from pacprivacy.pool import Balanced, Half, Pool
+from pacprivacy.sample import Balanced, Half, Pool
 from pacprivacy.theory import information_slack_bound
 from papers.residual.examples import example_outputs
 

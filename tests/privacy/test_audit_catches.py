@@ -19,8 +19,8 @@ from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.audit import AuditPromise, Guess, Releases, Target, audit
 from pacprivacy.audit.results import _Game, _measure
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.pool import Balanced
 from pacprivacy.release import Release
+from pacprivacy.sample import Balanced
 from pacprivacy.theory import gaussian_equivalent, mi_for_membership, mi_for_success
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -182,7 +182,7 @@ def fold_target(noise_std: float, folds: int = 10) -> Target:
 
 def certificate_of(target: Target, *, nats: float, success: float) -> pac.Certificate:
     data = np.random.default_rng(0).normal(size=target.pool.n_units)
-    made = pac.privatize(np.mean, data, pac.Information(nats), pool=target.pool, rng=0)
+    made = pac.privatize(np.mean, data, pac.Information(nats), sample=target.pool, rng=0)
     found: pac.Certificate = replace(made.certificate, mi_upper_nats=nats, membership_bound=success)
     return found
 

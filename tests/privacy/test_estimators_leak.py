@@ -234,11 +234,11 @@ def test_a_parameter_that_was_fitted_elsewhere_does_not_travel() -> None:
 @pytest.mark.claim("E-1")
 def test_a_drawn_pool_stays_with_the_curator() -> None:
     pool = pac.Balanced(n_subsets=16).draw(40, rng=0)
-    model = PrivateKMeans(2, budget=pac.Information(1.0), rule="waterfill", pool=pool)
-    assert pickle.loads(pickle.dumps(model)).pool is not None  # unfitted: on its way to a worker
+    model = PrivateKMeans(2, budget=pac.Information(1.0), rule="waterfill", sample=pool)
+    assert pickle.loads(pickle.dumps(model)).sample is not None  # unfitted: on its way to a worker
     model.fit(X)
-    assert pickle.loads(pickle.dumps(model)).pool is None
-    assert model.pool is pool
+    assert pickle.loads(pickle.dumps(model)).sample is None
+    assert model.sample is pool
     assert pool.bits.tobytes() not in pickle.dumps(model)
 
 

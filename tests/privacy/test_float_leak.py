@@ -12,7 +12,7 @@ from pacprivacy.budget import Information, Membership
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.plan import Observation
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 
 Array = npt.NDArray[np.float64]
 N_RELEASES = 20_000

@@ -22,7 +22,7 @@ from pacprivacy.budget import Information
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Forest, coerce_data
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success
 

@@ -37,8 +37,8 @@ from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.answers import AnswerNoise
-from pacprivacy.pool import Balanced
 from pacprivacy.release import ReleaseSecret
+from pacprivacy.sample import Balanced
 from pacprivacy.session.account import Account
 from pacprivacy.session.answerer import Answerer
 from pacprivacy.session.keeper import Keeper

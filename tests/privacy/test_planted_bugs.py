@@ -20,14 +20,14 @@ from pacprivacy.errors import CertificateError, MechanismError
 from pacprivacy.mechanism import Structure
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.plan import Observation, make_plan
-from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import verify
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.theory import clopper_pearson
 
 Array = npt.NDArray[np.float64]
 
 ASSESS = importlib.import_module("pacprivacy.release.certificate")
-BALANCED = importlib.import_module("pacprivacy.pool.strategies")
+BALANCED = importlib.import_module("pacprivacy.sample.strategies")
 RELEASE = importlib.import_module("pacprivacy.release")
 REHEARSAL = importlib.import_module("pacprivacy.session.rehearsal")
 WORKER = importlib.import_module("pacprivacy.simulation.run")
@@ -129,7 +129,7 @@ def test_a_standard_deviation_used_as_a_variance_is_caught(
 def test_halved_noise_does_not_verify(pool: Pool) -> None:
     """The same bug between the certificate and the release, found by recomputing."""
     release = pac.privatize(
-        lambda x: x.mean(axis=0), DATA, pac.Information(0.3), rule="waterfill", pool=pool, rng=0
+        lambda x: x.mean(axis=0), DATA, pac.Information(0.3), rule="waterfill", sample=pool, rng=0
     )
     verify(release.certificate, release.bundle)
     halved = replace(release.bundle, units_per_std=release.bundle.units_per_std // 2)
@@ -168,7 +168,7 @@ def test_a_label_that_differs_between_subsets_is_refused(
 ) -> None:
     def refused() -> bool:
         try:
-            pac.privatize(labelled, DATA, pac.Information(1), pool=pool, rule="waterfill", rng=0)
+            pac.privatize(labelled, DATA, pac.Information(1), sample=pool, rule="waterfill", rng=0)
         except MechanismError as error:
             return "value['sign'] must have the same" in str(error)
         return False
@@ -206,7 +206,7 @@ def test_a_result_reused_for_another_subset_is_caught(
 
     def outputs_are_right() -> bool:
         release = pac.privatize(
-            lambda x: x.mean(axis=0), DATA, pac.Information(1), pool=pool, rule="waterfill", rng=0
+            lambda x: x.mean(axis=0), DATA, pac.Information(1), sample=pool, rule="waterfill", rng=0
         )
         expected = [DATA[pool.row_mask(k)].mean(axis=0) for k in range(M)]
         return np.array_equal(release.bundle.outputs, expected)
@@ -254,7 +254,7 @@ def test_a_belief_ignored_in_the_second_release_does_not_verify(
 ) -> None:
     def second_release_verifies() -> bool:
         with pac.Session(
-            DATA, budget=pac.Information(3), pool=pool, rng=7, simulate=True
+            DATA, budget=pac.Information(3), sample=pool, rng=7, simulate=True
         ) as session:
             session.release(lambda x: x.mean(axis=0), pac.Information(1.5), rule="waterfill")
             later = session.release(lambda x: x.std(axis=0), pac.Information(0.5), rule="waterfill")
@@ -308,7 +308,7 @@ def test_a_secret_drawn_before_the_simulation_is_caught(
 ) -> None:
     def ordered() -> bool:
         trace = Trace(monkeypatch)
-        pac.privatize(trace.mean, DATA, pac.Information(1), pool=pool, rule="waterfill", rng=0)
+        pac.privatize(trace.mean, DATA, pac.Information(1), sample=pool, rule="waterfill", rng=0)
         return trace.runs_come_first()
 
     assert ordered()
@@ -328,7 +328,7 @@ def test_a_session_draws_its_secret_after_the_first_simulation(
 ) -> None:
     def ordered() -> bool:
         trace = Trace(monkeypatch)
-        with pac.Session(DATA, budget=pac.Information(1), pool=pool, rng=0) as session:
+        with pac.Session(DATA, budget=pac.Information(1), sample=pool, rng=0) as session:
             session.release(trace.mean, pac.Information(0.5), rule="waterfill")
         return trace.runs_come_first()
 
@@ -355,7 +355,7 @@ def test_the_certificate_is_written_before_any_noise_is_drawn(
         return real(*args)
 
     monkeypatch.setattr(RELEASE, "write_certificate", watched)
-    pac.privatize(trace.mean, DATA, pac.Information(1), pool=pool, rule="waterfill", rng=0)
+    pac.privatize(trace.mean, DATA, pac.Information(1), sample=pool, rule="waterfill", rng=0)
     after = trace.events[trace.events.index("certificate") :]
     assert after.count("draw") >= 2  # the index and the noise come after
     assert trace.events[: -len(after)].count("draw") == 0

@@ -18,9 +18,9 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.errors import MechanismError
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.pool import Balanced, Pool
 from pacprivacy.queries import make_query_mechanism
 from pacprivacy.queries.tree import Column, Constant, Node, Operation, transform
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from tests.privacy.test_planted_bugs import SUCCESS, M, attack, attack_plan
 
@@ -117,7 +117,7 @@ def test_a_budget_for_each_cell_is_caught(pool: Pool, outputs: Array) -> None:
 
 def leaves_raw(tables: pac.Tables, pool: Pool, worlds: Array) -> bool:
     """Whether a released cell is exactly that of a candidate, where candidates differ."""
-    found = pac.sql(TEXT, tables, pac.Membership(SUCCESS), keys={"kind": KINDS}, pool=pool)
+    found = pac.sql(TEXT, tables, pac.Membership(SUCCESS), keys={"kind": KINDS}, sample=pool)
     numbers = np.array(list(found.value["x"].values()))
     raw = np.isclose(worlds, numbers, rtol=1e-12, atol=0)
     return bool((raw & (np.ptp(worlds, axis=0) > 0)).any())
@@ -148,7 +148,7 @@ def test_plans_that_mix_worlds_are_caught_before_anything_is_released(
     pairs = "SELECT count(*) AS n FROM visits a JOIN visits b ON a.doctor = b.person"
     queries = {TEXT: {"kind": KINDS}, pairs: None}
     for text, keys in queries.items():
-        pac.plan(make_query_mechanism(text, tables, keys=keys), tables, "mi<=1", pool=pool, rng=0)
+        pac.plan(make_query_mechanism(text, tables, keys=keys), tables, "mi<=1", sample=pool, rng=0)
     real = WORLDS.worlds_plan
 
     def all_worlds(node: Node) -> Node | None:
@@ -167,4 +167,4 @@ def test_plans_that_mix_worlds_are_caught_before_anything_is_released(
     monkeypatch.setattr(WORLDS, "_why_not", lambda sums, tables: "")
     for text, keys in queries.items():
         with pytest.raises(MechanismError, match="batch must agree"):
-            pac.sql(text, tables, "mi<=1", keys=keys, pool=pool, simulate=True)
+            pac.sql(text, tables, "mi<=1", keys=keys, sample=pool, simulate=True)

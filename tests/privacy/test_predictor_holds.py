@@ -11,7 +11,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import WIDEST_ANSWER, ViewTilts, VoteBalances, heat_potential
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise.answers import UNITS, AnswerNoise, answer_vote_gap, plan_answer
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.session import answerer as answering
 from pacprivacy.session.answerer import Answerer, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import posterior_success

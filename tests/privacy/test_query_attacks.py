@@ -18,8 +18,8 @@ import pacprivacy as pac
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.noise import NoisePlan, calibrate
-from pacprivacy.pool import Pool
 from pacprivacy.queries import QueryMechanism, make_query_mechanism
+from pacprivacy.sample import Pool
 from pacprivacy.session import Plan
 from pacprivacy.theory import posterior_success
 from tests.privacy.test_sessions_hold import Array, Bulk, fill, lower_mean, lower_rate
@@ -72,7 +72,7 @@ def asked(text: str, clinic: pac.Tables) -> QueryMechanism:
 
 
 def planned(text: str, clinic: pac.Tables, pool: Pool) -> Plan:
-    return pac.plan(asked(text, clinic), clinic, pac.Membership(SUCCESS), pool=pool, rng=2)
+    return pac.plan(asked(text, clinic), clinic, pac.Membership(SUCCESS), sample=pool, rng=2)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def test_whatever_the_secret_noise_and_intervals_are_the_same(
     clinic: pac.Tables, pool: Pool
 ) -> None:
     """What an answer says of its noise is written before the secret is drawn."""
-    found = [pac.sql(PAIR, clinic, "mi<=1", pool=pool, rng=0) for _ in range(2)]
+    found = [pac.sql(PAIR, clinic, "mi<=1", sample=pool, rng=0) for _ in range(2)]
     assert found[0].value != found[1].value
     assert found[0].noise_std == found[1].noise_std
     assert found[0].certificate == found[1].certificate
@@ -244,7 +244,7 @@ def test_sessions_ask_as_the_simulation_does(clinic: pac.Tables, pool: Pool) -> 
     """The noise and the beliefs of real sessions of queries are those that are attacked below."""
     share, bulk = TOTAL_NATS / 2, Bulk.start(1, M, 0)
     with pac.Session(
-        clinic, budget=pac.Information(TOTAL_NATS), pool=pool, rng=0, simulate=True
+        clinic, budget=pac.Information(TOTAL_NATS), sample=pool, rng=0, simulate=True
     ) as session:
         for text in (ALL, OTHERS):
             release = session.release(asked(text, clinic), pac.Information(share), rule="waterfill")
@@ -306,7 +306,7 @@ def secrets_used(clinic: pac.Tables, pool: Pool, monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patch:
         patch.setattr(NoisePlan, "observe", watched)
-        with pac.Session(clinic, budget=pac.Information(1), pool=pool) as session:
+        with pac.Session(clinic, budget=pac.Information(1), sample=pool) as session:
             for text in (ALL, OTHERS) * 3:
                 session.release(asked(text, clinic), pac.Information(0.1), rule="waterfill")
     return used
@@ -333,7 +333,7 @@ def test_all_queries_of_a_session_are_about_one_secret(
 @pytest.mark.claim("S-1")
 def test_an_answer_costs_as_much_when_it_is_asked_for_again(clinic: pac.Tables, pool: Pool) -> None:
     spent = []
-    with pac.Session(clinic, budget=pac.Information(0.3), pool=pool) as session:
+    with pac.Session(clinic, budget=pac.Information(0.3), sample=pool) as session:
         for _ in range(3):
             made = session.release(asked(ALL, clinic), pac.Information(0.1), rule="waterfill")
             spent.append(session.odometer().spent.mi_nats or 0.0)

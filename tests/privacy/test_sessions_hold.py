@@ -19,7 +19,7 @@ import pacprivacy as pac
 from pacprivacy.adversary import Balances, Heat, heat_potential
 from pacprivacy.adversary.heat import LADDER
 from pacprivacy.noise.formulas import waterfill
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_success
 
 Array = npt.NDArray[np.float64]
@@ -197,7 +197,7 @@ def test_real_sessions_find_the_same_noise_and_beliefs(
     bulk = Bulk.start(1, M, 0)
     query = 0
     with pac.Session(
-        DATA, budget=pac.Information(TOTAL_NATS), pool=pool, rng=seed, simulate=True
+        DATA, budget=pac.Information(TOTAL_NATS), sample=pool, rng=seed, simulate=True
     ) as session:
         for k in range(1, N_RELEASES + 1):
             release = session.release(QUERIES[query], pac.Information(share), rule="waterfill")
@@ -516,7 +516,7 @@ def test_real_sessions_charge_every_unit_enough(small_pool: Pool, seed: int) -> 
     log_p = np.full((1, MEMBER_M), -math.log(MEMBER_M))
     query = 0
     with pac.Session(
-        MEMBER_DATA, budget=pac.Membership(0.6), pool=small_pool, rng=seed, simulate=True
+        MEMBER_DATA, budget=pac.Membership(0.6), sample=small_pool, rng=seed, simulate=True
     ) as session:
         for share in (0.3, 0.4, 1.0):
             release = session.release(MEMBER_QUERIES[query], share=share)

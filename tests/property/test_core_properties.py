@@ -27,9 +27,9 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import NoisePlan, calibrate
 from pacprivacy.noise.plan import NOISELESS
-from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Bundle, Certificate, Context
 from pacprivacy.release.bundle import BundleSession, bundle_of
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pacprivacy.pool import Balanced, Half, Poisson, Pool
-from pacprivacy.pool.bits import draw_pool_bits, pool_padding, popcount
-from pacprivacy.pool.pool import encode_pool_labels
+from pacprivacy.sample import Balanced, Half, Poisson, Pool
+from pacprivacy.sample.bits import draw_pool_bits, pool_padding, popcount
+from pacprivacy.sample.pool import encode_pool_labels
 
 # The same examples on every run; no deadline, since machines are shared.
 fixed = settings(derandomize=True, deadline=None)

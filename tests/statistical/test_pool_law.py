@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pacprivacy.pool import Balanced, Half, Poisson
-from pacprivacy.pool.bits import draw_pool_bits
+from pacprivacy.sample import Balanced, Half, Poisson
+from pacprivacy.sample.bits import draw_pool_bits
 
 LEVEL = 1e-8
 

@@ -23,8 +23,8 @@ from pacprivacy.errors import (
     PoolError,
 )
 from pacprivacy.noise import Boxed, Empirical
-from pacprivacy.pool import Balanced, Half, Poisson
 from pacprivacy.release import Release, verify
+from pacprivacy.sample import Balanced, Half, Poisson
 from pacprivacy.statistics import Covariance, Histogram, Mean
 
 ASSESS = importlib.import_module("pacprivacy.release.certificate")
@@ -174,7 +174,7 @@ def test_units_are_what_is_sampled() -> None:
     ],
 )
 def test_other_strategies_speak_of_their_own_prior(strategy: Any, scheme: str) -> None:
-    found = release(lambda x, y: x.mean(axis=0), (X, Y), pool=strategy)
+    found = release(lambda x, y: x.mean(axis=0), (X, Y), sample=strategy)
     assert found.certificate.scheme.startswith(scheme)
     assert found.certificate.prior == found.bundle.pool.worst_prior
     assert found.certificate.membership_bound > 0.5
@@ -183,24 +183,24 @@ def test_other_strategies_speak_of_their_own_prior(strategy: Any, scheme: str) -
 
 def test_a_drawn_pool_is_used_as_it_is() -> None:
     pool = Balanced(n_subsets=8).draw(40, rng=3)
-    found = release(lambda x: x.mean(axis=0), pool=pool, n_subsets=None)
+    found = release(lambda x: x.mean(axis=0), sample=pool, n_subsets=None)
     assert found.bundle.pool is pool
     with pytest.raises(PoolError, match="left out when a drawn pool is given"):
-        release(lambda x: x.mean(axis=0), pool=pool, n_subsets=16)
+        release(lambda x: x.mean(axis=0), sample=pool, n_subsets=16)
 
 
 @pytest.mark.claim("R-3")
 @pytest.mark.parametrize("rule", [Boxed(low=-2, high=2), Empirical()])
 def test_independent_secrets_need_independent_subsets_and_no_seed(rule: Any) -> None:
     found = pac.privatize(
-        lambda x: x.mean(axis=0), X, pac.Information(0.5), pool=Half(n_subsets=32), rule=rule
+        lambda x: x.mean(axis=0), X, pac.Information(0.5), sample=Half(n_subsets=32), rule=rule
     )
     assert found.certificate.kind in ("confidence", "empirical")
     assert found.certificate.confidence == pytest.approx(1 - 1e-6 if "box" in rule.name else 0.0)
     text = " ".join(str(found.certificate).split())
     assert ("not by proof" in text) == (rule.kind == "empirical")
     with pytest.raises(BudgetError, match="rng must be None"):
-        pac.privatize(np.mean, X, pac.Information(0.5), pool=Half(), rule=rule, rng=0)
+        pac.privatize(np.mean, X, pac.Information(0.5), sample=Half(), rule=rule, rng=0)
     with pytest.raises(PoolError, match="independent subsets"):
         pac.privatize(np.mean, X, pac.Information(0.5), rule=rule)
 
@@ -318,8 +318,8 @@ BAD = {
     "text seed": (PoolError, "rng must be an integer", {"rng": "seed"}),
     "drawn pool for a fresh secret": (
         PoolError,
-        "pool must be a strategy",
-        {"pool": Half(n_subsets=32).draw(40, rng=0), "rule": Empirical(), "n_subsets": None},
+        "sample must be a strategy",
+        {"sample": Half(n_subsets=32).draw(40, rng=0), "rule": Empirical(), "n_subsets": None},
     ),
     "odd pool": (PoolError, "even", {"n_subsets": 15}),
     "one subset": (PoolError, "at least 2", {"n_subsets": 1}),

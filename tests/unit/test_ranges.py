@@ -23,7 +23,7 @@ from pacprivacy.noise import (
     propose_rule_variance,
 )
 from pacprivacy.noise.iid import N_RESERVE
-from pacprivacy.pool import Balanced, Half
+from pacprivacy.sample import Balanced, Half
 
 Matrix = npt.NDArray[np.float64]
 SIZES = (5e-324, 1e-308, 1e-200, 1e-161, 1e-141, 1e-139, 1e-30, 1.0, 1e30, 1e139, 1e141, 1e308)

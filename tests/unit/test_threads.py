@@ -21,8 +21,8 @@ from pacprivacy._system import few_threads, in_threads, single_threaded
 from pacprivacy.adversary import advantage, membership_risk, view_and_belief
 from pacprivacy.adversary.view_and_belief import View, ViewTilts
 from pacprivacy.mechanism import Data
-from pacprivacy.pool import Balanced
-from pacprivacy.pool.bits import BlockBits
+from pacprivacy.sample import Balanced
+from pacprivacy.sample.bits import BlockBits
 from pacprivacy.statistics import Mean
 
 

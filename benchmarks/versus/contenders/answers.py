@@ -30,7 +30,7 @@ from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.dp import count_pate_votes, label_by_votes
 from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.errors import BudgetExceededError
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.session.answerer import Answerer
 from pacprivacy.theory import gaussian_parameter, gaussian_success
 from papers.responses.models import make_booster, split_dataset

@@ -21,7 +21,7 @@ from pacprivacy.budget import Membership
 from pacprivacy.design.tuning import simulate_tuned_releases, tune_budgets
 from pacprivacy.dp import calibrate_to_advantage
 from pacprivacy.mechanism import as_mechanism, coerce_data
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.session import Rehearsal
 
 ADVANTAGES = (0.1, 0.176, 0.35)
@@ -150,7 +150,7 @@ def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
             problem.data,
             budgets,
             lambda value: -utility(value),
-            pool=Balanced(n_subsets=problem.n_subsets, folds=folds),
+            sample=Balanced(n_subsets=problem.n_subsets, folds=folds),
             rule="risk",
             n_releases=max(2, problem.n_tuning_draws),
             n_jobs=1,
@@ -171,7 +171,7 @@ def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
             folds, setting = chosen[levels[0]]
             rehearsal = Rehearsal(
                 problem.data,
-                pool=Balanced(n_subsets=problem.n_subsets, folds=folds),
+                sample=Balanced(n_subsets=problem.n_subsets, folds=folds),
                 n_jobs=1,
                 rng=seed,
                 progress=False,

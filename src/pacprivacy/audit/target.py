@@ -25,8 +25,8 @@ from pacprivacy._checks import (
     freeze,
 )
 from pacprivacy.errors import AuditError
-from pacprivacy.pool import Pool
 from pacprivacy.release import Bundle
+from pacprivacy.sample import Pool
 
 Draw = Callable[[Integers, np.random.Generator], Matrix]
 ReleaseProcedure = Callable[[int, np.random.Generator], ArrayLike]

@@ -17,9 +17,9 @@ from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json, show_st
 from pacprivacy.cli.options import Folder
 from pacprivacy.cli.release import Full, check_release_folder, save_release
 from pacprivacy.mechanism import KMeans, Mechanism, coerce_data
-from pacprivacy.pool import Balanced
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
+from pacprivacy.sample import Balanced
 from pacprivacy.session import Rehearsal
 from pacprivacy.statistics import Mean
 
@@ -100,7 +100,7 @@ def _privatize(
     """Release from folds; return also the outputs on halves and the noise they would need."""
     budget = Membership(success)
     found = privatize(mechanism, flowers, budget, n_subsets=N_SUBSETS, progress=False)
-    halves = Rehearsal(flowers, pool=Balanced(n_subsets=N_SUBSETS), progress=False)
+    halves = Rehearsal(flowers, sample=Balanced(n_subsets=N_SUBSETS), progress=False)
     outputs = halves.run(mechanism)
     return found, (outputs.values, halves.calibrate(outputs, budget).noise_variances())
 

@@ -31,9 +31,9 @@ from pacprivacy.cli.console import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_rule_noise
-from pacprivacy.pool import Pool
 from pacprivacy.release import error_bar_rows, measure_error_bars
 from pacprivacy.reporting import PlanNumber, PlanRow, plot_plan
+from pacprivacy.sample import Pool
 from pacprivacy.session import Rehearsal
 from pacprivacy.simulation import Outputs, scale_run_outputs
 from pacprivacy.tables import find_model, read_model_study
@@ -160,7 +160,7 @@ def _plan(
             warnings.simplefilter("ignore")
         rehearsal = Rehearsal(
             study.universe,
-            pool=study.pool,
+            sample=study.pool,
             n_subsets=table.subsets,
             units=study.units,
             n_jobs=table.jobs,

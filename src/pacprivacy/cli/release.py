@@ -148,7 +148,7 @@ def _release(
         }
         run: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "name": name}
         if account.ledger is None:
-            drawn |= {"pool": study.pool, "units": study.units, "rule": rule}
+            drawn |= {"sample": study.pool, "units": study.units, "rule": rule}
             with Session.alone(study.universe, limits, **drawn) as session:
                 found = session.release(study.mechanism, limits, **run)
         else:

@@ -51,8 +51,8 @@ from pacprivacy.noise import (
     make_plan,
     weighted_spread_mean,
 )
-from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate, CertificateNoise, ReleaseSecret, open_parts_text
+from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
 
@@ -345,7 +345,7 @@ def descend(
     budget: Information | str,
     descent: Descent | None = None,
     *,
-    pool: Pool | PoolStrategy | None = None,
+    sample: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
     units: Any = None,
     rng: np.random.Generator | int | None = None,
@@ -362,7 +362,7 @@ def descend(
         loss. Centre the features: there is no intercept.
     budget : Information
         Total over all steps. For other budgets release :class:`DescentGradient` in a session.
-    pool, n_subsets, units, rng, simulate
+    sample, n_subsets, units, rng, simulate
         As in :func:`pacprivacy.privatize`.
     public : tuple of str
         What else was computed from the whole universe, such as a scaler; for the certificate.
@@ -385,7 +385,7 @@ def descend(
     plan.objective.check_targets(targets)
     steps = plan.steps(X, targets, asked.mi_nats)
     template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
-    rehearsal = Rehearsal(universe, pool=pool, n_subsets=n_subsets, units=units, rng=rng)
+    rehearsal = Rehearsal(universe, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
     candidates, notes = rehearsal.draw(template)
 
     def gradients(weights: Matrix) -> Matrix:

@@ -26,7 +26,7 @@ from pacprivacy.mechanism import (
     subset_sizes,
     subset_sums,
 )
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 
 _CELLS_AT_ONCE: Final = 2**23  # scores of records and subsets held at a time, about 64 MB
 

@@ -41,7 +41,7 @@ from pacprivacy.mechanism import (
     subset_sizes,
     subset_sums,
 )
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 

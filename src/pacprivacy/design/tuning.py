@@ -12,7 +12,7 @@ from pacprivacy.budget import BudgetLike, as_budget
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import MechanismWrapper, as_mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, sample_discrete_gaussian
-from pacprivacy.pool import Pool, PoolStrategy
+from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import Rehearsal
 from pacprivacy.simulation import Outputs
 
@@ -119,7 +119,7 @@ def tune_budgets(
     budgets: Sequence[BudgetLike],
     utility: Utility,
     *,
-    pool: Pool | PoolStrategy | None = None,
+    sample: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
     rule: AnyRule | None = None,
     n_releases: int = 400,
@@ -152,7 +152,12 @@ def tune_budgets(
             f"{len(asked)} and {n_releases}. Give a list of values to try."
         )
     rehearsal = Rehearsal(
-        data, pool=pool, n_subsets=n_subsets, n_jobs=n_jobs, rng=coerce_seed(rng), progress=False
+        data,
+        sample=sample,
+        n_subsets=n_subsets,
+        n_jobs=n_jobs,
+        rng=coerce_seed(rng),
+        progress=False,
     )
     candidates, _ = rehearsal.draw(make_mechanism(thetas[0]), asked[0], rule=rule)
     curves: list[list[TunePoint]] = [[] for _ in asked]

@@ -25,9 +25,9 @@ from pacprivacy.mechanism import (
     split_data_units,
 )
 from pacprivacy.noise import AnyRule
-from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Certificate, Release
+from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import Accuracy
 
 
@@ -72,7 +72,7 @@ class PrivateBase(Fitted, ABC):
     ----------
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
         What every attacker is held to.
-    pool : Pool or strategy, optional
+    sample : Pool or strategy, optional
         Which subsets are candidates. By default random halves and their complements, of every
         class if there are classes.
     n_subsets : int, optional
@@ -109,7 +109,7 @@ class PrivateBase(Fitted, ABC):
         As in scikit-learn.
     """
 
-    pool: Pool | PoolStrategy | None = None
+    sample: Pool | PoolStrategy | None = None
     n_subsets: int | None = None
     rule: AnyRule | None = None
     n_jobs: int | None = None
@@ -155,8 +155,8 @@ class PrivateBase(Fitted, ABC):
         X, units = split_data_units(X, units)
         seed = read_seed(self.random_state)
         mechanism = self._mechanism(seed)
-        data, pool = self._read(X, y, units)
-        self._release(mechanism, data, pool=pool, units=units, rng=seed)
+        data, sample = self._read(X, y, units)
+        self._release(mechanism, data, sample=sample, units=units, rng=seed)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -165,8 +165,8 @@ class PrivateBase(Fitted, ABC):
         if "certificate_" not in state:  # unfitted: it may be on its way to a worker
             return state
         state.pop("release_", None)
-        if isinstance(self.pool, Pool):
-            state["pool"] = None
+        if isinstance(self.sample, Pool):
+            state["sample"] = None
         for name, value in state.items():
             if name in self._get_param_names() and hasattr(value, "get_params"):
                 state[name] = clone(value)  # a parameter might have been fitted elsewhere
@@ -191,13 +191,13 @@ class PrivateBase(Fitted, ABC):
         return checked
 
     def _release(
-        self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
+        self, mechanism: Any, data: Any, *, sample: Any, units: Any, rng: int | None
     ) -> None:
         """Run :func:`pacprivacy.privatize` with the settings, and adopt what it releases."""
         given = self.get_params(deep=False)
         settings = {field.name: given[field.name] for field in fields(PrivateBase)}
-        wanted = pool if self.pool is None or isinstance(pool, Pool) else self.pool
-        settings |= {"pool": wanted, "units": units}
+        wanted = sample if self.sample is None or isinstance(sample, Pool) else self.sample
+        settings |= {"sample": wanted, "units": units}
         del settings["random_state"]
         if self.target is not None:
             settings["target"] = replace(self.target, metric=self._judge)

@@ -19,7 +19,7 @@ from pacprivacy.dp.estimators import DPBase
 from pacprivacy.errors import CertificateError
 from pacprivacy.estimators.base import PrivateBase
 from pacprivacy.noise import as_rule
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.session import SUBSETS_BATCHED
 from pacprivacy.theory import posterior_success
 
@@ -106,12 +106,12 @@ def _allowed(model: PrivateBase | DPBase) -> Spent:
             f"{rule.name!r}. Use rule='risk' or 'waterfill'."
         )
     limits = budget_limits(model.get_params(deep=False)["budget"])
-    n_subsets = model.n_subsets or getattr(model.pool, "n_subsets", None) or SUBSETS_BATCHED
+    n_subsets = model.n_subsets or getattr(model.sample, "n_subsets", None) or SUBSETS_BATCHED
     nats = math.log(n_subsets)  # nobody learns more than the secret itself
     nats = nats if limits.mi_nats is None else min(nats, limits.mi_nats)
     success = limits.success_level
     if success is None:
-        even = model.pool is None or isinstance(model.pool, Balanced)
+        even = model.sample is None or isinstance(model.sample, Balanced)
         success = posterior_success(nats, 0.5) if even else 1.0
     return Spent(n_releases=1, mi_nats=nats, success_level=success, gamma=DEFAULT_GAMMA)
 

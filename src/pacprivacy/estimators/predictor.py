@@ -41,8 +41,8 @@ from pacprivacy.mechanism import (
     read_data_table,
     split_data_units,
 )
-from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import AnswerBundle, certify_answer_bundle
+from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import NOBODY, Answerer, Leases, Left, Reading, Reply
 from pacprivacy.simulation import train_subsets
 
@@ -76,7 +76,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     output : {"one_hot", "score"}
         Whether the vote of a model is released or its class probabilities. Votes need far less
         noise on average, because models mostly agree on them.
-    pool : Pool or strategy, optional
+    sample : Pool or strategy, optional
         Which subsets are candidates; halves of every class and their complements by default.
     n_jobs : int, optional
         Workers for training, threads for the models' own predictions, through joblib.
@@ -131,7 +131,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         query_budget: Information | str = _QUERY,
         budget: BudgetLike = _TOTAL,
         output: Output = "one_hot",
-        pool: Pool | PoolStrategy | None = None,
+        sample: Pool | PoolStrategy | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
         simulate: bool = False,
@@ -141,7 +141,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.query_budget = query_budget
         self.budget = budget
         self.output = output
-        self.pool = pool
+        self.sample = sample
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.simulate = simulate
@@ -461,11 +461,11 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ) from error
 
     def _draw_pool(self, y: Any, units: Any, seed: int) -> Pool:
-        if isinstance(self.pool, Pool):
+        if isinstance(self.sample, Pool):
             if units is not None:
                 raise MechanismError("units must be None with a ready pool. Draw it with units.")
-            return self.pool
-        strategy: PoolStrategy = self.pool or replace(choose_data_pool(y, units), folds=2)
+            return self.sample
+        strategy: PoolStrategy = self.sample or replace(choose_data_pool(y, units), folds=2)
         if strategy.n_subsets is None:
             strategy = strategy.with_subsets(self.n_subsets)
         return strategy.draw(len(y), rng=seed, units=units, strata=y)

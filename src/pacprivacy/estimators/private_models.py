@@ -22,7 +22,7 @@ from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM, Mechanism, coerce_data
 from pacprivacy.noise import as_rule, propose_rule_variance
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.session import Rehearsal
 
 
@@ -153,15 +153,17 @@ class PrivateLogisticRegression(_LinearClassifier):
         return design.LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
 
     def _release(
-        self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
+        self, mechanism: Any, data: Any, *, sample: Any, units: Any, rng: int | None
     ) -> None:
         if self.method == "fit":
-            return super()._release(mechanism, data, pool=pool, units=units, rng=rng)
+            return super()._release(mechanism, data, sample=sample, units=units, rng=rng)
         assert isinstance(self._asked, Information)  # checked with the parameters
         universe = coerce_data(data)
         fixed = mechanism.prepare(universe)
-        wanted = pool if self.pool is None else self.pool
-        rehearsal = Rehearsal(universe, pool=wanted, n_subsets=self.n_subsets, units=units, rng=rng)
+        wanted = sample if self.sample is None else self.sample
+        rehearsal = Rehearsal(
+            universe, sample=wanted, n_subsets=self.n_subsets, units=units, rng=rng
+        )
         candidates, notes = rehearsal.draw(fixed)
         descent = design.Descent(
             objective=design.Objective(loss="logistic", penalty=self.alpha),
@@ -174,7 +176,7 @@ class PrivateLogisticRegression(_LinearClassifier):
             fixed.frame.read(data, fixed.name),
             self._asked,
             descent,
-            pool=candidates,
+            sample=candidates,
             rng=rng,
             simulate=self.simulate,
             public=(*fixed.public, *notes),
@@ -256,15 +258,15 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         )
 
     def _release(
-        self, mechanism: Any, data: Any, *, pool: Any, units: Any, rng: int | None
+        self, mechanism: Any, data: Any, *, sample: Any, units: Any, rng: int | None
     ) -> None:
         by_membership = budget_limits(self._asked).mi_nats is None
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
-            pool, aim = self._noise_to_come(mechanism, data, units, rng)
+            sample, aim = self._noise_to_come(mechanism, data, units, rng)
             mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
             units = None  # they are in the pool
-        super()._release(mechanism, data, pool=pool, units=units, rng=rng)
+        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
 
     def _noise_to_come(
         self, mechanism: Mechanism, data: Any, units: Any, seed: int | None
@@ -275,7 +277,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         """
         rehearsal = Rehearsal(
             data,
-            pool=self.pool,
+            sample=self.sample,
             n_subsets=self.n_subsets,
             units=units,
             n_jobs=1,

@@ -17,7 +17,7 @@ from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism.datasets import Dataset
 from pacprivacy.mechanism.identities import repeated_identities, warn_of_identities
-from pacprivacy.pool import Balanced, encode_pool_labels, named_pool_units
+from pacprivacy.sample import Balanced, encode_pool_labels, named_pool_units
 
 Codes = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]

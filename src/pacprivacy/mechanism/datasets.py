@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism.identities import Entries
-from pacprivacy.pool import encode_pool_labels, named_pool_units
+from pacprivacy.sample import encode_pool_labels, named_pool_units
 
 _BATCH_ROWS: Final = 1 << 16
 _READ_BYTES: Final = 1 << 24

@@ -29,7 +29,7 @@ from pacprivacy.mechanism.data import (
     read_labelled_data,
 )
 from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 
 Reference: TypeAlias = Literal["low", "middle", "universe"]
 Table: TypeAlias = tuple[tuple[Any, ...], ...]

@@ -24,7 +24,7 @@ from pacprivacy.mechanism.data import (
     read_labelled_data,
 )
 from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 
 Codes = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]

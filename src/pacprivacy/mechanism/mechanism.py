@@ -24,7 +24,7 @@ from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.columns import fill_column_means, list_columns
 from pacprivacy.mechanism.data import Data
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
 Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those

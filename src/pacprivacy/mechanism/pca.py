@@ -18,7 +18,7 @@ from pacprivacy.mechanism.sums import (
     subset_sums,
     symmetric_matrices,
 )
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 
 _MOST_COLUMNS: Final = 32  # of moments kept for all subsets at once: 4.5 KB for each subset
 _CLEAR_GAP: Final = 1e-4  # between eigenvalues; rounding is then far below what is compared

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 
 Features = Callable[[npt.NDArray[np.int64]], Matrix]
 

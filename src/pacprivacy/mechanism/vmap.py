@@ -13,7 +13,7 @@ from pacprivacy.mechanism.data import Data
 from pacprivacy.mechanism.mechanism import Mechanism
 from pacprivacy.mechanism.structure import flatten
 from pacprivacy.mechanism.sums import subset_sizes
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 
 _CHUNK_BYTES: Final = 1 << 28  # of records that are gathered for candidates trained side by side
 

@@ -22,7 +22,6 @@ import scipy
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
-from pacprivacy.pool import Pool
 from pacprivacy.queries.engines import (
     SHARE,
     WHOLE,
@@ -47,6 +46,7 @@ from pacprivacy.queries.tree import (
     quote,
     write_sql,
 )
+from pacprivacy.sample import Pool
 
 Cells = tuple[tuple[Any, ...], ...]
 Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None

@@ -12,7 +12,6 @@ from pacprivacy.adversary import VoteBalances
 from pacprivacy.budget import AnyBudget, Information, budget_limits
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
-from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import (
     Arrays,
     plain_bundle_budget,
@@ -20,6 +19,7 @@ from pacprivacy.release.bundle import (
     write_bundle_archive,
 )
 from pacprivacy.release.certificate import Certificate, CertificateNoise
+from pacprivacy.sample import Pool
 from pacprivacy.theory import membership_success
 
 _NOTES = (

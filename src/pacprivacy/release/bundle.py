@@ -29,7 +29,7 @@ from pacprivacy.noise import (
     Proof,
     noise_limit,
 )
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import lattice_total_variation_bound
 

@@ -30,7 +30,6 @@ from pacprivacy.adversary import (
 from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind, NoisePlan, Proof
-from pacprivacy.pool import Pool
 from pacprivacy.release.bundle import Bundle, BundleSession, Context
 from pacprivacy.release.certificate_text import (
     advantage_in_text,
@@ -45,6 +44,7 @@ from pacprivacy.release.certificate_text import (
     promise_text,
     promised_in_text,
 )
+from pacprivacy.sample import Pool
 from pacprivacy.theory import (
     Estimate,
     Readings,

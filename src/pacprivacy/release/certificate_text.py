@@ -11,7 +11,7 @@ from pacprivacy._certificates import readings_text, rows_html
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 from pacprivacy._values import SIMULATION, WIDTH, times_in_100
 from pacprivacy.adversary import FALSE_POSITIVES
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.theory import success_at
 
 KINDS: Final = {

@@ -55,7 +55,7 @@ from pacprivacy.errors import (
 )
 from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value, shown_name
 from pacprivacy.noise import NoisePlan
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.simulation import Outputs
 
 Of = Literal["records", "population"]

@@ -28,8 +28,8 @@ from pacprivacy.errors import (
     PoolError,
     SecretError,
 )
-from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.release import Certificate
+from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session.keeper import KeeperBook
 from pacprivacy.session.state import Marks, SessionState, StateFile
 
@@ -193,7 +193,7 @@ class Holder:
     principal: str
     data_digest: str
     budget: AnyBudget | None
-    pool: Pool | PoolStrategy | None
+    sample: Pool | PoolStrategy | None
     n_subsets: int | None
     units: Any
 
@@ -500,12 +500,12 @@ def _check_request(holder: Holder, state: SessionState, marks: Marks) -> None:
             "budget must be the total that the session began with; got another. Leave it out, "
             "or start a new session under another dataset or principal."
         )
-    given = isinstance(holder.pool, Pool)
-    other = isinstance(holder.pool, Pool) and holder.pool.digest() != state.pool.digest()
+    given = isinstance(holder.sample, Pool)
+    other = isinstance(holder.sample, Pool) and holder.sample.digest() != state.pool.digest()
     if other or holder.n_subsets not in (None, n_subsets):
         raise PoolError(
-            f"pool must be the one that the session began with, of {n_subsets} "
-            f"subsets; got another. Leave out pool and n_subsets."
+            f"sample must be the one that the session began with, of {n_subsets} "
+            f"subsets; got another. Leave out sample and n_subsets."
         )
     if not given and (holder.units is None) != (state.pool.row_units is None):
         raise PoolError(

@@ -40,8 +40,8 @@ from pacprivacy.noise import (
     plan_answer,
     usable_answer_nats,
 )
-from pacprivacy.pool import Pool
 from pacprivacy.release import ReleaseSecret
+from pacprivacy.sample import Pool
 from pacprivacy.session.keeper import Keeper, KeeperBook, Reading
 from pacprivacy.theory import binary_entropy
 

@@ -19,8 +19,8 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import BLIND, Spent
 from pacprivacy.errors import LedgerError, SecretError, UnansweredError
-from pacprivacy.pool import Pool
 from pacprivacy.release import Certificate, ReleaseSampler, ReleaseSecret, certificate_success_bound
+from pacprivacy.sample import Pool
 from pacprivacy.session.state import SessionState
 
 if TYPE_CHECKING:

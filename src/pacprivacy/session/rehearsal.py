@@ -24,7 +24,7 @@ from pacprivacy.mechanism import (
     is_data_streamed,
 )
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
-from pacprivacy.pool import (
+from pacprivacy.sample import (
     Balanced,
     Pool,
     PoolStrategy,
@@ -76,7 +76,7 @@ class Rehearsal:
         self,
         data: Any,
         *,
-        pool: Pool | PoolStrategy | None = None,
+        sample: Pool | PoolStrategy | None = None,
         n_subsets: int | None = None,
         units: Any = None,
         n_jobs: int | None = None,
@@ -88,7 +88,7 @@ class Rehearsal:
         self.seed = coerce_seed(rng)
         self.pool: Pool | None = None
         self._given = None if rng is None else self.seed
-        self._wanted, self._n_subsets, self._units = pool, n_subsets, units
+        self._wanted, self._n_subsets, self._units = sample, n_subsets, units
         self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
         self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
 
@@ -149,7 +149,7 @@ class Rehearsal:
             strategy = Balanced(folds="auto", blocks=is_data_streamed(self.data))
         if isinstance(strategy, type) or not hasattr(strategy, "with_subsets"):
             raise PoolError(
-                f"pool must be a Pool or a strategy; got {as_told(strategy)}. "
+                f"sample must be a Pool or a strategy; got {as_told(strategy)}. "
                 "Write pac.Half() or pac.Balanced()."
             )
         notes: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class Rehearsal:
         """Run a prepared mechanism on few candidates; the run itself repeats its warnings."""
         rehearsal = Rehearsal(
             self.data,
-            pool=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
+            sample=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
             units=self._units,
             n_jobs=self._n_jobs,
             backend=self._backend,
@@ -338,7 +338,7 @@ def _check_memory(strategy: PoolStrategy, n_units: int) -> None:
         raise PoolError(
             f"the pool must fit into memory; got {strategy.n_subsets} subsets of {n_units} units, "
             f"which need {needed / 1e9:.3g} GB where {free / 1e9:.3g} GB are free. "
-            "Use a smaller n_subsets, or pool=pac.Balanced(blocks=True)."
+            "Use a smaller n_subsets, or sample=pac.Balanced(blocks=True)."
         )
 
 

@@ -45,8 +45,8 @@ from pacprivacy.mechanism import (
     titled_mechanism,
 )
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_rule_feasible
-from pacprivacy.pool import Pool, PoolStrategy
 from pacprivacy.queries import AT_LEAST
+from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session.account import Account, AccountShare, Holder, account_share, open_account
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.query_release import QueryRelease, prepared_query, released_query
@@ -144,7 +144,7 @@ class Session(Keeper):
         The universe of records.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
-    pool, n_subsets, units, n_jobs, backend, rng, progress, simulate
+    sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
         As in :func:`pacprivacy.privatize`.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
@@ -190,7 +190,7 @@ class Session(Keeper):
         data: Any,
         *,
         budget: BudgetLike | None = None,
-        pool: Pool | PoolStrategy | None = None,
+        sample: Pool | PoolStrategy | None = None,
         n_subsets: int | None = None,
         units: Any = None,
         secrets: Literal["same", "fresh"] = "same",
@@ -210,10 +210,10 @@ class Session(Keeper):
         budget = None if budget is None else as_budget(budget)
         data, units = split_data_units(data, units)
         self._budget = budget
-        total = self._read_total(pool.n_subsets if isinstance(pool, Pool) else n_subsets)
+        total = self._read_total(sample.n_subsets if isinstance(sample, Pool) else n_subsets)
         self._rehearsal = Rehearsal(
             data,
-            pool=pool,
+            sample=sample,
             n_subsets=n_subsets,
             units=units,
             n_jobs=n_jobs,
@@ -228,7 +228,7 @@ class Session(Keeper):
                 principal=principal or "default",
                 data_digest=self._rehearsal.data.digest(),
                 budget=budget,
-                pool=pool,
+                sample=sample,
                 n_subsets=n_subsets,
                 units=units,
             )
@@ -259,7 +259,7 @@ class Session(Keeper):
     ) -> Self:
         """Open a session of one release, which takes the whole budget and knows of no other."""
         if not options.get("simulate"):
-            _check_independent(rule, options.get("pool"), options.get("rng"))
+            _check_independent(rule, options.get("sample"), options.get("rng"))
         session = cls(data, budget=budget, **options)
         session._alone = True
         return session
@@ -712,16 +712,16 @@ class Session(Keeper):
 
 def _check_independent(
     rule: AnyRule | None,
-    pool: Pool | PoolStrategy | None,
+    sample: Pool | PoolStrategy | None,
     rng: np.random.Generator | int | None,
 ) -> None:
     """Refuse a pool that somebody may have seen, where the secret is one of its subsets."""
     if not as_rule(rule).n_reserve:
         return
-    if isinstance(pool, Pool):
+    if isinstance(sample, Pool):
         raise PoolError(
-            "pool must be a strategy for a confidence or empirical certificate: the secret is one "
-            "of its subsets, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
+            "sample must be a strategy for a confidence or empirical certificate: the secret is "
+            "a subset of it, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
         )
     if rng is not None:
         raise BudgetError(

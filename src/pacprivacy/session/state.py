@@ -27,8 +27,8 @@ from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.adversary import Balances
 from pacprivacy.budget import Spent
 from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
-from pacprivacy.pool import Pool
 from pacprivacy.release import ReleaseSecret
+from pacprivacy.sample import Pool
 
 Parsed = TypeVar("Parsed")
 SCHEMA_VERSION: Final = 4

@@ -23,7 +23,7 @@ from pacprivacy._system import begin, show_stages, single_threaded
 from pacprivacy._values import ESTIMATES
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint_header
 from pacprivacy.simulation.workers import Workers, open_workers
 

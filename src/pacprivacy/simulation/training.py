@@ -11,7 +11,7 @@ import numpy as np
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import single_threaded
 from pacprivacy.mechanism import Data
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.simulation.run import RunFailure, coerce_for_run, explain_run_failure
 from pacprivacy.simulation.workers import open_workers
 

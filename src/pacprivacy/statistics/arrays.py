@@ -21,7 +21,7 @@ from pacprivacy.mechanism import (
     subset_sums,
     symmetric_matrices,
 )
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.statistics.formulas import (
     MEAN,
     Edges,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Batch, Data
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.statistics.table import Statistic, StatisticRows
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix
 from pacprivacy.mechanism import Batch, Columns, Data, fixed_mechanism, subset_sums
-from pacprivacy.pool import Pool
+from pacprivacy.sample import Pool
 from pacprivacy.statistics.formulas import MEAN, SUM, VARIANCE, Formula, sum_of_features
 from pacprivacy.statistics.table import Statistic, StatisticRows
 

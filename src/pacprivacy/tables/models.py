@@ -41,8 +41,8 @@ from pacprivacy.mechanism import (
     coerce_data,
     identity_warning,
 )
-from pacprivacy.pool import Balanced, Pool
 from pacprivacy.release import Release
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.session import Session
 from pacprivacy.statistics import Covariance, Histogram
 from pacprivacy.tables.categories import (
@@ -546,7 +546,7 @@ class ModelStudy:
             Of :class:`pacprivacy.Session`; ``dataset`` is the name of the file by default.
         """
         options["dataset"] = options.get("dataset") or self.name
-        settings = {"ledger": ledger, "pool": self.pool, "units": self.units, **options}
+        settings = {"ledger": ledger, "sample": self.pool, "units": self.units, **options}
         rows = self.rows()
         if total is None:
             book = ledgers.Ledger(ledger, create=False)

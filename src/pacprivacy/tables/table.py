@@ -36,7 +36,7 @@ from pacprivacy.mechanism import (
     is_identity_name,
     repeated_identities,
 )
-from pacprivacy.pool import named_pool_units
+from pacprivacy.sample import named_pool_units
 from pacprivacy.tables.cells import (
     Cells,
     Coded,

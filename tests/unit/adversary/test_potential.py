@@ -24,7 +24,7 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.adversary.advantage import RATES
 from pacprivacy.adversary.heat import N_BOUNDS, _reach, _Tests
-from pacprivacy.pool import Balanced, Half, Pool
+from pacprivacy.sample import Balanced, Half, Pool
 
 Array = npt.NDArray[np.float64]
 NODES = np.linspace(-9, 9, 6001)

@@ -42,9 +42,9 @@ from pacprivacy.audit.noise_model import (
     noise_model_units,
 )
 from pacprivacy.errors import AuditError, DataError
-from pacprivacy.pool import Balanced, Poisson, Pool
 from pacprivacy.release import Release
 from pacprivacy.reporting import plot_audit
+from pacprivacy.sample import Balanced, Poisson, Pool
 from pacprivacy.theory import clopper_pearson, posterior_success
 
 RNG = np.random.default_rng

@@ -20,7 +20,7 @@ from pacprivacy.design.descent import (
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise.formulas import log_det_of_plan
-from pacprivacy.pool import Balanced, Poisson
+from pacprivacy.sample import Balanced, Poisson
 from pacprivacy.theory import posterior_success
 
 LOSSES = [Objective(loss="squared", penalty=0.3), Objective(loss="logistic", penalty=0.3)]
@@ -353,7 +353,7 @@ def test_descend_with_several_targets_unequal_budgets_and_units() -> None:
         (X, targets),
         pac.Information(0.6),
         descent,
-        pool=Balanced(n_subsets=8),
+        sample=Balanced(n_subsets=8),
         units=np.repeat(np.arange(20), 3),
         rng=2,
         simulate=True,

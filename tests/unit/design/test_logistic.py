@@ -13,7 +13,7 @@ from pacprivacy.design.transforms import fit_standard_transform
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators import PrivateLogisticRegression
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.pool import Balanced, Poisson
+from pacprivacy.sample import Balanced, Poisson
 
 SETTINGS: dict[str, Any] = {
     "budget": pac.Information(0.5),

@@ -21,7 +21,7 @@ from pacprivacy.design.ridge import ridge_penalty_per_coordinate
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators import PrivateRidge
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.pool import Balanced, Poisson
+from pacprivacy.sample import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 
 

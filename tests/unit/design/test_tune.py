@@ -8,8 +8,8 @@ from pacprivacy.design.tuning import Tuned, simulate_tuned_releases, tune, tune_
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism import LinearSVM, as_mechanism, coerce_data
 from pacprivacy.noise import calibrate
-from pacprivacy.pool import Balanced
 from pacprivacy.reporting import plot_tune
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
 
@@ -117,7 +117,7 @@ def test_labels_reach_the_mechanism_and_the_pool():
         (X, y),
         pac.Information(1 / 16),
         lambda value: float(np.mean(judge.predict(value, X) == y)),
-        pool=Balanced(n_subsets=32, stratify=True),
+        sample=Balanced(n_subsets=32, stratify=True),
         rule="waterfill",
         n_releases=100,
         rng=0,

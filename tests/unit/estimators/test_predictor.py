@@ -29,7 +29,7 @@ from pacprivacy.noise.answers import (
 from pacprivacy.noise.formulas import log_det_of_points, waterfill
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import SpreadRule
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.session.answerer import Answerer, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import binary_entropy, posterior_success
 
@@ -420,7 +420,7 @@ def test_fitted_predictor_stays_in_its_process(data):
         ({"query_budget": pac.Information(2.0)}, BudgetError),
         (
             {
-                "pool": pac.Half(n_subsets=16),
+                "sample": pac.Half(n_subsets=16),
                 "budget": pac.Membership(0.51),
                 "output": "score",
             },
@@ -452,7 +452,7 @@ def test_several_classes_and_units():
         n_subsets=12,
         query_budget=pac.Information(0.01),
         budget=pac.Information(2.0),
-        pool=pac.Balanced(n_subsets=12),
+        sample=pac.Balanced(n_subsets=12),
         random_state=1,
         simulate=True,
     ).fit(X, y, units=np.arange(180) // 2)

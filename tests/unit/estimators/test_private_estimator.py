@@ -441,7 +441,7 @@ def test_labels_that_cannot_be_hidden_are_refused(model: Any) -> None:
 @pytest.mark.parametrize("model", CLASSIFIERS[:2], ids=kind)
 def test_a_class_missing_from_a_subset_is_refused(model: Any) -> None:
     rare = np.where(np.arange(90) < 2, "yew", NAMES)
-    careless = clone(model).set_params(pool=pac.Half())
+    careless = clone(model).set_params(sample=pac.Half())
     with pytest.raises(MechanismError, match=r"subset \d+.*every one of the 4 classes"):
         careless.fit(X, rare)
     assert not hasattr(careless, "certificate_")
@@ -534,7 +534,7 @@ def test_every_fit_counts_at_what_its_budget_allows() -> None:
     assert best.membership_bound <= cost.success_level
     search.estimator.set_params(budget=pac.Membership(0.9))  # limits no information
     assert search_cost(search).mi_nats == pytest.approx(7 * math.log(8))
-    search.estimator.set_params(n_subsets=None, pool=pac.Half())
+    search.estimator.set_params(n_subsets=None, sample=pac.Half())
     assert search_cost(search).mi_nats == pytest.approx(7 * math.log(2000))
     search.estimator.set_params(budget=pac.Information(0.1))
     assert search_cost(search).success_level == 1.0  # the pool's prior is not known

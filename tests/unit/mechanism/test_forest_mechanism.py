@@ -15,7 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Forest, coerce_data, flatten
 from pacprivacy.mechanism.forest import bin_forest_columns, forest_fence_grids
-from pacprivacy.pool import Balanced, Poisson
+from pacprivacy.sample import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 
 RNG = np.random.default_rng(0)

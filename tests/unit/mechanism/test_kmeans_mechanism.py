@@ -17,7 +17,7 @@ from pacprivacy.mechanism.kmeans import (
     order_kmeans_by_label,
     run_lloyd,
 )
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import sklearn.decomposition
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import PCA, coerce_data, flatten
 from pacprivacy.mechanism.pca import align_pca_basis, orthonormalise_pca_basis
-from pacprivacy.pool import Balanced, Poisson
+from pacprivacy.sample import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 
 RNG = np.random.default_rng(0)

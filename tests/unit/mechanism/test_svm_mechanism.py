@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import LinearSVM, coerce_data, flatten
-from pacprivacy.pool import Balanced, Half
+from pacprivacy.sample import Balanced, Half
 from pacprivacy.simulation import run_mechanism
 
 RNG = np.random.default_rng(0)

@@ -31,7 +31,7 @@ from pacprivacy.noise import (
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
 from pacprivacy.noise.plan import NOISELESS, distinct_plan_outputs
 from pacprivacy.noise.rules import check_rule_feasible
-from pacprivacy.pool import Balanced, Half, Pool
+from pacprivacy.sample import Balanced, Half, Pool
 from pacprivacy.theory import mi_for_success
 
 Matrix = npt.NDArray[np.float64]

@@ -5,7 +5,7 @@ import pytest
 
 from pacprivacy.adversary import ViewTilts
 from pacprivacy.noise import calibrate, shapes, spread_of
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 
 N_KEPT = 300
 

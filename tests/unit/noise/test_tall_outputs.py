@@ -11,7 +11,7 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information, Membership
 from pacprivacy.noise import calibrate, spread_of
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 
 DIMENSION, M = 200_000, 64
 

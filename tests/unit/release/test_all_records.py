@@ -18,7 +18,7 @@ HALVES = pac.Balanced(n_subsets=64)
 
 
 def _release(function, data=X, **options):
-    return pac.privatize(function, data, "membership<=0.75", pool=HALVES, rng=0, **options)
+    return pac.privatize(function, data, "membership<=0.75", sample=HALVES, rng=0, **options)
 
 
 def _covers(release, goal):
@@ -88,7 +88,7 @@ def test_totals_false_takes_a_candidate_as_it_is():
 
 def test_a_value_of_the_size_of_the_subset_has_no_interval():
     with pytest.warns(NoisyWarning, match="no value of this shape"):
-        release = pac.privatize(np.sort, X, pac.Information(50), pool=HALVES, rng=0)
+        release = pac.privatize(np.sort, X, pac.Information(50), sample=HALVES, rng=0)
     assert not release.error_bars.has_intervals
 
 
@@ -123,7 +123,7 @@ def test_a_kind_is_not_taken_for_labelled_numbers():
 @pytest.mark.claim("R-11")
 def test_bias_within_the_error_is_part_of_it(tmp_path):
     ages = np.random.default_rng(3).integers(18, 80, 400).astype(float)
-    release = pac.privatize(np.max, ages + X / 1e3, "membership<=0.6", pool=HALVES, rng=0)
+    release = pac.privatize(np.max, ages + X / 1e3, "membership<=0.6", sample=HALVES, rng=0)
     bars = release.error_bars
     assert bars.bias is not None
     smaller = np.hypot(bars.spread, bars.noise_std)
@@ -143,7 +143,7 @@ def test_files_keep_which_numbers_have_no_interval(tmp_path):
 
 
 def test_a_session_takes_totals():
-    with pac.Session(X, budget="mi<=2", pool=HALVES, rng=0) as session:
+    with pac.Session(X, budget="mi<=2", sample=HALVES, rng=0) as session:
         release = session.release(lambda x: x.sum(), "mi<=1", totals=True)
         assert _covers(release, X.sum())
         planned = session.plan(np.sum, "mi<=1")

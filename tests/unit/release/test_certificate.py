@@ -283,7 +283,7 @@ def of_folds() -> Release:
     data = np.random.default_rng(0).normal(size=(60, 2))
     pool = pac.Balanced(n_subsets=200, folds=10)
     return pac.privatize(
-        lambda x: x.mean(axis=0), data, pac.Membership(0.6), pool=pool, rng=0, simulate=True
+        lambda x: x.mean(axis=0), data, pac.Membership(0.6), sample=pool, rng=0, simulate=True
     )
 
 

@@ -17,7 +17,7 @@ X = np.random.default_rng(0).normal(50, 10, size=(400, 3))
 @pytest.fixture(scope="module")
 def release():
     return pac.privatize(
-        lambda x: x.mean(axis=0), X, "membership<=0.6", pool=pac.Balanced(n_subsets=64), rng=0
+        lambda x: x.mean(axis=0), X, "membership<=0.6", sample=pac.Balanced(n_subsets=64), rng=0
     )
 
 
@@ -35,7 +35,7 @@ def test_a_release_prints_its_numbers_first_and_fits_a_screen(release):
 def test_many_numbers_fit_too():
     wide = np.random.default_rng(0).normal(size=(100, 50))
     release = pac.privatize(
-        lambda x: x.mean(axis=0), wide, "mi<=1", pool=pac.Balanced(n_subsets=16), rng=0
+        lambda x: x.mean(axis=0), wide, "mi<=1", sample=pac.Balanced(n_subsets=16), rng=0
     )
     lines = str(release).splitlines()
     assert "and 40 more" in lines
@@ -55,7 +55,7 @@ def test_a_frame_and_a_file_have_all_numbers(release, tmp_path):
 
 def test_a_simulation_says_so_on_the_first_screen():
     release = pac.privatize(
-        np.mean, X[:, 0], "mi<=1", pool=pac.Balanced(n_subsets=16), rng=0, simulate=True
+        np.mean, X[:, 0], "mi<=1", sample=pac.Balanced(n_subsets=16), rng=0, simulate=True
     )
     assert "protects nobody" in str(release)
 
@@ -66,7 +66,7 @@ def test_numbers_without_an_error_are_shown(tmp_path):
         pac.stats.quantiles("x", q=(0.1, 0.4, 0.7, 0.95)),
         pd.DataFrame({"x": data}),
         "membership<=0.6",
-        pool=pac.Balanced(n_subsets=64),
+        sample=pac.Balanced(n_subsets=64),
         rng=0,
     )
     assert [row.name for row in quantiles.rows()] == ["x.0.1", "x.0.4", "x.0.7", "x.0.95"]
@@ -81,7 +81,7 @@ def test_counts_of_a_histogram_are_called_by_their_range(columns):
         Histogram(bins=2, ranges=(0, 100)),
         X[:, 0] if columns == 1 else X[:, :columns],
         "membership<=0.75",
-        pool=pac.Balanced(n_subsets=64),
+        sample=pac.Balanced(n_subsets=64),
         rng=0,
     )
     names = [row.name for row in release.rows()]

@@ -17,7 +17,6 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import Boxed, Shape, spread_of
 from pacprivacy.noise.formulas import log_det_of_plan
-from pacprivacy.pool import Half, Pool
 from pacprivacy.release import (
     Bundle,
     Certificate,
@@ -31,6 +30,7 @@ from pacprivacy.release import (
 )
 from pacprivacy.release.bundle import BundleSession
 from pacprivacy.release.verification import _check_points, compare_verified, rebuild_verified
+from pacprivacy.sample import Half, Pool
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
@@ -99,7 +99,7 @@ def releases() -> dict[str, Release]:
         "tall": pac.privatize(lambda x: np.outer(x.mean(axis=0), np.arange(50.0)), DATA,
                               pac.Information(0.2), rule="waterfill", rng=0, n_subsets=16),
         "boxed": pac.privatize(mean, DATA, pac.Information(0.2), rule=Boxed(low=-1, high=1), rng=0,
-                               pool=Half(n_subsets=32), simulate=True),
+                               sample=Half(n_subsets=32), simulate=True),
     }  # fmt: skip
     made["revealed"] = release_with_a_revealed_part(made["waterfill"])
     with pac.Session(DATA, budget=pac.Information(2), n_subsets=16, rng=1, simulate=True) as s:

@@ -12,7 +12,6 @@ from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import spread_of
 from pacprivacy.noise.formulas import waterfill
 from pacprivacy.noise.shapes import axis_shape, refine_shape
-from pacprivacy.pool import Balanced
 from pacprivacy.residual import (
     FlowNoise,
     LearnedNoise,
@@ -22,6 +21,7 @@ from pacprivacy.residual import (
     learn_noise,
     learn_noise_curve,
 )
+from pacprivacy.sample import Balanced
 
 BUDGETS = (0.25, 2.0)
 EXACT = Training(n_steps=400, batch=256, chunk=50)

@@ -10,7 +10,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.errors import PoolError
 from pacprivacy.noise import propose_rule_variance
-from pacprivacy.pool import Balanced, Half
+from pacprivacy.sample import Balanced, Half
 from pacprivacy.session import Plan, Rehearsal, rehearsal
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
@@ -48,8 +48,8 @@ def test_a_mean_leaves_out_a_fold_and_says_why(planned: Plan) -> None:
         (None, {"n_subsets": 800}, None),
         (LIMIT, {"n_subsets": 800}, "waterfill"),
         (LIMIT, {"n_subsets": 256}, None),
-        (LIMIT, {"pool": Balanced(n_subsets=800)}, None),
-        (LIMIT, {"pool": Half(n_subsets=800)}, None),
+        (LIMIT, {"sample": Balanced(n_subsets=800)}, None),
+        (LIMIT, {"sample": Half(n_subsets=800)}, None),
     ],
 )
 def test_halves_stay_where_nothing_else_was_asked_for(
@@ -113,7 +113,9 @@ def test_units_and_classes_are_kept_whole_in_pilots() -> None:
         return x.mean(axis=0)
 
     strategy = Balanced(folds="auto", stratify=True)
-    pool = drawn(LIMIT, mechanism=mean, data=(X, labels), pool=strategy, units=units, n_subsets=400)
+    pool = drawn(
+        LIMIT, mechanism=mean, data=(X, labels), sample=strategy, units=units, n_subsets=400
+    )
     assert (pool.n_units, pool.n_rows) == (40, 120)
     assert pool.scheme.startswith("balanced-stratified")
     assert set(seen) == {(0, 0)}
@@ -174,7 +176,7 @@ def test_a_release_does_not_pay_for_what_more_would_buy() -> None:
     ("function", "budget", "options"),
     [
         (np.median, LIMIT, {"n_subsets": 128}),
-        (np.median, LIMIT, {"pool": Balanced()}),
+        (np.median, LIMIT, {"sample": Balanced()}),
         (np.median, LIMIT, {"rule": "waterfill"}),
         (np.median, pac.Information(0.1), {}),
         (lambda x: np.sort(x, axis=None)[: len(x) // 4], LIMIT, {}),  # longer for more records
@@ -198,4 +200,4 @@ def test_a_pool_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.Mon
     rows = np.zeros((20_000, 1))
     with pytest.raises(PoolError, match="must fit into memory; got 256 subsets of 20000 units"):
         pac.privatize(Mean(), rows, "mi<=1", n_subsets=256)
-    pac.plan(Mean(), rows, "mi<=1", pool=pac.Balanced(n_subsets=16, blocks=True))
+    pac.plan(Mean(), rows, "mi<=1", sample=pac.Balanced(n_subsets=16, blocks=True))

@@ -23,8 +23,8 @@ from pacprivacy.errors import (
 )
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import calibrate
-from pacprivacy.pool import Half
 from pacprivacy.release import verify
+from pacprivacy.sample import Half
 
 ASSESS = importlib.import_module("pacprivacy.release.certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
@@ -259,7 +259,7 @@ def test_an_impossible_rule_costs_nothing(watch: Watch) -> None:
 
 @pytest.mark.parametrize("pool", [Half(n_subsets=16), pac.Balanced(folds=4)])
 def test_balances_are_about_equal_odds_whatever_the_prior_of_the_pool(pool: Any) -> None:
-    session = open_session(pac.Membership(0.9), pool=pool)
+    session = open_session(pac.Membership(0.9), sample=pool)
     release = session.release(mean, pac.Membership(0.6))
     assert release.certificate.prior > 0.6
     full = Balances.begin(0.8, 1).worst
@@ -484,7 +484,7 @@ def test_a_session_closed_by_its_mechanism_draws_no_second_secret() -> None:
 @pytest.mark.parametrize("n_subsets", [16, None])
 def test_residual_entropy_is_a_total_and_a_share(n_subsets: int | None) -> None:
     total, share = pac.ResidualEntropy(share=0.8), pac.ResidualEntropy(share=0.9)
-    options = {"pool": pac.Balanced(n_subsets=16)} if n_subsets is None else {}
+    options = {"sample": pac.Balanced(n_subsets=16)} if n_subsets is None else {}
     session = pac.Session(DATA, budget=total, n_subsets=n_subsets, rng=0, **options)
     with session:
         first = session.release(mean, share, rule="waterfill")

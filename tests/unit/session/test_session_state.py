@@ -202,7 +202,7 @@ def test_units_survive(tmp_path: Path) -> None:
         ({"budget": pac.Membership(0.6)}, BudgetError, "the total that the session began with"),
         ({"n_subsets": 8}, PoolError, "the one that the session began with, of 4 subsets"),
         (
-            {"n_subsets": None, "pool": pac.Balanced(n_subsets=4).draw(8, rng=1)},
+            {"n_subsets": None, "sample": pac.Balanced(n_subsets=4).draw(8, rng=1)},
             PoolError,
             "the one that the session began with",
         ),
@@ -870,7 +870,7 @@ def test_an_answer_on_which_nearly_all_agree_has_the_price_of_one_on_which_all_d
     pool = pac.Balanced(n_subsets=64).draw(12, rng=0)
     rare = ",".join(map(str, np.flatnonzero(pool.masks()[0])))  # all of them in one candidate
     case = f"CASE WHEN (SELECT count(*) FROM people WHERE id IN ({rare})) = 6 THEN 1 ELSE 0 END"
-    session = pac.Session(tables, budget=total, pool=pool, ledger=tmp_path / "study.db")
+    session = pac.Session(tables, budget=total, sample=pool, ledger=tmp_path / "study.db")
     with session, session.charged_to("ann"):
         session.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/10")
         full = session.balances

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from pacprivacy.errors import CheckpointError, InterruptedRun, MechanismError
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import Outputs, read_checkpoint_seed, run_mechanism
 
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -202,7 +202,7 @@ def test_two_runs_cannot_share_a_file(path: Path) -> None:
 SCRIPT = """
 import os, sys, time
 import numpy as np
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 
 CALLS, CHECKPOINT, DELAY = sys.argv[1], sys.argv[2] or None, float(sys.argv[3])

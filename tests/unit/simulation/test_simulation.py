@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from pacprivacy._random import public_generator
 from pacprivacy.errors import DataError, InterruptedRun, MechanismError
 from pacprivacy.mechanism import Data, Mechanism, as_mechanism, coerce_data
-from pacprivacy.pool import Balanced, Pool
+from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import Outputs, run_mechanism, workers
 from pacprivacy.simulation.run import choose_run_batch_size
 from pacprivacy.statistics import Mean
@@ -379,7 +379,7 @@ def test_control_c_with_worker_processes(tmp_path: Path) -> None:
         import signal, sys, time
         import numpy as np
         from pacprivacy.errors import InterruptedRun
-        from pacprivacy.pool import Balanced
+        from pacprivacy.sample import Balanced
         from pacprivacy.simulation import run_mechanism
 
         def slow(X, path):

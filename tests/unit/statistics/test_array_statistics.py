@@ -12,7 +12,7 @@ import pytest
 from pacprivacy import _checks
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, coerce_data, flatten, sums
-from pacprivacy.pool import Balanced, Poisson, Pool
+from pacprivacy.sample import Balanced, Poisson, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Covariance, Histogram, Mean, Quantiles
 

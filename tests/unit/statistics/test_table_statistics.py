@@ -14,7 +14,7 @@ import pacprivacy as pac
 from pacprivacy import stats
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import ComparedColumn, Condition, Data, coerce_data
-from pacprivacy.pool import Balanced
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 
 N = 240

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.bits import Bits, BlockBits, pool_complement, pool_padding, popcount
+from pacprivacy.sample.bits import Bits, BlockBits, pool_complement, pool_padding, popcount
 
 MIN_UNITS: Final = 4
 GROUP: Final = "group of rows"

@@ -1,12 +1,12 @@
 """Who might be in: the pool of candidate subsets, one of which is secretly used."""
 
-from pacprivacy.pool.pool import (
+from pacprivacy.sample.pool import (
     Pool as Pool,
     encode_pool_labels as encode_pool_labels,
     named_pool_units as named_pool_units,
     pool_unit_name as pool_unit_name,
 )
-from pacprivacy.pool.strategies import (
+from pacprivacy.sample.strategies import (
     DEFAULT_SUBSETS as DEFAULT_SUBSETS,
     Balanced as Balanced,
     Half as Half,

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from pacprivacy._checks import as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.pool.bits import Bits, BlockBits, draw_pool_bits, pool_complement
-from pacprivacy.pool.pool import (
+from pacprivacy.sample.bits import Bits, BlockBits, draw_pool_bits, pool_complement
+from pacprivacy.sample.pool import (
     Codes,
     Pool,
     pool_unit_name,

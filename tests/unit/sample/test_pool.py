@@ -15,8 +15,8 @@ import pytest
 
 from pacprivacy._random import public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.pool import Balanced, Half, Poisson, Pool, bits, strategy_fold_choices
-from pacprivacy.pool.bits import (
+from pacprivacy.sample import Balanced, Half, Poisson, Pool, bits, strategy_fold_choices
+from pacprivacy.sample.bits import (
     BLOCK_UNITS,
     BlockBits,
     _deal,
@@ -26,7 +26,7 @@ from pacprivacy.pool.bits import (
     pool_padding,
     popcount,
 )
-from pacprivacy.pool.pool import encode_pool_labels, resolve_pool_strata, resolve_pool_units
+from pacprivacy.sample.pool import encode_pool_labels, resolve_pool_strata, resolve_pool_units
 
 
 def hand_made(masks, **changes):
@@ -450,7 +450,7 @@ class TestStrategies:
 
 _PEAK = """
 import os, resource, sys
-from pacprivacy.pool import {name}
+from pacprivacy.sample import {name}
 scale = 1 if sys.platform == "darwin" else 1024
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 if os.path.exists("/proc/self/statm"):  # what is in use now, where the system tells
