@@ -326,14 +326,10 @@ class Rehearsal:
         return self._fixed[1]
 
     def calibrate(
-        self, outputs: Outputs, budget: AnyBudget, *, rule: AnyRule | None = None, **options: Any
+        self, outputs: Outputs, budget: AnyBudget, *, rule: AnyRule | None = None
     ) -> NoisePlan:
-        """Find the noise under which one of the outputs may be released.
-
-        ``options`` are the other arguments of :func:`pacprivacy.noise.calibrate`.
-        """
-        settings = {"pool": self.pool, "rng": self.seed} | options
-        return calibrate(outputs, budget, rule=rule, **settings)
+        """Find the noise under which one of the outputs may be released."""
+        return calibrate(outputs, budget, rule=rule, pool=self.pool, rng=self.seed)
 
 
 def _check_memory(strategy: PoolStrategy, n_units: int) -> None:
