@@ -19,8 +19,7 @@ from pacprivacy.dp.accounting import (
     accounting_profile,
     renyi_divergences,
 )
-from pacprivacy.dp.batches import FixedBatch, PoissonBatch, ReplacementBatch
-from pacprivacy.dp.descent import dp_descent_epsilon
+from pacprivacy.dp.descent import FixedBatch, PoissonBatch, ReplacementBatch, dp_descent_epsilon
 from pacprivacy.dp.events import (
     ApproximateEvent,
     FixedSampling,

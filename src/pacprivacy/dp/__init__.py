@@ -33,27 +33,29 @@ from pacprivacy.dp.accounting import (
     account as account,
     advantage as advantage,
     calibrate_to_advantage as calibrate_to_advantage,
+    verify_dp as verify_dp,
 )
 from pacprivacy.dp.aggregate import (
+    DataDependentLoss as DataDependentLoss,
     MeanAggregator as MeanAggregator,
     MedianAggregator as MedianAggregator,
+    count_pate_votes as count_pate_votes,
+    label_by_votes as label_by_votes,
+    pate_data_dependent_loss as pate_data_dependent_loss,
     subsample_aggregate as subsample_aggregate,
 )
 from pacprivacy.dp.audit import DPAudit as DPAudit, audit_dp as audit_dp
-from pacprivacy.dp.batches import (
-    Batch as Batch,
-    FixedBatch as FixedBatch,
-    FullBatch as FullBatch,
-    PoissonBatch as PoissonBatch,
-    ReplacementBatch as ReplacementBatch,
-)
 from pacprivacy.dp.certificate import (
     DPCertificate as DPCertificate,
     DPRelease as DPRelease,
     Neighbours as Neighbours,
 )
-from pacprivacy.dp.clipping import clip as clip, sum_clipped as sum_clipped
 from pacprivacy.dp.descent import (
+    Batch as Batch,
+    FixedBatch as FixedBatch,
+    FullBatch as FullBatch,
+    PoissonBatch as PoissonBatch,
+    ReplacementBatch as ReplacementBatch,
     Steps as Steps,
     dp_descent_epsilon as dp_descent_epsilon,
     dp_descent_noise as dp_descent_noise,
@@ -76,25 +78,11 @@ from pacprivacy.dp.hyperparameter_search import (
     dp_search_noise as dp_search_noise,
     pure_search as pure_search,
 )
-from pacprivacy.dp.losses import (
-    Hinge as Hinge,
-    LinearLoss as LinearLoss,
-    Logistic as Logistic,
-    Softmax as Softmax,
-    Squared as Squared,
-)
 from pacprivacy.dp.mechanisms import (
     exponential as exponential,
     exponential_score_loss as exponential_score_loss,
     gaussian as gaussian,
     laplace as laplace,
-)
-from pacprivacy.dp.pate import (
-    DataDependentLoss as DataDependentLoss,
-    count_pate_votes as count_pate_votes,
-    label_by_confident_votes as label_by_confident_votes,
-    label_by_votes as label_by_votes,
-    pate_data_dependent_loss as pate_data_dependent_loss,
 )
 from pacprivacy.dp.perturbation import (
     least_penalty as least_penalty,
@@ -103,18 +91,26 @@ from pacprivacy.dp.perturbation import (
     ridge_output_perturbation as ridge_output_perturbation,
     ridge_penalty as ridge_penalty,
 )
+from pacprivacy.dp.records import clip as clip, sum_clipped as sum_clipped
 from pacprivacy.dp.regression import (
     adassp as adassp,
     regression_from_statistics as regression_from_statistics,
 )
-from pacprivacy.dp.sgd import dp_sgd as dp_sgd, dp_sgd_jax as dp_sgd_jax
+from pacprivacy.dp.sgd import (
+    Hinge as Hinge,
+    LinearLoss as LinearLoss,
+    Logistic as Logistic,
+    Softmax as Softmax,
+    Squared as Squared,
+    dp_sgd as dp_sgd,
+    dp_sgd_jax as dp_sgd_jax,
+)
 from pacprivacy.dp.statistics import (
     STATISTICS as STATISTICS,
     private_mean as private_mean,
     private_sum as private_sum,
     release_dp_statistic as release_dp_statistic,
 )
-from pacprivacy.dp.verification import verify_dp as verify_dp
 
 if typing.TYPE_CHECKING:
     from pacprivacy.dp.estimators import (
@@ -126,7 +122,7 @@ if typing.TYPE_CHECKING:
     )
 
 
-def __getattr__(name: str) -> typing.Any:
+def __getattr__(name: str) -> type:
     # scikit-learn takes half a second to import; only those who use the estimators pay for it.
     if name[0].isupper():
         return getattr(importlib.import_module("pacprivacy.dp.estimators"), name)

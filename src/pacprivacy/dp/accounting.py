@@ -10,16 +10,17 @@ mechanism calibrated through one point gets several times the noise that its adv
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 import scipy
 
+from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector
 from pacprivacy._rounding import at_most
-from pacprivacy.dp.certificate import Neighbours
+from pacprivacy.dp.certificate import NOT_PROMISED, ONE_RELEASE, DPCertificate, Neighbours
 from pacprivacy.dp.events import (
     ApproximateEvent,
     Event,
@@ -33,10 +34,11 @@ from pacprivacy.dp.events import (
     check_event_relation,
     event_grid_distance,
     event_pure_loss,
+    events_of,
     read_events,
 )
 from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_parameter, dp_noise_price
-from pacprivacy.errors import BudgetError
+from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
 METHODS: Final[dict[str, str]] = {
@@ -282,51 +284,12 @@ def accounting_loss_distribution(
     )
     rate = 1.0 if event.sampling is None else event.sampling.rate
     if known and isinstance(event, GaussianEvent):
-        one = _sampled_gaussian(event.noise_multiplier, rate, discretization)
+        one = pld.from_gaussian_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
     elif known and isinstance(event, LaplaceEvent):
         one = pld.from_laplace_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
     else:
         one = _from_profile(event, discretization, _CUT * delta / event.count)
     return one.self_compose(event.count)
-
-
-def _sampled_gaussian(noise: float, rate: float, discretization: float) -> Any:
-    """Build dp-accounting's distribution of a Gaussian run on a Poisson sample.
-
-    To the bit that of ``from_gaussian_mechanism``, which inverts the loss at one point at a time.
-    """
-    # Slow to import, not always needed.
-    from dp_accounting.pld import (
-        pld_pmf,
-        privacy_loss_distribution as pld,
-        privacy_loss_mechanism as mechanism,
-    )
-
-    if rate == 1.0:
-        return pld.from_gaussian_mechanism(noise, value_discretization_interval=discretization)
-
-    def one(adjacency: Any, sign: float, moved: float) -> Any:
-        loss = mechanism.GaussianPrivacyLoss(noise, sampling_prob=rate, adjacency_type=adjacency)
-        ends = loss.connect_dots_bounds()
-        low = math.floor(ends.epsilon_lower / discretization)
-        high = math.ceil(ends.epsilon_upper / discretization)
-        epsilon = np.arange(low, high + 1) * discretization
-        # Beyond the least loss of a removal, or the largest of an addition, the laws are in order.
-        deltas = np.maximum(0.0, -np.expm1(epsilon))
-        inner = sign * epsilon > math.log1p(-rate)
-        # The loss of a full run is log(1 + (e^ε - 1) / rate), or minus that at -ε.
-        scaled = sign * epsilon[inner] + np.log(1.0 / rate)
-        full = scaled + np.log1p(-np.exp(np.log(1.0 / rate - 1.0) - scaled))
-        full[epsilon[inner] == 0.0] = np.log(1.0 / rate + (1.0 - 1.0 / rate))
-        cut = moved + (-0.5 - sign * full * noise**2)
-        apart = loss.mu_upper_cdf(cut) - np.exp(epsilon[inner] + loss.mu_lower_log_cdf(cut))
-        deltas[inner] = np.clip(apart, 0.0, 1.0)
-        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            discretization, low, high, deltas
-        )
-
-    kinds = mechanism.AdjacencyType
-    return pld.PrivacyLossDistribution(one(kinds.REMOVE, 1.0, 0.0), one(kinds.ADD, -1.0, 1.0))
 
 
 def compose_accounting_losses(
@@ -566,3 +529,99 @@ def _closed_form(events: Sequence[Event]) -> float | None:
         if isinstance(event, PureEvent):
             return math.tanh(event.epsilon / 2.0)
     return None
+
+
+VERIFIED_WITHIN: Final = 1e-3  # what the step of privacy-loss distributions may add, relative
+
+NOT_CHECKABLE_DP: Final[Mapping[str, str]] = {
+    "events": "that the mechanism did what they say; the promise was computed from them",
+    "kind": "whether the loss was fixed beforehand",
+    "neighbours": "the relation that the sensitivities behind the events are about",
+    "mechanism": "which mechanism was run",
+    "assumptions": "clipping, bounds and sensitivities",
+    "accounting": "the figures of the accountant at the time",
+    "noise": "the scales of the noise",
+    "notes": "the notes of the mechanism",
+    "not_promised": "whether more should be named; that the usual sentences are there was checked",
+    "simulation": "that the noise came from the operating system",
+    "software": "which version wrote the certificate",
+}
+_EX_POST: Final = {
+    "epsilon": "the loss of what was released; that it is not above the worst was checked"
+}
+_ADVANTAGE: Final = {"advantage": "the loss distribution, of which the events say only the promise"}
+
+
+@verify.register
+def verify_dp(certificate: DPCertificate, bundle: None = None) -> Verified:
+    """Check that a promise of differential privacy follows from the events beside it.
+
+    Refused are certificates whose events cost more than is promised, that have none, or that
+    leave out a sentence of what is not promised.
+
+    Guarantee
+    ---------
+    Claim R-6. Returns only if the events are ``(epsilon, delta)``-private by one of the
+    accountants, and give an attacker no larger advantage than is stated where they tell it, each
+    up to a thousandth.
+    """
+    if bundle is not None:
+        raise CertificateError(
+            "bundle must be left out with a certificate of differential privacy; got one. "
+            "What is checked are the events that the certificate carries."
+        )
+    if not certificate.events:
+        raise CertificateError(
+            "certificate must carry its events to be verified; got none, so that nothing can be "
+            "recomputed. Release again with this version."
+        )
+    missing = [said for said in NOT_PROMISED if said not in certificate.not_promised]
+    if [said for said in missing if said != ONE_RELEASE]:  # the sum of a search says it otherwise
+        raise CertificateError(
+            "certificate field not_promised must hold what no such release promises; a sentence "
+            "is missing. Do not rely on this certificate."
+        )
+    _check_epsilon(certificate)
+    unproved = {
+        **NOT_CHECKABLE_DP,
+        **({} if certificate.kind == "dp" else _EX_POST),
+        **({} if _check_advantage(certificate) else _ADVANTAGE),
+    }
+    unproved = {k: why for k, why in unproved.items() if getattr(certificate, k) not in (None, ())}
+    return Verified(
+        digest=certificate.digest,
+        recomputed=tuple(f.name for f in fields(certificate) if f.name not in unproved),
+        not_checkable=unproved,
+    )
+
+
+def _check_epsilon(certificate: DPCertificate) -> None:
+    try:
+        worst = account(certificate, delta=certificate.delta).best[1]
+    except BudgetError as error:
+        raise CertificateError(f"events must fit the promise of the certificate; {error}") from None
+    promised = certificate.epsilon
+    if certificate.kind == "dp" and worst > promised * (1 + VERIFIED_WITHIN):
+        raise _refusal("epsilon", promised, worst)
+    if certificate.kind != "dp" and promised > worst * (1 + VERIFIED_WITHIN):
+        raise _refusal("epsilon", promised, worst)
+
+
+def _check_advantage(certificate: DPCertificate) -> bool:
+    """Refuse an advantage below that of the events; say whether they tell it."""
+    if certificate.advantage is None:
+        return True
+    events = events_of(certificate)
+    if not all(isinstance(event, GaussianEvent | LaplaceEvent) for event in events):
+        return False
+    found = advantage(events, neighbours=certificate.neighbours)
+    if found > certificate.advantage * (1 + VERIFIED_WITHIN):
+        raise _refusal("advantage", certificate.advantage, found)
+    return True
+
+
+def _refusal(name: str, claimed: float, found: float) -> CertificateError:
+    return CertificateError(
+        f"certificate field {name} must follow from its events; it says {claimed:.6g}, the events "
+        f"give {found:.6g}. Do not rely on this certificate."
+    )

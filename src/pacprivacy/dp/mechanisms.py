@@ -8,7 +8,7 @@ Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`.
 
 import math
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -90,19 +90,17 @@ def gaussian(
     epsilon: float,
     delta: float,
     neighbours: Neighbours,
-    calibration: Literal["analytic", "classical"] = "analytic",
     sampler: noise.Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Release numbers with Gaussian noise; the value has the shape of ``values``.
 
     Parameters are those of :func:`laplace`; ``sensitivity`` is the Euclidean length of the change.
-    The least noise that ``(ε, δ)`` allows, or the textbook's ``Δ sqrt(2 ln(1.25/δ)) / ε`` by
-    ``calibration="classical"``, which is more and holds for ``ε < 1`` only.
+    The noise is the least that ``(ε, δ)`` allows.
 
     Guarantee
     ---------
-    Claims DP-2 and DP-7. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right;
+    Claim DP-2. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right;
     the grid is paid from ``delta``.
 
     Examples
@@ -116,22 +114,6 @@ def gaussian(
     check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     parameter = noise.dp_noise_parameter(epsilon, delta, np.size(values))
-    method = "the exact privacy curve of the Gaussian mechanism"
-    if calibration == "classical":
-        if not epsilon < 1.0:
-            raise BudgetError(
-                f"epsilon must be below 1 for the classical formula; got {epsilon:g}. "
-                "Use calibration='analytic'."
-            )
-        left = delta - noise.dp_noise_slack(epsilon, np.size(values))
-        if not left > 0.5 * delta:
-            raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
-        parameter = epsilon / math.sqrt(2.0 * math.log(1.25 / left))
-        method = "the classical formula, for ε below 1"
-    elif calibration != "analytic":
-        raise BudgetError(
-            f"calibration must be 'analytic' or 'classical'; got {calibration!r}. Leave it out."
-        )
     source = noise.dp_noise_source(simulate)
     noisy = noise.add_gaussian(
         values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
@@ -148,7 +130,7 @@ def gaussian(
             f"Neighbours move the numbers by at most {float(sensitivity):g} in Euclidean length.",
             EXACT,
         ),
-        accounting={"method": method},
+        accounting={"method": "the exact privacy curve of the Gaussian mechanism"},
         noise={"std": noisy.noise_std},
     )
 

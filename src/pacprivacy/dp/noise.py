@@ -17,7 +17,7 @@ import scipy
 from pacprivacy._checks import Integers, Vector, as_told, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy.dp.certificate import check_neighbours
-from pacprivacy.dp.clipping import LARGEST, SMALLEST
+from pacprivacy.dp.records import LARGEST, SMALLEST
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, sample_discrete_laplace
 from pacprivacy.theory import gaussian_delta, gaussian_parameter

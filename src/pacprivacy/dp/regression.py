@@ -16,10 +16,14 @@ from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.clipping import clipping_norms
 from pacprivacy.dp.events import PureEvent, noise_event, publish_event
-from pacprivacy.dp.records import EMPTY_RECORDS, read_regression_records
-from pacprivacy.dp.totals import CHUNK_ROWS, ExactTotal
+from pacprivacy.dp.records import (
+    CHUNK_ROWS,
+    EMPTY_RECORDS,
+    ExactTotal,
+    clipping_norms,
+    read_regression_records,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import symmetric_matrices
 

@@ -8,20 +8,127 @@ integers outside of JAX.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
+import scipy
 
-from pacprivacy._checks import Array, Integers, Matrix, Vector
-from pacprivacy.dp import clipping, records, totals
-from pacprivacy.dp.batches import Batch
+from pacprivacy._checks import Array, Integers, Matrix, Vector, as_told, check_positive
+from pacprivacy.dp import records
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Steps, dp_descent_rate, read_dp_descent_start, release_dp_descent
-from pacprivacy.dp.losses import LinearLoss
+from pacprivacy.dp.descent import Batch, Steps, dp_descent_rate, release_dp_descent
 from pacprivacy.dp.noise import check_count
+from pacprivacy.dp.records import encode_record_labels, read_record_numbers
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
+
+
+class LinearLoss(Protocol):
+    """A loss of scores ``X @ weights.T``; its labels or bounds are declared, not found.
+
+    A record whose target was not declared is not refused: its slopes are zero.
+    """
+
+    @property
+    def n_scores(self) -> int:
+        """Scores per record."""
+
+    def encode(self, y: Any, n_records: int) -> Array:
+        """Return the target as ``slopes`` reads it; other shapes are refused."""
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return the derivative of every record's loss in its scores, of shape (n, n_scores)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Squared:
+    """Half the squared error, of targets clipped to a declared absolute value ``y_bound``."""
+
+    n_scores: ClassVar[int] = 1
+    y_bound: float
+
+    def __post_init__(self) -> None:
+        check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
+
+    def encode(self, y: Any, n_records: int) -> Array:
+        """Return targets clipped to the bound; NaN for those that are not finite."""
+        target = read_record_numbers(y, n_records)
+        clipped = np.clip(target, -self.y_bound, self.y_bound)
+        return np.where(np.isfinite(target), clipped, np.nan)
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return the errors."""
+        return np.asarray(np.nan_to_num(scores - target[:, None], nan=0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TwoClasses:
+    n_scores: ClassVar[int] = 1
+    classes: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.classes)) != 2 or len(self.classes) != 2:
+            raise DataError(
+                f"classes must be two different labels; got {as_told(self.classes)}. "
+                "Use Softmax for more than two."
+            )
+
+    def encode(self, y: Any, n_records: int) -> Array:
+        """Return -1 for the first class, 1 for the second, and 0 for any other label."""
+        places = encode_record_labels(y, self.classes, n_records)
+        return np.where(places < 0, 0.0, 2.0 * places - 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logistic(_TwoClasses):
+    """The logistic loss of two declared classes; the second one has positive scores."""
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return the derivative."""
+        signs = target[:, None]
+        return np.asarray(-signs * scipy.special.expit(-scores * signs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hinge(_TwoClasses):
+    """The hinge loss of two declared classes; the second one has positive scores."""
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return a subgradient."""
+        signs = target[:, None]
+        return np.asarray(-signs * (scores * signs < 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax:
+    """The multinomial logistic loss of declared classes, one score each, in this order."""
+
+    classes: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
+            raise DataError(
+                f"classes must be at least two different labels; got {as_told(self.classes)}. "
+                "Declare every label once."
+            )
+
+    @property
+    def n_scores(self) -> int:
+        """Scores per record."""
+        return len(self.classes)
+
+    def encode(self, y: Any, n_records: int) -> Array:
+        """Return the number of each record's class, -1 for any other label."""
+        return encode_record_labels(y, self.classes, n_records)
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return probabilities, less one for the true class."""
+        found: Matrix = scipy.special.softmax(scores, axis=1)
+        found[np.arange(len(target)), target] -= 1.0
+        found[target < 0] = 0.0
+        return found
+
 
 WEIGHT_BITS: Final = 32
 LARGEST_FACTOR: Final = 2.0**52
@@ -38,7 +145,6 @@ def dp_sgd(
     x_bound: float,
     batch: Batch,
     steps: Steps,
-    start: Vector | None = None,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Train a linear model by stochastic gradient descent under differential privacy.
@@ -55,8 +161,6 @@ def dp_sgd(
         descent on all records is ``FullBatch``.
     steps : Steps, public
         Number and length of the steps, clipping norm, last or average iterate.
-    start : array, optional, public
-        Starting point; zero by default. It must not come from these records.
 
     Returns
     -------
@@ -81,7 +185,7 @@ def dp_sgd(
     >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
     True
     """
-    rows = clipping.clip_to_whole_rows(X, x_bound)
+    rows = records.clip_to_whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
     sums = LinearSGDSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
@@ -92,7 +196,7 @@ def dp_sgd(
         steps = replace(steps, learning_rate=rate)
     return release_dp_descent(
         sums,
-        read_dp_descent_start(start, shape),
+        np.zeros(math.prod(shape)),
         lambda weights: weights.reshape(shape),
         batch=batch,
         steps=steps,
@@ -118,17 +222,17 @@ class LinearSGDSums:
     """
 
     def __init__(
-        self, rows: clipping.WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
+        self, rows: records.WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
     ) -> None:
         self._rows, self._target, self._loss, self._clip = rows, target, loss, clip_norm
-        bound = rows.unit * (1 << clipping.ROW_BITS)
+        bound = rows.unit * (1 << records.ROW_BITS)
         if not 1e-100 < clip_norm / bound < 1e100:
             raise BudgetError(
                 f"clip_norm must be of the order of x_bound; got {clip_norm:g} for {bound:g}. "
                 "Rescale the features."
             )
         # Times the unit of the rows, this is 2^-40 of the clipping norm.
-        self._slope_unit = clip_norm * 2.0**-totals.SUM_BITS / rows.unit
+        self._slope_unit = clip_norm * 2.0**-records.SUM_BITS / rows.unit
 
     @property
     def n_records(self) -> int:
@@ -139,9 +243,9 @@ class LinearSGDSums:
         """Return the sum over the records at these places."""
         shape = (self._loss.n_scores, self._rows.whole.shape[1])
         grid, unit = _whole_weights(weights.reshape(shape))
-        total = totals.ExactTotal(shape)
-        for start in range(0, len(places), totals.CHUNK_ROWS):
-            chosen = places[start : start + totals.CHUNK_ROWS]
+        total = records.ExactTotal(shape)
+        for start in range(0, len(places), records.CHUNK_ROWS):
+            chosen = places[start : start + records.CHUNK_ROWS]
             rows = self._rows.whole[chosen]
             # Whole numbers below 2^53: exact, so no record's score depends on the others.
             scores = (rows @ grid.T) * (unit * self._rows.unit)
@@ -154,7 +258,7 @@ class LinearSGDSums:
         """Return slopes, clipped so that slope times row is within the norm, as whole numbers."""
         slopes = records.finite_records(self._loss.slopes(scores, self._target[chosen]))
         lengths = self._rows.norms[chosen] * np.sqrt((slopes**2).sum(axis=1))
-        shrink = clipping.SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
+        shrink = records.SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
         whole = np.trunc(slopes * (shrink / self._slope_unit)[:, None])
         factors: Matrix = np.clip(whole, -LARGEST_FACTOR, LARGEST_FACTOR)
         return factors
@@ -284,7 +388,7 @@ class _JaxSums:
 
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         """Return the sum over the records at these places."""
-        total = totals.ExactTotal((len(weights),))
+        total = records.ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)
         for begin in range(0, len(places), self._most()):
             chosen = places[begin : begin + self._most()]
@@ -292,7 +396,7 @@ class _JaxSums:
             padded = np.resize(chosen, n_padded)
             with sgd_without_checks(self._jax):  # or a record that makes a NaN would raise
                 found = self._gradients(at, tuple(column[padded] for column in self._columns))
-            totals.add_gradients_to_total(total, np.asarray(found)[: len(chosen)], self._clip)
+            records.add_gradients_to_total(total, np.asarray(found)[: len(chosen)], self._clip)
         return total.held()
 
     def restore(self, weights: Vector) -> Any:

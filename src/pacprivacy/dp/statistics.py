@@ -18,14 +18,13 @@ from pacprivacy._checks import Integers, Matrix, Vector, check_positive
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage, calibrate_to_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.clipping import sum_clipped
 from pacprivacy.dp.events import (
     PureEvent,
     carried_events,
 )
 from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss, gaussian, laplace
 from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
-from pacprivacy.dp.records import EMPTY_RECORDS, record_array
+from pacprivacy.dp.records import EMPTY_RECORDS, record_array, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.statistics import MEAN, SUM, Formula, bin_of
 

@@ -16,9 +16,8 @@ import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import records
-from pacprivacy.dp.clipping import clipping_norms
-from pacprivacy.dp.losses import LogisticMargin
 from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_perturbed
+from pacprivacy.dp.records import clipping_norms
 from pacprivacy.errors import DataError
 
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
@@ -354,9 +353,7 @@ def _minimise(signed: Matrix, penalty: float, radius: float) -> Vector:
 
     def optimum(curvature: float) -> Vector:
         zeros = np.zeros(signed.shape[1])
-        return minimise_perturbed(
-            signed, LogisticMargin(), penalty=curvature, tilt=zeros, x_bound=1.0
-        )[0]
+        return minimise_perturbed(signed, penalty=curvature, tilt=zeros, x_bound=1.0)[0]
 
     model = optimum(penalty)
     if float(np.linalg.norm(model)) <= radius:

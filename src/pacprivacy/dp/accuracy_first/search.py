@@ -5,16 +5,23 @@ A *method* is what a user asks for: a model, its bounds, an accuracy. On data it
 else of either.
 """
 
+from __future__ import annotations
+
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from pacprivacy._checks import Vector, freeze
+from pacprivacy._checks import Vector, check_positive, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.dp.accuracy_first import noise_levels, threshold
-from pacprivacy.dp.accuracy_first.problems import Problem
-from pacprivacy.dp.noise import add_laplace
+from pacprivacy.dp import DPRelease
+from pacprivacy.dp.accuracy_first import noise_levels
+from pacprivacy.dp.accuracy_first.problems import LogisticProblem, Problem, RidgeProblem
+from pacprivacy.dp.events import publish_event
+from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, dp_noise_source
+from pacprivacy.errors import BudgetError, MechanismError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,7 +118,7 @@ def search_by_reduction(
     *,
     alpha: float,
     gamma: float,
-    calibration: threshold.Calibration,
+    calibration: noise_levels.Calibration,
     source: BitSource,
 ) -> SearchFound:
     """Lower the noise until the excess risk passes AboveThreshold.
@@ -121,10 +128,10 @@ def search_by_reduction(
     Claims AF-4 and AF-5. The ex-post loss is that of the test plus that of the level reached.
     """
     n_levels, reach = len(candidates.levels), candidates.problem.excess_sensitivity
-    plan = threshold.plan_threshold(
+    plan = noise_levels.plan_threshold(
         alpha, gamma=gamma, n_levels=n_levels, sensitivity=reach, calibration=calibration
     )
-    search = threshold.InteractiveAboveThreshold(
+    search = noise_levels.InteractiveAboveThreshold(
         threshold=plan.threshold, sensitivity=reach, epsilon=plan.epsilon, source=source
     )
     level = 0
@@ -165,7 +172,10 @@ def search_by_doubling(
         model, scales = _release_once(problem, float(level), source)
         excess = float(problem.excess_risk(model[None, :])[0])
         test = add_laplace(
-            excess, sensitivity=reach * threshold.FLOAT_MARGIN, epsilon=test_epsilon, source=source
+            excess,
+            sensitivity=reach * noise_levels.FLOAT_MARGIN,
+            epsilon=test_epsilon,
+            source=source,
         )
         accepted = bool(test.values <= 0.5 * alpha)
         if accepted or step == len(levels):
@@ -227,3 +237,237 @@ def _release_once(
         part.name: found.noise_scale for part, found in zip(problem.parts, noisy, strict=True)
     }
     return problem.model(tuple(found.values for found in noisy)), scales
+
+
+Search = Literal["reduction", "doubling", "theory"]
+
+
+SEARCHES: Final[dict[Search, str]] = {
+    "reduction": "noise reduction",
+    "doubling": "doubling",
+    "theory": "theory inversion",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method(ABC):
+    """What is asked for, and the search by noise reduction; see :class:`OutputNR`."""
+
+    alpha: float
+    penalty: float
+    x_bound: float
+    gamma: float = 0.1
+    neighbours: Literal["replace"] = "replace"
+    n_levels: int = 1000
+    calibration: noise_levels.Calibration = "tight"
+    radius: float | None = None
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.radius is not None:
+            check_positive("radius", self.radius, advice="Leave it out for what penalty implies.")
+        check_positive("alpha", self.alpha, advice="Use the excess risk that you can bear.")
+        check_positive("penalty", self.penalty, advice="Use about 0.01.")
+        check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
+        if isinstance(self.gamma, bool) or not 0.0 < self.gamma < 1.0:
+            raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 0.1.")
+        if self.neighbours != "replace":
+            raise BudgetError(
+                f"neighbours must be 'replace'; got {self.neighbours!r}. These methods treat the "
+                "number of records as public, so a record can be exchanged but not added."
+            )
+        if self.delta:
+            check_epsilon_delta(1.0, self.delta)
+        if self.n_levels < 2:
+            raise BudgetError(f"n_levels must be at least 2; got {self.n_levels}. Use 1000.")
+
+    @abstractmethod
+    def prepare(self, X: Any, y: Any) -> Problem:
+        """Return the problem on clipped data; curator-only."""
+
+    def release(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        search: Search = "reduction",
+        simulate: np.random.Generator | int | None = None,
+    ) -> DPRelease:
+        """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
+
+        Parameters
+        ----------
+        search : {"reduction", "doubling", "theory"}
+            Lower the noise of one release until a test is passed; release afresh with twice the
+            ``ε`` until a noisy test is passed; or release once, with the ``ε`` that the utility
+            theorem demands. The last is ordinary differential privacy, and tests nothing.
+
+        Guarantee
+        ---------
+        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory, AF-10 for ``delta``.
+        """
+        if search not in SEARCHES:
+            raise MechanismError(
+                f"search must be one of {', '.join(SEARCHES)}; got {search!r}. Leave it out."
+            )
+        if self.delta and search != "reduction":
+            raise MechanismError(
+                f"search must be 'reduction' with a delta; got {search!r}. Leave out one of them."
+            )
+        problem, source = self.prepare(X, y), dp_noise_source(simulate)
+        goal = {"alpha": self.alpha, "gamma": self.gamma}
+        if search == "theory":
+            epsilon = problem.theory_epsilon(self.alpha)
+            found = search_by_theory(problem, epsilon=epsilon, source=source)
+        elif search == "doubling":
+            found = search_by_doubling(problem, **goal, source=source)
+        else:
+            found = search_by_reduction(
+                SearchCandidates(
+                    problem,
+                    alpha=self.alpha,
+                    n_levels=self.n_levels,
+                    source=source,
+                    delta=self.delta,
+                ),
+                **goal,
+                calibration=self.calibration,
+                source=source,
+            )
+        return self._publish(problem, found, search, source)
+
+    def _publish(
+        self, problem: Problem, found: SearchFound, search: Search, source: BitSource
+    ) -> DPRelease:
+        """Return the model with the certificate of what it cost."""
+        tested = search != "theory"
+        accounting: dict[str, Any] = {
+            "level": f"{found.level} of {found.n_levels}",
+            "releases": found.level_epsilon,
+        }
+        if tested:
+            accounting["tests"] = found.test_epsilon
+        rounded = 1 + 2.0**-50  # the sums were rounded a few times
+        return publish_event(
+            problem.coefficients(found.model),
+            (found.epsilon * rounded, self.delta, "replace"),
+            noise_levels.noise_level_event(found.most_epsilon * rounded, self.delta),
+            simulation=source.is_simulation,
+            kind="dp-ex-post" if tested else "dp",
+            mechanism=f"{problem.mechanism}, {SEARCHES[search]}"
+            + (" with Gaussian noise" if self.delta else ""),
+            assumptions=problem.assumptions,
+            accounting=accounting,
+            noise=found.noise,
+            notes=(self._note(found, tested=tested), *noise_levels.noise_level_notes(self.delta)),
+        )
+
+    def _note(self, found: SearchFound, *, tested: bool) -> str:
+        goal = f"excess risk of at most {self.alpha:g}"
+        if not tested:
+            return f"A theorem promises an {goal}, on average; nothing was tested on these data."
+        where = f"level {found.level} of {found.n_levels}"
+        if found.accepted:
+            return f"Stopped at {where}: {goal}, except with probability {self.gamma:g}."
+        return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CovNR(Method):
+    """Ridge regression: lower the noise on ``XᵀX`` and ``Xᵀy`` until the risk is good enough.
+
+    The risk is ``1/2n |y - Xθ|² + λ/2 |θ|²`` of rows divided by ``x_bound`` and targets divided
+    by ``y_bound``; ``alpha`` and ``penalty`` are in these units.
+
+    Parameters
+    ----------
+    x_bound, y_bound : float > 0, public
+        Rows are shrunk to this sum of absolute entries, targets clipped to this absolute value.
+        They must not be read off the data.
+    alpha, penalty, gamma, neighbours, n_levels, calibration, delta
+        As in :class:`OutputNR`; sums of such rows gain nothing from a ``delta``.
+    radius : float > 0, optional, public
+        As in :class:`OutputNR`; by default ``1/(2 sqrt(λ))``.
+
+    Guarantee
+    ---------
+    Claims AF-4, AF-5, AF-8 and AF-10. The ex-post loss is in the certificate; with probability
+    ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, size=(20_000, 2))
+    >>> method = CovNR(alpha=0.02, penalty=0.01, x_bound=1.0, y_bound=1.0, n_levels=100)
+    >>> release = method.release(X, X[:, 0], simulate=0)
+    >>> release.value.shape, release.certificate.kind
+    ((2,), 'dp-ex-post')
+    """
+
+    y_bound: float
+
+    def __post_init__(self) -> None:
+        Method.__post_init__(self)
+        check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
+
+    def prepare(self, X: Any, y: Any) -> RidgeProblem:
+        """Return the sums of the clipped data; curator-only."""
+        return RidgeProblem(
+            X,
+            y,
+            penalty=self.penalty,
+            x_bound=self.x_bound,
+            y_bound=self.y_bound,
+            radius=self.radius,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputNR(Method):
+    """Regularised logistic regression: lower the noise on the optimum until the risk is good.
+
+    The risk is ``1/n Σ ln(1 + exp(-y θ·x)) + λ/2 |θ|²`` of rows divided by ``x_bound``.
+
+    Parameters
+    ----------
+    alpha : float > 0, public
+        Excess risk that is asked for.
+    penalty : float > 0, public
+        ``λ``.
+    x_bound : float > 0, public
+        Rows are shrunk to this Euclidean length; it must not be read off the data.
+    gamma : float in (0, 1), public
+        Probability with which the accuracy may be missed.
+    neighbours : {"replace"}, public
+        Relation that the promise is about; the number of records is public.
+    n_levels : int, public
+        Levels from ``1/n`` to four times what the theorem demands.
+    calibration : {"tight", "theorem"}, public
+        How the test is calibrated; see :func:`plan_threshold`.
+    radius : float > 0, optional, public
+        Length within which models are sought, in units of scaled rows; by default what the
+        penalty implies, ``sqrt(W(1/e)/λ)``. A smaller one makes the test cheaper, and excess
+        risk is over the best model of at most this length. It must not be read off the data.
+    delta : float in [0, 1), public
+        Above 0, the noise is Gaussian: less for more than about ``ln(1/δ)`` features. The loss is
+        above what the certificate says with at most this probability.
+
+    Guarantee
+    ---------
+    Claims AF-4, AF-5, AF-9 and AF-10. The ex-post loss is in the certificate; with probability
+    ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, size=(20_000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> method = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, n_levels=100)
+    >>> release = method.release(X, y, simulate=0)
+    >>> release.value.shape, release.certificate.kind
+    ((2,), 'dp-ex-post')
+    """
+
+    def prepare(self, X: Any, y: Any) -> LogisticProblem:
+        """Return the optimum on the clipped data; curator-only."""
+        return LogisticProblem(X, y, penalty=self.penalty, x_bound=self.x_bound, radius=self.radius)

@@ -1,0 +1,826 @@
+"""Estimators under differential privacy, with scikit-learn's interface."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+
+import numpy as np
+from scipy import sparse, special
+from sklearn.base import ClassifierMixin, RegressorMixin, clone, is_classifier
+from sklearn.dummy import DummyClassifier
+from sklearn.exceptions import DataConversionWarning
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from pacprivacy import dp
+from pacprivacy._checks import Array, Matrix, Vector, check_positive
+from pacprivacy._random import coerce_seed, fresh_seed, own_generators, public_generator
+from pacprivacy._sklearn import Fitted, read_new, read_seed
+from pacprivacy.dp.aggregate import fit_aggregate_block
+from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
+from pacprivacy.dp.records import (
+    clipping_norms,
+    encode_record_labels,
+    read_record_numbers,
+    read_records,
+    record_array,
+)
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.mechanism import Structure, declare_estimator_released, flatten
+
+PUBLIC: Final = "public"
+PUBLIC_LABELS: Final = "The set of labels that occur in y is public."
+COLUMN: Final = "A column-vector y was passed when a 1d array was expected; it was taken as one."
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPBase(Fitted):
+    """Settings of differentially private estimators; every estimator has them.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The promise.
+    neighbours : {"add_remove", "replace"}
+        What counts as a difference of one record.
+    random_state : int, Generator or RandomState, optional
+        Seed of what is public, and with ``simulate`` of the noise too.
+    simulate : bool
+        Draw everything secret from ``random_state``, for experiments: such a fit protects nobody.
+
+    Attributes
+    ----------
+    certificate_ : DPCertificate
+        What is promised, about which neighbours, on which assumptions.
+    release_ : DPRelease
+        The released value with its certificate; all of it may leave.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighbours: dp.Neighbours = "add_remove"
+    random_state: Any = None
+    simulate: bool = False
+
+    def _noise_seed(self) -> int | None:
+        """Return the seed of the noise, or None for the operating system's randomness."""
+        if not self.simulate:
+            return None
+        seed = read_seed(self.random_state)
+        return fresh_seed() if seed is None else seed
+
+    def _keep(self, release: dp.DPRelease, *notes: str) -> None:
+        """Keep the release; assumptions that were made before it go into its certificate."""
+        certificate = release.certificate
+        noted = replace(certificate, assumptions=(*notes, *certificate.assumptions))
+        self.release_: dp.DPRelease = replace(release, certificate=noted)
+        self.certificate_: dp.DPCertificate = noted
+
+
+def read_dp_estimator_input(
+    estimator: Any, X: Any, y: Any, *, numeric: bool = False
+) -> tuple[Vector, Array]:
+    """Return features and target of ``fit``, and note number and names of the features.
+
+    What is refused is public: the number of axes and of columns, and their types. Odd records are
+    not refused: entries that are no numbers become NaN, and what follows leaves them out.
+    """
+    if y is None:
+        raise DataError(
+            f"y must be given: {type(estimator).__name__} requires y to be passed, but the target "
+            "y is None."
+        )
+    if sparse.issparse(X):
+        raise DataError("X must be dense; got a sparse matrix. Use X.toarray().")
+    if "c" in {getattr(getattr(part, "dtype", None), "kind", None) for part in (X, y)}:
+        raise DataError("X and y must hold real numbers. Complex data not supported.")
+    if getattr(X, "shape", (0, 1))[1:] == (0,):  # in scikit-learn's words, without the number
+        raise DataError("X has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required.")
+    rows = read_records(X)
+    validate_data(estimator, X if hasattr(X, "columns") else rows, skip_check_array=True)
+    target = record_array(y)
+    if target.ndim == 2 and target.shape[1] == 1:
+        warnings.warn(COLUMN, DataConversionWarning, stacklevel=3)
+        target = target[:, 0]
+    if numeric:
+        return rows, read_record_numbers(target, len(rows))
+    if target.shape != (len(rows),):
+        raise DataError("y must have one label for each row of X. Pass a vector of labels.")
+    return rows, target
+
+
+def read_dp_estimator_classes(classes: Sequence[Any] | str | None, y: Array) -> Array:
+    """Return the declared labels in order; refuse to find them in the data unasked."""
+    if classes is None:
+        raise BudgetError(
+            "classes must be declared, because labels found in the data are a release without "
+            "noise; got None. List all labels, or say classes='public' if they are."
+        )
+    if isinstance(classes, str) and classes != PUBLIC:
+        raise BudgetError(f"classes must be a sequence of labels or 'public'; got {classes!r}.")
+    known = _occurring(y) if isinstance(classes, str) else np.asarray(classes)
+    if known.ndim != 1 or len(np.unique(known)) != len(known) or len(known) < 2:
+        raise DataError(
+            f"classes must hold two or more different labels; got {len(np.unique(known))} class. "
+            "Declare every label that may occur."
+        )
+    return np.sort(known)
+
+
+def _occurring(y: Array) -> Array:
+    """Return the labels that occur, which are public; what is refused depends on them alone."""
+    plain = np.array(y.tolist()) if y.dtype.kind == "O" else y
+    labels = np.unique(plain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that they are many for so few records
+        check_classification_targets(labels)
+    return labels
+
+
+def dp_estimator_label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
+    """Return what the certificate says about labels that were not listed."""
+    return (PUBLIC_LABELS,) if isinstance(classes, str) else ()
+
+
+# Penalties on the sum of losses for rows of norm 1: accuracy is flat there on Adult, Bank and Rice.
+LEAST_PENALTY: Final = {"objective": 2.0, "output": 10.0}
+CURVATURES: Final = 6.0  # times the least penalty that the objective allows: most of ε is then left
+OUTPUT_PENALTY: Final = 25.0  # over ε: noise falls with their product
+BATCHES: Final = 20  # in the records, on average
+SMALLEST_BATCH: Final = 256
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPLinear(DPBase):
+    """What linear models share: a bound on rows, and perhaps a constant."""
+
+    x_bound: float | None = None
+    fit_intercept: bool = True
+
+    def _read_bound(self) -> float:
+        if self.x_bound is None:
+            raise BudgetError(
+                "x_bound must be given: rows are clipped to it, and it must not be read off the "
+                "data; got None. Use a norm that rows rarely exceed."
+            )
+        return check_positive("x_bound", self.x_bound, advice="Use a norm that rows rarely have.")
+
+
+def _has_probabilities(model: Any) -> bool:
+    return getattr(model, "loss", "log_loss") != "hinge"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
+    """What linear classifiers share.
+
+    Parameters
+    ----------
+    x_bound : float
+        Rows are divided by this norm and clipped to it. It must not come from the data.
+    classes : sequence of labels, or "public"
+        All labels that may occur; records with others are left out. ``"public"`` says that the
+        labels which occur in ``y`` are known to everybody.
+    fit_intercept : bool
+        Whether scores have a constant term.
+    n_public : int
+        Number of records as far as it is public; a guess will do. Descent needs it where records
+        may be added or removed, since their true number is not public then.
+    n_steps, learning_rate, clip_norm, momentum, squares, average
+        As in :class:`pacprivacy.dp.Steps`, for rows of norm at most 1. By default the steps are
+        Adam's; with ``squares=0`` their length follows from the noise.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
+        Released weights; one row if there are two classes.
+    classes_ : array of shape (n_classes,)
+        The declared labels, sorted.
+    """
+
+    classes: Sequence[Any] | str | None = None
+    n_public: int | None = None
+    n_steps: int = 100
+    learning_rate: float | None = None
+    clip_norm: float = 0.5
+    momentum: float = 0.9
+    squares: float = 0.99
+    average: bool = False
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on the records and release the weights."""
+        self._forget()
+        bound = self._read_bound()
+        features, labels = read_dp_estimator_input(self, X, y)
+        known = read_dp_estimator_classes(self.classes, labels)
+        release = self._train(self._scale(features, bound), labels, tuple(known.tolist()))
+        scaled = f"Rows are divided by x_bound = {bound:g} first; it is public."
+        self._keep(release, scaled, *dp_estimator_label_notes(self.classes))
+        self.classes_: Array = known
+        weights = np.atleast_2d(np.asarray(self.release_.value, dtype=np.float64))
+        n_features = weights.shape[1] - int(self.fit_intercept)
+        self.coef_: Matrix = weights[:, :n_features] / bound
+        constant = weights[:, n_features] if self.fit_intercept else np.zeros(len(weights))
+        self.intercept_: Vector = constant.copy()
+        return self
+
+    def decision_function(self, X: Any) -> Matrix:
+        """Return the score of every class, or one score if there are two."""
+        scores: Matrix = read_new(self, X) @ self.coef_.T + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> Array:
+        """Return the class with the highest score."""
+        scores = self.decision_function(X)
+        chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+        named: Array = self.classes_[chosen]
+        return named
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return probabilities of the classes."""
+        scores = self.decision_function(X)
+        if scores.ndim == 2:
+            return np.asarray(special.softmax(scores, axis=1))
+        chances = special.expit(scores)
+        return np.column_stack([1.0 - chances, chances])
+
+    @abstractmethod
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
+        """Release the weights of rows of norm at most ``row_bound``."""
+
+    @property
+    def _row_bound(self) -> float:
+        """Norm of scaled rows, the constant included."""
+        return float(np.sqrt(2.0)) if self.fit_intercept else 1.0
+
+    def _scale(self, features: Matrix, bound: float) -> Matrix:
+        """Divide rows by their bound, clip them to norm 1, and append the constant."""
+        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
+            scaled = np.asarray(features, dtype=np.float64) / bound
+            scaled /= np.maximum(clipping_norms(scaled), 1.0)
+        if not self.fit_intercept:
+            return scaled
+        return np.column_stack([scaled, np.ones(len(scaled))])
+
+    def _descend(
+        self, rows: Matrix, labels: Array, loss: dp.LinearLoss, batch: dp.Batch, penalty: float
+    ) -> dp.DPRelease:
+        return dp.dp_sgd(
+            rows,
+            labels,
+            loss=loss,
+            x_bound=self._row_bound,
+            batch=batch,
+            steps=dp.Steps(
+                n_steps=self.n_steps,
+                learning_rate=self.learning_rate,
+                clip_norm=self.clip_norm,
+                momentum=self.momentum,
+                squares=self.squares,
+                average=self.average,
+                penalty=penalty,
+            ),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            simulate=self._noise_seed(),
+        )
+
+
+def _logistic_loss(declared: tuple[Any, ...]) -> dp.LinearLoss:
+    return dp.Logistic(classes=declared) if len(declared) == 2 else dp.Softmax(classes=declared)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPSGDClassifier(DPLinearClassifier):
+    """A linear classifier trained by DP-SGD; other settings as of ``DPLinearClassifier``.
+
+    Parameters
+    ----------
+    loss : {"log_loss", "hinge"}
+        Logistic loss, of several scores if there are more than two classes; the hinge loss is for
+        two.
+    alpha : float
+        Penalty on the mean loss: ``alpha/2`` times the squared norm of the weights of scaled rows.
+    sampling : {"poisson", "fixed", "replacement", "full"}
+        How the records of a step are picked. Poisson batches protect against adding or removing
+        a record, those of a fixed size against replacing one, full ones against ``neighbours``.
+    batch_size : int, optional
+        Records in a batch, on average for Poisson batches; by default a twentieth of all, and 256
+        or all of fewer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
+    >>> y = np.repeat(["no", "yes"], 1000)
+    >>> model = DPSGDClassifier(x_bound=5.0, classes=("no", "yes"), n_public=2000, n_steps=50)
+    >>> model.fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    loss: Literal["log_loss", "hinge"] = "log_loss"
+    alpha: float = 0.0
+    sampling: Literal["poisson", "fixed", "replacement", "full"] = "poisson"
+    batch_size: int | None = None
+
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
+        if self.loss not in ("log_loss", "hinge"):
+            raise MechanismError(
+                f"loss must be 'log_loss' or 'hinge'; got {self.loss!r}. Use 'log_loss'."
+            )
+        hinge = self.loss == "hinge"
+        loss = dp.Hinge(classes=declared) if hinge else _logistic_loss(declared)
+        return self._descend(rows, labels, loss, self._batch(len(rows)), self.alpha)
+
+    def _batch(self, n_records: int) -> dp.Batch:
+        if self.sampling == "full":
+            return dp.FullBatch(n_public=self.n_public, neighbours=self.neighbours)
+        if self.sampling == "fixed":
+            return dp.FixedBatch(size=self._size(n_records))
+        if self.sampling == "replacement":
+            return dp.ReplacementBatch(size=self._size(n_records))
+        if self.sampling != "poisson":
+            raise MechanismError(
+                "sampling must be 'poisson', 'fixed', 'replacement' or 'full'; got "
+                f"{self.sampling!r}. Use 'poisson'."
+            )
+        if self.n_public is None:
+            raise BudgetError(
+                "n_public must be given for Poisson batches: the true number of records is not "
+                "public; got None. Pass an estimate, or use sampling='fixed'."
+            )
+        return dp.PoissonBatch(size=self._size(self.n_public), n_public=self.n_public)
+
+    def _size(self, n_public: int) -> int:
+        if self.batch_size is not None:
+            return self.batch_size
+        return max(1, min(n_public, max(SMALLEST_BATCH, n_public // BATCHES)))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPLogisticRegression(DPLinearClassifier):
+    """Logistic regression; other settings as of ``DPLinearClassifier``.
+
+    Parameters
+    ----------
+    method : {"auto", "objective", "output", "descent"}
+        A random linear term in the objective, or noise on the weights, both for two classes; or
+        noisy gradients of all records (DP-GD). ``"auto"`` takes the objective for two classes and
+        descent for more.
+    C : float, optional
+        Inverse of the penalty on the *sum* of losses, for rows divided by ``x_bound``. By default
+        0.5 for the objective, or a sixth of the most that it allows at a small ``epsilon``; 0.1
+        for the output, or ``epsilon/25``; no penalty for descent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
+    >>> y = np.repeat([0, 1], 1000)
+    >>> DPLogisticRegression(x_bound=5.0, classes=(0, 1)).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    method: Literal["auto", "objective", "output", "descent"] = "auto"
+    C: float | None = None
+
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
+        method = self.method
+        if method == "auto":
+            method = "objective" if len(declared) == 2 else "descent"
+        if method == "descent":
+            n_public = self.n_public
+            if n_public is None and self.neighbours == "replace":
+                n_public = len(rows)
+            batch = dp.FullBatch(n_public=n_public, neighbours=self.neighbours)
+            penalty = 0.0 if n_public is None else self._penalty(0.0) / n_public
+            return self._descend(rows, labels, _logistic_loss(declared), batch, penalty)
+        if method not in LEAST_PENALTY:
+            raise MechanismError(
+                "method must be 'auto', 'objective', 'output' or 'descent'; got "
+                f"{self.method!r}. Use 'auto'."
+            )
+        if len(declared) != 2:
+            raise MechanismError(
+                f"method must be 'descent' for more than two classes; got {self.method!r}."
+            )
+        epsilon = check_positive("epsilon", self.epsilon, advice="Use about 1.")
+        perturb: Callable[..., dp.DPRelease] = dp.output_perturbation
+        penalty = OUTPUT_PENALTY / epsilon
+        if method == "objective":
+            perturb = dp.objective_perturbation
+            penalty = CURVATURES * dp.least_penalty(epsilon, x_bound=self._row_bound)
+        return perturb(
+            rows,
+            labels,
+            classes=declared,
+            penalty=self._penalty(max(LEAST_PENALTY[method], penalty)),
+            x_bound=self._row_bound,
+            neighbours=self.neighbours,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            simulate=self._noise_seed(),
+        )
+
+    def _penalty(self, default: float) -> float:
+        if self.C is None:
+            return default
+        return 1.0 / check_positive("C", self.C, advice="Use about 0.1.")
+
+
+@dataclass(eq=False, repr=False)
+class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
+    """Linear regression with noise in its statistics or in its coefficients.
+
+    Parameters
+    ----------
+    method : {"adassp", "statistics", "output"}
+        AdaSSP, which finds its penalty; moments with noise and the penalty given; or ridge
+        coefficients with noise, for ``neighbours="replace"`` only.
+    x_bound, y_bound : float
+        Rows are clipped to this norm, targets to this absolute value; neither may be read off the
+        data.
+    alpha : float, optional
+        Penalty on the sum of squares, for ``statistics`` and ``output``; by default what suits the
+        noise.
+    fit_intercept : bool
+        Append a column of ``x_bound`` to the clipped rows.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array of shape (n_features,) and float
+        Released coefficients.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2))
+    >>> model = DPLinearRegression(x_bound=2.0, y_bound=3.0).fit(X, X @ [1.0, -1.0] + 0.5)
+    >>> model.score(X, X @ [1.0, -1.0] + 0.5) > 0.9
+    True
+    """
+
+    method: Literal["adassp", "statistics", "output"] = "adassp"
+    _: KW_ONLY
+    y_bound: float | None = None
+    alpha: float | None = None
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Clip the records, and release coefficients."""
+        self._forget()
+        bound = self._read_bound()
+        if self.y_bound is None:
+            raise BudgetError(
+                "y_bound must be given: targets are clipped to it, and it must not be read off "
+                "the data; got None. Use a value that targets rarely exceed."
+            )
+        features, target = read_dp_estimator_input(self, X, y, numeric=True)
+        rows, row_bound = self._rows(features, bound)
+        release = self._run(rows, row_bound, target, self.y_bound)
+        coef = release.value if self.method == "output" else release.value["coef"]
+        if self.method == "adassp":
+            release = replace(release, value=coef)
+        self._keep(release)
+        self.coef_: Vector = np.array(coef[: features.shape[1]])
+        self.intercept_: float = float(coef[-1] * bound) if self.fit_intercept else 0.0
+        return self
+
+    def predict(self, X: Any) -> Vector:
+        """Return the predictions of the released coefficients."""
+        return np.asarray(read_new(self, X) @ self.coef_ + self.intercept_)
+
+    def _rows(self, features: Any, bound: float) -> tuple[Any, float]:
+        """Return clipped rows, with a constant column if there is an intercept, and their norm."""
+        if not self.fit_intercept:
+            return features, bound
+        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
+            clipped = features * np.minimum(
+                1.0, bound / np.maximum(clipping_norms(features), 1e-300)
+            )
+        return np.column_stack([clipped, np.full(len(features), bound)]), math.sqrt(2.0) * bound
+
+    def _run(self, rows: Matrix, bound: float, target: Vector, y_bound: float) -> dp.DPRelease:
+        fits: dict[str, Callable[..., dp.DPRelease]] = {
+            "adassp": partial(dp.adassp, neighbours=self.neighbours),
+            "statistics": partial(
+                dp.regression_from_statistics, penalty=self.alpha, neighbours=self.neighbours
+            ),
+            "output": partial(dp.ridge_output_perturbation, penalty=self.alpha),
+        }
+        if self.method not in fits:
+            raise MechanismError(
+                "method must be 'adassp', 'statistics' or 'output'; got "
+                f"{self.method!r}. Use 'adassp'."
+            )
+        if self.method == "output" and self.neighbours != "replace":
+            raise BudgetError(
+                f"neighbours must be 'replace' for output perturbation; got {self.neighbours!r}. "
+                "Use 'replace', or another method."
+            )
+        return fits[self.method](
+            rows,
+            target,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            x_bound=bound,
+            y_bound=y_bound,
+            simulate=self._noise_seed(),
+        )
+
+
+@dataclass(eq=False, repr=False)
+class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
+    """Train teachers on disjoint records; release a student taught by their noisy majorities.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier
+        What every teacher is.
+    student : scikit-learn classifier, optional
+        What the student is; the same as a teacher by default.
+    n_estimators : int
+        Number of teachers, each with a block of records.
+    n_questions : int
+        How many public questions are answered; the promise covers all of them.
+    classes : sequence or "public"
+        The labels, declared; records with others are left out.
+    box : tuple of two floats or arrays, optional
+        Where no public questions are given to ``fit``, they are drawn uniformly between these
+        ends, which must not be read off the data.
+    n_jobs : int, optional
+        Worker processes, through joblib.
+
+    Attributes
+    ----------
+    student_ : classifier
+        Trained on public questions and released answers.
+    data_dependent_ : DataDependentLoss
+        Loss for the votes that were cast. Curator-only: it is not private itself, and is left out
+        when the estimator is pickled or copied.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X, public = rng.normal(size=(5000, 2)), rng.normal(size=(100, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> model = PATEClassifier(LogisticRegression(), n_estimators=100, classes=(0, 1), epsilon=3.0)
+    >>> model.fit(X, y, public=public).score(X, y) > 0.8
+    True
+    """
+
+    estimator: Any
+    _: KW_ONLY
+    student: Any = None
+    n_estimators: int = 50
+    n_questions: int = 100
+    classes: Sequence[Any] | str | None = None
+    box: tuple[Any, Any] | None = None
+    n_jobs: int | None = None
+
+    _curator_only: ClassVar[tuple[str, ...]] = ("data_dependent_",)
+
+    def fit(self, X: Any, y: Any, *, public: Any = None) -> Self:
+        """Train teachers, release their answers to rows of ``public``, and teach the student."""
+        self._forget()
+        check_epsilon_delta(self.epsilon, self.delta)
+        features, target = read_dp_estimator_input(self, X, y)
+        self.classes_: Array = read_dp_estimator_classes(self.classes, target)
+        questions = self._questions(public, features.shape[1])
+        seed = self._noise_seed()
+        votes = dp.count_pate_votes(
+            self.estimator,
+            features,
+            target,
+            questions,
+            classes=self.classes_.tolist(),
+            n_teachers=self.n_estimators,
+            neighbours=self.neighbours,
+            source=dp_noise_source(seed),
+            n_jobs=self.n_jobs,
+        )
+        release = dp.label_by_votes(
+            votes,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            simulate=None if seed is None else seed + 1,
+        )
+        self._keep(release, *dp_estimator_label_notes(self.classes))
+        std = (release.certificate.noise or {})["std of votes"]
+        self.data_dependent_: dp.DataDependentLoss = dp.pate_data_dependent_loss(
+            votes, noise_std=std, delta=self.delta
+        )
+        self.student_ = self._teach(questions, self.classes_[release.value])
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Return the student's predictions."""
+        rows = read_new(self, X)
+        return np.asarray(self.student_.predict(rows))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what may leave."""
+        state = dict(super().__getstate__())
+        for name in self._curator_only:
+            state.pop(name, None)
+        return state
+
+    def _questions(self, public: Any, n_features: int) -> Vector:
+        if self.n_questions < 1:
+            raise BudgetError(f"n_questions must be at least 1; got {self.n_questions}. Use 100.")
+        if public is not None:
+            return np.asarray(public, dtype=np.float64)[: self.n_questions]
+        if self.box is None:
+            raise BudgetError(
+                "public must be given, or box, from which questions are drawn; got neither. Pass "
+                "rows that are not about these records."
+            )
+        lower, upper = (np.broadcast_to(np.asarray(end), (n_features,)) for end in self.box)
+        rng = public_generator(coerce_seed(read_seed(self.random_state)), "questions")
+        return rng.uniform(lower, upper, size=(self.n_questions, n_features))
+
+    def _teach(self, questions: Any, answers: Any) -> Any:
+        if len(np.unique(answers)) == 1:
+            return DummyClassifier(strategy="constant", constant=answers[0]).fit(questions, answers)
+        return clone(self.estimator if self.student is None else self.student).fit(
+            questions, answers
+        )
+
+
+_TEMPLATE_ROWS: Final = 20
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _if_it_has(name: str) -> Callable[[Method], Method]:
+    """Show a method only where the estimator has one of that name."""
+
+    def exists(self: SubsampleAggregate) -> bool:
+        getattr(self.estimator, name)  # raises an AttributeError that names the estimator
+        return True
+
+    decorator: Callable[[Method], Method] = available_if(exists)
+    return decorator
+
+
+@dataclass(eq=False, repr=False)
+class SubsampleAggregate(DPBase):
+    """Fit an estimator on disjoint blocks of the records; release a private middle of the fits.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier or regressor
+        Cloned for every block, with a seed of its own. Its released attributes are aggregated;
+        they are known for linear models and Gaussian naive Bayes, others are named in
+        ``released``.
+    n_estimators : int
+        Number of blocks, of which each has a fit. More blocks mean less noise and rougher fits.
+    aggregator : {"mean", "median"}
+        Mean of parameters scaled down to length ``bound``, or medians on a grid over
+        ``[-bound, bound]``.
+    bound : float
+        Length of the vector of all parameters, or largest absolute value of each; it must not be
+        read off the data.
+    classes, n_jobs
+        As in :class:`PATEClassifier`.
+    released : sequence of str, optional
+        Fitted attributes that are released; those of ``estimator_``, the released estimator.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(4000, 2))
+    >>> model = SubsampleAggregate(
+    ...     LogisticRegression(), n_estimators=100, bound=4.0, classes=(0, 1), epsilon=2.0
+    ... ).fit(X, (X[:, 0] > 0).astype(int))
+    >>> model.score(X, X[:, 0] > 0) > 0.9
+    True
+    """
+
+    estimator: Any
+    _: KW_ONLY
+    n_estimators: int = 50
+    aggregator: Literal["mean", "median"] = "mean"
+    bound: float | None = None
+    classes: Sequence[Any] | str | None = None
+    released: Sequence[str] | None = None
+    n_jobs: int | None = None
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit on every block and release the aggregate."""
+        self._forget()
+        if self.bound is None:
+            raise BudgetError(
+                "bound must be given; got None. Use a length that parameters rarely exceed, known "
+                "beforehand."
+            )
+        sorts = is_classifier(self.estimator)
+        features, target = read_dp_estimator_input(self, X, y, numeric=not sorts)
+        known: Array | None = None
+        if sorts:
+            self.classes_: Array = read_dp_estimator_classes(self.classes, target)
+            known = self.classes_
+            target = encode_record_labels(target, tuple(known.tolist()), len(target))
+        released = None if self.released is None else tuple(self.released)
+        template = _FitBlock(estimator=self.estimator, released=released, classes=known)
+        structure = template.structure_of(features.shape[1])
+        release = dp.subsample_aggregate(
+            replace(template, structure=structure),
+            (features, target),
+            n_blocks=self.n_estimators,
+            size=structure.size,
+            aggregator=self._aggregator(),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            n_jobs=self.n_jobs,
+            simulate=self._noise_seed(),
+        )
+        self._keep(release, *(dp_estimator_label_notes(self.classes) if sorts else ()))
+        self.estimator_ = structure.restore(release.value)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Return predictions of the released estimator."""
+        rows = read_new(self, X)
+        return self.estimator_.predict(rows)
+
+    @_if_it_has("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """Return probabilities of the classes, by the released estimator."""
+        rows = read_new(self, X)
+        return self.estimator_.predict_proba(rows)
+
+    @_if_it_has("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """Return scores of the classes, by the released estimator."""
+        rows = read_new(self, X)
+        return self.estimator_.decision_function(rows)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return accuracy or R² of the released estimator."""
+        measure = accuracy_score if is_classifier(self.estimator) else r2_score
+        return float(measure(y, self.predict(X)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        for name in ("estimator_type", "classifier_tags", "regressor_tags", "target_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.target_tags.multi_output = False
+        return tags
+
+    def _aggregator(self) -> dp.MeanAggregator | dp.MedianAggregator:
+        assert self.bound is not None
+        if self.aggregator == "mean":
+            return dp.MeanAggregator(clip_norm=self.bound)
+        if self.aggregator == "median":
+            return dp.MedianAggregator(bounds=(-abs(self.bound), abs(self.bound)))
+        raise MechanismError(
+            f"aggregator must be 'mean' or 'median'; got {self.aggregator!r}. Use 'mean'."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FitBlock:
+    """Fit one block and return its parameters; a class of its own so that workers can load it."""
+
+    estimator: Any
+    released: tuple[str, ...] | None
+    classes: Array | None
+    structure: Structure | None = None
+
+    def structure_of(self, n_features: int) -> Structure:
+        """Find the shape of the parameters on made-up records, so that it is public."""
+        rng = public_generator(0, "template")
+        rows = rng.normal(size=(max(_TEMPLATE_ROWS, 4 * n_features), n_features))
+        target: Any = rng.normal(size=len(rows))
+        if self.classes is not None:
+            target = np.arange(len(rows)) % len(self.classes)
+        with own_generators(0):  # public, and the caller's are left alone
+            return flatten(self.train(rows, target))[1]
+
+    def train(self, rows: Any, target: Any) -> Any:
+        if self.classes is not None:
+            known = target >= 0
+            rows, target = rows[known], self.classes[target[known]]
+        model = fit_aggregate_block(self.estimator, rows, target)
+        if self.released is not None:
+            declare_estimator_released(model, self.released)
+        return model
+
+    def __call__(self, rows: Any, target: Any) -> Any:
+        vector, structure = flatten(self.train(rows, target))
+        same = self.structure is not None and self.structure.difference(structure) is None
+        return vector if same else None
