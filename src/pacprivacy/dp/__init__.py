@@ -1,26 +1,22 @@
 """Differential privacy: another promise, about whether a record is in at all.
 
-Every mechanism returns a ``DPRelease``: a value, and the certificate of its promise. What
-they ask for has the same name everywhere:
+Every mechanism returns a ``DPRelease``: a value, and the certificate of its promise. Parameters
+that mechanisms share are explained here and nowhere else:
 
 ``X, y``, *curator-only*
-    Features and target or labels, one row each. A record that is not finite, or whose label was
-    not declared, counts as an empty one.
+    Features and target or labels, one row each; odd records count as empty ones.
 ``epsilon, delta``
     The promise; ``delta`` below ``1/n``, or 0 for pure differential privacy.
 ``neighbours``
     ``"add_remove"`` or ``"replace"``: what counts as a difference of one record.
-``x_bound, y_bound, loss_bound, classes``
-    What a record may say: rows are clipped to this Euclidean norm, targets to this absolute value,
-    losses to this range; of two classes, the second has positive scores. They are declared; one
-    that is read off the data is a release without noise.
-``clip_norm``
-    Norm to which what is computed from a record (a row of a sum, a gradient, a block's output) is
-    shrunk; declared as well.
+``x_bound, y_bound, clip_norm, classes``
+    Rows are clipped to this Euclidean norm, targets to this absolute value, contributions to this
+    norm; of two classes, the second has positive scores. They are declared: one that is read off
+    the data is a release without noise.
 ``penalty``
     Of ``penalty |θ|²/2``, beside the sum of losses unless it says otherwise.
 ``gamma``
-    Probability with which something said about *utility* may not hold.
+    Probability with which something about *utility* may not hold.
 ``simulate``
     Seed of the noise, for experiments; such a release protects nobody.
 """

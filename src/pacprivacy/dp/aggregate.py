@@ -51,12 +51,7 @@ def draw_aggregate_blocks(
     neighbours: Neighbours,
     source: BitSource,
 ) -> list[Integers]:
-    """Draw which records are in which block.
-
-    Guarantee
-    ---------
-    Claim DP-14. Neighbours can be dealt so that all blocks but one are equal.
-    """
+    """Draw which records are in which block (claim DP-14)."""
     check_neighbours(neighbours)
     _check_number(n_blocks)
     if neighbours == "add_remove":
@@ -89,15 +84,9 @@ def map_aggregate_blocks(
     failed: Any,
     n_jobs: int | None = None,
 ) -> list[Any]:
-    """Run ``fit`` on the records of every block; where it fails, return ``failed``.
+    """Run ``fit`` on the records of every block (claim DP-14); where it fails, return ``failed``.
 
-    That a block fails depends on its records, so it must not show: neither as an error nor as a
-    warning.
-
-    Guarantee
-    ---------
-    Claim DP-14. The result of a block is a function of its records and its seed alone, if ``fit``
-    has no state besides its own and that of the global generators of NumPy and Python.
+    That a block fails depends on its records: neither an error nor a warning must show it.
     """
     from joblib import Parallel, delayed, effective_n_jobs
 
@@ -255,7 +244,7 @@ class MedianAggregator:
         size = outputs.shape[1]
         lower, upper = (np.broadcast_to(end, (size,)) for end in self.bounds)
         share = _share_of_choices(epsilon, delta, size)
-        found = np.empty(size)
+        medians = np.empty(size)
         for j in range(size):
             grid = np.linspace(lower[j], upper[j], self.n_points)
             column = np.sort(outputs[:, j])
@@ -268,8 +257,8 @@ class MedianAggregator:
                 monotone=False,
                 source=source,
             )
-            found[j] = grid[place]
-        return found, {"epsilon of each coordinate": share}
+            medians[j] = grid[place]
+        return medians, {"epsilon of each coordinate": share}
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
         """Return one choice for each coordinate."""
@@ -299,13 +288,10 @@ def subsample_aggregate(
     ----------
     fit : callable, public
         From the parts of ``data`` of one block to ``size`` numbers. Any function will do that can
-        be pickled: every block gets a copy of its own, and global generators seeded for it, so
-        what it does with a record touches one block only. Where it raises or returns something
-        else, the aggregator's centre takes its place, unseen; so try it on public data first.
+        be pickled: every block gets a copy of its own, and global generators seeded for it. Where
+        it raises or returns something else, the aggregator's centre takes its place, unseen.
     data : sequence of arrays of equal length, curator-only
         The records.
-    n_blocks, size : int, public
-        Number of blocks, and of numbers that ``fit`` returns.
     aggregator : MeanAggregator or MedianAggregator, public
         The private middle, with its declared bounds.
     n_jobs : int, optional
@@ -313,8 +299,7 @@ def subsample_aggregate(
 
     Guarantee
     ---------
-    Claim DP-14. ``(epsilon, delta)``-differential privacy, whatever ``fit`` computes. Claim DP-17:
-    what is refused is public.
+    Claims DP-14 and DP-17. ``(epsilon, delta)``-differential privacy, whatever ``fit`` computes.
     """
     check_dp_noise_promise(epsilon, delta, neighbours)
     lengths = {len(part) for part in data}
@@ -393,20 +378,20 @@ def count_pate_votes(
 
     A teacher is a clone with seeds of its own; one that cannot be trained votes for the first
     class. A record with a label that was not declared is left out. The votes, of shape
-    (n_questions, n_classes), are curator-only; a record changes those of one teacher.
-
-    Guarantee
-    ---------
-    Claims DP-14 and DP-17. A teacher's votes are a function of its records and its seed; what is
-    refused is public.
+    (n_questions, n_classes), are curator-only; a record changes those of one teacher (claims DP-14
+    and DP-17).
     """
     features = record_array(X)
     codes = encode_record_labels(y, tuple(classes), len(features))
-    asked = np.asarray(questions)
-    if asked.ndim != 2 or asked.shape[0] == 0 or asked.shape[1:] != features.shape[1:]:
+    public_rows = np.asarray(questions)
+    if (
+        public_rows.ndim != 2
+        or public_rows.shape[0] == 0
+        or public_rows.shape[1:] != features.shape[1:]
+    ):
         raise DataError(
             f"questions must have the features of X, {features.shape[1:]}; got shape "
-            f"{asked.shape}. Pass public rows of the same columns."
+            f"{public_rows.shape}. Pass public rows of the same columns."
         )
     seeds = draw_aggregate_seeds(n_teachers, source)
     blocks = draw_aggregate_blocks(
@@ -415,14 +400,14 @@ def count_pate_votes(
         neighbours=neighbours,
         source=source,
     )
-    teach = _Teach(estimator=estimator, questions=asked, n_classes=len(classes))
-    default = np.zeros(len(asked), dtype=np.int64)
+    teach = _Teach(estimator=estimator, questions=public_rows, n_classes=len(classes))
+    default = np.zeros(len(public_rows), dtype=np.int64)
     answers = map_aggregate_blocks(
         teach, (features, codes), blocks, seeds=seeds, failed=default, n_jobs=n_jobs
     )
-    votes = np.zeros((len(asked), len(classes)), dtype=np.int64)
+    votes = np.zeros((len(public_rows), len(classes)), dtype=np.int64)
     for answer in answers:
-        votes[np.arange(len(asked)), answer] += 1
+        votes[np.arange(len(public_rows)), answer] += 1
     return votes
 
 
@@ -454,18 +439,11 @@ def label_by_votes(
 ) -> DPRelease:
     """Release, for every question, the place of the class with the most votes after noise.
 
-    A record can change one vote for every question; the promise is about all of them together. A
-    student that learns from public questions and these answers costs nothing more.
+    A student that learns from public questions and these answers costs nothing more.
 
     Guarantee
     ---------
-    Claim DP-15. ``(epsilon, delta)``-differential privacy, whatever the votes are.
-
-    Examples
-    --------
-    >>> votes = np.array([[95, 5], [10, 90]])
-    >>> label_by_votes(votes, epsilon=2.0, delta=1e-6, neighbours="replace", simulate=0).value
-    array([0, 1])
+    Claim DP-15. ``(epsilon, delta)``-differential privacy of all answers, whatever the votes are.
     """
     check_neighbours(neighbours)
     counts = _read_votes(votes)
@@ -523,12 +501,8 @@ def pate_data_dependent_loss(
 ) -> DataDependentLoss:
     """Account for answers by how clear the majorities were (Papernot et al. 2018).
 
-    Not a promise: the figure itself depends on the records.
-
-    Guarantee
-    ---------
-    Claim DP-16. A bound on the Rényi loss at these records and any neighbour; ``epsilon`` is at
-    most that of the certificate that promised these answers.
+    Not a promise: the figure depends on the records. It bounds the Rényi loss at these records and
+    any neighbour, and is at most the ``epsilon`` of the certificate (claim DP-16).
     """
     from dp_accounting.rdp import compute_epsilon  # slow to import, not always needed
 
@@ -543,12 +517,12 @@ def pate_data_dependent_loss(
     total = np.zeros(len(orders))
     for row in np.asarray(counts):
         total += np.minimum(flat, _renyi_of_majority(_chance_of_upset(row, noise_std), noise_std))
-    found = float(compute_epsilon(orders, total, delta)[0])
+    dependent = float(compute_epsilon(orders, total, delta)[0])
     # Not by Rényi divergences: they give more than the exact curve that the noise came from.
     reach = math.sqrt(2.0 * len(counts))
     independent = dp_noise_epsilon(reach / noise_std, delta, counts.size)
     return DataDependentLoss(
-        epsilon=min(found, independent), delta=float(delta), independent_epsilon=independent
+        epsilon=min(dependent, independent), delta=float(delta), independent_epsilon=independent
     )
 
 

@@ -2,14 +2,9 @@
 
 A batch is a public rule. Which records it picks is secret and drawn from the operating system; not
 even their number leaves, since sums are divided by the expected size. Where the number of records
-is public, the promise is about replacing one of them.
-
-The sum of a step is a vector of whole numbers. It is rounded to a coarser grid and gets discrete
-Gaussian noise there; weights, averages and penalties are computed from what comes out.
-
-Poisson batches are accounted by dp-accounting's privacy-loss distributions, full batches by the
-exact curve of the Gaussian mechanism. For batches of a fixed size, with or without replacement,
-the privacy profile of one step is a theorem, and dp-accounting's distributions compose it.
+is public, the promise is about replacing one of them. The sum of a step is a vector of whole
+numbers. It is rounded to a coarser grid and gets discrete Gaussian noise there; weights, averages
+and penalties are computed from what comes out.
 """
 
 import math
@@ -51,16 +46,11 @@ _WORD: Final = 1 << 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoissonBatch:
-    """Every record is in with the same probability, independently of all others.
+    """Every record is in with probability ``size / n_public``, independently of all others.
 
-    Parameters
-    ----------
-    size : float > 0, public
-        Expected size; sums are divided by it.
-    n_public : int, public
-        Number of records as far as it is public; a guess will do. The probability is
-        ``size / n_public``. The true number is what adding or removing a record changes, so it
-        is not used.
+    Sums are divided by ``size``, the expected size. ``n_public`` is the number of records as far as
+    it is public; a guess will do. The true number is what adding a record changes, so it is not
+    used.
     """
 
     neighbours: ClassVar[Neighbours] = "add_remove"
@@ -128,15 +118,15 @@ class FixedBatch(_CountedBatch):
         """Draw records one after the other, passing over those that were drawn before."""
         # Of a large batch, those left out are fewer and take fewer draws.
         n_drawn = min(self.size, n_records - self.size)
-        found = np.empty(0, dtype=np.int64)
-        while len(found) < n_drawn:
-            more = np.append(found, _draw_places(n_records, n_drawn, source))
+        drawn = np.empty(0, dtype=np.int64)
+        while len(drawn) < n_drawn:
+            more = np.append(drawn, _draw_places(n_records, n_drawn, source))
             _, first = np.unique(more, return_index=True)
-            found = more[np.sort(first)][:n_drawn]
+            drawn = more[np.sort(first)][:n_drawn]
         if n_drawn == self.size:
-            return found
+            return drawn
         left = np.ones(n_records, dtype=np.bool_)
-        left[found] = False
+        left[drawn] = False
         return np.flatnonzero(left)
 
     def sampling(self, n_records: int) -> FixedSampling:
@@ -172,15 +162,10 @@ class ReplacementBatch(_CountedBatch):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullBatch:
-    """All records in every step: DP-GD.
+    """All records in every step: DP-GD; replacement needs twice the noise.
 
-    Parameters
-    ----------
-    n_public : int, optional, public
-        Number of records as far as it is public, by which sums are divided. Under ``replace``
-        the number itself is public and is the default.
-    neighbours : {"add_remove", "replace"}, public
-        Relation that the promise is about; replacement needs twice the noise.
+    Sums are divided by ``n_public``, the number of records as far as it is public. Under
+    ``replace`` the number itself is public and is the default.
     """
 
     n_public: int | None = None
@@ -258,20 +243,15 @@ class Steps:
 
     Parameters
     ----------
-    n_steps : int
-        Number of steps; each one adds to the noise of all.
     learning_rate : float > 0, optional
         Length of a step for a gradient of norm 1. Without one, linear models go as far as the noise
         of all steps lets them: :func:`dp_descent_rate`.
-    clip_norm : float > 0
-        Every record's gradient is shrunk to this norm.
     momentum : float in [0, 1)
         A step follows a running mean of the gradients, in which those before the last one weigh
         so much; 0.9 is usual. It costs no privacy.
     squares : float in [0, 1)
         With it, Adam: the running mean is divided by the root of a running mean of squares, of this
-        weight (0.99 is usual), less what is noise in them. Steps are about ``learning_rate`` long
-        in every weight; 0.1 suits rows of norm 1. It costs no privacy.
+        weight (0.99 is usual), less what is noise in them. It costs no privacy.
     average : bool
         Release the mean of all iterates instead of the last one.
     penalty : float >= 0
@@ -332,13 +312,7 @@ class _GradientSums(Protocol):
 class DPDescentNoise(ProcessBound):
     """Discrete Gaussian noise for ``n_steps`` sums of clipped gradients, drawn ahead.
 
-    ``noise`` is the standard deviation over the clipping norm.
-
-    Guarantee
-    ---------
-    Claim G-1. The rounded sums of neighbours are at most ``steps`` grid steps apart, and the noise
-    is ``units >= noise/reach · steps`` of them, ``reach`` 1 or 2.
-    Claim R-4. A fork gets none of the noise that was drawn ahead.
+    Claims G-1 and R-4.
     """
 
     KIND = "noise that was drawn ahead"
@@ -404,11 +378,10 @@ def release_dp_descent(
     )
     source = dp_noise_source(simulate)
     weights, std = run_dp_descent(sums, start, batch=batch, steps=steps, noise=noise, source=source)
-    told: dict[str, Any] = {"n_steps": n_steps, "noise": noise}
-    event = dp_descent_event(batch, n_records, **told, n_weights=n_weights)
+    event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=noise, n_weights=n_weights)
     figures: dict[str, Any] = {
         "method": METHODS[type(batch)],
-        "epsilon": dp_descent_epsilon(batch, n_records, **told, delta=left),
+        "epsilon": dp_descent_epsilon(batch, n_records, n_steps=n_steps, noise=noise, delta=left),
         "noise multiplier": noise,
         "steps": n_steps,
     }
@@ -454,12 +427,7 @@ def dp_descent_rate(
     epsilon: float,
     delta: float,
 ) -> float:
-    """Return the rate at which noise moves the score of no row by more than about 1 in all steps.
-
-    The steps of a linear model: ``rate · std · sqrt(n_steps) · x_bound = 1``, ``std`` the noise of
-    a mean gradient. More noise, shorter steps; every number in it is public. For Adam, whose steps
-    are measured in gradients already, ``1.5 / sqrt(n_steps) / x_bound``.
-    """
+    """Return the rate at which noise moves no row's score by more than about 1 in all steps."""
     if steps.squares:
         return ADAM_REACH / math.sqrt(steps.n_steps) / x_bound
     noise, _ = plan_dp_descent_noise(
@@ -482,11 +450,7 @@ def run_dp_descent(
 ) -> tuple[Vector, float]:
     """Run the steps; return the released weights and the noise of a sum over the clipping norm.
 
-    Guarantee
-    ---------
-    Claim G-3. All iterates together are as private as ``n_steps`` sampled Gaussian mechanisms with
-    this noise, up to the price of discrete noise in ``δ``: momentum and squares are computed from
-    what was released.
+    Claim G-3.
     """
     size, rate = batch.size_for(sums.n_records), steps.rate
     weights = np.array(start, dtype=np.float64)
@@ -525,10 +489,7 @@ def describe_dp_descent(batch: Batch, steps: Steps, n_records: int) -> str:
 def dp_descent_event(
     batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int = 0
 ) -> GaussianEvent:
-    """Return the steps as one event, its noise relative to the sensitivity of the relation.
-
-    ``n_weights`` is the number of weights that get discrete noise in every step.
-    """
+    """Return the steps as one event, its noise relative to the sensitivity of the relation."""
     return GaussianEvent(
         noise_multiplier=noise / _reach(batch),
         count=n_steps,
@@ -540,14 +501,10 @@ def dp_descent_event(
 def dp_descent_epsilon(
     batch: Batch, n_records: int, *, n_steps: int, noise: float, delta: float
 ) -> float:
-    """Return the ``ε`` of a private descent, for continuous Gaussian noise.
+    """Return the ``ε`` of a private descent, for continuous Gaussian noise (claim G-2).
 
     ``noise`` is the standard deviation of a sum over the clipping norm; ``n_records`` is used only
     where it is public.
-
-    Guarantee
-    ---------
-    Claim G-2. An upper bound under ``batch.neighbours``, from dp-accounting 0.4.4 or later.
     """
     check_positive("noise", noise, advice="Use at least 0.1.")
     if isinstance(batch, FullBatch):
@@ -610,10 +567,10 @@ def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta:
     low = high - math.log(2.0)
     while excess(low) <= 0:
         low, high = low - math.log(2.0), low
-    found = float(scipy.optimize.brentq(excess, low, high, xtol=PRECISION))
-    while excess(found) > 0:  # towards more noise, never less
-        found += PRECISION
-    return math.exp(found)
+    log_noise = float(scipy.optimize.brentq(excess, low, high, xtol=PRECISION))
+    while excess(log_noise) > 0:  # towards more noise, never less
+        log_noise += PRECISION
+    return math.exp(log_noise)
 
 
 def least_dp_descent_noise(keeps: Callable[[float], bool], precision: float) -> float:

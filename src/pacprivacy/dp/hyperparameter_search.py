@@ -59,9 +59,7 @@ def dp_search_noise(
 ) -> float:
     """Return the noise of every run, over the clipping norm, that keeps ``(ε, δ)`` for a search.
 
-    Guarantee
-    ---------
-    Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
+    Claim G-4, for continuous noise: dp-accounting's Rényi figure for repeating and selecting.
     """
     import dp_accounting  # slow to import, not always needed
     from dp_accounting.rdp import RdpAccountant
@@ -99,39 +97,21 @@ def dp_search(
 ) -> DPRelease:
     """Train linear models with settings drawn at random, and release the one with the best score.
 
+    The value holds ``weights``, the number of the ``candidate``, and its ``score``; other
+    parameters are those of :func:`~pacprivacy.dp.dp_sgd`.
+
     Parameters
     ----------
     candidates : sequence of Steps, public
-        Settings to draw from, uniformly, for every run. They must have the same number of steps.
+        Settings to draw from, uniformly, for every run; all with the same number of steps.
     score : callable, public
-        Takes released weights; larger is better. It must not look at these records: use public
-        validation data.
+        Takes released weights; larger is better. It must not look at these records.
     runs : RandomRuns, public
         How many runs there will be. The number that is drawn is not released.
-    X, y, loss, epsilon, delta, x_bound, batch, simulate
-        As in :func:`~pacprivacy.dp.dp_sgd`; the promise is for the whole search.
-
-    Returns
-    -------
-    DPRelease
-        ``value`` holds ``weights``, the number of the ``candidate``, and its ``score``.
 
     Guarantee
     ---------
-    Claim G-4. ``(epsilon, delta)``-differential privacy of all that is released.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import FullBatch, Logistic, Steps
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(2000, 2))
-    >>> release = dp_search(
-    ...     X, X[:, 0] > 0, loss=Logistic(classes=(False, True)), epsilon=2.0, delta=1e-6,
-    ...     candidates=[Steps(n_steps=10, learning_rate=r, clip_norm=1.0) for r in (0.01, 1.0)],
-    ...     score=lambda w: float(w[0] - abs(w[1])), x_bound=1.5, batch=FullBatch(n_public=2000),
-    ...     runs=RandomRuns(mean=4.0),
-    ... )
-    >>> sorted(release.value)
-    ['candidate', 'score', 'weights']
+    Claim G-4. ``(epsilon, delta)``-differential privacy of the whole search.
     """
     rows = clip_to_whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
@@ -195,21 +175,9 @@ def pure_search(
 ) -> DPRelease:
     """Release the best of a geometric number of runs of a purely private mechanism.
 
-    ``run`` returns a value and its score; the pair is ``(epsilon_run, 0)``-private under
-    ``neighbours``, with fresh randomness in every call. The search costs three times as much,
-    whatever the ``mean`` number of runs.
-
-    Guarantee
-    ---------
-    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy.
-
-    Examples
-    --------
-    >>> release = pure_search(
-    ...     lambda: (0.5, 1.0), epsilon_run=0.2, mean=3.0, neighbours="replace"
-    ... )
-    >>> release.value, round(release.certificate.epsilon, 6)
-    (0.5, 0.6)
+    ``run`` returns a value and its score; the pair is ``(epsilon_run, 0)``-private, with fresh
+    randomness in every call. The search is ``(3 epsilon_run, 0)``-private, whatever the ``mean``
+    number of runs (claim G-4).
     """
     check_positive("epsilon_run", epsilon_run, advice="Use a third of what the search may cost.")
     runs = RandomRuns(mean=mean)

@@ -33,11 +33,7 @@ TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the varia
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Perturbed:
-    """Numbers with noise; they may leave if their sensitivity was as declared.
-
-    ``noise_scale`` is ``b`` of the Laplace law, or the standard deviation of the Gaussian; released
-    values are whole multiples of ``grid_step``.
-    """
+    """Numbers with noise; they may leave if their sensitivity was as declared."""
 
     values: Vector
     noise_scale: float
@@ -56,13 +52,7 @@ def add_laplace(
     source: BitSource,
     sampler: Sampler = "lattice",
 ) -> Perturbed:
-    """Add discrete Laplace noise; ``sensitivity`` is a sum of absolute changes.
-
-    Guarantee
-    ---------
-    Claim DP-1. ``(epsilon, 0)``-differential privacy for any relation under which the numbers
-    move by at most ``sensitivity``; exact, rounding included.
-    """
+    """Add discrete Laplace noise; ``sensitivity`` is a sum of absolute changes (claim DP-1)."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     grid_step = _grid_step(sensitivity, epsilon)
     # Rounding moves each number by up to one step between neighbours.
@@ -81,11 +71,7 @@ def add_gaussian(
 ) -> Perturbed:
     """Add discrete Gaussian noise with ``parameter`` = sensitivity / standard deviation.
 
-    Guarantee
-    ---------
-    Claim DP-2. As private as the continuous Gaussian mechanism of that parameter, up to
-    :func:`dp_noise_slack` in ``δ``; and ``μ²/2``-zCDP without slack. Holds for any relation under
-    which the numbers move by at most ``sensitivity``.
+    Claim DP-2.
     """
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
     grid_step = _grid_step(sensitivity, parameter)
@@ -100,10 +86,7 @@ def add_gaussian(
 def add_noise(
     values: Any, *, sensitivity: float, epsilon: float, delta: float, source: BitSource
 ) -> Perturbed:
-    """Add the least Gaussian noise that ``(ε, δ)`` allows, or Laplace noise for ``delta=0``.
-
-    ``sensitivity`` is Euclidean, or a sum of absolute changes for ``delta=0``.
-    """
+    """Add the least Gaussian noise that ``(ε, δ)`` allows, or Laplace noise for ``delta=0``."""
     if delta == 0.0:
         return add_laplace(values, sensitivity=sensitivity, epsilon=epsilon, source=source)
     parameter = dp_noise_parameter(epsilon, delta, np.size(values))
@@ -113,7 +96,7 @@ def add_noise(
 def dp_noise_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
     """Return how far so many discrete numbers are from continuous ones, in total variation.
 
-    Claim L-3 for Gaussian, claim DP-5 for Laplace noise, of ``UNITS_PER_SCALE`` steps or more.
+    Claims L-3 and DP-5.
     """
     units = float(UNITS_PER_SCALE)
     return n_numbers / (32.0 * units**4 if law == "gaussian" else 8.0 * units**2)
@@ -132,10 +115,7 @@ def dp_noise_slack(epsilon: float, n_numbers: int) -> float:
 def dp_noise_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     """Return the largest ``μ`` that ``(ε, δ)`` allows for so many numbers with discrete noise.
 
-    Guarantee
-    ---------
-    Claim DP-2. By the exact curve, with the price of the grid taken from ``delta``; where that
-    price is too high, for large ``epsilon``, by zCDP, which has none.
+    Claim DP-2.
     """
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_numbers)
@@ -209,13 +189,13 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
     reach = check_positive(
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )
-    wanted = reach / privacy
-    if not (SMALLEST < reach < LARGEST and SMALLEST < wanted < LARGEST):
+    scale = reach / privacy
+    if not (SMALLEST < reach < LARGEST and SMALLEST < scale < LARGEST):
         raise BudgetError(
             f"sensitivity must be within {SMALLEST:g} and {LARGEST:g}, also divided by the "
             f"promise; got {sensitivity!r}. Rescale the numbers."
         )
-    return math.ldexp(1.0, math.frexp(wanted / UNITS_PER_SCALE)[1] - 1)
+    return math.ldexp(1.0, math.frexp(scale / UNITS_PER_SCALE)[1] - 1)
 
 
 def _perturb(

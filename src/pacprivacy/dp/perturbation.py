@@ -37,10 +37,7 @@ _UNIT: Final = 2.0**-53
 
 
 def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) -> Matrix:
-    """Return rows clipped to ``x_bound``, negated for the first of two declared classes.
-
-    A record that is not finite, or that has another label, becomes a row of zeros.
-    """
+    """Return rows clipped to ``x_bound``, negated for the first of two declared classes."""
     bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     if classes is None or len(set(classes)) != 2:
         raise DataError(
@@ -99,8 +96,8 @@ def _bound_norm(signed: Matrix, penalty: float, tilt: Vector, point: Vector) -> 
     """Return a bound on the norm of the gradient, with what rounding could hide."""
     n, d = signed.shape
     slopes = -scipy.special.expit(-(signed @ point))
-    terms = np.ascontiguousarray((signed * slopes[:, None]).T)
-    gradient = terms.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
+    gradients = np.ascontiguousarray((signed * slopes[:, None]).T)
+    gradient = gradients.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
     row = float(records.clipping_norms(signed).max(initial=0.0))
     size = float(np.linalg.norm(point))
     margins = MOST_CURVATURE * row * size * (d + 2) * _UNIT + 8 * _UNIT
@@ -131,11 +128,7 @@ def _follow(
     *,
     enough: float,
 ) -> tuple[Vector, Vector]:
-    """Go along ``move`` until the slope has at least halved, and not past the lowest point.
-
-    The slopes of a convex function are compared, not its values: near the minimum these differ by
-    less than float64 can tell. A full step to a gradient below ``enough`` is taken as it is.
-    """
+    """Go along ``move`` until the slope has at least halved, and not past the lowest point."""
     slope = float(gradient @ move)
     short, length, far = 0.0, 1.0, math.inf
     for _ in range(MOST_TRIALS):
@@ -172,20 +165,9 @@ def objective_perturbation(
 
     Guarantee
     ---------
-    Claim DP-12. ``(epsilon, delta)``-differential privacy. The minimiser need not be exact: the
-    solver stops at a small gradient, and its distance from the minimiser is covered by Laplace
-    noise at the end, from a fiftieth of ``epsilon``. Claim DP-17: what is refused is public. Claim
-    DP-31: the advantage.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> release = objective_perturbation(
-    ...     X, X[:, 0] > 0, classes=(False, True), penalty=10.0, x_bound=3.0, epsilon=1.0,
-    ...     delta=1e-6,
-    ... )
-    >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.8)
-    True
+    Claims DP-12, DP-17 and DP-31. ``(epsilon, delta)``-differential privacy. The solver stops at a
+    small gradient; Laplace noise from a fiftieth of ``epsilon`` covers its distance from the
+    minimiser.
     """
     check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
@@ -247,11 +229,7 @@ def least_penalty(epsilon: float, *, x_bound: float) -> float:
 def _advantage(
     parameter: float, solver_epsilon: float, n_numbers: int, neighbours: Neighbours
 ) -> float:
-    """Return a bound on the advantage: of the tilt, with a coin of the solver's ``ε`` beside it.
-
-    Curvature costs nothing here: a record more makes every point's density larger by it, never
-    smaller, and an advantage is the same in both directions.
-    """
+    """Return a bound on the advantage: of the tilt, with a coin of the solver's ``ε`` beside it."""
     plain = advantage(GaussianEvent(noise_multiplier=1.0 / parameter))
     shrink = math.exp(-solver_epsilon)
     heads = 1.0 / (1.0 + shrink)

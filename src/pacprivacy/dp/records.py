@@ -2,9 +2,8 @@
 
 That a record is odd is a fact about this record: an error or a warning would tell it without any
 noise. So an entry that is not a finite number, or a label that was not declared, makes its record
-an empty one, which has no influence. What is refused is public: the number of axes and of columns,
-the type of a column, and, where records are replaced, how many there are. What a record contributes
-is shrunk to a declared norm; sums are exact in whole numbers, whatever the order.
+an empty one, which has no influence. What is refused is public: axes, columns, types, and, where
+records are replaced, how many there are. Sums are exact in whole numbers, whatever the order.
 """
 
 import math
@@ -35,23 +34,13 @@ def record_array(part: Any) -> Array:
 
 
 def read_records(X: Any, name: str = "X") -> Matrix:
-    """Return features as float64; what is not a number is NaN.
-
-    Raises
-    ------
-    DataError
-        If there are not two axes, or no columns, or a column has the type of texts or dates.
-
-    Guarantee
-    ---------
-    Claim DP-17. A row is read without a look at the others; the error does not depend on them.
-    """
+    """Return features as float64; what is not a number is NaN (claim DP-17)."""
     rows = _as_numbers(name, X)
     if rows.ndim != 2 or rows.shape[1] == 0:
-        found = "no columns" if rows.ndim == 2 else f"{rows.ndim} axes"
+        axes = "no columns" if rows.ndim == 2 else f"{rows.ndim} axes"
         raise DataError(
             f"{name} must have two axes, one row for each record and at least one column; got "
-            f"{found}. Reshape it."
+            f"{axes}. Reshape it."
         )
     return rows
 
@@ -75,13 +64,7 @@ def finite_records(rows: Matrix) -> Matrix:
 
 
 def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> Integers:
-    """Return each label's place among the declared classes, and -1 for any other label.
-
-    Raises
-    ------
-    DataError
-        If ``y`` is not a vector, or an array of a type that no class has; whatever is in it.
-    """
+    """Return each label's place among the declared classes, and -1 for any other label."""
     labels = _one_each(record_array(y), n_records)
     _check_type(labels, classes)
     places = np.full(n_records, -1, dtype=np.int64)
@@ -92,10 +75,10 @@ def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> In
 
 def _check_type(labels: Array, classes: tuple[Any, ...]) -> None:
     """Refuse classes that an array of this type cannot hold, such as texts among numbers."""
-    wanted = {"U": str, "S": bytes}.get(labels.dtype.kind)
+    types = {"U": str, "S": bytes}.get(labels.dtype.kind)
     if labels.dtype.kind in "biuf":
-        wanted = (int, float, np.number, np.bool_)  # type: ignore[assignment]
-    if wanted is not None and not all(isinstance(label, wanted) for label in classes):
+        types = (int, float, np.number, np.bool_)  # type: ignore[assignment]
+    if types is not None and not all(isinstance(label, types) for label in classes):
         raise DataError(
             f"classes must be of the type of y, {labels.dtype.name}; got {classes!r}. Declare the "
             "labels as they are in y."
@@ -107,12 +90,12 @@ def _equal(labels: Array, label: Any) -> Mask:
     if labels.dtype.kind != "O":
         # Other kinds are comparable as a whole, or not at all, which numpy says by one False.
         return np.broadcast_to(np.asarray(labels == label, dtype=np.bool_), labels.shape)
-    return np.array([_is_same(own, label) for own in labels.tolist()], dtype=np.bool_)
+    return np.array([_is_same(entry, label) for entry in labels.tolist()], dtype=np.bool_)
 
 
-def _is_same(own: Any, label: Any) -> bool:
+def _is_same(entry: Any, label: Any) -> bool:
     try:
-        return bool(own == label)
+        return bool(entry == label)
     except Exception:  # an object of its own kind; it is not the label
         return False
 
@@ -225,10 +208,7 @@ class WholeRows:
 
 
 def clip_to_whole_rows(X: Any, x_bound: float) -> WholeRows:
-    """Clip rows to ``x_bound`` and round them towards zero to a millionth of it.
-
-    A row that is not finite becomes one of zeros.
-    """
+    """Clip rows to ``x_bound`` and round them towards zero to a millionth of it."""
     check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     features = finite_records(read_records(X))
     unit = x_bound / (1 << ROW_BITS)
@@ -290,16 +270,7 @@ class ExactTotal:
 
 
 def add_gradients_to_total(total: ExactTotal, gradients: Array, clip_norm: float) -> None:
-    """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm``.
-
-    Every gradient is clipped, then rounded towards zero, then added in integers; one that is not
-    finite counts as zero. The work is done on a few rows at a time, which stay in the processor's
-    cache from the first step to the last.
-
-    Guarantee
-    ---------
-    Claim G-1. The sum moves by at most ``2^40`` in Euclidean norm when a row is added.
-    """
+    """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm`` (claim G-1)."""
     check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
     plain = SMALLEST < clip_norm < LARGEST
     n_records, d = gradients.shape

@@ -2,9 +2,7 @@
 
 ``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression":
 release the least eigenvalue of ``XᵀX``, choose the penalty from it, release ``XᵀX`` and ``Xᵀy``,
-solve. Here the three releases are calibrated together as one Gaussian mechanism, and the noise is a
-discrete Gaussian on a fine grid, sampled exactly. There is no intercept; parameters that all
-mechanisms share are explained in :mod:`pacprivacy.dp`.
+solve. Here the three releases are one Gaussian mechanism. There is no intercept.
 """
 
 import math
@@ -47,23 +45,13 @@ def adassp(
 ) -> DPRelease:
     """Fit a ridge regression whose penalty is chosen from a released eigenvalue.
 
-    Parameters
-    ----------
-    X, y : arrays of shapes (n, d) and (n,), curator-only
-        There is no intercept. Scale and centre them by constants that do not come from these data.
-    gamma : float in (0, 1), public
-        Probability with which the penalty may be too small; of utility, not of privacy.
-
-    Returns
-    -------
-    DPRelease
-        The value is a dict with ``coef`` and ``penalty``.
+    The value is a dict with ``coef`` and ``penalty``; ``gamma`` is the probability with which the
+    penalty may be too small. Scale and centre by constants that do not come from these data.
 
     Guarantee
     ---------
-    Claim D-9. ``(epsilon, delta)``-differential privacy under the stated relation, for
-    ``n d <= 10^8``; clipping, rounding and the discrete noise are included, and the sums are
-    exact. Claim DP-17: what is refused is public.
+    Claims D-9 and DP-17. ``(epsilon, delta)``-differential privacy for ``n d <= 10^8``; clipping,
+    rounding and the discrete noise are included, and the sums are exact.
     """
     check_neighbours(neighbours)
     if not 0.0 < gamma < 1.0:
@@ -82,11 +70,11 @@ def adassp(
         )
         for values, sensitivity in zip((least, gram[upper], products), reach, strict=True)
     ]
-    stds = [found.noise_std for found in noisy]
+    stds = [part.noise_std for part in noisy]
     # Keeps the noisy moments well-conditioned.
     cautious = float(noisy[0].values[0]) - stds[0] * float(np.sqrt(np.log(6.0 / delta)))
-    wanted = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
-    penalty = max(0.0, wanted - max(0.0, cautious))
+    conditioning = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
+    penalty = max(0.0, conditioning - max(0.0, cautious))
     moments = symmetric_matrices(noisy[1].values[None])[0] + penalty * np.eye(d)
     coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)
     return _publish(
@@ -115,24 +103,13 @@ def regression_from_statistics(
 ) -> DPRelease:
     """Release the moments of a regression with noise, and the coefficients that follow.
 
-    Parameters
-    ----------
-    delta : float, public
-        0 takes Laplace noise, which grows with ``d²``.
-    penalty : float >= 0, optional, public
-        Added to the diagonal of the noisy moments; ``sqrt(d)`` deviations of their noise by
-        default, which is about its norm. :func:`adassp` finds one, at a price.
-
-    Returns
-    -------
-    DPRelease
-        The value is a dict with ``coef``, ``moments`` (noisy ``XᵀX``) and ``products`` (noisy
-        ``Xᵀy``); all three may leave.
+    The value is a dict with ``coef``, ``moments`` (noisy ``XᵀX``) and ``products`` (noisy ``Xᵀy``).
+    The penalty is added to the diagonal of the noisy moments; by default it is ``sqrt(d)``
+    deviations of their noise. ``delta=0`` takes Laplace noise, which grows with ``d²``.
 
     Guarantee
     ---------
-    Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``. Claim DP-17: what
-    is refused is public.
+    Claims DP-13 and DP-17. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``.
     """
     noise.check_dp_noise_promise(epsilon, delta, neighbours)
     if penalty:
@@ -185,10 +162,7 @@ def regression_from_statistics(
 
 
 def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
-    """Return features and target clipped to their bounds, in whole millionths of these.
-
-    A record that is not finite becomes one of zeros.
-    """
+    """Return features and target clipped to their bounds, in whole millionths of these."""
     check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
     features, target = read_regression_records(X, y)

@@ -124,10 +124,10 @@ class Softmax:
 
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
         """Return probabilities, less one for the true class."""
-        found: Matrix = scipy.special.softmax(scores, axis=1)
-        found[np.arange(len(target)), target] -= 1.0
-        found[target < 0] = 0.0
-        return found
+        slopes: Matrix = scipy.special.softmax(scores, axis=1)
+        slopes[np.arange(len(target)), target] -= 1.0
+        slopes[target < 0] = 0.0
+        return slopes
 
 
 WEIGHT_BITS: Final = 32
@@ -149,29 +149,22 @@ def dp_sgd(
 ) -> DPRelease:
     """Train a linear model by stochastic gradient descent under differential privacy.
 
-    Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`. Append a column of
-    ones for an intercept.
+    Append a column of ones for an intercept. The value holds the weights: of shape (d,), or
+    (n_classes, d) for ``Softmax``.
 
     Parameters
     ----------
     loss : Logistic, Softmax, Hinge or Squared, public
         With the declared labels or the bound of the target.
     batch : PoissonBatch, FixedBatch, ReplacementBatch or FullBatch, public
-        Which records a step looks at; it decides the relation of the promise. Plain gradient
-        descent on all records is ``FullBatch``.
+        Which records a step looks at; it decides the relation of the promise.
     steps : Steps, public
         Number and length of the steps, clipping norm, last or average iterate.
 
-    Returns
-    -------
-    DPRelease
-        ``value`` holds the weights: of shape (d,), or (n_classes, d) for ``Softmax``.
-
     Guarantee
     ---------
-    Claim G-3. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of all iterates
-    together; clipping, sampling, rounding and discrete noise are included. Claim DP-17: what is
-    refused is public.
+    Claims G-3 and DP-17. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of
+    all iterates together; clipping, sampling, rounding and discrete noise are included.
 
     Examples
     --------
@@ -190,9 +183,15 @@ def dp_sgd(
     sums = LinearSGDSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
     if steps.learning_rate is None:
-        promise: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
-        promise["n_weights"] = math.prod(shape)
-        rate = dp_descent_rate(batch, n_records, steps, x_bound=x_bound, **promise)
+        rate = dp_descent_rate(
+            batch,
+            n_records,
+            steps,
+            x_bound=x_bound,
+            n_weights=math.prod(shape),
+            epsilon=epsilon,
+            delta=delta,
+        )
         steps = replace(steps, learning_rate=rate)
     return release_dp_descent(
         sums,
@@ -215,10 +214,7 @@ def dp_sgd(
 class LinearSGDSums:
     """Sums of clipped gradients ``slopes · x`` of a linear model; none of a single record is built.
 
-    Guarantee
-    ---------
-    Claim G-1. What a record adds to a sum depends on that record and the weights alone, and has
-    a norm of at most ``2^40``, in whole multiples of ``2^-40`` of the clipping norm.
+    Claim G-1.
     """
 
     def __init__(
@@ -294,7 +290,7 @@ def dp_sgd_jax(
     chunk: int = 1,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Train anything that JAX can differentiate under differential privacy.
+    """Train anything that JAX can differentiate under differential privacy, as :func:`dp_sgd`.
 
     Parameters
     ----------
@@ -302,31 +298,16 @@ def dp_sgd_jax(
         ``loss(weights, *record)`` returns the loss of one record as a scalar. It must not look at
         other records (no batch normalisation).
     start : pytree of arrays, public
-        Starting point; it must not come from these records. The released value has its structure.
+        Starting point, of the structure that is released; it must not come from these records.
     data : tuple of arrays with equal first axes, curator-only
-        One row of each array makes a record.
-    batch, steps : public
-        As in :func:`~pacprivacy.dp.dp_sgd`.
+        One row of each array makes a record; a gradient that is not finite counts as zero.
     chunk : int, public
         Gradients computed side by side. With 1 they are computed one at a time, by one program,
         and nothing else can have an influence; more is faster and is noted as an assumption.
 
     Guarantee
     ---------
-    Claim G-3. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of all iterates
-    together. A gradient that is not finite counts as zero. Claim DP-17: what is refused is public.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import PoissonBatch, Steps
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2)).astype("float32")
-    >>> release = dp_sgd_jax(
-    ...     lambda w, x: ((w["scale"] * x - x) ** 2).sum(), {"scale": np.zeros(2)}, (X,),
-    ...     epsilon=4.0, delta=1e-5, batch=PoissonBatch(size=100, n_public=400),
-    ...     steps=Steps(n_steps=10, learning_rate=1.0, clip_norm=1.0),
-    ... )
-    >>> release.value["scale"].shape
-    (2,)
+    Claims G-3 and DP-17, as of :func:`dp_sgd`.
     """
     sums = _JaxSums(loss, start, data, clip_norm=steps.clip_norm, chunk=chunk)
     return release_dp_descent(
@@ -395,8 +376,8 @@ class _JaxSums:
             n_padded = -(-len(chosen) // PADDED_TO) * PADDED_TO
             padded = np.resize(chosen, n_padded)
             with sgd_without_checks(self._jax):  # or a record that makes a NaN would raise
-                found = self._gradients(at, tuple(column[padded] for column in self._columns))
-            records.add_gradients_to_total(total, np.asarray(found)[: len(chosen)], self._clip)
+                gradients = self._gradients(at, tuple(column[padded] for column in self._columns))
+            records.add_gradients_to_total(total, np.asarray(gradients)[: len(chosen)], self._clip)
         return total.held()
 
     def restore(self, weights: Vector) -> Any:

@@ -81,10 +81,7 @@ def level_lattice_units(
 def _sensitivity_steps(
     sensitivity: float, least_noise: float, n_steps: int
 ) -> tuple[float, Fraction]:
-    """Return a grid step, and the sensitivity in steps with ``n_steps`` more for rounding.
-
-    ``least_noise`` is the scale of the least noisy level over the sensitivity.
-    """
+    """Return a grid step, and the sensitivity in steps with ``n_steps`` more for rounding."""
     reach = check_positive(
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )
@@ -108,8 +105,6 @@ def brownian_level_variances(epsilons: Vector, delta: float) -> Vector:
     probability ``delta``; below one of them, seeing it from any ``v`` on costs ``(b + 1/2)/v + a``.
     Each line is tuned to one ``ε``; their number is the one that needs least noise.
 
-    Guarantee
-    ---------
     Claim AF-10. Rounded to more noise.
     """
 
@@ -127,10 +122,7 @@ def brownian_level_variances(epsilons: Vector, delta: float) -> Vector:
 
 
 def brownian_level_increments(variances: Vector, steps: Fraction) -> list[tuple[int, int]]:
-    """Return ``(c, s)`` of each level, the least noisy first: it adds ``c N_Z(0, s²)`` steps.
-
-    The sum of ``c² s²`` up to a level is at least its variance times ``steps²``, exactly.
-    """
+    """Return ``(c, s)`` of each level, the least noisy first: it adds ``c N_Z(0, s²)`` steps."""
     increments: list[tuple[int, int]] = []
     reached = 0
     for variance in reversed(variances.tolist()):
@@ -149,8 +141,6 @@ class NoisyLevels(ProcessBound):
     ``sensitivity`` is the sum of absolute changes that one record can make; ``epsilons`` are the
     levels, the noisiest first.
 
-    Guarantee
-    ---------
     Claims AF-1 and AF-2. The noise at level ``t`` is discrete Laplace, independent between
     coordinates, of a scale that makes it ``epsilons[t]``-private, exactly; reading levels
     ``0..t`` costs ``epsilons[t]`` and nothing more.
@@ -234,13 +224,7 @@ class NoisyLevels(ProcessBound):
 class BrownianLevels(NoisyLevels):
     """A vector at every level of Gaussian noise: a Brownian path, read towards its start.
 
-    ``sensitivity`` is the Euclidean length by which one record can move the numbers; the rest as
-    of :class:`NoisyLevels`.
-
-    Guarantee
-    ---------
-    Claim AF-10. Except with probability ``delta``, once for all levels, the loss of having read
-    levels ``0..t`` is at most ``epsilons[t]``, for every ``t``; exact on the grid.
+    Claim AF-10.
     """
 
     def __init__(
@@ -301,22 +285,13 @@ class NoiseReduction:
     """Release one value again and again, each time with less noise; only the last one counts.
 
     ``sensitivity`` is how far one record can move all numbers together, as a sum of absolute
-    changes; it must not be read off the data. ``epsilons`` are the levels, the noisiest first.
+    changes; ``epsilons`` are the levels, the noisiest first.
 
     Guarantee
     ---------
     Claim AF-2. All releases together, when stopped after level ``t`` for whatever reason, have
     ex-post privacy loss ``epsilons[t]``. The reason to stop must itself be private; see
     :class:`InteractiveAboveThreshold`.
-
-    Examples
-    --------
-    >>> gradual = NoiseReduction(
-    ...     [10.0, 20.0], sensitivity=2.0, epsilons=[0.1, 1.0, 4.0], neighbours="replace"
-    ... )
-    >>> first, second = gradual.refine(), gradual.refine()
-    >>> second.value.shape, second.certificate.epsilon, second.certificate.kind
-    ((2,), 1.0, 'dp-ex-post')
     """
 
     delta: float = 0.0
@@ -378,27 +353,13 @@ class NoiseReduction:
 
 
 class BrownianReduction(NoiseReduction):
-    """Release one value again and again with less Gaussian noise; only the last one counts.
+    """:class:`NoiseReduction` with Gaussian noise, for more than about ``ln(1/δ)`` numbers.
 
-    As :class:`NoiseReduction`, with ``sensitivity`` the Euclidean length by which one record can
-    move all numbers together, and ``delta`` the probability that the loss is above what is said.
-    For many numbers it needs less noise than Laplace, whose sensitivity grows with their number;
-    for fewer than about ``ln(1/δ)`` it needs more.
+    ``sensitivity`` is a Euclidean length.
 
     Guarantee
     ---------
-    Claim AF-10. Except with probability ``delta``, the ex-post privacy loss of all releases
-    together, stopped after level ``t`` for whatever reason, is at most ``epsilons[t]``. The reason
-    to stop must itself be private.
-
-    Examples
-    --------
-    >>> gradual = BrownianReduction(
-    ...     np.zeros(100), sensitivity=1.0, epsilons=[0.5, 2.0], delta=1e-6, neighbours="replace"
-    ... )
-    >>> release = gradual.refine()
-    >>> release.certificate.epsilon, release.certificate.delta, release.certificate.kind
-    (0.5, 1e-06, 'dp-ex-post')
+    Claim AF-10. As of :class:`NoiseReduction`, except with probability ``delta``.
     """
 
     _noise: ClassVar = "a Brownian path of discrete Gaussian noise"
@@ -485,22 +446,14 @@ FLOAT_MARGIN: Final = 1 + 1e-6
 class InteractiveAboveThreshold(ProcessBound):
     """Answer "is this query above the threshold?" until the first yes.
 
-    Queries may be chosen while the answers come in, and may depend on other releases: what those
-    cost is added to what this costs. ``sensitivity`` is how far one record can move any single
-    query.
+    Queries may be chosen from earlier answers and other releases, whose cost is added.
+    ``sensitivity`` is how far one record can move any single query.
 
     Guarantee
     ---------
-    Claim AF-3. All answers up to and with the first yes are ``epsilon``-differentially private,
-    for as many queries as are asked; exact, since threshold, queries and noise are whole numbers.
-    Claim AF-4 adds releases on which the queries depend.
-    Claim R-4. A fork, which has the same threshold and the same noise, gets no answer.
-
-    Examples
-    --------
-    >>> search = InteractiveAboveThreshold(threshold=-0.1, sensitivity=0.001, epsilon=2.0)
-    >>> search.ask(-5.0), search.ask(0.0), search.is_over
-    (False, True, True)
+    Claims AF-3, AF-4 and R-4. All answers up to and with the first yes are
+    ``epsilon``-differentially private, for as many queries as there are; exact, since all are whole
+    numbers.
     """
 
     KIND = "a threshold with its noise"
@@ -589,14 +542,9 @@ def plan_threshold(
 ) -> ThresholdPlan:
     """Return threshold ``-α/2`` and the least ε that keeps wrong answers rare.
 
-    ``calibration="theorem"`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``, at
-    the excess risk ``alpha`` that is asked for. ``"tight"`` bounds a wrong yes only, and computes
-    its probability.
-
-    Guarantee
-    ---------
-    Claim AF-5. With probability ``1 - gamma`` the candidate that is accepted, if one is, has an
-    excess risk of at most ``alpha``.
+    ``calibration="theorem"`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``.
+    ``"tight"`` bounds a wrong yes only, and computes its probability. Then a model that is
+    accepted has an excess risk of at most ``alpha`` with probability ``1 - gamma`` (claim AF-5).
     """
     alpha = check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
     reach = check_positive("sensitivity", sensitivity, advice="Bound the loss of one record.")

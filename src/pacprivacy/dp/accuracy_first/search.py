@@ -25,7 +25,7 @@ from pacprivacy.errors import BudgetError, MechanismError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SearchFound:
+class SearchOutcome:
     """Where a search stopped; every field is public.
 
     The tests and the releases cost ``test_epsilon`` and ``level_epsilon``, together the ex-post
@@ -52,11 +52,7 @@ class SearchFound:
 
 
 class SearchCandidates:
-    """The models of all levels, noisiest first, and their excess risks; curator-only.
-
-    Levels are worked out when they are asked for, a few at a time; what is not released never
-    leaves.
-    """
+    """The models of all levels, noisiest first, and their excess risks; curator-only."""
 
     def __init__(
         self,
@@ -120,13 +116,8 @@ def search_by_reduction(
     gamma: float,
     calibration: noise_levels.Calibration,
     source: BitSource,
-) -> SearchFound:
-    """Lower the noise until the excess risk passes AboveThreshold.
-
-    Guarantee
-    ---------
-    Claims AF-4 and AF-5. The ex-post loss is that of the test plus that of the level reached.
-    """
+) -> SearchOutcome:
+    """Lower the noise until the excess risk passes AboveThreshold (claims AF-4 and AF-5)."""
     n_levels, reach = len(candidates.levels), candidates.problem.excess_sensitivity
     plan = noise_levels.plan_threshold(
         alpha, gamma=gamma, n_levels=n_levels, sensitivity=reach, calibration=calibration
@@ -138,7 +129,7 @@ def search_by_reduction(
     while not search.ask(-candidates.excess_risk(level)) and level < n_levels - 1:
         level += 1
     threshold_scale, query_scale = search.noise_scales
-    return SearchFound(
+    return SearchOutcome(
         model=candidates.model(level),
         level=level + 1,
         n_levels=n_levels,
@@ -156,11 +147,9 @@ def search_by_reduction(
 
 def search_by_doubling(
     problem: Problem, *, alpha: float, gamma: float, source: BitSource
-) -> SearchFound:
+) -> SearchOutcome:
     """Release afresh at twice the level, with a noisy test each time; the losses add up.
 
-    Guarantee
-    ---------
     Claim AF-7.
     """
     levels = noise_levels.doubling_levels(
@@ -187,7 +176,7 @@ def search_by_doubling(
         for steps in (step, len(levels))
     )
     spent = (2.0**step - 1.0) * first
-    return SearchFound(
+    return SearchOutcome(
         model=model,
         level=step,
         n_levels=len(levels),
@@ -202,18 +191,15 @@ def search_by_doubling(
 def search_by_doubling_loss(
     step: int, *, first: float, sensitivity: float, n_steps: int, alpha: float, gamma: float
 ) -> float:
-    """Return the ex-post loss of the doubling method that stops at ``step`` (1, 2, ...).
-
-    ``2 k Δ ln(T/γ)/α`` for ``k`` noisy tests, ``(2^k - 1) ε_1`` for ``k`` independent releases.
-    """
+    """Return the ex-post loss of the doubling method that stops at ``step`` (1, 2, ...)."""
     tests = 2.0 * step * sensitivity * math.log(n_steps / gamma) / alpha
     return tests + (2.0**step - 1.0) * first
 
 
-def search_by_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchFound:
+def search_by_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchOutcome:
     """Release once, at the level that a utility theorem demands; nothing is tested."""
     model, scales = _release_once(problem, epsilon, source)
-    return SearchFound(
+    return SearchOutcome(
         model=model,
         level=1,
         n_levels=1,
@@ -234,9 +220,10 @@ def _release_once(
         for part in problem.parts
     ]
     scales = {
-        part.name: found.noise_scale for part, found in zip(problem.parts, noisy, strict=True)
+        part.name: perturbed.noise_scale
+        for part, perturbed in zip(problem.parts, noisy, strict=True)
     }
-    return problem.model(tuple(found.values for found in noisy)), scales
+    return problem.model(tuple(perturbed.values for perturbed in noisy)), scales
 
 
 Search = Literal["reduction", "doubling", "theory"]
@@ -295,16 +282,7 @@ class Method(ABC):
     ) -> DPRelease:
         """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
 
-        Parameters
-        ----------
-        search : {"reduction", "doubling", "theory"}
-            Lower the noise of one release until a test is passed; release afresh with twice the
-            ``ε`` until a noisy test is passed; or release once, with the ``ε`` that the utility
-            theorem demands. The last is ordinary differential privacy, and tests nothing.
-
-        Guarantee
-        ---------
-        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory, AF-10 for ``delta``.
+        Claims AF-4, AF-5, AF-7, AF-8, AF-9 and AF-10.
         """
         if search not in SEARCHES:
             raise MechanismError(
@@ -315,14 +293,13 @@ class Method(ABC):
                 f"search must be 'reduction' with a delta; got {search!r}. Leave out one of them."
             )
         problem, source = self.prepare(X, y), dp_noise_source(simulate)
-        goal = {"alpha": self.alpha, "gamma": self.gamma}
         if search == "theory":
             epsilon = problem.theory_epsilon(self.alpha)
-            found = search_by_theory(problem, epsilon=epsilon, source=source)
+            outcome = search_by_theory(problem, epsilon=epsilon, source=source)
         elif search == "doubling":
-            found = search_by_doubling(problem, **goal, source=source)
+            outcome = search_by_doubling(problem, alpha=self.alpha, gamma=self.gamma, source=source)
         else:
-            found = search_by_reduction(
+            outcome = search_by_reduction(
                 SearchCandidates(
                     problem,
                     alpha=self.alpha,
@@ -330,44 +307,45 @@ class Method(ABC):
                     source=source,
                     delta=self.delta,
                 ),
-                **goal,
+                alpha=self.alpha,
+                gamma=self.gamma,
                 calibration=self.calibration,
                 source=source,
             )
-        return self._publish(problem, found, search, source)
+        return self._publish(problem, outcome, search, source)
 
     def _publish(
-        self, problem: Problem, found: SearchFound, search: Search, source: BitSource
+        self, problem: Problem, outcome: SearchOutcome, search: Search, source: BitSource
     ) -> DPRelease:
         """Return the model with the certificate of what it cost."""
         tested = search != "theory"
         accounting: dict[str, Any] = {
-            "level": f"{found.level} of {found.n_levels}",
-            "releases": found.level_epsilon,
+            "level": f"{outcome.level} of {outcome.n_levels}",
+            "releases": outcome.level_epsilon,
         }
         if tested:
-            accounting["tests"] = found.test_epsilon
+            accounting["tests"] = outcome.test_epsilon
         rounded = 1 + 2.0**-50  # the sums were rounded a few times
         return publish_event(
-            problem.coefficients(found.model),
-            (found.epsilon * rounded, self.delta, "replace"),
-            noise_levels.noise_level_event(found.most_epsilon * rounded, self.delta),
+            problem.coefficients(outcome.model),
+            (outcome.epsilon * rounded, self.delta, "replace"),
+            noise_levels.noise_level_event(outcome.most_epsilon * rounded, self.delta),
             simulation=source.is_simulation,
             kind="dp-ex-post" if tested else "dp",
             mechanism=f"{problem.mechanism}, {SEARCHES[search]}"
             + (" with Gaussian noise" if self.delta else ""),
             assumptions=problem.assumptions,
             accounting=accounting,
-            noise=found.noise,
-            notes=(self._note(found, tested=tested), *noise_levels.noise_level_notes(self.delta)),
+            noise=outcome.noise,
+            notes=(self._note(outcome, tested=tested), *noise_levels.noise_level_notes(self.delta)),
         )
 
-    def _note(self, found: SearchFound, *, tested: bool) -> str:
+    def _note(self, outcome: SearchOutcome, *, tested: bool) -> str:
         goal = f"excess risk of at most {self.alpha:g}"
         if not tested:
             return f"A theorem promises an {goal}, on average; nothing was tested on these data."
-        where = f"level {found.level} of {found.n_levels}"
-        if found.accepted:
+        where = f"level {outcome.level} of {outcome.n_levels}"
+        if outcome.accepted:
             return f"Stopped at {where}: {goal}, except with probability {self.gamma:g}."
         return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
 
@@ -376,32 +354,13 @@ class Method(ABC):
 class CovNR(Method):
     """Ridge regression: lower the noise on ``XᵀX`` and ``Xᵀy`` until the risk is good enough.
 
-    The risk is ``1/2n |y - Xθ|² + λ/2 |θ|²`` of rows divided by ``x_bound`` and targets divided
-    by ``y_bound``; ``alpha`` and ``penalty`` are in these units.
-
-    Parameters
-    ----------
-    x_bound, y_bound : float > 0, public
-        Rows are shrunk to this sum of absolute entries, targets clipped to this absolute value.
-        They must not be read off the data.
-    alpha, penalty, gamma, neighbours, n_levels, calibration, delta
-        As in :class:`OutputNR`; sums of such rows gain nothing from a ``delta``.
-    radius : float > 0, optional, public
-        As in :class:`OutputNR`; by default ``1/(2 sqrt(λ))``.
+    The risk is ``1/2n |y - Xθ|² + λ/2 |θ|²`` of rows divided by ``x_bound``, a sum of absolute
+    entries, and targets divided by ``y_bound``; ``alpha`` and ``penalty`` are in these units. Other
+    parameters as in :class:`OutputNR`.
 
     Guarantee
     ---------
-    Claims AF-4, AF-5, AF-8 and AF-10. The ex-post loss is in the certificate; with probability
-    ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, size=(20_000, 2))
-    >>> method = CovNR(alpha=0.02, penalty=0.01, x_bound=1.0, y_bound=1.0, n_levels=100)
-    >>> release = method.release(X, X[:, 0], simulate=0)
-    >>> release.value.shape, release.certificate.kind
-    ((2,), 'dp-ex-post')
+    Claims AF-4, AF-5, AF-8 and AF-10, as of :class:`OutputNR`.
     """
 
     y_bound: float
@@ -430,12 +389,8 @@ class OutputNR(Method):
 
     Parameters
     ----------
-    alpha : float > 0, public
-        Excess risk that is asked for.
-    penalty : float > 0, public
-        ``λ``.
-    x_bound : float > 0, public
-        Rows are shrunk to this Euclidean length; it must not be read off the data.
+    alpha, penalty : float > 0, public
+        Excess risk that is required, and ``λ``.
     gamma : float in (0, 1), public
         Probability with which the accuracy may be missed.
     neighbours : {"replace"}, public
@@ -445,9 +400,8 @@ class OutputNR(Method):
     calibration : {"tight", "theorem"}, public
         How the test is calibrated; see :func:`plan_threshold`.
     radius : float > 0, optional, public
-        Length within which models are sought, in units of scaled rows; by default what the
-        penalty implies, ``sqrt(W(1/e)/λ)``. A smaller one makes the test cheaper, and excess
-        risk is over the best model of at most this length. It must not be read off the data.
+        Length within which models are sought, by default what the penalty implies. A smaller one
+        makes the test cheaper; excess risk is over the best model of at most this length.
     delta : float in [0, 1), public
         Above 0, the noise is Gaussian: less for more than about ``ln(1/δ)`` features. The loss is
         above what the certificate says with at most this probability.
@@ -459,11 +413,9 @@ class OutputNR(Method):
 
     Examples
     --------
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.7, 0.7, size=(20_000, 2))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
     >>> method = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, n_levels=100)
-    >>> release = method.release(X, y, simulate=0)
+    >>> release = method.release(X, np.where(X[:, 0] > 0, 1, -1), simulate=0)
     >>> release.value.shape, release.certificate.kind
     ((2,), 'dp-ex-post')
     """
