@@ -121,5 +121,6 @@ if typing.TYPE_CHECKING:
 def __getattr__(name: str) -> type:
     # scikit-learn takes half a second to import; only those who use the estimators pay for it.
     if name[0].isupper():
-        return getattr(importlib.import_module("pacprivacy.dp.estimators"), name)
+        estimator: type = getattr(importlib.import_module("pacprivacy.dp.estimators"), name)
+        return estimator
     raise AttributeError(f"module 'pacprivacy.dp' has no attribute {name!r}")

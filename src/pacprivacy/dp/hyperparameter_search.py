@@ -137,8 +137,8 @@ def dp_search(
             source=source,
         )
         weights = weights.reshape(shape)
-        value = {"weights": weights, "candidate": number, "score": float(score(weights))}
-        return value, value["score"]
+        reached = float(score(weights))
+        return {"weights": weights, "candidate": number, "score": reached}, reached
 
     value = _best(run, runs.draw(source))
     about = descent.describe_dp_descent(batch, replace(candidates[0], average=False), n_records)

@@ -35,18 +35,12 @@ def laplace(
     sensitivity: float,
     epsilon: float,
     neighbours: Neighbours,
-    sampler: noise.Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Release numbers with Laplace noise; the value has the shape of ``values``.
 
-    Parameters
-    ----------
-    sensitivity : float > 0, public
-        How far neighbours can move all numbers together: sum of absolute changes. It must hold
-        for every data set, so it comes from clipping, not from these data.
-    sampler : {"lattice", "opendp"}, public
-        Which exact sampler; ``opendp`` needs ``pacprivacy[dp]``.
+    ``sensitivity`` is how far neighbours can move all numbers together, as a sum of absolute
+    changes. It must hold for every data set, so it comes from clipping, not from these data.
 
     Guarantee
     ---------
@@ -60,11 +54,9 @@ def laplace(
     """
     check_neighbours(neighbours)
     source = noise.dp_noise_source(simulate)
-    noisy = noise.add_laplace(
-        values, sensitivity=sensitivity, epsilon=epsilon, source=source, sampler=sampler
-    )
+    noisy = noise.add_laplace(values, sensitivity=sensitivity, epsilon=epsilon, source=source)
     return publish_event(
-        _as_given(noisy),
+        _as_shaped(noisy),
         (epsilon, 0.0, neighbours),
         noise_event(epsilon, 0.0, noisy.values.size),
         simulation=source.is_simulation,
@@ -87,7 +79,6 @@ def gaussian(
     epsilon: float,
     delta: float,
     neighbours: Neighbours,
-    sampler: noise.Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Release numbers with the least Gaussian noise that ``(ε, δ)`` allows.
@@ -103,12 +94,10 @@ def gaussian(
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     parameter = noise.dp_noise_parameter(epsilon, delta, np.size(values))
     source = noise.dp_noise_source(simulate)
-    noisy = noise.add_gaussian(
-        values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
-    )
+    noisy = noise.add_gaussian(values, sensitivity=sensitivity, parameter=parameter, source=source)
     n_numbers = noisy.values.size
     return publish_event(
-        _as_given(noisy),
+        _as_shaped(noisy),
         (epsilon, delta, neighbours),
         gaussian_event(parameter, n_numbers),
         simulation=source.is_simulation,
@@ -123,7 +112,7 @@ def gaussian(
     )
 
 
-def _as_given(noisy: noise.Perturbed) -> Any:
+def _as_shaped(noisy: noise.Perturbed) -> Any:
     """Return a float for one number, an array for several."""
     return noisy.values if noisy.values.ndim else float(noisy.values)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import scipy
 
-from pacprivacy._checks import Integers, Vector, as_told, check_positive, freeze
+from pacprivacy._checks import Vector, as_told, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy.dp.certificate import check_neighbours
 from pacprivacy.dp.records import LARGEST, SMALLEST
@@ -22,7 +22,6 @@ from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, sample_discrete_laplace
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
-Sampler = Literal["lattice", "opendp"]
 Law = Literal["laplace", "gaussian"]
 
 UNITS_PER_SCALE: Final = 1 << 29  # least number of grid steps in one noise scale
@@ -50,7 +49,6 @@ def add_laplace(
     sensitivity: float,
     epsilon: float,
     source: BitSource,
-    sampler: Sampler = "lattice",
 ) -> Perturbed:
     """Add discrete Laplace noise; ``sensitivity`` is a sum of absolute changes (claim DP-1)."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
@@ -58,7 +56,7 @@ def add_laplace(
     # Rounding moves each number by up to one step between neighbours.
     steps = Fraction(float(sensitivity)) / Fraction(grid_step) + np.size(values)
     units = math.ceil(steps / Fraction(epsilon))
-    return _perturb(values, grid_step, units, "laplace", source, sampler)
+    return _perturb(values, grid_step, units, "laplace", source)
 
 
 def add_gaussian(
@@ -67,7 +65,6 @@ def add_gaussian(
     sensitivity: float,
     parameter: float,
     source: BitSource,
-    sampler: Sampler = "lattice",
 ) -> Perturbed:
     """Add discrete Gaussian noise with ``parameter`` = sensitivity / standard deviation.
 
@@ -80,7 +77,7 @@ def add_gaussian(
     # Rounding moves each number by up to one step between neighbours: √q steps together.
     steps = Fraction(float(sensitivity)) / Fraction(grid_step) + root
     units = math.ceil(steps / Fraction(parameter) + TWELFTH)
-    return _perturb(values, grid_step, units, "gaussian", source, sampler)
+    return _perturb(values, grid_step, units, "gaussian", source)
 
 
 def add_noise(
@@ -198,9 +195,7 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
     return math.ldexp(1.0, math.frexp(scale / UNITS_PER_SCALE)[1] - 1)
 
 
-def _perturb(
-    values: Any, grid_step: float, units: int, law: Law, source: BitSource, sampler: Sampler
-) -> Perturbed:
+def _perturb(values: Any, grid_step: float, units: int, law: Law, source: BitSource) -> Perturbed:
     """Round numbers to the grid and add noise of so many steps."""
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
@@ -215,7 +210,9 @@ def _perturb(
         )
     with np.errstate(over="ignore"):
         scaled = np.rint(np.clip(numbers / grid_step, -FARTHEST, FARTHEST))
-    noisy = scaled.astype(np.int64) + _draw(numbers.shape, units, law, source, sampler)
+    draw = sample_discrete_laplace if law == "laplace" else sample_discrete_gaussian
+    drawn = draw(np.full(numbers.shape, units, dtype=np.int64), source)
+    noisy = scaled.astype(np.int64) + drawn
     scale = grid_step * units
     return Perturbed(
         values=np.asarray(noisy * grid_step, dtype=np.float64),
@@ -223,39 +220,3 @@ def _perturb(
         noise_std=math.sqrt(2.0) * scale if law == "laplace" else scale,
         grid_step=grid_step,
     )
-
-
-def _draw(
-    shape: tuple[int, ...], units: int, law: Law, source: BitSource, sampler: Sampler
-) -> Integers:
-    if sampler == "opendp":
-        return _draw_with_opendp(shape, units, law=law, simulation=source.is_simulation)
-    if sampler != "lattice":
-        raise BudgetError(f"sampler must be 'lattice' or 'opendp'; got {sampler!r}. Leave it out.")
-    draw = sample_discrete_laplace if law == "laplace" else sample_discrete_gaussian
-    return draw(np.full(shape, units, dtype=np.int64), source)
-
-
-def _draw_with_opendp(
-    shape: tuple[int, ...], units: int, *, law: Law, simulation: bool
-) -> Integers:
-    if simulation:
-        raise BudgetError(
-            "sampler must be 'lattice' in a simulation; got 'opendp', which cannot be seeded. "
-            "Leave out one of the two."
-        )
-    try:
-        import opendp.prelude as opendp
-    except ImportError:
-        raise BudgetError(
-            "sampler must be 'lattice' without OpenDP; got 'opendp'. "
-            "Run in a checkout: pip install '.[dp]'."
-        ) from None
-    opendp.enable_features("contrib")
-    domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
-    if law == "laplace":
-        measure = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=float(units))
-    else:
-        measure = opendp.m.make_gaussian(domain, opendp.l2_distance(T="f64"), scale=float(units))
-    drawn = measure([0] * int(np.prod(shape)))
-    return np.asarray(drawn, dtype=np.int64).reshape(shape)

@@ -6,15 +6,17 @@ solve. Here the three releases are one Gaussian mechanism. There is no intercept
 """
 
 import math
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._random import BitSource
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import PureEvent, noise_event, publish_event
+from pacprivacy.dp.events import Event, PureEvent, noise_event, publish_event
 from pacprivacy.dp.records import (
     CHUNK_ROWS,
     EMPTY_RECORDS,
@@ -59,17 +61,10 @@ def adassp(
     gram, products = _moments(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
-    n_numbers = 1 + len(upper[0]) + d
-    share = noise.dp_noise_parameter(epsilon, delta, n_numbers) / float(np.sqrt(3))
-    source = noise.dp_noise_source(simulate)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
     reach = regression_sensitivities(x_bound, y_bound, neighbours)
-    noisy = [
-        noise.add_gaussian(
-            values, sensitivity=sensitivity * _FLOAT_MARGIN, parameter=share, source=source
-        )
-        for values, sensitivity in zip((least, gram[upper], products), reach, strict=True)
-    ]
+    promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
+    noisy = _perturb((least, gram[upper], products), reach, promise, source)
     stds = [part.noise_std for part in noisy]
     # Keeps the noisy moments well-conditioned.
     cautious = float(noisy[0].values[0]) - stds[0] * float(np.sqrt(np.log(6.0 / delta)))
@@ -79,12 +74,12 @@ def adassp(
     coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)
     return _publish(
         {"coef": coef, "penalty": penalty},
-        (epsilon, delta, neighbours),
-        n_numbers,
+        promise,
+        1 + len(upper[0]) + d,
         bounds=(x_bound, y_bound),
         mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
-        accounting={"method": "one Gaussian mechanism for the three statistics"},
-        noise=dict(zip(("least eigenvalue", "second moments", "products"), stds, strict=True)),
+        method="one Gaussian mechanism for the three statistics",
+        noise_stds=dict(zip(("least eigenvalue", "second moments", "products"), stds, strict=True)),
         simulation=source.is_simulation,
     )
 
@@ -117,48 +112,48 @@ def regression_from_statistics(
     gram, products = _moments(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
-    n_numbers = len(upper[0]) + d
-    source = noise.dp_noise_source(simulate)
+    reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
     if delta == 0.0:
         twice = 1.0 if neighbours == "add_remove" else 2.0
         reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
-        noisy = [
-            noise.add_laplace(
-                values, sensitivity=part * _FLOAT_MARGIN, epsilon=epsilon / 2.0, source=source
-            )
-            for values, part in zip((gram[upper], products), reach, strict=True)
-        ]
-    else:
-        share = noise.dp_noise_parameter(epsilon, delta, n_numbers) / math.sqrt(2.0)
-        reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
-        noisy = [
-            noise.add_gaussian(
-                values, sensitivity=part * _FLOAT_MARGIN, parameter=share, source=source
-            )
-            for values, part in zip((gram[upper], products), reach, strict=True)
-        ]
+    promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
+    noisy = _perturb((gram[upper], products), reach, promise, source)
     moments = symmetric_matrices(noisy[0].values[None])[0]
     if penalty is None:
         penalty = math.sqrt(d) * noisy[0].noise_std
-    value = {
-        "coef": _solve(moments, np.array(noisy[1].values), float(penalty)),
-        "moments": moments,
-        "products": noisy[1].values,
-    }
+    coef = _solve(moments, np.array(noisy[1].values), float(penalty))
     return _publish(
-        value,
-        (epsilon, delta, neighbours),
-        n_numbers,
+        {"coef": coef, "moments": moments, "products": noisy[1].values},
+        promise,
+        len(upper[0]) + d,
         bounds=(x_bound, y_bound),
         mechanism="regression from noisy second moments and products",
-        accounting={
-            "method": "one Gaussian mechanism for both statistics"
-            if delta
-            else "two Laplace mechanisms, half of epsilon each"
-        },
-        noise={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
+        method="one Gaussian mechanism for both statistics"
+        if delta
+        else "two Laplace mechanisms, half of epsilon each",
+        noise_stds={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
         simulation=source.is_simulation,
     )
+
+
+def _perturb(
+    statistics: tuple[Vector, ...],
+    reach: tuple[float, ...],
+    promise: tuple[float, float, Neighbours],
+    source: BitSource,
+) -> list[noise.Perturbed]:
+    """Add noise to statistics that share the promise evenly; Laplace noise for ``delta = 0``."""
+    epsilon, delta, _ = promise
+    n, n_numbers = len(statistics), sum(part.size for part in statistics)
+    if delta == 0.0:
+        add_noise = partial(noise.add_laplace, epsilon=epsilon / n)
+    else:
+        parameter = noise.dp_noise_parameter(epsilon, delta, n_numbers) / math.sqrt(n)
+        add_noise = partial(noise.add_gaussian, parameter=parameter)
+    return [
+        add_noise(part, sensitivity=bound * _FLOAT_MARGIN, source=source)
+        for part, bound in zip(statistics, reach, strict=True)
+    ]
 
 
 def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
@@ -205,28 +200,33 @@ def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Ve
 
 
 def _publish(
-    value: Any,
+    value: dict[str, Any],
     promise: tuple[float, float, Neighbours],
     n_numbers: int,
     *,
     bounds: tuple[float, float],
-    **said: Any,
+    mechanism: str,
+    method: str,
+    noise_stds: dict[str, float],
+    simulation: bool,
 ) -> DPRelease:
     """Return what follows from moments that were released with noise."""
     epsilon, delta, _ = promise
-    # Laplace noise takes half of epsilon for each of the two statistics.
-    event = noise_event(epsilon, delta, n_numbers) if delta else None
+    event: Event = PureEvent(epsilon=epsilon / 2.0, count=2)  # Laplace noise on two statistics
     return publish_event(
         value,
         promise,
-        event or PureEvent(epsilon=epsilon / 2.0, count=2),
+        noise_event(epsilon, delta, n_numbers) if delta else event,
         advantage=accounting_noise_advantage(epsilon, delta, n_numbers),
+        mechanism=mechanism,
         assumptions=(
             f"Rows are clipped to norm {float(bounds[0]):g}, targets to {float(bounds[1]):g}; both "
             "bounds were fixed without looking at the data.",
             EMPTY_RECORDS,
         ),
-        **said,
+        accounting={"method": method},
+        noise=noise_stds,
+        simulation=simulation,
     )
 
 
