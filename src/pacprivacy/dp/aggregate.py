@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import cloudpickle
 import numpy as np
@@ -102,11 +102,7 @@ def map_aggregate_blocks(
 
 
 def fit_aggregate_block(estimator: Any, rows: Array, target: Array) -> Any:
-    """Fit a clone of a scikit-learn estimator; without odd records, where it refuses them.
-
-    Seeds that were left open are drawn from NumPy's global generator, which is the block's own.
-    A record that is not finite is left out if the estimator fails with it: others can be fitted.
-    """
+    """Fit a clone with the block's own seeds; without odd records, where it refuses them."""
     try:
         return _seeded_clone(estimator).fit(rows, target)
     except Exception:
@@ -160,30 +156,11 @@ def _run(packed: bytes, parts: tuple[Any, ...], seed: int, failed: Any) -> Any:
             return failed
 
 
-class Aggregator(Protocol):
-    """A private middle of vectors, of which a record can change one."""
-
-    def center(self, size: int) -> Vector:
-        """Return the public vector that stands for a block on which the fit failed."""
-
-    def combine(
-        self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
-    ) -> tuple[Vector, dict[str, float]]:
-        """Return the private middle, and the noise by name."""
-
-    def event(self, size: int, epsilon: float, delta: float) -> Event:
-        """Return what an accountant is told about the noise."""
-
-    def describe(self) -> str:
-        """Return what is assumed of the outputs, in words."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanAggregator:
-    """The mean of vectors that are scaled down to a declared length, with noise.
+    """The mean of vectors that are scaled down to length ``clip_norm``, with noise.
 
-    ``clip_norm`` is the largest length that a block's output may have: Euclidean, or the sum of
-    absolute entries where ``delta`` is 0.
+    The length is Euclidean, or the sum of absolute entries where ``delta`` is 0.
     """
 
     clip_norm: float
@@ -215,11 +192,7 @@ class MeanAggregator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MedianAggregator:
-    """A point of a declared grid near the median, in every coordinate; no clipping is needed.
-
-    ``bounds`` are the ends of the grid, for all coordinates or for each; ``n_points`` counts its
-    points, ends included.
-    """
+    """Points of a declared grid near the medians; ``bounds`` are its ends, for all or for each."""
 
     bounds: tuple[float | Vector, float | Vector]
     n_points: int = 1001
@@ -267,6 +240,9 @@ class MedianAggregator:
     def describe(self) -> str:
         """Return what is assumed of the outputs, in words."""
         return f"Medians are chosen from {self.n_points} points of a grid that was declared."
+
+
+Aggregator: TypeAlias = MeanAggregator | MedianAggregator
 
 
 def subsample_aggregate(
@@ -478,11 +454,7 @@ def _read_votes(votes: Integers) -> Integers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataDependentLoss:
-    """The privacy loss for the votes that were cast; curator-only, because they are private.
-
-    ``epsilon`` is by the data-dependent analysis, never above ``independent_epsilon``, which holds
-    for any votes, as the certificate counts it.
-    """
+    """The privacy loss for the votes that were cast, and for any; curator-only."""
 
     epsilon: float
     delta: float

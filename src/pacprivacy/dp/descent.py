@@ -310,10 +310,7 @@ class _GradientSums(Protocol):
 
 
 class DPDescentNoise(ProcessBound):
-    """Discrete Gaussian noise for ``n_steps`` sums of clipped gradients, drawn ahead.
-
-    Claims G-1 and R-4.
-    """
+    """Discrete Gaussian noise for sums of clipped gradients, drawn ahead (claims G-1, R-4)."""
 
     KIND = "noise that was drawn ahead"
 
@@ -448,10 +445,7 @@ def run_dp_descent(
     noise: float,
     source: BitSource,
 ) -> tuple[Vector, float]:
-    """Run the steps; return the released weights and the noise of a sum over the clipping norm.
-
-    Claim G-3.
-    """
+    """Run the steps; return weights, and the noise of a sum over the clipping norm (claim G-3)."""
     size, rate = batch.size_for(sums.n_records), steps.rate
     weights = np.array(start, dtype=np.float64)
     noisy = DPDescentNoise(noise, len(weights), batch.neighbours, source, steps.n_steps)

@@ -66,10 +66,7 @@ def add_gaussian(
     parameter: float,
     source: BitSource,
 ) -> Perturbed:
-    """Add discrete Gaussian noise with ``parameter`` = sensitivity / standard deviation.
-
-    Claim DP-2.
-    """
+    """Add discrete Gaussian noise; ``parameter`` is sensitivity over deviation (claim DP-2)."""
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
     grid_step = _grid_step(sensitivity, parameter)
     root = math.isqrt(np.size(values))
@@ -91,10 +88,7 @@ def add_noise(
 
 
 def dp_noise_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
-    """Return how far so many discrete numbers are from continuous ones, in total variation.
-
-    Claims L-3 and DP-5.
-    """
+    """Return the total variation distance of discrete from continuous noise (claims L-3, DP-5)."""
     units = float(UNITS_PER_SCALE)
     return n_numbers / (32.0 * units**4 if law == "gaussian" else 8.0 * units**2)
 
@@ -110,10 +104,7 @@ def dp_noise_slack(epsilon: float, n_numbers: int) -> float:
 
 
 def dp_noise_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
-    """Return the largest ``μ`` that ``(ε, δ)`` allows for so many numbers with discrete noise.
-
-    Claim DP-2.
-    """
+    """Return the largest ``μ`` that ``(ε, δ)`` allows for discrete noise (claim DP-2)."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_numbers)
     if left > 0.5 * delta:

@@ -216,10 +216,9 @@ def objective_perturbation(
 
 
 def least_penalty(epsilon: float, *, x_bound: float) -> float:
-    """Return the penalty below which objective perturbation cannot promise ``ε``.
+    """Return the penalty ``β / (e^ε - 1)`` below which objective perturbation cannot promise ``ε``.
 
-    ``β / (e^ε - 1)``, ``β`` the largest second derivative of one record's loss; a good penalty is
-    a few times as large, so that some ``ε`` is left for the linear term.
+    ``β`` is the curvature of one record; a good penalty is a few times as large.
     """
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     curvature = MOST_CURVATURE * float(x_bound) ** 2
@@ -355,12 +354,7 @@ def ridge_output_perturbation(
 def ridge_penalty(
     n_records: int, *, n_features: int, x_bound: float, epsilon: float, delta: float = 0.0
 ) -> float:
-    """Return a penalty at which noise moves a prediction by about a tenth of ``y_bound``.
-
-    ``c n x_bound²``, where the noise of :func:`ridge_output_perturbation` in the prediction for a
-    row of the largest norm is ``(2 + 1/√c) y_bound / (c n μ)``, ``1/μ`` the noise over the
-    sensitivity.
-    """
+    """Return a penalty at which noise moves a prediction by about a tenth of ``y_bound``."""
     if delta:
         parameter = noise.dp_noise_parameter(epsilon, delta, n_features)
     else:

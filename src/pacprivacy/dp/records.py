@@ -24,9 +24,8 @@ _NUMBERS_OR_OBJECTS: Final = "biufO"
 def record_array(part: Any) -> Array:
     """Return an array whose type does not depend on what is in single records.
 
-    An array or a frame has a type, which is public. A list has none: NumPy would find one in its
-    entries, and a single text among numbers would turn all of them into texts. So a list becomes
-    an array of objects.
+    A list has no public type: one text among numbers would turn all into texts. So it becomes an
+    array of objects.
     """
     if hasattr(part, "dtype") or hasattr(part, "dtypes"):
         return np.asarray(part)
@@ -167,12 +166,7 @@ def clip(vectors: Matrix, clip_norm: float) -> Matrix:
 
 
 def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
-    """Return the sum of rows scaled down to ``min(1, clip_norm/|row|)`` of themselves, exactly.
-
-    Guarantee
-    ---------
-    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
-    """
+    """Return the sum of rows scaled down to ``clip_norm``, exactly in float64 (claim DP-3)."""
     limit = check_positive("clip_norm", clip_norm, advice="Use a norm that rows rarely exceed.")
     entries = finite_records(read_records(rows, "rows"))
     if not SMALLEST < limit < LARGEST:
@@ -194,11 +188,7 @@ def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "
 
 
 class WholeRows:
-    """Features clipped and rounded towards zero, as whole numbers in float64.
-
-    Sums and scores of whole numbers are exact, so what one record contributes does not depend on
-    which others are there, nor on the order in which they are added.
-    """
+    """Features clipped to whole numbers in float64: sums and scores of them are exact."""
 
     __slots__ = ("norms", "unit", "whole")
 

@@ -56,6 +56,7 @@ def adassp(
     rounding and the discrete noise are included, and the sums are exact.
     """
     check_neighbours(neighbours)
+    epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     if not 0.0 < gamma < 1.0:
         raise BudgetError(f"gamma must be between 0 and 1; got {gamma}. Use 0.05.")
     gram, products = _moments(X, y, x_bound, y_bound)

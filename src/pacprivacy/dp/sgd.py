@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import scipy
@@ -22,23 +22,6 @@ from pacprivacy.dp.descent import Batch, Steps, dp_descent_rate, release_dp_desc
 from pacprivacy.dp.noise import check_count
 from pacprivacy.dp.records import encode_record_labels, read_record_numbers
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
-
-
-class LinearLoss(Protocol):
-    """A loss of scores ``X @ weights.T``; its labels or bounds are declared, not found.
-
-    A record whose target was not declared is not refused: its slopes are zero.
-    """
-
-    @property
-    def n_scores(self) -> int:
-        """Scores per record."""
-
-    def encode(self, y: Any, n_records: int) -> Array:
-        """Return the target as ``slopes`` reads it; other shapes are refused."""
-
-    def slopes(self, scores: Matrix, target: Array) -> Matrix:
-        """Return the derivative of every record's loss in its scores, of shape (n, n_scores)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +113,7 @@ class Softmax:
         return slopes
 
 
+LinearLoss: TypeAlias = Squared | Logistic | Hinge | Softmax
 WEIGHT_BITS: Final = 32
 LARGEST_FACTOR: Final = 2.0**52
 _TINY: Final = 1e-300
@@ -212,10 +196,7 @@ def dp_sgd(
 
 
 class LinearSGDSums:
-    """Sums of clipped gradients ``slopes · x`` of a linear model; none of a single record is built.
-
-    Claim G-1.
-    """
+    """Sums of clipped gradients ``slopes · x``; none of a single record is built (claim G-1)."""
 
     def __init__(
         self, rows: records.WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float

@@ -101,11 +101,8 @@ def _check_span(most_units: int, epsilons: Vector) -> None:
 def brownian_level_variances(epsilons: Vector, delta: float) -> Vector:
     """Return, for sensitivity 1, the noise variance at which a Brownian path costs each level.
 
-    The path stays below some straight lines ``a v + b``, at every variance ``v`` and except with
-    probability ``delta``; below one of them, seeing it from any ``v`` on costs ``(b + 1/2)/v + a``.
-    Each line is tuned to one ``ε``; their number is the one that needs least noise.
-
-    Claim AF-10. Rounded to more noise.
+    The path stays below straight lines ``a v + b``, except with probability ``delta``; below one of
+    them, seeing it from any ``v`` on costs ``(b + 1/2)/v + a`` (claim AF-10).
     """
 
     def below_lines(n_lines: int) -> Vector:
@@ -138,13 +135,8 @@ def brownian_level_increments(variances: Vector, steps: Fraction) -> list[tuple[
 class NoisyLevels(ProcessBound):
     """A vector at every level of noise: drawn from the least noisy level up, read the other way.
 
-    ``sensitivity`` is the sum of absolute changes that one record can make; ``epsilons`` are the
-    levels, the noisiest first.
-
-    Claims AF-1 and AF-2. The noise at level ``t`` is discrete Laplace, independent between
-    coordinates, of a scale that makes it ``epsilons[t]``-private, exactly; reading levels
-    ``0..t`` costs ``epsilons[t]`` and nothing more.
-    Claim R-4. A fork reads no level: what was read is known to one process.
+    ``sensitivity`` is a sum of absolute changes. Reading levels ``0..t`` costs ``epsilons[t]``,
+    exactly (claims AF-1 and AF-2); a fork reads none (claim R-4).
     """
 
     KIND = "a value with its levels of noise"
@@ -222,10 +214,7 @@ class NoisyLevels(ProcessBound):
 
 
 class BrownianLevels(NoisyLevels):
-    """A vector at every level of Gaussian noise: a Brownian path, read towards its start.
-
-    Claim AF-10.
-    """
+    """The levels of a Brownian path, read towards its start (claim AF-10)."""
 
     def __init__(
         self,
@@ -355,11 +344,8 @@ class NoiseReduction:
 class BrownianReduction(NoiseReduction):
     """:class:`NoiseReduction` with Gaussian noise, for more than about ``ln(1/δ)`` numbers.
 
-    ``sensitivity`` is a Euclidean length.
-
-    Guarantee
-    ---------
-    Claim AF-10. As of :class:`NoiseReduction`, except with probability ``delta``.
+    ``sensitivity`` is a Euclidean length; the loss is above ``epsilons[t]`` with probability at
+    most ``delta`` (claim AF-10).
     """
 
     _noise: ClassVar = "a Brownian path of discrete Gaussian noise"

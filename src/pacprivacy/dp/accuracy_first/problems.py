@@ -176,12 +176,7 @@ def ridge_problem_radius(penalty: float) -> float:
 def ridge_problem_epsilon(
     alpha: float, *, n_records: int, n_features: int, radius: float, gamma: float | None = None
 ) -> float:
-    """Return the ``ε`` at which perturbed sums have excess risk ``alpha``, by theorem.
-
-    On average without ``gamma``; with it, with probability ``1 - gamma``.
-
-    Claim AF-8.
-    """
+    """Return the ``ε`` of excess risk ``alpha``: on average, or but for ``gamma`` (claim AF-8)."""
     products = 2.0 * radius * math.sqrt(n_features)
     moments = radius**2 * 0.5 * math.sqrt(n_features * (n_features + 3))
     average = 4.0 * math.sqrt(2.0) * (products + moments) / (n_records * alpha)

@@ -148,10 +148,7 @@ def search_by_reduction(
 def search_by_doubling(
     problem: Problem, *, alpha: float, gamma: float, source: BitSource
 ) -> SearchOutcome:
-    """Release afresh at twice the level, with a noisy test each time; the losses add up.
-
-    Claim AF-7.
-    """
+    """Release afresh at twice the level until a noisy test is passed (claim AF-7)."""
     levels = noise_levels.doubling_levels(
         1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha)
     )
@@ -352,11 +349,10 @@ class Method(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CovNR(Method):
-    """Ridge regression: lower the noise on ``XᵀX`` and ``Xᵀy`` until the risk is good enough.
+    """Ridge regression: :class:`OutputNR`, but with the noise on ``XᵀX`` and ``Xᵀy``.
 
     The risk is ``1/2n |y - Xθ|² + λ/2 |θ|²`` of rows divided by ``x_bound``, a sum of absolute
-    entries, and targets divided by ``y_bound``; ``alpha`` and ``penalty`` are in these units. Other
-    parameters as in :class:`OutputNR`.
+    entries, and targets divided by ``y_bound``; ``alpha`` and ``penalty`` are in these units.
 
     Guarantee
     ---------

@@ -38,21 +38,16 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : scikit-learn classifier
-        What every teacher is.
-    student : scikit-learn classifier, optional
-        What the student is; the same as a teacher by default.
-    n_estimators : int
-        Number of teachers, each with a block of records.
-    n_questions : int
-        How many public questions are answered; the promise covers all of them.
+    estimator, student : scikit-learn classifiers
+        What every teacher is, and the student: the same by default.
+    n_estimators, n_questions : int
+        Number of teachers, each with a block of records; of public questions that are answered. The
+        promise covers all of them.
     classes : sequence or "public"
         The labels, declared; records with others are left out.
     box : tuple of two floats or arrays, optional
         Where no public questions are given to ``fit``, they are drawn uniformly between these
         ends, which must not be read off the data.
-    n_jobs : int, optional
-        Worker processes, through joblib.
 
     Attributes
     ----------
@@ -176,21 +171,15 @@ class SubsampleAggregate(DPBase):
     Parameters
     ----------
     estimator : scikit-learn classifier or regressor
-        Cloned for every block, with a seed of its own. Its released attributes are aggregated;
-        they are known for linear models and Gaussian naive Bayes, others are named in
-        ``released``.
+        Cloned for every block, with a seed of its own. Its ``released`` attributes are aggregated;
+        they are known for linear models and Gaussian naive Bayes.
     n_estimators : int
         Number of blocks, of which each has a fit. More blocks mean less noise and rougher fits.
     aggregator : {"mean", "median"}
         Mean of parameters scaled down to length ``bound``, or medians on a grid over
-        ``[-bound, bound]``.
-    bound : float
-        Length of the vector of all parameters, or largest absolute value of each; it must not be
-        read off the data.
-    classes, n_jobs
+        ``[-bound, bound]``; the bound must not be read off the data.
+    classes : sequence or "public"
         As in :class:`PATEClassifier`.
-    released : sequence of str, optional
-        Fitted attributes that are released; those of ``estimator_``, the released estimator.
 
     Examples
     --------

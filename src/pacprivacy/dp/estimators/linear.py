@@ -37,14 +37,10 @@ COLUMN: Final = "A column-vector y was passed when a 1d array was expected; it w
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPBase(Fitted):
-    """Settings of differentially private estimators; every estimator has them.
+    """What differentially private estimators share, besides ``epsilon, delta, neighbours``.
 
     Parameters
     ----------
-    epsilon, delta : float
-        The promise.
-    neighbours : {"add_remove", "replace"}
-        What counts as a difference of one record.
     random_state : int, Generator or RandomState, optional
         Seed of what is public, and with ``simulate`` of the noise too.
     simulate : bool
@@ -52,10 +48,8 @@ class DPBase(Fitted):
 
     Attributes
     ----------
-    certificate_ : DPCertificate
-        What is promised, about which neighbours, on which assumptions.
-    release_ : DPRelease
-        The released value with its certificate; all of it may leave.
+    certificate_, release_ : DPCertificate and DPRelease
+        What is promised, and the released value with it; all of it may leave.
     """
 
     epsilon: float = 1.0
@@ -82,11 +76,7 @@ class DPBase(Fitted):
 def read_dp_estimator_input(
     estimator: Any, X: Any, y: Any, *, numeric: bool = False
 ) -> tuple[Vector, Array]:
-    """Return features and target of ``fit``, and note number and names of the features.
-
-    What is refused is public: the number of axes and of columns, and their types. Odd records are
-    not refused: entries that are no numbers become NaN, and what follows leaves them out.
-    """
+    """Return features and target of ``fit``; what is refused is public (claim DP-17)."""
     if y is None:
         raise DataError(
             f"y must be given: {type(estimator).__name__} requires y to be passed, but the target "
@@ -174,7 +164,7 @@ def _has_probabilities(model: Any) -> bool:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
-    """What linear classifiers share.
+    """What linear classifiers share; the rest as of :class:`DPBase`.
 
     Parameters
     ----------
@@ -183,21 +173,12 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
     classes : sequence of labels, or "public"
         All labels that may occur; records with others are left out. ``"public"`` says that the
         labels which occur in ``y`` are known to everybody.
-    fit_intercept : bool
-        Whether scores have a constant term.
     n_public : int
         Number of records as far as it is public; a guess will do. Descent needs it where records
         may be added or removed, since their true number is not public then.
     n_steps, learning_rate, clip_norm, momentum, squares, average
         As in :class:`pacprivacy.dp.Steps`, for rows of norm at most 1. By default the steps are
         Adam's; with ``squares=0`` their length follows from the noise.
-
-    Attributes
-    ----------
-    coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
-        Released weights; one row if there are two classes.
-    classes_ : array of shape (n_classes,)
-        The declared labels, sorted.
     """
 
     classes: Sequence[Any] | str | None = None
@@ -441,18 +422,9 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         AdaSSP, which finds its penalty; moments with noise and the penalty given; or ridge
         coefficients with noise, for ``neighbours="replace"`` only.
     x_bound, y_bound : float
-        Rows are clipped to this norm, targets to this absolute value; neither may be read off the
-        data.
+        Rows are clipped to this norm, targets to this absolute value; neither comes from the data.
     alpha : float, optional
-        Penalty on the sum of squares, for ``statistics`` and ``output``; by default what suits the
-        noise.
-    fit_intercept : bool
-        Append a column of ``x_bound`` to the clipped rows.
-
-    Attributes
-    ----------
-    coef_, intercept_ : array of shape (n_features,) and float
-        Released coefficients.
+        Penalty on the sum of squares, but for AdaSSP; by default what suits the noise.
 
     Examples
     --------
