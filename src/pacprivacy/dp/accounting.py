@@ -343,17 +343,25 @@ def _convex_below(x: Vector, y: Vector) -> Vector:
 
 def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
     """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known."""
+    from dp_accounting import rdp  # slow to import, not always needed
+
     check_event_relation(event, neighbours)
-    orders = np.array(ORDERS, dtype=np.float64)
-    if event.sampling is None:
-        if isinstance(event, GaussianEvent):
-            return np.asarray(event.count * orders / (2.0 * event.noise_multiplier**2))
-        if isinstance(event, LaplaceEvent):
-            return _renyi_by_accountant(event, neighbours)
-    loss = event_pure_loss(event)
-    if loss is not None:
+    known = as_dp_accounting(event, neighbours)
+    if known is None:
+        loss, orders = event_pure_loss(event), np.array(ORDERS, dtype=np.float64)
+        if loss is None:
+            return None
         return np.asarray(event.count * np.minimum(loss, orders * loss**2 / 2.0))
-    return _renyi_by_accountant(event, neighbours)
+    accountant = rdp.RdpAccountant(list(ORDERS), known[1])
+    # dp-accounting logs which orders it leaves out; the others suffice.
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        accountant.compose(known[0], int(event.count))
+    finally:
+        logger.setLevel(level)
+    return np.asarray(accountant.rdp, dtype=np.float64)
 
 
 def renyi_epsilon(divergences: Vector, delta: float) -> float:
@@ -383,24 +391,6 @@ def as_dp_accounting(event: Event, neighbours: Neighbours) -> tuple[Any, Any] | 
         sampled = dp_accounting.SampledWithoutReplacementDpEvent(*drawn, gaussian)
         return sampled, dp_accounting.NeighboringRelation.REPLACE_ONE
     return None
-
-
-def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
-    from dp_accounting import rdp  # slow to import, not always needed
-
-    known = as_dp_accounting(event, neighbours)
-    if known is None:
-        return None
-    accountant = rdp.RdpAccountant(list(ORDERS), known[1])
-    # dp-accounting tells which orders it leaves out; the others suffice.
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        accountant.compose(known[0], int(event.count))
-    finally:
-        logger.setLevel(level)
-    return np.asarray(accountant.rdp, dtype=np.float64)
 
 
 def advantage(

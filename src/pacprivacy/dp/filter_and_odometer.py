@@ -49,7 +49,7 @@ class Filter(ProcessBound):
     >>> budget = Filter(epsilon=1.0, delta=1e-6, neighbours="replace")
     >>> budget.spend(dp.GaussianEvent(noise_multiplier=10.0, count=5))
     >>> round(budget.parameter_left, 2)
-    0.11
+    0.08
     """
 
     KIND = "a filter"
