@@ -352,10 +352,13 @@ def count_pate_votes(
 ) -> Integers:
     """Train one teacher on each block of records and count their votes on public questions.
 
-    A teacher is a clone with seeds of its own; one that cannot be trained votes for the first
-    class. A record with a label that was not declared is left out. The votes, of shape
-    (n_questions, n_classes), are curator-only; a record changes those of one teacher (claims DP-14
-    and DP-17).
+    A teacher that cannot be trained votes for the first class; a record with a label that was not
+    declared is left out. The votes, of shape (n_questions, n_classes), are curator-only.
+
+    Guarantee
+    ---------
+    Claims DP-14 and DP-17. A teacher's votes are a function of its records and its seed; a record
+    changes those of one teacher; what is refused is public.
     """
     features = record_array(X)
     codes = encode_record_labels(y, tuple(classes), len(features))
@@ -473,8 +476,12 @@ def pate_data_dependent_loss(
 ) -> DataDependentLoss:
     """Account for answers by how clear the majorities were (Papernot et al. 2018).
 
-    Not a promise: the figure depends on the records. It bounds the Rényi loss at these records and
-    any neighbour, and is at most the ``epsilon`` of the certificate (claim DP-16).
+    Not a promise: the figure itself depends on the records.
+
+    Guarantee
+    ---------
+    Claim DP-16. A bound on the Rényi loss at these records and any neighbour; ``epsilon`` is at
+    most that of the certificate that promised these answers.
     """
     from dp_accounting.rdp import compute_epsilon  # slow to import, not always needed
 

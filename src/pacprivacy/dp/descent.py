@@ -495,10 +495,14 @@ def dp_descent_event(
 def dp_descent_epsilon(
     batch: Batch, n_records: int, *, n_steps: int, noise: float, delta: float
 ) -> float:
-    """Return the ``ε`` of a private descent, for continuous Gaussian noise (claim G-2).
+    """Return the ``ε`` of a private descent, for continuous Gaussian noise.
 
     ``noise`` is the standard deviation of a sum over the clipping norm; ``n_records`` is used only
     where it is public.
+
+    Guarantee
+    ---------
+    Claim G-2. An upper bound under ``batch.neighbours``, from dp-accounting 0.4.4 or later.
     """
     check_positive("noise", noise, advice="Use at least 0.1.")
     if isinstance(batch, FullBatch):

@@ -287,7 +287,12 @@ def _event(item: Any) -> Event:
 
 
 def events_of(certificate: DPCertificate) -> list[Event]:
-    """Return the events of a certificate (claim DP-20); its promise if it carries none."""
+    """Return the events of a certificate; its promise as one event if it carries none.
+
+    Guarantee
+    ---------
+    Claim DP-20. What was released is as private as these events, fixed before it ran.
+    """
     if certificate.events:
         try:
             return msgspec.convert(certificate.events, list[Event])

@@ -59,7 +59,9 @@ def dp_search_noise(
 ) -> float:
     """Return the noise of every run, over the clipping norm, that keeps ``(ε, δ)`` for a search.
 
-    Claim G-4, for continuous noise: dp-accounting's Rényi figure for repeating and selecting.
+    Guarantee
+    ---------
+    Claim G-4. From dp-accounting's Rényi figure for repeating and selecting, for continuous noise.
     """
     import dp_accounting  # slow to import, not always needed
     from dp_accounting.rdp import RdpAccountant
@@ -176,8 +178,11 @@ def pure_search(
     """Release the best of a geometric number of runs of a purely private mechanism.
 
     ``run`` returns a value and its score; the pair is ``(epsilon_run, 0)``-private, with fresh
-    randomness in every call. The search is ``(3 epsilon_run, 0)``-private, whatever the ``mean``
-    number of runs (claim G-4).
+    randomness in every call.
+
+    Guarantee
+    ---------
+    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy, whatever the ``mean`` number of runs.
     """
     check_positive("epsilon_run", epsilon_run, advice="Use a third of what the search may cost.")
     runs = RandomRuns(mean=mean)

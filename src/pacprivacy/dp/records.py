@@ -166,7 +166,12 @@ def clip(vectors: Matrix, clip_norm: float) -> Matrix:
 
 
 def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
-    """Return the sum of rows scaled down to ``clip_norm``, exactly in float64 (claim DP-3)."""
+    """Return the sum of rows scaled down to ``min(1, clip_norm/|row|)`` of themselves, exactly.
+
+    Guarantee
+    ---------
+    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
+    """
     limit = check_positive("clip_norm", clip_norm, advice="Use a norm that rows rarely exceed.")
     entries = finite_records(read_records(rows, "rows"))
     if not SMALLEST < limit < LARGEST:

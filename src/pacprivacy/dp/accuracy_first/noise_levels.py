@@ -20,7 +20,7 @@ from pacprivacy._random import BitSource, ProcessBound, SystemSource
 from pacprivacy.dp import ApproximateEvent, Event, PureEvent
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import publish_event
-from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
+from pacprivacy.dp.noise import FARTHEST, check_epsilon_delta, dp_noise_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import (
     MAX_UNITS_PER_SCALE,
@@ -31,7 +31,6 @@ from pacprivacy.noise import (
 )
 
 LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale
-FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
 MOST_LINES: Final = 16  # of which the best number is taken
 LEAST_INCREMENT: Final = 1 << 10  # grid steps: with fewer, sums of draws are no longer Gaussian
 
@@ -344,8 +343,11 @@ class NoiseReduction:
 class BrownianReduction(NoiseReduction):
     """:class:`NoiseReduction` with Gaussian noise, for more than about ``ln(1/δ)`` numbers.
 
-    ``sensitivity`` is a Euclidean length; the loss is above ``epsilons[t]`` with probability at
-    most ``delta`` (claim AF-10).
+    ``sensitivity`` is a Euclidean length.
+
+    Guarantee
+    ---------
+    Claim AF-10. As of :class:`NoiseReduction`, except with probability ``delta``.
     """
 
     _noise: ClassVar = "a Brownian path of discrete Gaussian noise"
@@ -529,8 +531,12 @@ def plan_threshold(
     """Return threshold ``-α/2`` and the least ε that keeps wrong answers rare.
 
     ``calibration="theorem"`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``.
-    ``"tight"`` bounds a wrong yes only, and computes its probability. Then a model that is
-    accepted has an excess risk of at most ``alpha`` with probability ``1 - gamma`` (claim AF-5).
+    ``"tight"`` bounds a wrong yes only, and computes its probability.
+
+    Guarantee
+    ---------
+    Claim AF-5. With probability ``1 - gamma`` the candidate that is accepted, if one is, has an
+    excess risk of at most ``alpha``.
     """
     alpha = check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
     reach = check_positive("sensitivity", sensitivity, advice="Bound the loss of one record.")

@@ -186,8 +186,11 @@ def ridge_problem_epsilon(
 def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vector:
     """Minimise ``½ θᵀAθ - bᵀθ`` over ``|θ| <= radius``; ``A`` symmetric, of any signature.
 
-    Where there are several minimisers (the hard case), one of them is returned. It satisfies the
-    conditions for a global minimum, up to rounding (claim AF-6).
+    Where there are several minimisers (the hard case), one of them is returned.
+
+    Guarantee
+    ---------
+    Claim AF-6. The result satisfies the conditions for a global minimum, up to rounding.
     """
     radius = check_positive("radius", radius, advice="Use a norm that models rarely exceed.")
     square, right = np.asarray(matrix, dtype=np.float64), np.asarray(vector, dtype=np.float64)

@@ -279,7 +279,13 @@ class Method(ABC):
     ) -> DPRelease:
         """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
 
-        Claims AF-4, AF-5, AF-7, AF-8, AF-9 and AF-10.
+        ``search="reduction"`` lowers the noise of one release until a test is passed, ``"doubling"``
+        releases afresh with twice the ``ε`` until one is, and ``"theory"`` releases once, with the
+        ``ε`` that the utility theorem demands: ordinary differential privacy, without a test.
+
+        Guarantee
+        ---------
+        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory, AF-10 for ``delta``.
         """
         if search not in SEARCHES:
             raise MechanismError(
