@@ -279,7 +279,7 @@ class Method(ABC):
     ) -> DPRelease:
         """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
 
-        ``search="reduction"`` lowers the noise of one release until a test is passed, ``"doubling"``
+        ``"reduction"`` lowers the noise of one release until a test is passed, ``"doubling"``
         releases afresh with twice the ``ε`` until one is, and ``"theory"`` releases once, with the
         ``ε`` that the utility theorem demands: ordinary differential privacy, without a test.
 
