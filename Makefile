@@ -71,7 +71,7 @@ wheel-check:
 	env/bin/pac demo --output demo; \
 	env/bin/python -c 'import pacprivacy as pac; [getattr(pac, name) for name in pac.__all__]'; \
 	env/bin/python -m pip install --quiet --disable-pip-version-check --dry-run \
-		"$$wheel[data,dp,jax,plot,postgres]"; \
+		"$$wheel[data,jax,plot,postgres]"; \
 	echo "$$wheel runs outside the checkout, and its extras resolve together"
 
 clean:

@@ -572,9 +572,6 @@ def sgd(batch: Any = None, loss: Any = None, labels: Any = DP_LABELS, n_steps: i
 
 CASES |= {
     "dp laplace": lambda: dp.laplace(NUMBERS, sensitivity=0.5, **PURE, **seeded_dp()),
-    "dp gaussian, classical": lambda: dp.gaussian(
-        NUMBERS, sensitivity=0.5, calibration="classical", **MIXED, **seeded_dp()
-    ),
     "dp gaussian, analytic": lambda: dp.gaussian(NUMBERS, sensitivity=0.5, **MIXED, **seeded_dp()),
     "dp sum": lambda: dp.private_sum(DP_X, clip_norm=2.0, **PURE, **seeded_dp()),
     "dp sum, gaussian": lambda: dp.private_sum(DP_X, clip_norm=2.0, **MIXED, **seeded_dp()),
@@ -619,9 +616,6 @@ CASES |= {
     ),
     "dp objective": lambda: dp.objective_perturbation(
         DP_X, DP_LABELS, **MARGINS, **MIXED, **seeded_dp()
-    ),
-    "dp objective, smooth hinge": lambda: dp.objective_perturbation(
-        DP_X, DP_LABELS, **MARGINS, **MIXED, loss="smooth_hinge", **seeded_dp()
     ),
     "dp statistics": lambda: dp.regression_from_statistics(
         DP_X, DP_TARGET, **BOUNDS, penalty=5.0, epsilon=1.0, **seeded_dp()

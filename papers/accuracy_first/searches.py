@@ -14,7 +14,7 @@ from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.dp.accuracy_first import Calibration, LogisticProblem, RidgeProblem
 from pacprivacy.dp.accuracy_first.search import (
     SearchCandidates,
-    SearchFound,
+    SearchOutcome,
     search_by_doubling,
     search_by_reduction,
     search_by_theory,
@@ -129,7 +129,7 @@ def _measure(
     n_features = len(problem.best)
     printed = study.printed_epsilon(alpha, problem.n_records, n_features)
     sure = study.sure_epsilon(alpha, GAMMA, problem.n_records, n_features)
-    found: dict[str, list[SearchFound]] = {method: [] for method in METHODS}
+    found: dict[str, list[SearchOutcome]] = {method: [] for method in METHODS}
     for run in range(n_runs):
         # The stream is named by its cell, so results do not depend on which others are run.
         stream = public_generator(seed, study.name, round(1e6 * alpha), run)
@@ -156,7 +156,7 @@ def _summarise(
     problem: RidgeProblem | LogisticProblem,
     method: str,
     alpha: float,
-    found: list[SearchFound],
+    found: list[SearchOutcome],
 ) -> SearchRow:
     losses = np.array([run.epsilon for run in found])
     models = np.array([run.model for run in found])

@@ -13,12 +13,10 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.clipping import clipping_norms
-from pacprivacy.dp.descent import Steps
-from pacprivacy.dp.losses import LinearLoss
-from pacprivacy.dp.sgd import dp_sgd, import_sgd_jax, sgd_without_checks
+from pacprivacy.dp.descent import Batch, Steps
+from pacprivacy.dp.records import clipping_norms
+from pacprivacy.dp.sgd import LinearLoss, dp_sgd, import_sgd_jax, sgd_without_checks
 from pacprivacy.errors import DataError
 
 CHANNELS: Final = (16, 32, 64)

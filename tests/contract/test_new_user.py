@@ -24,7 +24,7 @@ from pages import Block, read_blocks, read_commands
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorials" / "ten-minutes.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXTRAS = ("pandas", "pyarrow", "jax", "opendp", "psycopg", "pytest")
+EXTRAS = ("pandas", "pyarrow", "jax", "psycopg", "pytest")
 
 # Runs Python blocks in one namespace, as somebody does who types along; commands in a shell.
 FOLLOW = """

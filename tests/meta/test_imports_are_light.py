@@ -10,7 +10,7 @@ import pytest
 
 import pacprivacy
 
-OPTIONAL = ("duckdb", "jax", "matplotlib", "opendp", "pandas", "plotly", "polars", "pyarrow")
+OPTIONAL = ("duckdb", "jax", "matplotlib", "pandas", "plotly", "polars", "pyarrow")
 SLOW = (*OPTIONAL, "dp_accounting", "sklearn", "sqlalchemy")
 LATER = ("joblib", "scipy.linalg", "scipy.optimize", "scipy.special", "scipy.sparse")
 NUMERICAL = ("joblib", "narwhals", "numpy", "scipy")

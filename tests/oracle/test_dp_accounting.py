@@ -8,19 +8,16 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import privacy_loss_distribution
 from msgspec.structs import replace
 from scipy import stats
 
 from pacprivacy.dp.accounting import (
     ORDERS,
     account,
-    accounting_loss_distribution,
     accounting_profile,
     renyi_divergences,
 )
-from pacprivacy.dp.batches import FixedBatch, PoissonBatch, ReplacementBatch
-from pacprivacy.dp.descent import dp_descent_epsilon
+from pacprivacy.dp.descent import FixedBatch, PoissonBatch, ReplacementBatch, dp_descent_epsilon
 from pacprivacy.dp.events import (
     ApproximateEvent,
     FixedSampling,
@@ -33,22 +30,6 @@ from pacprivacy.dp.events import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
-
-# --- sampled Gaussian runs ------------------------------------------------------------------
-
-
-@pytest.mark.claim("DP-4")
-@pytest.mark.parametrize(("noise", "rate"), [(0.6, 0.1), (1.1, 0.01), (20.0, 0.3), (1.0, 0.999)])
-def test_sampled_runs_have_the_distribution_of_dp_accounting(noise: float, rate: float) -> None:
-    event = GaussianEvent(noise_multiplier=noise, count=3, sampling=PoissonSampling(rate=rate))
-    found = accounting_loss_distribution(event, "add_remove", 1e-3, 1e-5)
-    theirs = privacy_loss_distribution.from_gaussian_mechanism(
-        noise, sampling_prob=rate, value_discretization_interval=1e-3
-    )
-    grid = np.linspace(-1.0, 4.0, 41)
-    expected = theirs.self_compose(3).get_delta_for_epsilon(grid)
-    assert found.get_delta_for_epsilon(grid) == pytest.approx(expected, rel=1e-9, abs=1e-14)
-
 
 # --- the analytic Gaussian ------------------------------------------------------------------
 

@@ -33,8 +33,7 @@ from pacprivacy.dp import (
     calibrate_to_advantage,
     objective_perturbation,
 )
-from pacprivacy.dp.batches import FixedBatch, PoissonBatch
-from pacprivacy.dp.descent import dp_descent_event
+from pacprivacy.dp.descent import FixedBatch, PoissonBatch, dp_descent_event
 from pacprivacy.dp.noise import dp_noise_slack
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import (

@@ -190,9 +190,6 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "gaussian": lambda: dp.gaussian(
         [1.0, 2.0], sensitivity=1.0, neighbours="replace", **COMMON
     ),
-    "classical": lambda: dp.gaussian(
-        1.0, sensitivity=1.0, neighbours="replace", epsilon=0.9, delta=1e-6, calibration="classical"
-    ),
     "exponential": lambda: dp.exponential(
         [1.0, 2.0], sensitivity=1.0, epsilon=1.0, neighbours="replace"
     ),
@@ -238,9 +235,6 @@ RELEASES: dict[str, Callable[[], Any]] = {
         lambda: (1, 1.0), epsilon_run=0.2, mean=3.0, neighbours="replace"
     ),
     "votes": lambda: dp.label_by_votes(np.array([[9, 3]]), neighbours="replace", **COMMON),
-    "confident votes": lambda: dp.label_by_confident_votes(
-        np.array([[9, 3]]), threshold=5, n_answers=1, neighbours="replace", **COMMON
-    ),
     "theory": lambda: COVARIANCE.release(X, TARGET, search="theory"),
 }  # fmt: skip
 
@@ -256,7 +250,7 @@ def test_every_certificate_carries_an_event_that_is_worth_its_promise(name: str)
     assert events_of(again) == events_of(certificate)
     found = dp.account(release, delta=certificate.delta)
     assert found.neighbours == certificate.neighbours
-    # Not more than promised, and not much less: the classical formula and the median waste some.
+    # Not more than promised, and not much less: the median wastes some.
     assert found.best[1] <= certificate.epsilon * (1 + 1e-3)
     assert found.best[1] > 0.7 * certificate.epsilon
     more = dp.account([certificate] * 3, delta=max(3 * certificate.delta, 1e-6)).best[1]

@@ -19,6 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import (
     MeanAggregator,
+    count_pate_votes,
     draw_aggregate_blocks,
     draw_aggregate_seeds,
     fit_aggregate_block,
@@ -26,7 +27,6 @@ from pacprivacy.dp.aggregate import (
     subsample_aggregate,
 )
 from pacprivacy.dp.noise import dp_noise_source
-from pacprivacy.dp.pate import count_pate_votes
 from pacprivacy.errors import MechanismError
 
 Array = npt.NDArray[Any]

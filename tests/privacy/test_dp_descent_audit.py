@@ -20,8 +20,8 @@ from pacprivacy.dp import (
     audit_dp,
     dp_descent_noise,
 )
-from pacprivacy.dp.clipping import clip_to_whole_rows
 from pacprivacy.dp.descent import DPDescentNoise, run_dp_descent
+from pacprivacy.dp.records import clip_to_whole_rows
 from pacprivacy.dp.sgd import LinearSGDSums
 
 EPSILON, DELTA, N_TRIALS = 1.0, 1e-3, 40_000

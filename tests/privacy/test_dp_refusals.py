@@ -377,7 +377,7 @@ def test_a_solver_at_its_limits_does_not_tell_neighbours_apart() -> None:
     def release(X: Array, y: Array) -> Any:
         return output_perturbation(
             X, y, classes=(0, 1), penalty=1e-12, x_bound=1.0, epsilon=1.0, delta=1e-5,
-            loss="smooth_hinge", simulate=0,
+            simulate=0,
         )  # fmt: skip
 
     assert {outcome(release, rows[:n], labels[:n]) for n in range(5)} == {("released",)}

@@ -1,26 +1,22 @@
 """Differential privacy: another promise, about whether a record is in at all.
 
-Every mechanism returns a ``DPRelease``: a value, and the certificate of its promise. What
-they ask for has the same name everywhere:
+Every mechanism returns a ``DPRelease``: a value, and the certificate of its promise. Parameters
+that mechanisms share are explained here and nowhere else:
 
 ``X, y``, *curator-only*
-    Features and target or labels, one row each. A record that is not finite, or whose label was
-    not declared, counts as an empty one.
+    Features and target or labels, one row each; odd records count as empty ones.
 ``epsilon, delta``
     The promise; ``delta`` below ``1/n``, or 0 for pure differential privacy.
 ``neighbours``
     ``"add_remove"`` or ``"replace"``: what counts as a difference of one record.
-``x_bound, y_bound, loss_bound, classes``
-    What a record may say: rows are clipped to this Euclidean norm, targets to this absolute value,
-    losses to this range; of two classes, the second has positive scores. They are declared; one
-    that is read off the data is a release without noise.
-``clip_norm``
-    Norm to which what is computed from a record (a row of a sum, a gradient, a block's output) is
-    shrunk; declared as well.
+``x_bound, y_bound, clip_norm, classes``
+    Rows are clipped to this Euclidean norm, targets to this absolute value, contributions to this
+    norm; of two classes, the second has positive scores. They are declared: one that is read off
+    the data is a release without noise.
 ``penalty``
     Of ``penalty |θ|²/2``, beside the sum of losses unless it says otherwise.
 ``gamma``
-    Probability with which something said about *utility* may not hold.
+    Probability with which something about *utility* may not hold.
 ``simulate``
     Seed of the noise, for experiments; such a release protects nobody.
 """
@@ -33,27 +29,29 @@ from pacprivacy.dp.accounting import (
     account as account,
     advantage as advantage,
     calibrate_to_advantage as calibrate_to_advantage,
+    verify_dp as verify_dp,
 )
 from pacprivacy.dp.aggregate import (
+    DataDependentLoss as DataDependentLoss,
     MeanAggregator as MeanAggregator,
     MedianAggregator as MedianAggregator,
+    count_pate_votes as count_pate_votes,
+    label_by_votes as label_by_votes,
+    pate_data_dependent_loss as pate_data_dependent_loss,
     subsample_aggregate as subsample_aggregate,
 )
 from pacprivacy.dp.audit import DPAudit as DPAudit, audit_dp as audit_dp
-from pacprivacy.dp.batches import (
-    Batch as Batch,
-    FixedBatch as FixedBatch,
-    FullBatch as FullBatch,
-    PoissonBatch as PoissonBatch,
-    ReplacementBatch as ReplacementBatch,
-)
 from pacprivacy.dp.certificate import (
     DPCertificate as DPCertificate,
     DPRelease as DPRelease,
     Neighbours as Neighbours,
 )
-from pacprivacy.dp.clipping import clip as clip, sum_clipped as sum_clipped
 from pacprivacy.dp.descent import (
+    Batch as Batch,
+    FixedBatch as FixedBatch,
+    FullBatch as FullBatch,
+    PoissonBatch as PoissonBatch,
+    ReplacementBatch as ReplacementBatch,
     Steps as Steps,
     dp_descent_epsilon as dp_descent_epsilon,
     dp_descent_noise as dp_descent_noise,
@@ -76,25 +74,11 @@ from pacprivacy.dp.hyperparameter_search import (
     dp_search_noise as dp_search_noise,
     pure_search as pure_search,
 )
-from pacprivacy.dp.losses import (
-    Hinge as Hinge,
-    LinearLoss as LinearLoss,
-    Logistic as Logistic,
-    Softmax as Softmax,
-    Squared as Squared,
-)
 from pacprivacy.dp.mechanisms import (
     exponential as exponential,
     exponential_score_loss as exponential_score_loss,
     gaussian as gaussian,
     laplace as laplace,
-)
-from pacprivacy.dp.pate import (
-    DataDependentLoss as DataDependentLoss,
-    count_pate_votes as count_pate_votes,
-    label_by_confident_votes as label_by_confident_votes,
-    label_by_votes as label_by_votes,
-    pate_data_dependent_loss as pate_data_dependent_loss,
 )
 from pacprivacy.dp.perturbation import (
     least_penalty as least_penalty,
@@ -103,18 +87,26 @@ from pacprivacy.dp.perturbation import (
     ridge_output_perturbation as ridge_output_perturbation,
     ridge_penalty as ridge_penalty,
 )
+from pacprivacy.dp.records import clip as clip, sum_clipped as sum_clipped
 from pacprivacy.dp.regression import (
     adassp as adassp,
     regression_from_statistics as regression_from_statistics,
 )
-from pacprivacy.dp.sgd import dp_sgd as dp_sgd, dp_sgd_jax as dp_sgd_jax
+from pacprivacy.dp.sgd import (
+    Hinge as Hinge,
+    LinearLoss as LinearLoss,
+    Logistic as Logistic,
+    Softmax as Softmax,
+    Squared as Squared,
+    dp_sgd as dp_sgd,
+    dp_sgd_jax as dp_sgd_jax,
+)
 from pacprivacy.dp.statistics import (
     STATISTICS as STATISTICS,
     private_mean as private_mean,
     private_sum as private_sum,
     release_dp_statistic as release_dp_statistic,
 )
-from pacprivacy.dp.verification import verify_dp as verify_dp
 
 if typing.TYPE_CHECKING:
     from pacprivacy.dp.estimators import (
@@ -126,8 +118,9 @@ if typing.TYPE_CHECKING:
     )
 
 
-def __getattr__(name: str) -> typing.Any:
+def __getattr__(name: str) -> type:
     # scikit-learn takes half a second to import; only those who use the estimators pay for it.
     if name[0].isupper():
-        return getattr(importlib.import_module("pacprivacy.dp.estimators"), name)
+        estimator: type = getattr(importlib.import_module("pacprivacy.dp.estimators"), name)
+        return estimator
     raise AttributeError(f"module 'pacprivacy.dp' has no attribute {name!r}")

@@ -2,26 +2,27 @@
 
 Somebody tosses a coin for one of two neighbouring data sets, and the best attacker names the side
 with probability ``(1 + a)/2``. The advantage ``a`` is the total variation distance of the two
-outputs: ``δ(0)``, where the mechanism's privacy curve starts. It is the figure that differential
-privacy shares with a PAC promise about membership, so it is what the two are compared at. One
-``(ε, δ)`` of the curve bounds it too, but only randomised response goes that far: a Gaussian
-mechanism calibrated through one point gets several times the noise that its advantage asks for.
+outputs: ``δ(0)``, where the mechanism's privacy curve starts. Certificates are verified from the
+events that they carry.
 """
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 import scipy
 
+from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector
 from pacprivacy._rounding import at_most
-from pacprivacy.dp.certificate import Neighbours
+from pacprivacy.dp.certificate import NOT_PROMISED, ONE_RELEASE, DPCertificate, Neighbours
 from pacprivacy.dp.events import (
+    Accountable,
     ApproximateEvent,
+    Composed,
     Event,
     FixedSampling,
     GaussianEvent,
@@ -29,14 +30,14 @@ from pacprivacy.dp.events import (
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
-    Told,
     check_event_relation,
     event_grid_distance,
     event_pure_loss,
+    events_of,
     read_events,
 )
 from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_parameter, dp_noise_price
-from pacprivacy.errors import BudgetError
+from pacprivacy.errors import BudgetError, CertificateError
 from pacprivacy.theory import gaussian_epsilon, gaussian_equivalent
 
 METHODS: Final[dict[str, str]] = {
@@ -90,7 +91,7 @@ class Accounts:
 
 
 def account(
-    events: Told | Iterable[Told],
+    events: Accountable | Iterable[Accountable],
     *,
     delta: float,
     neighbours: Neighbours | None = None,
@@ -101,13 +102,12 @@ def account(
     Parameters
     ----------
     events : Event, certificate or release, or several, public
-        Ours or dp-accounting's, each with the way in which its records were sampled; or
-        certificates, releases and fitted estimators, which carry theirs.
+        Ours or dp-accounting's; certificates, releases and fitted estimators carry theirs.
     delta : float in [0, 1), public
         The ``δ`` of the promise; 0 for pure events only, whose ``ε`` then add up.
     neighbours : {"add_remove", "replace"}, public
-        Relation of the promise, and of the sensitivity that noise multipliers are relative to.
-        By default that of the certificates, and ``add_remove`` if there are only events.
+        Relation of the promise, and of the sensitivity that noise multipliers are relative to. By
+        default that of the certificates, and ``add_remove`` if there are only events.
     discretization : float, public
         Step of privacy-loss distributions.
 
@@ -119,40 +119,37 @@ def account(
 
     Examples
     --------
-    >>> print(account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5))
-    ε at δ = 1e-05, add_remove
-    basic        8.3412  sum of the ε of every run, δ shared evenly
-    renyi        2.8142  Rényi divergences over a grid of orders
-    pld          2.5944  privacy-loss distributions, rounded to the safe side
+    >>> account(GaussianEvent(noise_multiplier=5.0, count=10), delta=1e-5).best[0]
+    'pld'
     """
     composed = read_events(events, neighbours)
-    listed = composed.events
+    figures: dict[str, float | None] = dict.fromkeys(METHODS)
     if delta == 0.0:
-        figures = dict.fromkeys(METHODS) | {"basic": _pure(listed)}
-        return Accounts(
-            delta=0.0,
-            neighbours=composed.neighbours,
-            epsilons=figures,
-            simulation=composed.simulation,
-        )
-    _, delta = check_epsilon_delta(1.0, delta)
-    methods: dict[str, Callable[[float], float | None]] = {
-        "basic": lambda at: _basic(listed, at),
-        "renyi": lambda at: _renyi(listed, at, composed.neighbours),
-        "pld": lambda at: _pld(listed, at, composed.neighbours, discretization),
-    }
-    # Pure losses hold for discrete noise as it is.
-    some = event_grid_distance(event for event in listed if event_pure_loss(event) is None)
-    distances = dict.fromkeys(methods, event_grid_distance(listed))
-    distances["basic"] = some
+        figures["basic"] = _pure(composed.events)
+    else:
+        _, delta = check_epsilon_delta(1.0, delta)
+        figures = _figures(composed, delta, discretization)
     return Accounts(
         delta=delta,
         neighbours=composed.neighbours,
-        epsilons={
-            name: _pay_for_grid(found, delta, distances[name]) for name, found in methods.items()
-        },
+        epsilons=figures,
         simulation=composed.simulation,
     )
+
+
+def _figures(composed: Composed, delta: float, discretization: float) -> dict[str, float | None]:
+    """Return ``ε`` by method, each with the price of its grid."""
+    events, neighbours = composed.events, composed.neighbours
+    distance = event_grid_distance(events)
+    # Pure losses hold for discrete noise as it is.
+    basic_distance = event_grid_distance(e for e in events if event_pure_loss(e) is None)
+    return {
+        "basic": _pay_for_grid(lambda at: _basic(events, at), delta, basic_distance),
+        "renyi": _pay_for_grid(lambda at: _renyi(events, at, neighbours), delta, distance),
+        "pld": _pay_for_grid(
+            lambda at: _pld(events, at, neighbours, discretization), delta, distance
+        ),
+    }
 
 
 def _pure(events: Sequence[Event]) -> float:
@@ -195,28 +192,23 @@ def _single(event: Event, delta: float) -> float:
     return root * (1 + 1e-9) + 1e-10
 
 
-def _split(events: Sequence[Event], delta: float) -> list[tuple[int, float]]:
-    """Return count and ``ε`` of each event.
-
-    Promises with a ``δ`` of their own take it; what remains is shared by the runs that need some.
-    """
-    own = math.fsum(e.count * e.delta for e in events if isinstance(e, ApproximateEvent))
-    left = delta - own
-    needy = [
-        e for e in events if event_pure_loss(e) is None and not isinstance(e, ApproximateEvent)
-    ]
-    if left < -1e-12 * delta or (needy and left <= 0.0):
-        return [(1, math.inf)]
-    share = left / max(1, sum(event.count for event in needy))
-    parts = []
-    for event in events:
-        loss = event.epsilon if isinstance(event, ApproximateEvent) else event_pure_loss(event)
-        parts.append((event.count, _single(event, share) if loss is None else loss))
-    return parts
-
-
 def _basic(events: Sequence[Event], delta: float) -> float:
-    return math.fsum(count * epsilon for count, epsilon in _split(events, delta))
+    """Add up ``ε``; promises take their ``δ``, runs that need one share what remains."""
+    remaining = delta - math.fsum(
+        e.count * e.delta for e in events if isinstance(e, ApproximateEvent)
+    )
+    losses = [
+        event.epsilon if isinstance(event, ApproximateEvent) else event_pure_loss(event)
+        for event in events
+    ]
+    n_sharing = sum(e.count for e, loss in zip(events, losses, strict=True) if loss is None)
+    if remaining < -1e-12 * delta or (n_sharing and remaining <= 0.0):
+        return math.inf
+    share = remaining / max(1, n_sharing)
+    return math.fsum(
+        event.count * (_single(event, share) if loss is None else loss)
+        for event, loss in zip(events, losses, strict=True)
+    )
 
 
 def _renyi(events: Sequence[Event], delta: float, neighbours: Neighbours) -> float | None:
@@ -239,12 +231,7 @@ def _pld(
 
 
 def accounting_profile(event: Event, epsilon: Vector) -> Vector:
-    """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0``.
-
-    Guarantee
-    ---------
-    Claim DP-4. Amplification by subsampling (Balle, Barthe and Gaboardi 2018).
-    """
+    """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0`` (claim DP-4)."""
     if event.sampling is None:
         return event.profile(epsilon)
     rate = event.sampling.rate
@@ -270,63 +257,25 @@ def accounting_loss_distribution(
     from dp_accounting.pld import common, privacy_loss_distribution as pld
 
     check_event_relation(event, neighbours)
-    step = {"value_discretization_interval": discretization}
     if isinstance(event, ApproximateEvent):
         promise = common.DifferentialPrivacyParameters(event.epsilon, event.delta)
-        return pld.from_privacy_parameters(promise, **step).self_compose(event.count)
+        return pld.from_privacy_parameters(
+            promise, value_discretization_interval=discretization
+        ).self_compose(event.count)
+    std = event.noise_multiplier if isinstance(event, GaussianEvent | LaplaceEvent) else math.nan
     if event.sampling is None and isinstance(event, GaussianEvent):
-        std = event.noise_multiplier / math.sqrt(event.count)
-        return pld.from_gaussian_mechanism(standard_deviation=std, **step)
-    known = event.sampling is None or (
-        isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove"
-    )
-    rate = 1.0 if event.sampling is None else event.sampling.rate
-    if known and isinstance(event, GaussianEvent):
-        one = _sampled_gaussian(event.noise_multiplier, rate, discretization)
-    elif known and isinstance(event, LaplaceEvent):
-        one = pld.from_laplace_mechanism(event.noise_multiplier, sampling_prob=rate, **step)
-    else:
-        one = _from_profile(event, discretization, _CUT * delta / event.count)
-    return one.self_compose(event.count)
-
-
-def _sampled_gaussian(noise: float, rate: float, discretization: float) -> Any:
-    """Build dp-accounting's distribution of a Gaussian run on a Poisson sample.
-
-    To the bit that of ``from_gaussian_mechanism``, which inverts the loss at one point at a time.
-    """
-    # Slow to import, not always needed.
-    from dp_accounting.pld import (
-        pld_pmf,
-        privacy_loss_distribution as pld,
-        privacy_loss_mechanism as mechanism,
-    )
-
-    if rate == 1.0:
-        return pld.from_gaussian_mechanism(noise, value_discretization_interval=discretization)
-
-    def one(adjacency: Any, sign: float, moved: float) -> Any:
-        loss = mechanism.GaussianPrivacyLoss(noise, sampling_prob=rate, adjacency_type=adjacency)
-        ends = loss.connect_dots_bounds()
-        low = math.floor(ends.epsilon_lower / discretization)
-        high = math.ceil(ends.epsilon_upper / discretization)
-        epsilon = np.arange(low, high + 1) * discretization
-        # Beyond the least loss of a removal, or the largest of an addition, the laws are in order.
-        deltas = np.maximum(0.0, -np.expm1(epsilon))
-        inner = sign * epsilon > math.log1p(-rate)
-        # The loss of a full run is log(1 + (e^ε - 1) / rate), or minus that at -ε.
-        scaled = sign * epsilon[inner] + np.log(1.0 / rate)
-        full = scaled + np.log1p(-np.exp(np.log(1.0 / rate - 1.0) - scaled))
-        full[epsilon[inner] == 0.0] = np.log(1.0 / rate + (1.0 - 1.0 / rate))
-        cut = moved + (-0.5 - sign * full * noise**2)
-        apart = loss.mu_upper_cdf(cut) - np.exp(epsilon[inner] + loss.mu_lower_log_cdf(cut))
-        deltas[inner] = np.clip(apart, 0.0, 1.0)
-        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            discretization, low, high, deltas
+        return pld.from_gaussian_mechanism(
+            std / math.sqrt(event.count), value_discretization_interval=discretization
         )
-
-    kinds = mechanism.AdjacencyType
-    return pld.PrivacyLossDistribution(one(kinds.REMOVE, 1.0, 0.0), one(kinds.ADD, -1.0, 1.0))
+    poisson = isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove"
+    if isinstance(event, PureEvent) or not (event.sampling is None or poisson):
+        one = _from_profile(event, discretization, _CUT * delta / event.count)
+    else:
+        gaussian = isinstance(event, GaussianEvent)
+        law = pld.from_gaussian_mechanism if gaussian else pld.from_laplace_mechanism
+        rate = 1.0 if event.sampling is None else event.sampling.rate
+        one = law(std, sampling_prob=rate, value_discretization_interval=discretization)
+    return one.self_compose(event.count)
 
 
 def compose_accounting_losses(
@@ -394,17 +343,25 @@ def _convex_below(x: Vector, y: Vector) -> Vector:
 
 def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
     """Return bounds on the Rényi divergence of all runs at ``ORDERS``; None where none is known."""
+    from dp_accounting import rdp  # slow to import, not always needed
+
     check_event_relation(event, neighbours)
-    orders = np.array(ORDERS, dtype=np.float64)
-    if event.sampling is None:
-        if isinstance(event, GaussianEvent):
-            return np.asarray(event.count * orders / (2.0 * event.noise_multiplier**2))
-        if isinstance(event, LaplaceEvent):
-            return _renyi_by_accountant(event, neighbours)
-    loss = event_pure_loss(event)
-    if loss is not None:
+    known = as_dp_accounting(event, neighbours)
+    if known is None:
+        loss, orders = event_pure_loss(event), np.array(ORDERS, dtype=np.float64)
+        if loss is None:
+            return None
         return np.asarray(event.count * np.minimum(loss, orders * loss**2 / 2.0))
-    return _renyi_by_accountant(event, neighbours)
+    accountant = rdp.RdpAccountant(list(ORDERS), known[1])
+    # dp-accounting logs which orders it leaves out; the others suffice.
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        accountant.compose(known[0], int(event.count))
+    finally:
+        logger.setLevel(level)
+    return np.asarray(accountant.rdp, dtype=np.float64)
 
 
 def renyi_epsilon(divergences: Vector, delta: float) -> float:
@@ -415,10 +372,7 @@ def renyi_epsilon(divergences: Vector, delta: float) -> float:
 
 
 def as_dp_accounting(event: Event, neighbours: Neighbours) -> tuple[Any, Any] | None:
-    """Return one run as dp-accounting's Rényi accountant knows it, None where it does not.
-
-    That is a ``DpEvent`` and a ``NeighboringRelation``.
-    """
+    """Return one run as dp-accounting's Rényi accountant knows it, None where it does not."""
     import dp_accounting  # slow to import, not always needed
 
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -434,66 +388,35 @@ def as_dp_accounting(event: Event, neighbours: Neighbours) -> tuple[Any, Any] | 
         return dp_accounting.PoissonSampledDpEvent(sampling.rate, gaussian), relation
     if isinstance(sampling, FixedSampling):
         drawn = (sampling.n_records, sampling.batch_size)
-        told = dp_accounting.SampledWithoutReplacementDpEvent(*drawn, gaussian)
-        return told, dp_accounting.NeighboringRelation.REPLACE_ONE
+        sampled = dp_accounting.SampledWithoutReplacementDpEvent(*drawn, gaussian)
+        return sampled, dp_accounting.NeighboringRelation.REPLACE_ONE
     return None
 
 
-def _renyi_by_accountant(event: Event, neighbours: Neighbours) -> Vector | None:
-    from dp_accounting import rdp  # slow to import, not always needed
-
-    told = as_dp_accounting(event, neighbours)
-    if told is None:
-        return None
-    accountant = rdp.RdpAccountant(list(ORDERS), told[1])
-    # dp-accounting tells which orders it leaves out; the others suffice.
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        accountant.compose(told[0], int(event.count))
-    finally:
-        logger.setLevel(level)
-    return np.asarray(accountant.rdp, dtype=np.float64)
-
-
 def advantage(
-    events: Told | Iterable[Told],
+    events: Accountable | Iterable[Accountable],
     *,
     neighbours: Neighbours = "add_remove",
     discretization: float = COARSE,
 ) -> float:
-    """Return the advantage of the best attacker on mechanisms that ran on the same records.
-
-    Parameters are those of :func:`account`.
+    """Return the advantage of the best attacker; parameters as of :func:`account`.
 
     Guarantee
     ---------
     Claim DP-30. No attacker has a larger advantage, up to the arithmetic of dp-accounting. Closed
     forms are used for Gaussian runs without sampling, one Laplace run and one pure run.
-
-    Examples
-    --------
-    >>> round(advantage(GaussianEvent(noise_multiplier=4.0, count=4)), 4)
-    0.1974
-    >>> round(advantage(LaplaceEvent(noise_multiplier=1.0)), 4), round(math.tanh(0.5), 4)
-    (0.3935, 0.4621)
     """
     listed = read_events(events, neighbours).events
-    found = _closed_form(listed)
-    if found is None:
+    distance = _closed_form(listed)
+    if distance is None:
         combined = compose_accounting_losses(listed, neighbours, discretization, _TAIL)
-        found = float(combined.get_delta_for_epsilon(0.0))
+        distance = float(combined.get_delta_for_epsilon(0.0))
     # Each of the two laws is that far from its continuous one, in total variation.
-    return min(1.0, found * (1 + _ROUNDED) + 2 * event_grid_distance(listed))
+    return min(1.0, distance * (1 + _ROUNDED) + 2 * event_grid_distance(listed))
 
 
 def accounting_noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
-    """Return the advantage on numbers with the noise that ``(ε, δ)`` asks for.
-
-    The noise may be shared among several statistics: for both laws the whole is as private as one
-    statistic that moves by all of it.
-    """
+    """Return the advantage on numbers with the noise that ``(ε, δ)`` asks for."""
     if delta == 0.0:
         return advantage(LaplaceEvent(noise_multiplier=1.0 / epsilon, n_numbers=n_numbers))
     parameter = dp_noise_parameter(epsilon, delta, n_numbers)
@@ -503,24 +426,16 @@ def accounting_noise_advantage(epsilon: float, delta: float, n_numbers: int) -> 
 def calibrate_to_advantage(
     advantage_at: Callable[[float], float], target: float, *, delta: float = 1e-5
 ) -> float:
-    """Return the largest ``ε`` at which a method's own advantage keeps a target, rounded down.
+    """Return the largest ``ε`` at which a method's advantage keeps a target, rounded down.
 
-    Most methods are told an ``ε`` and a ``δ``. At a fixed ``δ`` this finds the ``ε`` that makes
-    them as private as a membership success ``(1 + target)/2`` asks for, and no more.
-    ``advantage_at`` tells the advantage on the method at an ``ε``, for example from its
-    certificate; it increases. The search begins where a Gaussian mechanism with this ``δ`` is a
-    little below the target.
+    At a fixed ``δ`` this finds the ``ε`` that makes a method as private as a membership success
+    ``(1 + target)/2`` asks for, and no more. ``advantage_at`` returns the advantage at an ``ε``,
+    for example from a certificate; it increases.
 
     Guarantee
     ---------
-    Claim DP-30. ``0.999 target <= advantage_at(result) <= target``; an error if no such ``ε`` is
-    found, as where the advantage of a method that has ``δ`` is never below the target.
-
-    Examples
-    --------
-    >>> epsilon = calibrate_to_advantage(lambda e: 1 - math.exp(-e / 2), 0.176)  # Laplace noise
-    >>> round(epsilon, 3)
-    0.387
+    Claim DP-30. ``0.999 target <= advantage_at(result) <= target``; an error if no such ``ε``
+    exists.
     """
     if not 0.0 < target < 1.0:
         raise BudgetError(f"target must be between 0 and 1; got {target!r}. Use 2 success - 1.")
@@ -566,3 +481,98 @@ def _closed_form(events: Sequence[Event]) -> float | None:
         if isinstance(event, PureEvent):
             return math.tanh(event.epsilon / 2.0)
     return None
+
+
+VERIFIED_WITHIN: Final = 1e-3  # what the step of privacy-loss distributions may add, relative
+
+NOT_CHECKABLE_DP: Final[Mapping[str, str]] = {
+    "events": "that the mechanism did what they say; the promise was computed from them",
+    "kind": "whether the loss was fixed beforehand",
+    "neighbours": "the relation that the sensitivities behind the events are about",
+    "mechanism": "which mechanism was run",
+    "assumptions": "clipping, bounds and sensitivities",
+    "accounting": "the figures of the accountant at the time",
+    "noise": "the scales of the noise",
+    "notes": "the notes of the mechanism",
+    "not_promised": "whether more should be named; that the usual sentences are there was checked",
+    "simulation": "that the noise came from the operating system",
+    "software": "which version wrote the certificate",
+}
+_EX_POST: Final = {
+    "epsilon": "the loss of what was released; that it is not above the worst was checked"
+}
+_ADVANTAGE: Final = {"advantage": "the loss distribution, of which the events say only the promise"}
+
+
+@verify.register
+def verify_dp(certificate: DPCertificate, bundle: None = None) -> Verified:
+    """Check that a promise of differential privacy follows from the events beside it.
+
+    Guarantee
+    ---------
+    Claim R-6. Returns only if the events are ``(epsilon, delta)``-private by one of the
+    accountants, give an attacker no larger advantage than is stated, each up to a thousandth, and
+    no sentence of what is not promised is missing.
+    """
+    if bundle is not None:
+        raise CertificateError(
+            "bundle must be left out with a certificate of differential privacy; got one. "
+            "What is checked are the events that the certificate carries."
+        )
+    if not certificate.events:
+        raise CertificateError(
+            "certificate must carry its events to be verified; got none, so that nothing can be "
+            "recomputed. Release again with this version."
+        )
+    missing = [sentence for sentence in NOT_PROMISED if sentence not in certificate.not_promised]
+    if [
+        sentence for sentence in missing if sentence != ONE_RELEASE
+    ]:  # the sum of a search says it otherwise
+        raise CertificateError(
+            "certificate field not_promised must hold what no such release promises; a sentence "
+            "is missing. Do not rely on this certificate."
+        )
+    _check_epsilon(certificate)
+    unproved = {
+        **NOT_CHECKABLE_DP,
+        **({} if certificate.kind == "dp" else _EX_POST),
+        **({} if _check_advantage(certificate) else _ADVANTAGE),
+    }
+    unproved = {k: why for k, why in unproved.items() if getattr(certificate, k) not in (None, ())}
+    return Verified(
+        digest=certificate.digest,
+        recomputed=tuple(f.name for f in fields(certificate) if f.name not in unproved),
+        not_checkable=unproved,
+    )
+
+
+def _check_epsilon(certificate: DPCertificate) -> None:
+    try:
+        worst = account(certificate, delta=certificate.delta).best[1]
+    except BudgetError as error:
+        raise CertificateError(f"events must fit the promise of the certificate; {error}") from None
+    promised = certificate.epsilon
+    if certificate.kind == "dp" and worst > promised * (1 + VERIFIED_WITHIN):
+        raise _refusal("epsilon", promised, worst)
+    if certificate.kind != "dp" and promised > worst * (1 + VERIFIED_WITHIN):
+        raise _refusal("epsilon", promised, worst)
+
+
+def _check_advantage(certificate: DPCertificate) -> bool:
+    """Refuse an advantage below that of the events; say whether they tell it."""
+    if certificate.advantage is None:
+        return True
+    events = events_of(certificate)
+    if not all(isinstance(event, GaussianEvent | LaplaceEvent) for event in events):
+        return False
+    worst = advantage(events, neighbours=certificate.neighbours)
+    if worst > certificate.advantage * (1 + VERIFIED_WITHIN):
+        raise _refusal("advantage", certificate.advantage, worst)
+    return True
+
+
+def _refusal(name: str, claimed: float, recomputed: float) -> CertificateError:
+    return CertificateError(
+        f"certificate field {name} must follow from its events; it says {claimed:.6g}, the events "
+        f"give {recomputed:.6g}. Do not rely on this certificate."
+    )

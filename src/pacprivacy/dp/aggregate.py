@@ -1,28 +1,38 @@
-"""Disjoint blocks of records, fits on each of them, and a private middle of the fits.
+"""Fits on disjoint blocks of records: a private middle of them, or their votes (PATE).
 
 A fit is code of others, which may draw from global generators, keep state between calls, warn or
 fail. Every block therefore gets a copy of the fit as it was handed over, and global generators
 that were seeded for this block by the secret source: what comes out is a function of the block's
-records and of its seed, whatever happens in other blocks.
+records and of its seed, whatever happens in other blocks. A teacher of PATE is such a fit: teachers
+vote on public questions, and noisy winners teach a student.
 """
 
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import cloudpickle
 import numpy as np
+import scipy
 
 from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_positive
 from pacprivacy._random import BitSource, own_generators
+from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.clipping import sum_clipped
-from pacprivacy.dp.events import Event, PureEvent, noise_event, publish_event
+from pacprivacy.dp.events import Event, PureEvent, gaussian_event, noise_event, publish_event
 from pacprivacy.dp.mechanisms import exponential_choice
-from pacprivacy.dp.noise import add_noise, check_dp_noise_promise, dp_noise_source
-from pacprivacy.dp.records import record_array
+from pacprivacy.dp.noise import (
+    UNITS_PER_SCALE,
+    add_gaussian,
+    add_noise,
+    check_dp_noise_promise,
+    dp_noise_epsilon,
+    dp_noise_parameter,
+    dp_noise_source,
+)
+from pacprivacy.dp.records import encode_record_labels, record_array, sum_clipped
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import uniform_lattice_integers
 
@@ -40,22 +50,16 @@ def draw_aggregate_blocks(
     *,
     neighbours: Neighbours,
     source: BitSource,
-    least_records: int = LEAST_RECORDS,
 ) -> list[Integers]:
-    """Draw which records are in which block.
-
-    Guarantee
-    ---------
-    Claim DP-14. Neighbours can be dealt so that all blocks but one are equal.
-    """
+    """Draw which records are in which block (claim DP-14)."""
     check_neighbours(neighbours)
     _check_number(n_blocks)
     if neighbours == "add_remove":
         chosen = uniform_lattice_integers(np.full(n_records, n_blocks, dtype=np.int64), source)
     else:
-        if n_records < n_blocks * least_records:
+        if n_records < n_blocks * LEAST_RECORDS:
             raise DataError(
-                f"n_blocks must leave {least_records} or more records for each; got {n_blocks} "
+                f"n_blocks must leave {LEAST_RECORDS} or more records for each; got {n_blocks} "
                 f"blocks of {n_records} records. Use fewer blocks."
             )
         order = np.argsort(source.words(n_records), kind="stable")
@@ -80,15 +84,9 @@ def map_aggregate_blocks(
     failed: Any,
     n_jobs: int | None = None,
 ) -> list[Any]:
-    """Run ``fit`` on the records of every block; where it fails, return ``failed``.
+    """Run ``fit`` on the records of every block (claim DP-14); where it fails, return ``failed``.
 
-    That a block fails depends on its records, so it must not show: neither as an error nor as a
-    warning.
-
-    Guarantee
-    ---------
-    Claim DP-14. The result of a block is a function of its records and its seed alone, if ``fit``
-    has no state besides its own and that of the global generators of NumPy and Python.
+    That a block fails depends on its records: neither an error nor a warning must show it.
     """
     from joblib import Parallel, delayed, effective_n_jobs
 
@@ -104,11 +102,7 @@ def map_aggregate_blocks(
 
 
 def fit_aggregate_block(estimator: Any, rows: Array, target: Array) -> Any:
-    """Fit a clone of a scikit-learn estimator; without odd records, where it refuses them.
-
-    Seeds that were left open are drawn from NumPy's global generator, which is the block's own.
-    A record that is not finite is left out if the estimator fails with it: others can be fitted.
-    """
+    """Fit a clone with the block's own seeds; without odd records, where it refuses them."""
     try:
         return _seeded_clone(estimator).fit(rows, target)
     except Exception:
@@ -162,30 +156,11 @@ def _run(packed: bytes, parts: tuple[Any, ...], seed: int, failed: Any) -> Any:
             return failed
 
 
-class Aggregator(Protocol):
-    """A private middle of vectors, of which a record can change one."""
-
-    def center(self, size: int) -> Vector:
-        """Return the public vector that stands for a block on which the fit failed."""
-
-    def combine(
-        self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
-    ) -> tuple[Vector, dict[str, float]]:
-        """Return the private middle, and the noise by name."""
-
-    def event(self, size: int, epsilon: float, delta: float) -> Event:
-        """Return what an accountant is told about the noise."""
-
-    def describe(self) -> str:
-        """Return what is assumed of the outputs, in words."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanAggregator:
-    """The mean of vectors that are scaled down to a declared length, with noise.
+    """The mean of vectors that are scaled down to length ``clip_norm``, with noise.
 
-    ``clip_norm`` is the largest length that a block's output may have: Euclidean, or the sum of
-    absolute entries where ``delta`` is 0.
+    The length is Euclidean, or the sum of absolute entries where ``delta`` is 0.
     """
 
     clip_norm: float
@@ -217,11 +192,7 @@ class MeanAggregator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MedianAggregator:
-    """A point of a declared grid near the median, in every coordinate; no clipping is needed.
-
-    ``bounds`` are the ends of the grid, for all coordinates or for each; ``n_points`` counts its
-    points, ends included.
-    """
+    """Points of a declared grid near the medians; ``bounds`` are its ends, for all or for each."""
 
     bounds: tuple[float | Vector, float | Vector]
     n_points: int = 1001
@@ -246,7 +217,7 @@ class MedianAggregator:
         size = outputs.shape[1]
         lower, upper = (np.broadcast_to(end, (size,)) for end in self.bounds)
         share = _share_of_choices(epsilon, delta, size)
-        found = np.empty(size)
+        medians = np.empty(size)
         for j in range(size):
             grid = np.linspace(lower[j], upper[j], self.n_points)
             column = np.sort(outputs[:, j])
@@ -259,8 +230,8 @@ class MedianAggregator:
                 monotone=False,
                 source=source,
             )
-            found[j] = grid[place]
-        return found, {"epsilon of each coordinate": share}
+            medians[j] = grid[place]
+        return medians, {"epsilon of each coordinate": share}
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
         """Return one choice for each coordinate."""
@@ -269,6 +240,9 @@ class MedianAggregator:
     def describe(self) -> str:
         """Return what is assumed of the outputs, in words."""
         return f"Medians are chosen from {self.n_points} points of a grid that was declared."
+
+
+Aggregator: TypeAlias = MeanAggregator | MedianAggregator
 
 
 def subsample_aggregate(
@@ -281,7 +255,6 @@ def subsample_aggregate(
     epsilon: float,
     delta: float = 0.0,
     neighbours: Neighbours = "add_remove",
-    least_records: int = LEAST_RECORDS,
     n_jobs: int | None = None,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
@@ -291,24 +264,18 @@ def subsample_aggregate(
     ----------
     fit : callable, public
         From the parts of ``data`` of one block to ``size`` numbers. Any function will do that can
-        be pickled: every block gets a copy of its own, and global generators seeded for it, so
-        what it does with a record touches one block only. Where it raises or returns something
-        else, the aggregator's centre takes its place, unseen; so try it on public data first.
+        be pickled: every block gets a copy of its own, and global generators seeded for it. Where
+        it raises or returns something else, the aggregator's centre takes its place, unseen.
     data : sequence of arrays of equal length, curator-only
         The records.
-    n_blocks, size : int, public
-        Number of blocks, and of numbers that ``fit`` returns.
     aggregator : MeanAggregator or MedianAggregator, public
         The private middle, with its declared bounds.
-    least_records : int, public
-        Refuse if blocks would have fewer records than this, where their number is public.
     n_jobs : int, optional
         Worker processes, through joblib.
 
     Guarantee
     ---------
-    Claim DP-14. ``(epsilon, delta)``-differential privacy, whatever ``fit`` computes. Claim DP-17:
-    what is refused is public.
+    Claims DP-14 and DP-17. ``(epsilon, delta)``-differential privacy, whatever ``fit`` computes.
     """
     check_dp_noise_promise(epsilon, delta, neighbours)
     lengths = {len(part) for part in data}
@@ -317,9 +284,7 @@ def subsample_aggregate(
     n_records = lengths.pop()
     source = dp_noise_source(simulate)
     seeds = draw_aggregate_seeds(n_blocks, source)
-    blocks = draw_aggregate_blocks(
-        n_records, n_blocks, neighbours=neighbours, source=source, least_records=least_records
-    )
+    blocks = draw_aggregate_blocks(n_records, n_blocks, neighbours=neighbours, source=source)
     center = aggregator.center(size)
     checked = _Checked(fit=fit, center=center)
     fits = map_aggregate_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
@@ -363,3 +328,216 @@ def _share_of_choices(epsilon: float, delta: float, n_choices: int) -> float:
     # ρ + 2 sqrt(ρ ln(1/δ)) = ε, each choice ε₀²/2 of ρ; rounded down.
     root = epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))
     return max(basic, math.sqrt(2.0 / n_choices) * root * (1 - 1e-12))
+
+
+ASSUMPTIONS: Final = (
+    "A record is in the block of one teacher, so it changes one vote for each question.",
+    ALONE,
+    "The questions are public and the classes were declared.",
+)
+PATE_ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
+
+
+def count_pate_votes(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    questions: Any,
+    *,
+    classes: Sequence[Any],
+    n_teachers: int,
+    neighbours: Neighbours,
+    source: BitSource,
+    n_jobs: int | None = None,
+) -> Integers:
+    """Train one teacher on each block of records and count their votes on public questions.
+
+    A teacher that cannot be trained votes for the first class; a record with a label that was not
+    declared is left out. The votes, of shape (n_questions, n_classes), are curator-only.
+
+    Guarantee
+    ---------
+    Claims DP-14 and DP-17. A teacher's votes are a function of its records and its seed; a record
+    changes those of one teacher; what is refused is public.
+    """
+    features = record_array(X)
+    codes = encode_record_labels(y, tuple(classes), len(features))
+    public_rows = np.asarray(questions)
+    if (
+        public_rows.ndim != 2
+        or public_rows.shape[0] == 0
+        or public_rows.shape[1:] != features.shape[1:]
+    ):
+        raise DataError(
+            f"questions must have the features of X, {features.shape[1:]}; got shape "
+            f"{public_rows.shape}. Pass public rows of the same columns."
+        )
+    seeds = draw_aggregate_seeds(n_teachers, source)
+    blocks = draw_aggregate_blocks(
+        len(features),
+        n_teachers,
+        neighbours=neighbours,
+        source=source,
+    )
+    teach = _Teach(estimator=estimator, questions=public_rows, n_classes=len(classes))
+    default = np.zeros(len(public_rows), dtype=np.int64)
+    answers = map_aggregate_blocks(
+        teach, (features, codes), blocks, seeds=seeds, failed=default, n_jobs=n_jobs
+    )
+    votes = np.zeros((len(public_rows), len(classes)), dtype=np.int64)
+    for answer in answers:
+        votes[np.arange(len(public_rows)), answer] += 1
+    return votes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Teach:
+    """Train one teacher and let it answer; a class of its own so that workers can load it."""
+
+    estimator: Any
+    questions: Array
+    n_classes: int
+
+    def __call__(self, features: Array, codes: Integers) -> Integers:
+        known = codes >= 0
+        features, codes = features[known], codes[known]
+        if len(np.unique(codes)) == 1:
+            return np.full(len(self.questions), codes[0], dtype=np.int64)
+        answer = fit_aggregate_block(self.estimator, features, codes).predict(self.questions)
+        one_each = np.asarray(answer, dtype=np.int64).reshape(len(self.questions))
+        return np.clip(one_each, 0, self.n_classes - 1)
+
+
+def label_by_votes(
+    votes: Integers,
+    *,
+    epsilon: float,
+    delta: float,
+    neighbours: Neighbours,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release, for every question, the place of the class with the most votes after noise.
+
+    A student that learns from public questions and these answers costs nothing more.
+
+    Guarantee
+    ---------
+    Claim DP-15. ``(epsilon, delta)``-differential privacy of all answers, whatever the votes are.
+    """
+    check_neighbours(neighbours)
+    counts = _read_votes(votes)
+    parameter = dp_noise_parameter(epsilon, delta, counts.size)
+    source = dp_noise_source(simulate)
+    reach = math.sqrt(2.0 * len(counts)) * (1 + 1e-12)
+    noisy = add_gaussian(
+        counts.astype(np.float64), sensitivity=reach, parameter=parameter, source=source
+    )
+    return publish_event(
+        np.argmax(noisy.values, axis=1),
+        (epsilon, delta, neighbours),
+        gaussian_event(parameter, counts.size),
+        simulation=source.is_simulation,
+        advantage=accounting_noise_advantage(epsilon, delta, counts.size),
+        mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",
+        assumptions=ASSUMPTIONS,
+        accounting={"method": "one Gaussian mechanism for all votes", "questions": len(counts)},
+        noise={"std of votes": noisy.noise_std},
+    )
+
+
+def _read_votes(votes: Integers) -> Integers:
+    counts = np.asarray(votes)
+    if counts.ndim != 2 or counts.shape[1] < 2 or counts.dtype.kind not in "iu":
+        raise DataError(
+            f"votes must be whole numbers of shape (n_questions, n_classes); got {counts.shape} "
+            f"and dtype {counts.dtype}. Use count_pate_votes."
+        )
+    return counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDependentLoss:
+    """The privacy loss for the votes that were cast, and for any; curator-only."""
+
+    epsilon: float
+    delta: float
+    independent_epsilon: float
+
+    def __str__(self) -> str:
+        return (
+            f"ε = {self.epsilon:.4g} at δ = {self.delta:g} for these votes (any votes: "
+            f"{self.independent_epsilon:.4g}). This figure depends on the\nrecords and is not "
+            "private itself: do not publish it."
+        )
+
+
+def pate_data_dependent_loss(
+    votes: Integers, *, noise_std: float, delta: float
+) -> DataDependentLoss:
+    """Account for answers by how clear the majorities were (Papernot et al. 2018).
+
+    Not a promise: the figure itself depends on the records.
+
+    Guarantee
+    ---------
+    Claim DP-16. A bound on the Rényi loss at these records and any neighbour; ``epsilon`` is at
+    most that of the certificate that promised these answers.
+    """
+    from dp_accounting.rdp import compute_epsilon  # slow to import, not always needed
+
+    if not noise_std >= 1e-6 or not 0.0 < delta < 1.0:
+        raise BudgetError(
+            f"noise_std must be positive and delta in (0, 1); got {noise_std!r} and {delta!r}. "
+            "Take them from the certificate."
+        )
+    counts = np.asarray(votes, dtype=np.int64)
+    orders = np.array(PATE_ORDERS)
+    flat = orders / noise_std**2
+    total = np.zeros(len(orders))
+    for row in np.asarray(counts):
+        total += np.minimum(flat, _renyi_of_majority(_chance_of_upset(row, noise_std), noise_std))
+    dependent = float(compute_epsilon(orders, total, delta)[0])
+    # Not by Rényi divergences: they give more than the exact curve that the noise came from.
+    reach = math.sqrt(2.0 * len(counts))
+    independent = dp_noise_epsilon(reach / noise_std, delta, counts.size)
+    return DataDependentLoss(
+        epsilon=min(dependent, independent), delta=float(delta), independent_epsilon=independent
+    )
+
+
+def _chance_of_upset(row: Integers, noise_std: float) -> float:
+    """Return a bound on the probability that the winner of the votes does not win."""
+    winner = int(np.argmax(row))
+    gaps = row[winner] - np.delete(row, winner)
+    chance = 0.5 * float(scipy.special.erfc(gaps / (2.0 * noise_std)).sum())
+    # Discrete noise is within this total variation of a rounded continuous one, and rounding can
+    # make a tie of a small difference.
+    tie = len(gaps) / (noise_std * math.sqrt(4.0 * math.pi)) * noise_std / UNITS_PER_SCALE
+    return min(1.0, chance + tie + len(row) / (16.0 * float(UNITS_PER_SCALE) ** 2))
+
+
+def _renyi_of_majority(upset: float, noise_std: float) -> Vector:
+    """Return the Rényi bound for an outcome with this chance of not being shown."""
+    orders = np.array(PATE_ORDERS)
+    none: Vector = np.full(len(orders), np.inf)
+    if not 0.0 < upset < 1.0:
+        return none
+    second = noise_std * math.sqrt(math.log(1.0 / upset))
+    first = second + 1.0
+    if second <= 1.0:
+        return none
+    loss_1, loss_2 = first / noise_std**2, second / noise_std**2
+    log_limit = (second - 1.0) * loss_2 - second * (
+        math.log(first / (first - 1.0)) + math.log(second / (second - 1.0))
+    )
+    if math.log(upset) > log_limit:
+        return none
+    inner = (math.log(upset) + loss_2) * (second - 1.0) / second
+    if inner >= 0.0:
+        return none
+    log_a = math.log1p(-upset) - math.log1p(-math.exp(inner))
+    log_b = loss_1 - math.log(upset) / (first - 1.0)
+    both = np.logaddexp(
+        math.log1p(-upset) + (orders - 1.0) * log_a, math.log(upset) + (orders - 1.0) * log_b
+    )
+    return np.where(orders <= first, both / (orders - 1.0), np.inf)

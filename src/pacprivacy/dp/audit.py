@@ -24,16 +24,10 @@ Draw = Callable[[int, int], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DPAudit:
-    """How large the privacy loss is at least, beside what was promised.
+    """How large the privacy loss is at least, beside what was promised (claim DP-6).
 
     At ``delta`` the true ``ε`` is at least ``epsilon_lower``, with probability ``confidence``;
-    ``epsilon`` was promised. ``hits`` says how often the event happened on the data set where it
-    is likely, and on the other.
-
-    Guarantee
-    ---------
-    Claim DP-6. If the promise is true, the verdict is ``VIOLATED`` with probability at most
-    ``1 - confidence``.
+    ``epsilon`` was promised. ``hits`` says how often the event happened on either data set.
     """
 
     epsilon_lower: float
@@ -69,7 +63,7 @@ def audit_dp(
     Parameters
     ----------
     draw : callable ``(side, n) -> array of shape (n,) or (n, k)``
-        Runs the procedure ``n`` times on data set 0 or 1 and returns what is seen: one number or
+        Runs the procedure ``n`` times on data set 0 or 1 and returns what leaves: one number or
         category for each run, or ``k`` statistics of which the most telling one is used.
     epsilon, delta : float
         The promise that is put to the test.
@@ -92,8 +86,8 @@ def audit_dp(
             f"epsilon must be above 0 and delta in [0, 1); got {epsilon!r} and {delta!r}. "
             "Pass the promise."
         )
-    seen = [_runs(draw, side, n_trials) for side in (0, 1)]
-    best = max(_events(seen[0], seen[1]), key=lambda event: event.value(seen, delta, gamma))
+    pilot = [_runs(draw, side, n_trials) for side in (0, 1)]
+    best = max(_events(pilot[0], pilot[1]), key=lambda event: event.value(pilot, delta, gamma))
     fresh = [_runs(draw, side, n_trials) for side in (0, 1)]
     return DPAudit(
         epsilon_lower=best.value(fresh, delta, gamma),
@@ -123,20 +117,20 @@ class _Event:
             return f"{statistic} among {len(self.values)} values"
         return f"{statistic} {'above' if self.above else 'at most'} {self.threshold:.4g}"
 
-    def contains(self, seen: Array) -> Mask:
-        statistic = seen[:, self.column]
+    def contains(self, outputs: Array) -> Mask:
+        statistic = outputs[:, self.column]
         if self.values:
             return np.isin(statistic, self.values)
         return np.asarray((statistic > self.threshold) == self.above)
 
-    def hits(self, seen: list[Array]) -> tuple[int, int]:
-        counts = [int(self.contains(side).sum()) for side in seen]
+    def hits(self, outputs: list[Array]) -> tuple[int, int]:
+        counts = [int(self.contains(side).sum()) for side in outputs]
         return counts[self.likely], counts[1 - self.likely]
 
-    def value(self, seen: list[Array], delta: float, gamma: float) -> float:
+    def value(self, outputs: list[Array], delta: float, gamma: float) -> float:
         """Return the lower end of ``ln((p - δ)/q)``."""
-        often, rarely = self.hits(seen)
-        n = len(seen[0])
+        often, rarely = self.hits(outputs)
+        n = len(outputs[0])
         lower = _clopper_pearson(often, n, gamma / 2.0, upper=False)
         upper = _clopper_pearson(rarely, n, gamma / 2.0, upper=True)
         return max(0.0, math.log((lower - delta) / upper)) if lower > delta else 0.0
@@ -151,15 +145,15 @@ def _clopper_pearson(successes: int, n: int, level: float, *, upper: bool) -> fl
 
 
 def _runs(draw: Draw, side: int, n_trials: int) -> Array:
-    seen = np.asarray(draw(side, n_trials))
-    if seen.ndim == 1:
-        seen = seen[:, None]
-    if seen.ndim != 2 or len(seen) != n_trials or seen.dtype.kind not in "biuf":
+    outputs = np.asarray(draw(side, n_trials))
+    if outputs.ndim == 1:
+        outputs = outputs[:, None]
+    if outputs.ndim != 2 or len(outputs) != n_trials or outputs.dtype.kind not in "biuf":
         raise AuditError(
-            f"draw must return {n_trials} numbers or rows of numbers; got shape {seen.shape} and "
-            f"dtype {seen.dtype}. Map outcomes to numbers."
+            f"draw must return {n_trials} numbers or rows of numbers; got shape {outputs.shape} "
+            f"and dtype {outputs.dtype}. Map outcomes to numbers."
         )
-    return seen
+    return outputs
 
 
 def _events(first: Array, second: Array) -> Iterator[_Event]:

@@ -78,25 +78,16 @@ class DPCertificate:
     ----------
     kind : {"dp", "dp-ex-post"}
         Whether ``epsilon`` was fixed beforehand, or is the loss of what was released.
-    epsilon, delta : float
-        The promise. ``epsilon`` may be infinite for a run without noise in experiments.
-    neighbours : {"add_remove", "replace"}
-        What counts as a difference of one record.
-    mechanism : str
-        What was computed and how it was perturbed.
     advantage : float, optional
         ``δ`` at ``ε = 0`` of the mechanism's own privacy-loss distribution, at most: the best
-        attacker's success at prior 1/2 is half of one plus this. None where only ``epsilon`` and
-        ``delta`` are known of the mechanism.
+        attacker's success at prior 1/2 is half of one plus this. None where it is not known.
     assumptions : tuple of str
         Clipping, bounds, declared sensitivities: what the promise rests on, in sentences.
-    accounting : dict
-        How ``epsilon`` was found: method, and the figures of other methods beside it.
-    noise : dict
-        Scales of the noise by name.
+    accounting, noise : dict
+        How ``epsilon`` was found, with other figures beside it; scales of the noise by name.
     events : tuple of dict
-        What an accountant is told about the mechanism, fixed before it ran; ``dp.account``
-        composes certificates by it. Empty where only the promise itself is known.
+        What :func:`account` composes certificates by, fixed before the mechanism ran. Empty where
+        only the promise itself is known.
     simulation : bool
         Whether the randomness was seeded, so that nobody is protected.
     """
@@ -134,11 +125,7 @@ class DPCertificate:
 
     @property
     def membership_bound(self) -> float:
-        """Success of any attacker at prior one half who knows all other records.
-
-        By the mechanism's own privacy-loss distribution where that is known, never more than
-        ``epsilon`` and ``delta`` allow.
-        """
+        """Success of any attacker at prior one half who knows all other records."""
         known = 1.0 if self.advantage is None else (1.0 + self.advantage) / 2.0
         return min(known, self._point_bound)
 
@@ -233,9 +220,11 @@ class DPCertificate:
     def from_dict(cls, plain: Any) -> Self:
         """Rebuild a certificate; refuse PAC certificates and other versions."""
         if not isinstance(plain, dict) or plain.get("schema_version") != DP_SCHEMA:
-            found = plain.get("schema_version") if isinstance(plain, dict) else type(plain).__name__
+            version = (
+                plain.get("schema_version") if isinstance(plain, dict) else type(plain).__name__
+            )
             raise CertificateError(
-                f"certificate must have schema version {DP_SCHEMA!r}; got {found!r}. "
+                f"certificate must have schema version {DP_SCHEMA!r}; got {version!r}. "
                 "A PAC certificate is read by Certificate."
             )
         fields = dict(plain)
@@ -263,24 +252,13 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DPRelease:
-    """What may leave under differential privacy; the sibling of ``Release``, never mixed with it.
-
-    Parameters
-    ----------
-    value : Any, public
-        The perturbed output.
-    certificate : DPCertificate, public
-        What is promised, about which neighbours, on which assumptions.
-    """
+    """A value that may leave, and its certificate; never mixed with a PAC ``Release``."""
 
     value: Any
     certificate: DPCertificate
 
     def rows(self, most: int | None = None) -> list[Row]:
-        """Return the first numbers of a statistic by name, with 95 % interval; default all.
-
-        The standard error is that of the noise. What is no table of numbers has no rows.
-        """
+        """Return the first numbers of a statistic by name, with 95 % interval; default all."""
         tables = list(self.value.values()) if isinstance(self.value, dict) else []
         if not tables or not all(isinstance(t, dict) and _is_table(t) for t in tables):
             return []
@@ -328,10 +306,7 @@ class DPRelease:
         }
 
     def save(self, folder: str | Path, *, sign: str | Path | None = None) -> Path:
-        """Write ``release.json``, and ``values.csv`` of a statistic, into a folder.
-
-        There is nothing for the curator to keep. ``sign`` is a file with an ed25519 key.
-        """
+        """Write ``release.json``, and ``values.csv`` of a statistic, into a folder."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         public = target / "release.json"

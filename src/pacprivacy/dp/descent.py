@@ -2,21 +2,16 @@
 
 A batch is a public rule. Which records it picks is secret and drawn from the operating system; not
 even their number leaves, since sums are divided by the expected size. Where the number of records
-is public, the promise is about replacing one of them.
-
-The sum of a step is a vector of whole numbers. It is rounded to a coarser grid and gets discrete
-Gaussian noise there; weights, averages and penalties are computed from what comes out.
-
-Poisson batches are accounted by dp-accounting's privacy-loss distributions, full batches by the
-exact curve of the Gaussian mechanism. For batches of a fixed size, with or without replacement,
-the privacy profile of one step is a theorem, and dp-accounting's distributions compose it.
+is public, the promise is about replacing one of them. The sum of a step is a vector of whole
+numbers. It is rounded to a coarser grid and gets discrete Gaussian noise there; weights, averages
+and penalties are computed from what comes out.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 import scipy
@@ -25,10 +20,12 @@ from msgspec.structs import replace
 from pacprivacy._checks import Integers, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound
 from pacprivacy.dp import accounting
-from pacprivacy.dp.batches import Batch, FixedBatch, FullBatch, PoissonBatch, ReplacementBatch
-from pacprivacy.dp.certificate import DPRelease, Neighbours
+from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import (
+    FixedSampling,
     GaussianEvent,
+    PoissonSampling,
+    ReplacementSampling,
     publish_event,
 )
 from pacprivacy.dp.noise import (
@@ -39,10 +36,182 @@ from pacprivacy.dp.noise import (
     dp_noise_slack,
     dp_noise_source,
 )
-from pacprivacy.dp.totals import SUM_BITS
+from pacprivacy.dp.records import SUM_BITS
 from pacprivacy.errors import BudgetError, DataError, MechanismError
-from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian
+from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, uniform_lattice_integers
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter
+
+_WORD: Final = 1 << 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoissonBatch:
+    """Every record is in with probability ``size / n_public``, independently of all others.
+
+    Sums are divided by ``size``, the expected size. ``n_public`` is the number of records as far as
+    it is public; a guess will do. The true number is what adding a record changes, so it is not
+    used.
+    """
+
+    neighbours: ClassVar[Neighbours] = "add_remove"
+    size: float
+    n_public: int
+
+    def __post_init__(self) -> None:
+        check_count("n_public", self.n_public)
+        if not 0 < self.size <= self.n_public:
+            raise BudgetError(
+                f"size must be above 0 and at most n_public; got {self.size!r} of "
+                f"{self.n_public}. Use for example a twentieth of n_public."
+            )
+
+    @property
+    def rate(self) -> float:
+        """Probability of every record."""
+        return self.size / self.n_public
+
+    def size_for(self, n_records: int) -> float:
+        """Return the expected size."""
+        return float(self.size)
+
+    def draw(self, n_records: int, source: BitSource) -> Integers:
+        """Toss one coin for each record; its rate is rounded down to a multiple of 2^-64."""
+        if self.size == self.n_public:
+            return np.arange(n_records)
+        limit = np.uint64(min(_WORD - 1, math.floor(self.rate * _WORD)))
+        return np.flatnonzero(source.words(n_records) < limit)
+
+    def sampling(self, n_records: int) -> PoissonSampling:
+        """Return the rule as an accountant is told it."""
+        return PoissonSampling(rate=self.rate)
+
+    def describe(self, n_records: int) -> str:
+        """Return the rule in words."""
+        return f"Poisson batches of rate {self.rate:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CountedBatch:
+    """So many records, of a public number."""
+
+    neighbours: ClassVar[Neighbours] = "replace"
+    size: int
+
+    def __post_init__(self) -> None:
+        check_count("size", self.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedBatch(_CountedBatch):
+    """A uniformly random set of ``size`` different records."""
+
+    def size_for(self, n_records: int) -> float:
+        """Return the size; refuse fewer records."""
+        if self.size > n_records:
+            raise DataError(
+                f"size must be at most the number of records, {n_records}; got {self.size}. "
+                "Use smaller batches."
+            )
+        return float(self.size)
+
+    def draw(self, n_records: int, source: BitSource) -> Integers:
+        """Draw records one after the other, passing over those that were drawn before."""
+        # Of a large batch, those left out are fewer and take fewer draws.
+        n_drawn = min(self.size, n_records - self.size)
+        drawn = np.empty(0, dtype=np.int64)
+        while len(drawn) < n_drawn:
+            more = np.append(drawn, _draw_places(n_records, n_drawn, source))
+            _, first = np.unique(more, return_index=True)
+            drawn = more[np.sort(first)][:n_drawn]
+        if n_drawn == self.size:
+            return drawn
+        left = np.ones(n_records, dtype=np.bool_)
+        left[drawn] = False
+        return np.flatnonzero(left)
+
+    def sampling(self, n_records: int) -> FixedSampling:
+        """Return the rule as an accountant is told it."""
+        return FixedSampling(n_records=n_records, batch_size=self.size)
+
+    def describe(self, n_records: int) -> str:
+        """Return the rule in words."""
+        return f"batches of {self.size} of {n_records} records without replacement"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacementBatch(_CountedBatch):
+    """``size`` independent uniform draws; a record may be drawn several times."""
+
+    def size_for(self, n_records: int) -> float:
+        """Return the number of draws; refuse to draw from nobody."""
+        _check_any(n_records)
+        return float(self.size)
+
+    def draw(self, n_records: int, source: BitSource) -> Integers:
+        """Draw records independently."""
+        return _draw_places(n_records, self.size, source)
+
+    def sampling(self, n_records: int) -> ReplacementSampling:
+        """Return the rule as an accountant is told it."""
+        return ReplacementSampling(n_records=n_records, batch_size=self.size)
+
+    def describe(self, n_records: int) -> str:
+        """Return the rule in words."""
+        return f"batches of {self.size} draws with replacement from {n_records} records"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullBatch:
+    """All records in every step: DP-GD; replacement needs twice the noise.
+
+    Sums are divided by ``n_public``, the number of records as far as it is public. Under
+    ``replace`` the number itself is public and is the default.
+    """
+
+    n_public: int | None = None
+    neighbours: Neighbours = "add_remove"
+
+    def __post_init__(self) -> None:
+        check_neighbours(self.neighbours)
+        if self.n_public is not None:
+            check_count("n_public", self.n_public)
+        elif self.neighbours == "add_remove":
+            raise BudgetError(
+                "n_public must be given where records may be added or removed: their true number "
+                "is not public; got None. Pass a public estimate, or use neighbours='replace'."
+            )
+
+    def size_for(self, n_records: int) -> float:
+        """Return the public number of records; refuse none, where the true one is public."""
+        if self.n_public is not None:
+            return float(self.n_public)
+        _check_any(n_records)
+        return float(n_records)
+
+    def draw(self, n_records: int, source: BitSource) -> Integers:
+        """Return all records."""
+        return np.arange(n_records)
+
+    def sampling(self, n_records: int) -> None:
+        """Return None: nothing is sampled."""
+
+    def describe(self, n_records: int) -> str:
+        """Return the rule in words."""
+        return "all records in every step"
+
+
+Batch: TypeAlias = PoissonBatch | FixedBatch | ReplacementBatch | FullBatch
+
+
+def _check_any(n_records: int) -> None:
+    """Refuse no records at all, where their number is public."""
+    if n_records == 0:
+        raise DataError("X must have at least one row; got none. Pass one row for each record.")
+
+
+def _draw_places(n_records: int, size: int, source: BitSource) -> Integers:
+    return uniform_lattice_integers(np.full(size, n_records, dtype=np.int64), source)
+
 
 DRAWN_AHEAD: Final = 1 << 16  # noise numbers at a time
 LARGEST_NOISE: Final = 2.0**30
@@ -74,20 +243,15 @@ class Steps:
 
     Parameters
     ----------
-    n_steps : int
-        Number of steps; each one adds to the noise of all.
     learning_rate : float > 0, optional
         Length of a step for a gradient of norm 1. Without one, linear models go as far as the noise
         of all steps lets them: :func:`dp_descent_rate`.
-    clip_norm : float > 0
-        Every record's gradient is shrunk to this norm.
     momentum : float in [0, 1)
         A step follows a running mean of the gradients, in which those before the last one weigh
         so much; 0.9 is usual. It costs no privacy.
     squares : float in [0, 1)
         With it, Adam: the running mean is divided by the root of a running mean of squares, of this
-        weight (0.99 is usual), less what is noise in them. Steps are about ``learning_rate`` long
-        in every weight; 0.1 suits rows of norm 1. It costs no privacy.
+        weight (0.99 is usual), less what is noise in them. It costs no privacy.
     average : bool
         Release the mean of all iterates instead of the last one.
     penalty : float >= 0
@@ -146,16 +310,7 @@ class _GradientSums(Protocol):
 
 
 class DPDescentNoise(ProcessBound):
-    """Discrete Gaussian noise for ``n_steps`` sums of clipped gradients, drawn ahead.
-
-    ``noise`` is the standard deviation over the clipping norm.
-
-    Guarantee
-    ---------
-    Claim G-1. The rounded sums of neighbours are at most ``steps`` grid steps apart, and the noise
-    is ``units >= noise/reach · steps`` of them, ``reach`` 1 or 2.
-    Claim R-4. A fork gets none of the noise that was drawn ahead.
-    """
+    """Discrete Gaussian noise for sums of clipped gradients, drawn ahead (claims G-1, R-4)."""
 
     KIND = "noise that was drawn ahead"
 
@@ -220,11 +375,10 @@ def release_dp_descent(
     )
     source = dp_noise_source(simulate)
     weights, std = run_dp_descent(sums, start, batch=batch, steps=steps, noise=noise, source=source)
-    told: dict[str, Any] = {"n_steps": n_steps, "noise": noise}
-    event = dp_descent_event(batch, n_records, **told, n_weights=n_weights)
+    event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=noise, n_weights=n_weights)
     figures: dict[str, Any] = {
         "method": METHODS[type(batch)],
-        "epsilon": dp_descent_epsilon(batch, n_records, **told, delta=left),
+        "epsilon": dp_descent_epsilon(batch, n_records, n_steps=n_steps, noise=noise, delta=left),
         "noise multiplier": noise,
         "steps": n_steps,
     }
@@ -270,12 +424,7 @@ def dp_descent_rate(
     epsilon: float,
     delta: float,
 ) -> float:
-    """Return the rate at which noise moves the score of no row by more than about 1 in all steps.
-
-    The steps of a linear model: ``rate · std · sqrt(n_steps) · x_bound = 1``, ``std`` the noise of
-    a mean gradient. More noise, shorter steps; every number in it is public. For Adam, whose steps
-    are measured in gradients already, ``1.5 / sqrt(n_steps) / x_bound``.
-    """
+    """Return the rate at which noise moves no row's score by more than about 1 in all steps."""
     if steps.squares:
         return ADAM_REACH / math.sqrt(steps.n_steps) / x_bound
     noise, _ = plan_dp_descent_noise(
@@ -296,14 +445,7 @@ def run_dp_descent(
     noise: float,
     source: BitSource,
 ) -> tuple[Vector, float]:
-    """Run the steps; return the released weights and the noise of a sum over the clipping norm.
-
-    Guarantee
-    ---------
-    Claim G-3. All iterates together are as private as ``n_steps`` sampled Gaussian mechanisms with
-    this noise, up to the price of discrete noise in ``δ``: momentum and squares are computed from
-    what was released.
-    """
+    """Run the steps; return weights, and the noise of a sum over the clipping norm (claim G-3)."""
     size, rate = batch.size_for(sums.n_records), steps.rate
     weights = np.array(start, dtype=np.float64)
     noisy = DPDescentNoise(noise, len(weights), batch.neighbours, source, steps.n_steps)
@@ -338,26 +480,10 @@ def describe_dp_descent(batch: Batch, steps: Steps, n_records: int) -> str:
     )
 
 
-def read_dp_descent_start(start: Vector | None, shape: tuple[int, ...]) -> Vector:
-    """Return the public starting point as a vector; zero by default."""
-    if start is None:
-        return np.zeros(math.prod(shape))
-    given = np.asarray(start, dtype=np.float64)
-    if given.shape != shape or not np.isfinite(given).all():
-        raise DataError(
-            f"start must be a finite array of shape {shape}; got shape {given.shape}. "
-            "Leave it out to begin at zero."
-        )
-    return given.ravel()
-
-
 def dp_descent_event(
     batch: Batch, n_records: int, *, n_steps: int, noise: float, n_weights: int = 0
 ) -> GaussianEvent:
-    """Return the steps as one event, its noise relative to the sensitivity of the relation.
-
-    ``n_weights`` is the number of weights that get discrete noise in every step.
-    """
+    """Return the steps as one event, its noise relative to the sensitivity of the relation."""
     return GaussianEvent(
         noise_multiplier=noise / _reach(batch),
         count=n_steps,
@@ -439,10 +565,10 @@ def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta:
     low = high - math.log(2.0)
     while excess(low) <= 0:
         low, high = low - math.log(2.0), low
-    found = float(scipy.optimize.brentq(excess, low, high, xtol=PRECISION))
-    while excess(found) > 0:  # towards more noise, never less
-        found += PRECISION
-    return math.exp(found)
+    log_noise = float(scipy.optimize.brentq(excess, low, high, xtol=PRECISION))
+    while excess(log_noise) > 0:  # towards more noise, never less
+        log_noise += PRECISION
+    return math.exp(log_noise)
 
 
 def least_dp_descent_noise(keeps: Callable[[float], bool], precision: float) -> float:

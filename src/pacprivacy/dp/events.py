@@ -1,10 +1,9 @@
-"""What an accountant is told: which mechanism ran, how often, on which sample of the records.
+"""What an accountant needs to know: which mechanism ran, how often, on which sample.
 
-An event is plain data. Certificates carry theirs as JSON, so that releases can be accounted for
-together long after they were made. dp-accounting's own events are read wherever events are; ours
-exist because those have no place for three things: the price of a grid (``n_numbers``); how far a
-removal moves the numbers, without which Poisson batches cannot be accounted for under ``replace``
-(``removal``); and mechanisms of which one ``ε``, or one ``(ε, δ)``, is all that is known.
+An event is plain data, which certificates carry as JSON. dp-accounting's own events are read
+wherever events are; ours exist because those have no place for the price of a grid
+(``n_numbers``), for how far a removal moves the numbers (``removal``), and for mechanisms of which
+one ``ε``, or one ``(ε, δ)``, is all that is known.
 """
 
 import math
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Union
 
 import msgspec
 import numpy as np
@@ -37,16 +36,10 @@ class _Sampling(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fi
 class PoissonSampling(_Sampling, kw_only=True, frozen=True, tag="poisson"):
     """Each record is in the batch with probability ``rate``, independently; either relation.
 
-    Parameters
-    ----------
-    rate : float in (0, 1]
-        The probability.
-    removal : float, optional
-        For the relation ``replace``, where it is required: how far *removing* a record moves the
-        numbers, over how far *replacing* one does; for a pure event, the same of its losses. A
-        batch either holds the record or not, so that removal enters whatever the relation is.
-        1/2 for sums of contributions that are clipped to a norm; much above 1 for contributions
-        that are large and alike, such as numbers between 9 and 10.
+    ``removal`` is for the relation ``replace``, where it is required: how far *removing* a record
+    moves the numbers, over how far *replacing* one does; for a pure event, the same of its losses.
+    It is 1/2 for sums of contributions that are clipped to a norm; much above 1 for contributions
+    that are large and alike, such as numbers between 9 and 10.
     """
 
     rate: float
@@ -211,7 +204,7 @@ class ApproximateEvent(_Event, kw_only=True, frozen=True, tag="approximate"):
 
 
 Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent
-Told: TypeAlias = Union[Event, "dp_accounting.DpEvent", DPCertificate, DPRelease]
+Accountable: TypeAlias = Union[Event, "dp_accounting.DpEvent", DPCertificate, DPRelease]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,10 +216,14 @@ class Composed:
     simulation: bool
 
 
-def read_events(told: Told | Iterable[Told], neighbours: Neighbours | None) -> Composed:
+def read_events(
+    items: Accountable | Iterable[Accountable], neighbours: Neighbours | None
+) -> Composed:
     """Read what ran; the relation is that of the certificates unless it is given."""
-    listed = list(told) if isinstance(told, Iterable) else [told]
-    certificates = [found for item in listed if (found := _certificate(item)) is not None]
+    listed = list(items) if isinstance(items, Iterable) else [items]
+    certificates = [
+        certificate for item in listed if (certificate := _certificate(item)) is not None
+    ]
     relations = {certificate.neighbours for certificate in certificates}
     if neighbours is None:
         neighbours = relations.pop() if len(relations) == 1 else "add_remove"
@@ -255,9 +252,9 @@ def _certificate(item: Any) -> DPCertificate | None:
     if isinstance(item, DPCertificate):
         return item
     for name in ("certificate", "certificate_"):  # of a release, of a fitted estimator
-        found = getattr(item, name, None)
-        if isinstance(found, DPCertificate):
-            return found
+        certificate = getattr(item, name, None)
+        if isinstance(certificate, DPCertificate):
+            return certificate
     return None
 
 
@@ -320,17 +317,28 @@ def publish_event(
     promise: tuple[float, float, Neighbours],
     *events: Event,
     simulation: bool,
-    **said: Any,
+    mechanism: str,
+    assumptions: tuple[str, ...],
+    accounting: dict[str, Any],
+    noise: dict[str, float] | None = None,
+    advantage: float | None = None,
+    notes: tuple[str, ...] = (),
+    kind: Literal["dp", "dp-ex-post"] = "dp",
 ) -> DPRelease:
     """Return a value under ``(ε, δ)`` and a relation, with the certificate that says so."""
-    epsilon, delta, neighbours = promise
     certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=float(delta),
-        neighbours=neighbours,
+        epsilon=float(promise[0]),
+        delta=float(promise[1]),
+        neighbours=promise[2],
         events=carried_events(*events),
         simulation=simulation,
-        **said,
+        mechanism=mechanism,
+        assumptions=assumptions,
+        accounting=accounting,
+        noise=noise,
+        advantage=advantage,
+        notes=notes,
+        kind=kind,
     )
     return DPRelease(value=value, certificate=certificate)
 
@@ -348,10 +356,7 @@ def gaussian_event(parameter: float, n_numbers: int) -> GaussianEvent:
 
 
 def noise_event(epsilon: float, delta: float, n_numbers: int) -> Event:
-    """Return the event of so many numbers with the discrete noise that ``(ε, δ)`` asks for.
-
-    Gaussian of :func:`~pacprivacy.dp.noise.dp_noise_parameter`, or Laplace for ``delta = 0``.
-    """
+    """Return the event of so many numbers with the discrete noise that ``(ε, δ)`` asks for."""
     if delta:
         return gaussian_event(dp_noise_parameter(epsilon, delta, n_numbers), n_numbers)
     if n_numbers == 1:

@@ -1,10 +1,9 @@
 """Budgets for mechanisms whose *noise* is chosen from earlier answers: a filter and an odometer.
 
 ``account`` composes events that are fixed in advance. To go on as long as the loss distribution of
-what has run so far keeps a budget is something else, and wrong: which mechanism comes next may
-depend on how the earlier ones turned out. Two ways are sound. A filter fixes the loss distribution
-of everything it will ever allow, and lets the analyst take from it in any order and any portions.
-An odometer bounds the loss at all times at once, by a supermartingale.
+what has run so far keeps a budget is wrong: which mechanism comes next may depend on how the
+earlier ones turned out. A filter fixes the loss distribution of everything it will ever allow, an
+odometer bounds the loss at all times at once, by a supermartingale.
 """
 
 import math
@@ -34,17 +33,9 @@ ROUNDING: Final = 2.0**-40  # relative, of the Gaussian parameter; far less than
 class Filter(ProcessBound):
     """A budget ``(ε, δ)`` for mechanisms that are chosen, noise and all, from earlier answers.
 
-    Gaussian noise on all records and purely private mechanisms share one pool, in any amounts.
-    For everything else (sampled batches, promises with a ``δ`` of their own) events are reserved
-    beforehand; each can be used for itself, or for something more private of its kind, whenever
-    and whether or not it is wanted.
-
-    Parameters
-    ----------
-    epsilon, delta, neighbours
-        The promise about everything that is released under the filter.
-    reserved : Event or several, public
-        What may run besides; it is paid for now, the pool gets the rest.
+    Gaussian noise on all records and purely private mechanisms share one pool, in any amounts. For
+    everything else (sampled batches, promises with a ``δ``) events are ``reserved`` beforehand;
+    each can be used for itself, or for something more private of its kind.
 
     Guarantee
     ---------
@@ -56,14 +47,9 @@ class Filter(ProcessBound):
     --------
     >>> from pacprivacy import dp
     >>> budget = Filter(epsilon=1.0, delta=1e-6, neighbours="replace")
-    >>> release = budget.release(
-    ...     lambda: dp.laplace(120.0, sensitivity=1.0, epsilon=0.05, neighbours="replace")
-    ... )
     >>> budget.spend(dp.GaussianEvent(noise_multiplier=10.0, count=5))
-    >>> budget.spend(dp.GaussianEvent(noise_multiplier=10.0))
-    Traceback (most recent call last):
-        ...
-    pacprivacy.errors.BudgetExceededError: events must be covered by what is left, ...
+    >>> round(budget.parameter_left, 2)
+    0.08
     """
 
     KIND = "a filter"
@@ -107,25 +93,19 @@ class Filter(ProcessBound):
         """Events that were reserved and are not used yet."""
         return tuple(replace(token, count=n) for token, n in self._tokens.items() if n)
 
-    def spend(self, what: events.Told | Iterable[events.Told]) -> None:
-        """Take events, or those of certificates or releases, from the budget: all or nothing.
-
-        Refused if what is left does not cover them; such a release must not be used.
-        """
+    def spend(self, what: events.Accountable | Iterable[events.Accountable]) -> None:
+        """Take events, or those of certificates or releases, from the budget: all or nothing."""
         self.check_process()
         composed = events.read_events(what, self._neighbours)
         with self._lock:
             self._take(composed)
 
     def release(self, run: Callable[[], DPRelease]) -> DPRelease:
-        """Run, spend what its certificate says, and only then hand it out.
-
-        A release that the budget does not cover is thrown away unseen.
-        """
+        """Run, spend what its certificate says, and only then hand it out."""
         self.check_process()
-        made = run()
-        self.spend(made)
-        return made
+        release = run()
+        self.spend(release)
+        return release
 
     def __str__(self) -> str:
         lines = [
@@ -142,15 +122,15 @@ class Filter(ProcessBound):
         tokens, taken = dict(self._tokens), self._taken
         numbers = self._numbers + sum(e.count * e.n_numbers for e in composed.events)
         for event in composed.events:
-            wanted = int(event.count)
+            uncovered = int(event.count)
             for token, count in tokens.items():
-                if wanted and count and events.event_covers(token, event):
-                    used = min(wanted, count)
-                    tokens[token], wanted = count - used, wanted - used
+                if uncovered and count and events.event_covers(token, event):
+                    used = min(uncovered, count)
+                    tokens[token], uncovered = count - used, uncovered - used
             cost = events.event_gaussian_square(event)
-            if wanted and cost is not None:
-                taken, wanted = taken + wanted * cost, 0
-            if wanted or taken > self._pool or numbers > MOST_NUMBERS:
+            if uncovered and cost is not None:
+                taken, uncovered = taken + uncovered * cost, 0
+            if uncovered or taken > self._pool or numbers > MOST_NUMBERS:
                 raise BudgetExceededError(
                     "events must be covered by what is left, Gaussian noise of parameter "
                     f"{self.parameter_left:.4g} and {len(self.reserved_left)} kinds of reserved "
@@ -163,21 +143,11 @@ class Filter(ProcessBound):
 class Odometer(ProcessBound):
     """A running bound on the privacy loss of mechanisms chosen from earlier answers.
 
-    ``delta`` is the probability with which the reading may ever be too small.
-
     Guarantee
     ---------
     Claim DP-22. For every ``ε`` fixed beforehand, all that is released while the reading is at most
     ``ε`` is ``(ε, delta)``-private. With continuous noise the loss is at most the reading *at all
     times*, except with probability ``delta``.
-
-    Examples
-    --------
-    >>> from pacprivacy import dp
-    >>> odometer = Odometer(delta=1e-6, neighbours="replace")
-    >>> first = odometer.spend(dp.GaussianEvent(noise_multiplier=20.0))
-    >>> odometer.spend(dp.PureEvent(epsilon=0.1)) > first
-    True
     """
 
     KIND = "an odometer"
@@ -203,7 +173,7 @@ class Odometer(ProcessBound):
         """The reading as a record."""
         return Spent(epsilon=self.epsilon, delta=self._delta)
 
-    def spend(self, what: events.Told | Iterable[events.Told]) -> float:
+    def spend(self, what: events.Accountable | Iterable[events.Accountable]) -> float:
         """Add events, or those of certificates or releases; return the reading."""
         self.check_process()
         composed = events.read_events(what, self._neighbours)

@@ -8,7 +8,6 @@ of runs is itself random, the cost stays bounded however many there happen to be
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -17,94 +16,36 @@ from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import descent
 from pacprivacy.dp.accounting import as_dp_accounting
-from pacprivacy.dp.batches import Batch
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.clipping import clip_to_whole_rows
+from pacprivacy.dp.descent import Batch
 from pacprivacy.dp.events import ApproximateEvent, PureEvent, publish_event
-from pacprivacy.dp.losses import LinearLoss
 from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_slack, dp_noise_source
-from pacprivacy.dp.sgd import LinearSGDSums
+from pacprivacy.dp.records import clip_to_whole_rows
+from pacprivacy.dp.sgd import LinearLoss, LinearSGDSums
 from pacprivacy.errors import BudgetError, MechanismError
 
 COUNT_SLACK: Final = 2.0**-40  # distance of the law of the drawn number from the stated one
-MOST_RUNS: Final = 1 << 20
+GEOMETRIC: Final = 1.0  # the law of the number of runs, as dp-accounting numbers them
 ORDERS: Final = (*range(2, 65), 80, 96, 128, 192, 256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomRuns:
-    """How many runs there are: a truncated negative binomial number, at least one.
-
-    Parameters
-    ----------
-    mean : float >= 1, public
-        Expected number of runs.
-    shape : float >= 0, public
-        1 is the geometric law, 0 the logarithmic one. A larger shape is closer to its mean and
-        costs more.
-
-    Examples
-    --------
-    >>> RandomRuns(mean=4.0).chances(3)
-    array([0.25    , 0.1875  , 0.140625])
-    """
+    """How many runs there are: a geometric number, at least one, ``mean`` on average."""
 
     mean: float
-    shape: float = 1.0
 
     def __post_init__(self) -> None:
         if not 1.0 < check_positive("mean", self.mean, advice="Use about 5.") <= 1e4:
             raise BudgetError(f"mean must be above 1 and at most 10000; got {self.mean!r}. Use 5.")
-        if not 0.0 <= self.shape <= 100.0:
-            raise BudgetError(f"shape must be between 0 and 100; got {self.shape!r}. Use 1.")
-
-    @property
-    def stop(self) -> float:
-        """The law's other parameter; for shape 1 the chance of stopping after a run."""
-        if self.shape == 1.0:
-            return 1.0 / self.mean
-        return 1.0 / descent.least_dp_descent_noise(
-            lambda inverse: self._mean(1.0 / inverse) >= self.mean, 1e-13
-        )
-
-    def chances(self, most: int) -> Vector:
-        """Return the probabilities of 1 to ``most`` runs."""
-        k, stop = np.arange(1, most + 1), self.stop
-        growth = (k - 1 + self.shape) / k  # of the weights, besides the factor 1 - stop
-        first = self.shape if self.shape > 0 else 1.0
-        weights = first * (1 - stop) ** k * np.concatenate([[1.0], np.cumprod(growth[1:])])
-        total = math.expm1(-self.shape * math.log(stop)) if self.shape > 0 else -math.log(stop)
-        found: Vector = weights / total
-        return found
 
     def draw(self, source: BitSource) -> int:
-        """Draw the number of runs; for shape 1 without any rounding but that of ``stop``."""
-        if self.shape == 1.0:
-            limit = math.floor(self.stop * 2.0**63)
-            count = 1
-            while uniform_below(source, 1 << 63) >= limit:
-                count += 1
-            return count
-        ends = _ends(self)
-        uniform = uniform_below(source, 1 << 53) * 2.0**-53
-        return min(len(ends), int(np.searchsorted(ends, uniform, side="right")) + 1)
-
-    def _mean(self, stop: float) -> float:
-        if stop >= 1.0:
-            return 1.0
-        if self.shape == 0.0:
-            return (1.0 / stop - 1.0) / -math.log(stop)
-        return self.shape * (1.0 / stop - 1.0) / -math.expm1(self.shape * math.log(stop))
-
-
-@lru_cache(maxsize=16)
-def _ends(runs: RandomRuns) -> Vector:
-    """Return the distribution function, up to where next to nothing is left."""
-    size, stop = 64 + 4 * math.ceil(runs.mean), runs.stop
-    # Beyond four times the mean the chances fall at least as fast as those of a geometric law.
-    while (chances := runs.chances(size))[-1] > stop * 2.0**-52 and size < MOST_RUNS:
-        size *= 2
-    return np.cumsum(chances)
+        """Draw the number of runs; exactly, but for the rounding of the chance to stop."""
+        limit = math.floor(1.0 / self.mean * 2.0**63)
+        count = 1
+        while uniform_below(source, 1 << 63) >= limit:
+            count += 1
+        return count
 
 
 def dp_search_noise(
@@ -129,15 +70,15 @@ def dp_search_noise(
 
     def keeps(noise: float) -> bool:
         event = descent.dp_descent_event(batch, n_records, n_steps=1, noise=noise)
-        told = as_dp_accounting(event, batch.neighbours)
-        if told is None:
+        known = as_dp_accounting(event, batch.neighbours)
+        if known is None:
             raise BudgetError(
                 "batch must be Poisson, of fixed size without replacement, or full for a search; "
                 "got draws with replacement, whose Rényi divergences are not known. Use FixedBatch."
             )
-        run = dp_accounting.SelfComposedDpEvent(told[0], n_steps)
-        search = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, runs.shape)
-        return bool(RdpAccountant(ORDERS, told[1]).compose(search).get_epsilon(delta) <= epsilon)
+        run = dp_accounting.SelfComposedDpEvent(known[0], n_steps)
+        search = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, runs.mean, GEOMETRIC)
+        return bool(RdpAccountant(ORDERS, known[1]).compose(search).get_epsilon(delta) <= epsilon)
 
     return descent.least_dp_descent_noise(keeps, 1e-4)
 
@@ -158,39 +99,21 @@ def dp_search(
 ) -> DPRelease:
     """Train linear models with settings drawn at random, and release the one with the best score.
 
+    The value holds ``weights``, the number of the ``candidate``, and its ``score``; other
+    parameters are those of :func:`~pacprivacy.dp.dp_sgd`.
+
     Parameters
     ----------
     candidates : sequence of Steps, public
-        Settings to draw from, uniformly, for every run. They must have the same number of steps.
+        Settings to draw from, uniformly, for every run; all with the same number of steps.
     score : callable, public
-        Takes released weights; larger is better. It must not look at these records: use public
-        validation data.
+        Takes released weights; larger is better. It must not look at these records.
     runs : RandomRuns, public
         How many runs there will be. The number that is drawn is not released.
-    X, y, loss, epsilon, delta, x_bound, batch, simulate
-        As in :func:`~pacprivacy.dp.dp_sgd`; the promise is for the whole search.
-
-    Returns
-    -------
-    DPRelease
-        ``value`` holds ``weights``, the number of the ``candidate``, and its ``score``.
 
     Guarantee
     ---------
-    Claim G-4. ``(epsilon, delta)``-differential privacy of all that is released.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import FullBatch, Logistic, Steps
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(2000, 2))
-    >>> release = dp_search(
-    ...     X, X[:, 0] > 0, loss=Logistic(classes=(False, True)), epsilon=2.0, delta=1e-6,
-    ...     candidates=[Steps(n_steps=10, learning_rate=r, clip_norm=1.0) for r in (0.01, 1.0)],
-    ...     score=lambda w: float(w[0] - abs(w[1])), x_bound=1.5, batch=FullBatch(n_public=2000),
-    ...     runs=RandomRuns(mean=4.0),
-    ... )
-    >>> sorted(release.value)
-    ['candidate', 'score', 'weights']
+    Claim G-4. ``(epsilon, delta)``-differential privacy of the whole search.
     """
     rows = clip_to_whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
@@ -209,14 +132,15 @@ def dp_search(
         steps = candidates[number]
         weights, _ = descent.run_dp_descent(
             LinearSGDSums(rows, target, loss, clip_norm=steps.clip_norm),
-            descent.read_dp_descent_start(None, shape),
+            np.zeros(math.prod(shape)),
             batch=batch,
             steps=steps,
             noise=noise,
             source=source,
         )
-        found = float(score(weights.reshape(shape)))
-        return {"weights": weights.reshape(shape), "candidate": number, "score": found}, found
+        weights = weights.reshape(shape)
+        reached = float(score(weights))
+        return {"weights": weights, "candidate": number, "score": reached}, reached
 
     value = _best(run, runs.draw(source))
     about = descent.describe_dp_descent(batch, replace(candidates[0], average=False), n_records)
@@ -226,7 +150,7 @@ def dp_search(
         ApproximateEvent(epsilon=float(epsilon), delta=float(delta)),
         simulation=source.is_simulation,
         mechanism=(
-            f"best of a random number of runs (mean {runs.mean:g}, shape {runs.shape:g}) with "
+            f"best of a random number of runs (mean {runs.mean:g}) with "
             f"{len(candidates)} settings drawn at random; each run {about.split(':')[0]}"
         ),
         assumptions=(
@@ -253,21 +177,12 @@ def pure_search(
 ) -> DPRelease:
     """Release the best of a geometric number of runs of a purely private mechanism.
 
-    ``run`` returns a value and its score; the pair is ``(epsilon_run, 0)``-private under
-    ``neighbours``, with fresh randomness in every call. The search costs three times as much,
-    whatever the ``mean`` number of runs.
+    ``run`` returns a value and its score; the pair is ``(epsilon_run, 0)``-private, with fresh
+    randomness in every call.
 
     Guarantee
     ---------
-    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy.
-
-    Examples
-    --------
-    >>> release = pure_search(
-    ...     lambda: (0.5, 1.0), epsilon_run=0.2, mean=3.0, neighbours="replace"
-    ... )
-    >>> release.value, round(release.certificate.epsilon, 6)
-    (0.5, 0.6)
+    Claim G-4. ``(3 epsilon_run, 0)``-differential privacy, whatever the ``mean`` number of runs.
     """
     check_positive("epsilon_run", epsilon_run, advice="Use a third of what the search may cost.")
     runs = RandomRuns(mean=mean)
@@ -287,9 +202,9 @@ def pure_search(
 def _best(run: Callable[[], tuple[Any, float]], n_runs: int) -> Any:
     value, best = run()
     for _ in range(n_runs - 1):
-        other, found = run()
-        if found > best or math.isnan(best):
-            value, best = other, found
+        other, score = run()
+        if score > best or math.isnan(best):
+            value, best = other, score
     return value
 
 

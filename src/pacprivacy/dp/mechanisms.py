@@ -1,14 +1,13 @@
-"""Mechanisms for numbers of declared sensitivity, for sums of clipped rows, and for choices.
+"""Mechanisms for numbers of declared sensitivity, and for choices.
 
 Choices are made by permute-and-flip (McKenna and Sheldon 2020): look at the candidates in random
 order, take each with probability ``exp(-d)``, ``d`` its scaled distance from the best score. That
 is the law of the largest score with exponential noise, and every coin can be tossed exactly.
-Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`.
 """
 
 import math
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -36,20 +35,12 @@ def laplace(
     sensitivity: float,
     epsilon: float,
     neighbours: Neighbours,
-    sampler: noise.Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Release numbers with Laplace noise; the value has the shape of ``values``.
 
-    Parameters
-    ----------
-    values : float or array, curator-only
-        What was computed from the records.
-    sensitivity : float > 0, public
-        How far neighbours can move all numbers together: sum of absolute changes. It must hold
-        for every data set, so it comes from clipping, not from these data.
-    sampler : {"lattice", "opendp"}, public
-        Which exact sampler; ``opendp`` needs ``pacprivacy[dp]``.
+    ``sensitivity`` is how far neighbours can move all numbers together, as a sum of absolute
+    changes. It must hold for every data set, so it comes from clipping, not from these data.
 
     Guarantee
     ---------
@@ -58,16 +49,14 @@ def laplace(
     Examples
     --------
     >>> release = laplace(120.0, sensitivity=1.0, epsilon=0.5, neighbours="add_remove")
-    >>> release.certificate.delta, round(release.certificate.noise["laplace scale"], 6)
-    (0.0, 2.0)
+    >>> round(release.certificate.noise["laplace scale"], 6)
+    2.0
     """
     check_neighbours(neighbours)
     source = noise.dp_noise_source(simulate)
-    noisy = noise.add_laplace(
-        values, sensitivity=sensitivity, epsilon=epsilon, source=source, sampler=sampler
-    )
+    noisy = noise.add_laplace(values, sensitivity=sensitivity, epsilon=epsilon, source=source)
     return publish_event(
-        _as_given(noisy),
+        _as_shaped(noisy),
         (epsilon, 0.0, neighbours),
         noise_event(epsilon, 0.0, noisy.values.size),
         simulation=source.is_simulation,
@@ -90,55 +79,25 @@ def gaussian(
     epsilon: float,
     delta: float,
     neighbours: Neighbours,
-    calibration: Literal["analytic", "classical"] = "analytic",
-    sampler: noise.Sampler = "lattice",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release numbers with Gaussian noise; the value has the shape of ``values``.
+    """Release numbers with the least Gaussian noise that ``(ε, δ)`` allows.
 
-    Parameters are those of :func:`laplace`; ``sensitivity`` is the Euclidean length of the change.
-    The least noise that ``(ε, δ)`` allows, or the textbook's ``Δ sqrt(2 ln(1.25/δ)) / ε`` by
-    ``calibration="classical"``, which is more and holds for ``ε < 1`` only.
+    As :func:`laplace`, but ``sensitivity`` is the Euclidean length of the change.
 
     Guarantee
     ---------
-    Claims DP-2 and DP-7. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right;
-    the grid is paid from ``delta``.
-
-    Examples
-    --------
-    >>> release = gaussian(
-    ...     [3.0, 4.0], sensitivity=1.0, epsilon=1.0, delta=1e-5, neighbours="add_remove"
-    ... )
-    >>> round(release.certificate.noise["std"], 4)
-    3.7306
+    Claim DP-2. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right; the grid is
+    paid from ``delta``.
     """
     check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     parameter = noise.dp_noise_parameter(epsilon, delta, np.size(values))
-    method = "the exact privacy curve of the Gaussian mechanism"
-    if calibration == "classical":
-        if not epsilon < 1.0:
-            raise BudgetError(
-                f"epsilon must be below 1 for the classical formula; got {epsilon:g}. "
-                "Use calibration='analytic'."
-            )
-        left = delta - noise.dp_noise_slack(epsilon, np.size(values))
-        if not left > 0.5 * delta:
-            raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
-        parameter = epsilon / math.sqrt(2.0 * math.log(1.25 / left))
-        method = "the classical formula, for ε below 1"
-    elif calibration != "analytic":
-        raise BudgetError(
-            f"calibration must be 'analytic' or 'classical'; got {calibration!r}. Leave it out."
-        )
     source = noise.dp_noise_source(simulate)
-    noisy = noise.add_gaussian(
-        values, sensitivity=sensitivity, parameter=parameter, source=source, sampler=sampler
-    )
+    noisy = noise.add_gaussian(values, sensitivity=sensitivity, parameter=parameter, source=source)
     n_numbers = noisy.values.size
     return publish_event(
-        _as_given(noisy),
+        _as_shaped(noisy),
         (epsilon, delta, neighbours),
         gaussian_event(parameter, n_numbers),
         simulation=source.is_simulation,
@@ -148,12 +107,12 @@ def gaussian(
             f"Neighbours move the numbers by at most {float(sensitivity):g} in Euclidean length.",
             EXACT,
         ),
-        accounting={"method": method},
+        accounting={"method": "the exact privacy curve of the Gaussian mechanism"},
         noise={"std": noisy.noise_std},
     )
 
 
-def _as_given(noisy: noise.Perturbed) -> Any:
+def _as_shaped(noisy: noise.Perturbed) -> Any:
     """Return a float for one number, an array for several."""
     return noisy.values if noisy.values.ndim else float(noisy.values)
 
@@ -167,28 +126,16 @@ def exponential(
     monotone: bool = False,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release the place of one candidate, from 0, likely one with a high score.
+    """Release the place of one candidate of a public list, likely one with a high score.
 
-    Parameters
-    ----------
-    scores : array of shape (k,), curator-only
-        One score for each candidate of a public list.
-    sensitivity : float > 0, public
-        How far neighbours can move any one score.
-    monotone : bool, public
-        Whether neighbours move all scores in the same direction, as adding a record to counts
-        does. Then half the noise is enough. For ``add_remove`` only: to replace a record is to
-        remove one and to add another, and scores move either way.
+    ``sensitivity`` is how far neighbours can move any one score. ``monotone`` says that they move
+    all scores in the same direction, as adding a record to counts does; then half the noise is
+    enough, for ``add_remove`` only.
 
     Guarantee
     ---------
-    Claim DP-8. ``(epsilon, 0)``-differential privacy, exactly, for the float64 scores as given.
+    Claim DP-8. ``(epsilon, 0)``-differential privacy, exactly, for the float64 scores as they are.
     With probability ``1 - gamma`` the score is within :func:`exponential_score_loss` of the best.
-
-    Examples
-    --------
-    >>> exponential([3.0, 90.0, 5.0], sensitivity=1.0, epsilon=1.0, neighbours="replace").value
-    1
     """
     check_neighbours(neighbours)
     if monotone and neighbours == "replace":

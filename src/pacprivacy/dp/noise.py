@@ -14,15 +14,14 @@ from typing import Any, Final, Literal
 import numpy as np
 import scipy
 
-from pacprivacy._checks import Integers, Vector, as_told, check_positive, freeze
+from pacprivacy._checks import Vector, as_told, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
 from pacprivacy.dp.certificate import check_neighbours
-from pacprivacy.dp.clipping import LARGEST, SMALLEST
+from pacprivacy.dp.records import LARGEST, SMALLEST
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, sample_discrete_laplace
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
-Sampler = Literal["lattice", "opendp"]
 Law = Literal["laplace", "gaussian"]
 
 UNITS_PER_SCALE: Final = 1 << 29  # least number of grid steps in one noise scale
@@ -33,11 +32,7 @@ TWELFTH: Final = Fraction(1, 1 << 33)  # of a step more: s² - 1/12 is the varia
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Perturbed:
-    """Numbers with noise; they may leave if their sensitivity was as declared.
-
-    ``noise_scale`` is ``b`` of the Laplace law, or the standard deviation of the Gaussian; released
-    values are whole multiples of ``grid_step``.
-    """
+    """Numbers with noise; they may leave if their sensitivity was as declared."""
 
     values: Vector
     noise_scale: float
@@ -54,21 +49,14 @@ def add_laplace(
     sensitivity: float,
     epsilon: float,
     source: BitSource,
-    sampler: Sampler = "lattice",
 ) -> Perturbed:
-    """Add discrete Laplace noise; ``sensitivity`` is a sum of absolute changes.
-
-    Guarantee
-    ---------
-    Claim DP-1. ``(epsilon, 0)``-differential privacy for any relation under which the numbers
-    move by at most ``sensitivity``; exact, rounding included.
-    """
+    """Add discrete Laplace noise; ``sensitivity`` is a sum of absolute changes (claim DP-1)."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     grid_step = _grid_step(sensitivity, epsilon)
     # Rounding moves each number by up to one step between neighbours.
     steps = Fraction(float(sensitivity)) / Fraction(grid_step) + np.size(values)
     units = math.ceil(steps / Fraction(epsilon))
-    return _perturb(values, grid_step, units, "laplace", source, sampler)
+    return _perturb(values, grid_step, units, "laplace", source)
 
 
 def add_gaussian(
@@ -77,16 +65,8 @@ def add_gaussian(
     sensitivity: float,
     parameter: float,
     source: BitSource,
-    sampler: Sampler = "lattice",
 ) -> Perturbed:
-    """Add discrete Gaussian noise with ``parameter`` = sensitivity / standard deviation.
-
-    Guarantee
-    ---------
-    Claim DP-2. As private as the continuous Gaussian mechanism of that parameter, up to
-    :func:`dp_noise_slack` in ``δ``; and ``μ²/2``-zCDP without slack. Holds for any relation under
-    which the numbers move by at most ``sensitivity``.
-    """
+    """Add discrete Gaussian noise; ``parameter`` is sensitivity over deviation (claim DP-2)."""
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
     grid_step = _grid_step(sensitivity, parameter)
     root = math.isqrt(np.size(values))
@@ -94,16 +74,13 @@ def add_gaussian(
     # Rounding moves each number by up to one step between neighbours: √q steps together.
     steps = Fraction(float(sensitivity)) / Fraction(grid_step) + root
     units = math.ceil(steps / Fraction(parameter) + TWELFTH)
-    return _perturb(values, grid_step, units, "gaussian", source, sampler)
+    return _perturb(values, grid_step, units, "gaussian", source)
 
 
 def add_noise(
     values: Any, *, sensitivity: float, epsilon: float, delta: float, source: BitSource
 ) -> Perturbed:
-    """Add the least Gaussian noise that ``(ε, δ)`` allows, or Laplace noise for ``delta=0``.
-
-    ``sensitivity`` is Euclidean, or a sum of absolute changes for ``delta=0``.
-    """
+    """Add the least Gaussian noise that ``(ε, δ)`` allows, or Laplace noise for ``delta=0``."""
     if delta == 0.0:
         return add_laplace(values, sensitivity=sensitivity, epsilon=epsilon, source=source)
     parameter = dp_noise_parameter(epsilon, delta, np.size(values))
@@ -111,10 +88,7 @@ def add_noise(
 
 
 def dp_noise_distance(n_numbers: int, *, law: Law = "gaussian") -> float:
-    """Return how far so many discrete numbers are from continuous ones, in total variation.
-
-    Claim L-3 for Gaussian, claim DP-5 for Laplace noise, of ``UNITS_PER_SCALE`` steps or more.
-    """
+    """Return the total variation distance of discrete from continuous noise (claims L-3, DP-5)."""
     units = float(UNITS_PER_SCALE)
     return n_numbers / (32.0 * units**4 if law == "gaussian" else 8.0 * units**2)
 
@@ -130,13 +104,7 @@ def dp_noise_slack(epsilon: float, n_numbers: int) -> float:
 
 
 def dp_noise_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
-    """Return the largest ``μ`` that ``(ε, δ)`` allows for so many numbers with discrete noise.
-
-    Guarantee
-    ---------
-    Claim DP-2. By the exact curve, with the price of the grid taken from ``delta``; where that
-    price is too high, for large ``epsilon``, by zCDP, which has none.
-    """
+    """Return the largest ``μ`` that ``(ε, δ)`` allows for discrete noise (claim DP-2)."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_numbers)
     if left > 0.5 * delta:
@@ -209,18 +177,16 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
     reach = check_positive(
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )
-    wanted = reach / privacy
-    if not (SMALLEST < reach < LARGEST and SMALLEST < wanted < LARGEST):
+    scale = reach / privacy
+    if not (SMALLEST < reach < LARGEST and SMALLEST < scale < LARGEST):
         raise BudgetError(
             f"sensitivity must be within {SMALLEST:g} and {LARGEST:g}, also divided by the "
             f"promise; got {sensitivity!r}. Rescale the numbers."
         )
-    return math.ldexp(1.0, math.frexp(wanted / UNITS_PER_SCALE)[1] - 1)
+    return math.ldexp(1.0, math.frexp(scale / UNITS_PER_SCALE)[1] - 1)
 
 
-def _perturb(
-    values: Any, grid_step: float, units: int, law: Law, source: BitSource, sampler: Sampler
-) -> Perturbed:
+def _perturb(values: Any, grid_step: float, units: int, law: Law, source: BitSource) -> Perturbed:
     """Round numbers to the grid and add noise of so many steps."""
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
@@ -235,7 +201,9 @@ def _perturb(
         )
     with np.errstate(over="ignore"):
         scaled = np.rint(np.clip(numbers / grid_step, -FARTHEST, FARTHEST))
-    noisy = scaled.astype(np.int64) + _draw(numbers.shape, units, law, source, sampler)
+    draw = sample_discrete_laplace if law == "laplace" else sample_discrete_gaussian
+    drawn = draw(np.full(numbers.shape, units, dtype=np.int64), source)
+    noisy = scaled.astype(np.int64) + drawn
     scale = grid_step * units
     return Perturbed(
         values=np.asarray(noisy * grid_step, dtype=np.float64),
@@ -243,39 +211,3 @@ def _perturb(
         noise_std=math.sqrt(2.0) * scale if law == "laplace" else scale,
         grid_step=grid_step,
     )
-
-
-def _draw(
-    shape: tuple[int, ...], units: int, law: Law, source: BitSource, sampler: Sampler
-) -> Integers:
-    if sampler == "opendp":
-        return _draw_with_opendp(shape, units, law=law, simulation=source.is_simulation)
-    if sampler != "lattice":
-        raise BudgetError(f"sampler must be 'lattice' or 'opendp'; got {sampler!r}. Leave it out.")
-    draw = sample_discrete_laplace if law == "laplace" else sample_discrete_gaussian
-    return draw(np.full(shape, units, dtype=np.int64), source)
-
-
-def _draw_with_opendp(
-    shape: tuple[int, ...], units: int, *, law: Law, simulation: bool
-) -> Integers:
-    if simulation:
-        raise BudgetError(
-            "sampler must be 'lattice' in a simulation; got 'opendp', which cannot be seeded. "
-            "Leave out one of the two."
-        )
-    try:
-        import opendp.prelude as opendp
-    except ImportError:
-        raise BudgetError(
-            "sampler must be 'lattice' without OpenDP; got 'opendp'. "
-            "Run in a checkout: pip install '.[dp]'."
-        ) from None
-    opendp.enable_features("contrib")
-    domain = opendp.vector_domain(opendp.atom_domain(T="i64"))
-    if law == "laplace":
-        measure = opendp.m.make_laplace(domain, opendp.l1_distance(T="i64"), scale=float(units))
-    else:
-        measure = opendp.m.make_gaussian(domain, opendp.l2_distance(T="f64"), scale=float(units))
-    drawn = measure([0] * int(np.prod(shape)))
-    return np.asarray(drawn, dtype=np.int64).reshape(shape)

@@ -1,9 +1,9 @@
-"""Linear classifiers and ridge regression as minimisers of a regularised sum, made private.
+"""Logistic and ridge regression as the minimiser of a regularised sum, made private.
 
 Objective perturbation tilts the sum by a random linear term and minimises that; output perturbation
 adds noise to the minimiser. Either way float64 finds the minimiser only nearly, and what the solver
-leaves undone is paid for. Values are arrays of coefficients, without an intercept; parameters that
-all mechanisms share are explained in :mod:`pacprivacy.dp`. The penalty is that of the whole sum.
+leaves undone is paid for. Values are arrays of coefficients, without an intercept. The penalty is
+that of the whole sum.
 """
 
 import math
@@ -14,33 +14,30 @@ import numpy as np
 import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_positive
-from pacprivacy.dp import clipping, noise, records
+from pacprivacy.dp import noise, records
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish_event
-from pacprivacy.dp.losses import MarginLoss, read_margin_loss
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
+MOST_CURVATURE: Final = 0.25  # of the logistic loss ln(1 + exp(-margin))
 TOLERANCE: Final = 1e-6  # of the gradient at the minimiser, in units of one record's gradient
 MOST_ITERATIONS: Final = 1000
 MOST_IDLE: Final = 5  # of them without progress, where only rounding is left
 MOST_TRIALS: Final = 200  # of the length of one step
 SOLVER_SHARE: Final = 0.02  # of ε, for what the solver and the grid leave undone
-NOISE_OF_PREDICTION: Final = 0.1  # of the bound of the target, in deviations
-REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient
 SOLVER: Final = (
     "The minimiser is found to a gradient of a millionth of what one record can add. Where float64 "
     "does not suffice for that, the best point that was found takes its place; neither is said."
 )
+NOISE_OF_PREDICTION: Final = 0.1  # of the bound of the target, in deviations
+REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient
 _UNIT: Final = 2.0**-53
 
 
 def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) -> Matrix:
-    """Return rows clipped to ``x_bound``, negated for the first of two declared classes.
-
-    A record that is not finite, or that has another label, becomes a row of zeros.
-    """
+    """Return rows clipped to ``x_bound``, negated for the first of two declared classes."""
     bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     if classes is None or len(set(classes)) != 2:
         raise DataError(
@@ -56,32 +53,27 @@ def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any
 def _clip_rows(rows: Matrix, bound: float) -> Matrix:
     # The factor leaves room for the rounding of the norm itself.
     shrink = np.minimum(
-        1.0, (1.0 - 1e-9) * bound / np.maximum(clipping.clipping_norms(rows), 1e-300)
+        1.0, (1.0 - 1e-9) * bound / np.maximum(records.clipping_norms(rows), 1e-300)
     )
     return np.asarray(rows * shrink)
 
 
 @np.errstate(all="ignore")
 def minimise_perturbed(
-    signed: Matrix, loss: MarginLoss, *, penalty: float, tilt: Vector, x_bound: float
+    signed: Matrix, *, penalty: float, tilt: Vector, x_bound: float
 ) -> tuple[Vector, float]:
     """Minimise ``Σ f(s_i·θ) + penalty |θ|²/2 + tilt·θ`` over rows of :func:`sign_perturbed_rows`.
 
     Returns a point at which the norm of the gradient is at most the second number, which is
-    public; it is within that over ``penalty`` of the minimiser. Where float64 does not suffice,
-    the point with the least gradient that was met: an error would be about the records.
-
-    Guarantee
-    ---------
-    Claim DP-10. The gradient is reached where
-    ``(d + 2) n^1.5 x_bound loss.most_curvature <= 10^9 sqrt(penalty)``.
+    public; it is within that over ``penalty`` of the minimiser. Where float64 does not suffice
+    (claim DP-10), the point with the least gradient: an error would be about the records.
     """
     allowed = TOLERANCE * x_bound
     point = best = np.zeros(signed.shape[1])
     least = math.inf
 
     def gradient_at(where: Vector) -> Vector:
-        slopes = loss.slope(signed @ where)
+        slopes = -scipy.special.expit(-(signed @ where))
         return np.asarray(signed.T @ slopes + penalty * where + tilt)
 
     gradient = gradient_at(point)
@@ -92,34 +84,32 @@ def minimise_perturbed(
         if size < least:
             best, least, idle = point, size, 0
         if least <= allowed / 4 and (
-            idle > MOST_IDLE or _bound_norm(signed, loss, penalty, tilt, best) <= allowed
+            idle > MOST_IDLE or _bound_norm(signed, penalty, tilt, best) <= allowed
         ):
             break
-        move = _newton_step(signed, loss, penalty, gradient, point)
+        move = _newton_step(signed, penalty, gradient, point)
         point, gradient = _follow(gradient_at, point, gradient, move, enough=0.5 * least)
     return best, allowed
 
 
-def _bound_norm(
-    signed: Matrix, loss: MarginLoss, penalty: float, tilt: Vector, point: Vector
-) -> float:
+def _bound_norm(signed: Matrix, penalty: float, tilt: Vector, point: Vector) -> float:
     """Return a bound on the norm of the gradient, with what rounding could hide."""
     n, d = signed.shape
-    terms = np.ascontiguousarray((signed * loss.slope(signed @ point)[:, None]).T)
-    gradient = terms.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
-    row = float(clipping.clipping_norms(signed).max(initial=0.0))
+    slopes = -scipy.special.expit(-(signed @ point))
+    gradients = np.ascontiguousarray((signed * slopes[:, None]).T)
+    gradient = gradients.sum(axis=1) + penalty * point + tilt  # numpy adds rows of floats pairwise
+    row = float(records.clipping_norms(signed).max(initial=0.0))
     size = float(np.linalg.norm(point))
-    margins = loss.most_curvature * row * size * (d + 2) * _UNIT + 8 * _UNIT
+    margins = MOST_CURVATURE * row * size * (d + 2) * _UNIT + 8 * _UNIT
     sums = (2.0 * math.log2(n + 2) + 16.0) * _UNIT
     error = n * row * (margins + sums) + (penalty * size + float(np.linalg.norm(tilt))) * 4 * _UNIT
     return float(np.linalg.norm(gradient) + error)
 
 
-def _newton_step(
-    signed: Matrix, loss: MarginLoss, penalty: float, gradient: Vector, point: Vector
-) -> Vector:
+def _newton_step(signed: Matrix, penalty: float, gradient: Vector, point: Vector) -> Vector:
     """Return Newton's step, or one along the gradient where the former is not one downwards."""
-    weights = loss.curvature(signed @ point)
+    margins = signed @ point
+    weights = scipy.special.expit(margins) * scipy.special.expit(-margins)
     hessian = (signed * weights[:, None]).T @ signed + penalty * np.eye(len(point))
     try:
         move = -np.linalg.solve(hessian, gradient)
@@ -138,18 +128,14 @@ def _follow(
     *,
     enough: float,
 ) -> tuple[Vector, Vector]:
-    """Go along ``move`` until the slope has at least halved, and not past the lowest point.
-
-    The slopes of a convex function are compared, not its values: near the minimum these differ by
-    less than float64 can tell. A full step to a gradient below ``enough`` is taken as it is.
-    """
+    """Go along ``move`` until the slope has at least halved, and not past the lowest point."""
     slope = float(gradient @ move)
     short, length, far = 0.0, 1.0, math.inf
     for _ in range(MOST_TRIALS):
         trial = point + length * move
-        found = gradient_at(trial)
-        steep = float(found @ move)
-        if length == 1.0 and float(np.linalg.norm(found)) <= enough:
+        gradient = gradient_at(trial)
+        steep = float(gradient @ move)
+        if length == 1.0 and float(np.linalg.norm(gradient)) <= enough:
             break
         if steep > 0.0:
             far = length
@@ -158,7 +144,7 @@ def _follow(
         else:
             break
         length = 2.0 * length if far == math.inf else 0.5 * (short + far)
-    return trial, found
+    return trial, gradient
 
 
 def objective_perturbation(
@@ -171,45 +157,27 @@ def objective_perturbation(
     epsilon: float,
     delta: float,
     neighbours: Neighbours = "add_remove",
-    loss: str | MarginLoss = "logistic",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Release the minimiser of ``Σ f(±x_i·θ) + penalty |θ|²/2 + b·θ``, ``b`` Gaussian.
 
-    Parameters
-    ----------
-    penalty : float, public
-        Above :func:`least_penalty`.
-    loss : {"logistic", "smooth_hinge"} or MarginLoss, public
-        ``f``: convex, non-increasing, with slope at least -1.
+    ``f`` is the logistic loss; the penalty is above :func:`least_penalty`.
 
     Guarantee
     ---------
-    Claim DP-12. ``(epsilon, delta)``-differential privacy. The minimiser need not be exact: the
-    solver stops at a small gradient, and its distance from the minimiser is covered by Laplace
-    noise at the end, from a fiftieth of ``epsilon``. Claim DP-17: what is refused is public. Claim
-    DP-31: the advantage.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> release = objective_perturbation(
-    ...     X, X[:, 0] > 0, classes=(False, True), penalty=10.0, x_bound=3.0, epsilon=1.0,
-    ...     delta=1e-6,
-    ... )
-    >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.8)
-    True
+    Claims DP-12, DP-17 and DP-31. ``(epsilon, delta)``-differential privacy. The solver stops at a
+    small gradient; Laplace noise from a fiftieth of ``epsilon`` covers its distance from the
+    minimiser.
     """
     check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
-    known = read_margin_loss(loss)
     signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
-    curvature = known.most_curvature * float(x_bound) ** 2
+    curvature = MOST_CURVATURE * float(x_bound) ** 2
     left = (1 - SOLVER_SHARE) * epsilon - math.log1p(curvature / penalty)  # for the linear term
     if not left > 1e-3 * epsilon:
-        least = least_penalty(epsilon, x_bound=x_bound, loss=loss)
+        least = least_penalty(epsilon, x_bound=x_bound)
         raise BudgetError(
             f"penalty must be above {least:.6g} for epsilon {epsilon:g}: one record adds "
             f"curvature {curvature:.6g}; got {penalty:g}. Use {3 * least:.3g}."
@@ -220,9 +188,7 @@ def objective_perturbation(
     parameter = _parameter(left, delta - slack, neighbours)
     source = noise.dp_noise_source(simulate)
     tilt = noise.add_gaussian(np.zeros(d), sensitivity=x_bound, parameter=parameter, source=source)
-    point, gradient = minimise_perturbed(
-        signed, known, penalty=penalty, tilt=tilt.values, x_bound=x_bound
-    )
+    point, gradient = minimise_perturbed(signed, penalty=penalty, tilt=tilt.values, x_bound=x_bound)
     # Distance from the minimiser under continuous noise: the solver's, and that of rounding it.
     distance = (gradient + tilt.grid_step * math.sqrt(d)) / penalty * (1 + 1e-12)
     final = noise.add_laplace(
@@ -249,25 +215,20 @@ def objective_perturbation(
     )
 
 
-def least_penalty(epsilon: float, *, x_bound: float, loss: str | MarginLoss = "logistic") -> float:
-    """Return the penalty below which objective perturbation cannot promise ``ε``.
+def least_penalty(epsilon: float, *, x_bound: float) -> float:
+    """Return the penalty ``β / (e^ε - 1)`` below which objective perturbation cannot promise ``ε``.
 
-    ``β / (e^ε - 1)``, ``β`` the largest second derivative of one record's loss; a good penalty is
-    a few times as large, so that some ``ε`` is left for the linear term.
+    ``β`` is the curvature of one record; a good penalty is a few times as large.
     """
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
-    curvature = read_margin_loss(loss).most_curvature * float(x_bound) ** 2
+    curvature = MOST_CURVATURE * float(x_bound) ** 2
     return curvature / math.expm1((1 - SOLVER_SHARE) * epsilon)
 
 
 def _advantage(
     parameter: float, solver_epsilon: float, n_numbers: int, neighbours: Neighbours
 ) -> float:
-    """Return a bound on the advantage: of the tilt, with a coin of the solver's ``ε`` beside it.
-
-    Curvature costs nothing here: a record more makes every point's density larger by it, never
-    smaller, and an advantage is the same in both directions.
-    """
+    """Return a bound on the advantage: of the tilt, with a coin of the solver's ``ε`` beside it."""
     plain = advantage(GaussianEvent(noise_multiplier=1.0 / parameter))
     shrink = math.exp(-solver_epsilon)
     heads = 1.0 / (1.0 + shrink)
@@ -305,10 +266,9 @@ def output_perturbation(
     epsilon: float,
     delta: float = 0.0,
     neighbours: Neighbours = "add_remove",
-    loss: str | MarginLoss = "logistic",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release the minimiser of ``Σ f(±x_i·θ) + penalty |θ|²/2`` with noise.
+    """Release the minimiser of ``Σ f(±x_i·θ) + penalty |θ|²/2`` with noise, ``f`` logistic.
 
     Noise falls with the penalty. ``delta=0`` takes Laplace noise, which grows faster with ``d``;
     replacement needs twice the noise.
@@ -316,34 +276,22 @@ def output_perturbation(
     Guarantee
     ---------
     Claim DP-10. ``(epsilon, delta)``-differential privacy; what the solver leaves undone is in the
-    sensitivity. The expected excess of the sum is at most :func:`perturbation_excess`. Claim DP-17:
-    what is refused is public.
+    sensitivity. A note bounds the expected excess of the sum. Claim DP-17: what is refused is
+    public.
     """
     noise.check_dp_noise_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
-    known = read_margin_loss(loss)
     signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
-    point, gradient = minimise_perturbed(
-        signed, known, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound
-    )
+    point, gradient = minimise_perturbed(signed, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound)
     contribution = float(x_bound) * (1.0 if neighbours == "add_remove" else 2.0)
-    curvature = known.most_curvature * float(x_bound) ** 2
-
-    def note(std: float) -> str:
-        fixed, each = _excess_parts(std, d, penalty, curvature)
-        return (
-            "In expectation, noise raises the minimised sum over n records by at most "
-            f"{fixed:.4g} + {each:.4g} n."
-        )
-
     return _release_point(
         point,
         (contribution + 2.0 * gradient) / penalty * (1 + 1e-12),
         (epsilon, delta, neighbours),
         mechanism="output perturbation of a regularised linear classifier",
         assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
-        note=note,
+        curvatures=(penalty, MOST_CURVATURE * float(x_bound) ** 2),
         simulate=simulate,
     )
 
@@ -366,9 +314,8 @@ def ridge_output_perturbation(
 
     Guarantee
     ---------
-    Claim DP-11. ``(epsilon, delta)``-differential privacy under ``replace``; the expected excess
-    of the sum over its minimum is at most the figure in the certificate. Claim DP-17: what is
-    refused is public.
+    Claim DP-11. ``(epsilon, delta)``-differential privacy under ``replace``; a note bounds the
+    expected excess of the sum over its minimum. Claim DP-17: what is refused is public.
     """
     noise.check_dp_noise_promise(epsilon, delta, "replace")
     bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
@@ -388,16 +335,8 @@ def ridge_output_perturbation(
         )
     radius = y_bound * math.sqrt(n / penalty) / 2.0
     gradient_bound = x_bound * (x_bound * radius + y_bound)
-    point = _solve_ridge(rows, target, penalty, TOLERANCE * gradient_bound)
-
-    def note(std: float) -> str:
-        excess = perturbation_excess(
-            std, n_records=n, n_features=d, penalty=penalty, curvature=x_bound**2
-        )
-        return f"In expectation, noise raises the minimised sum by at most {excess:.4g}."
-
     return _release_point(
-        point,
+        _solve_ridge(rows, target, penalty, TOLERANCE * gradient_bound),
         2.0 * gradient_bound * (1.0 + TOLERANCE) / penalty * (1 + 1e-12),
         (epsilon, delta, "replace"),
         mechanism="output perturbation of ridge regression",
@@ -407,7 +346,7 @@ def ridge_output_perturbation(
             "The number of records is public.",
             records.EMPTY_RECORDS,
         ),
-        note=note,
+        curvatures=(penalty, x_bound**2),
         simulate=simulate,
     )
 
@@ -415,17 +354,11 @@ def ridge_output_perturbation(
 def ridge_penalty(
     n_records: int, *, n_features: int, x_bound: float, epsilon: float, delta: float = 0.0
 ) -> float:
-    """Return a penalty at which noise moves a prediction by about a tenth of ``y_bound``.
-
-    ``c n x_bound²``, where the noise of :func:`ridge_output_perturbation` in the prediction for a
-    row of the largest norm is ``(2 + 1/√c) y_bound / (c n μ)``, ``1/μ`` the noise over the
-    sensitivity.
-    """
+    """Return a penalty at which noise moves a prediction by about a tenth of ``y_bound``."""
     if delta:
         parameter = noise.dp_noise_parameter(epsilon, delta, n_features)
     else:
         parameter = epsilon / math.sqrt(2.0 * n_features)
-
     n = max(1, n_records)
 
     def excess(log_share: float) -> float:
@@ -441,48 +374,48 @@ def _release_point(
     sensitivity: float,
     promise: tuple[float, float, Neighbours],
     *,
-    note: Callable[[float], str],
+    mechanism: str,
+    assumptions: tuple[str, ...],
+    curvatures: tuple[float, float],
     simulate: np.random.Generator | int | None,
-    **said: Any,
 ) -> DPRelease:
-    """Add noise to a minimiser; the sensitivity is Euclidean, also where the noise is Laplace."""
+    """Add noise to a minimiser; ``curvatures`` are those of the penalty and of a record."""
     epsilon, delta, _ = promise
+    d, (penalty, curvature) = point.size, curvatures
     source = noise.dp_noise_source(simulate)
     noisy = noise.add_noise(
         point,
-        sensitivity=sensitivity if delta else sensitivity * math.sqrt(point.size) * (1 + 1e-12),
+        sensitivity=sensitivity if delta else sensitivity * math.sqrt(d) * (1 + 1e-12),
         epsilon=epsilon,
         delta=delta,
         source=source,
     )
-    method = "one Gaussian mechanism" if delta else "one Laplace mechanism"
+    fixed, each = perturbation_excess(noisy.noise_std, d, penalty, curvature)
     return publish_event(
         noisy.values,
         promise,
-        noise_event(epsilon, delta, point.size),
+        noise_event(epsilon, delta, d),
         simulation=source.is_simulation,
-        advantage=accounting_noise_advantage(epsilon, delta, point.size),
-        accounting={"method": method, "Euclidean sensitivity": sensitivity},
+        advantage=accounting_noise_advantage(epsilon, delta, d),
+        mechanism=mechanism,
+        assumptions=assumptions,
+        accounting={
+            "method": "one Gaussian mechanism" if delta else "one Laplace mechanism",
+            "Euclidean sensitivity": sensitivity,
+        },
         noise={"std": noisy.noise_std},
-        notes=(note(noisy.noise_std),),
-        **said,
+        notes=(
+            "In expectation, noise raises the minimised sum over n records by at most "
+            f"{fixed:.4g} + {each:.4g} n.",
+        ),
     )
 
 
 def perturbation_excess(
-    noise_std: float, *, n_records: int, n_features: int, penalty: float, curvature: float
-) -> float:
-    """Return how much noise in the minimiser raises the minimised sum, at most, in expectation.
-
-    ``curvature`` is the largest second derivative of one record's loss: ``x_bound²`` for squares,
-    a quarter of that for the logistic loss.
-    """
-    fixed, each = _excess_parts(noise_std, n_features, penalty, curvature)
-    return fixed + each * n_records
-
-
-def _excess_parts(std: float, d: int, penalty: float, curvature: float) -> tuple[float, float]:
-    return std**2 * d * penalty / 2.0, std**2 * curvature / 2.0
+    noise_std: float, n_features: int, penalty: float, curvature: float
+) -> tuple[float, float]:
+    """Return by how much noise raises the expected sum at most: at once, and for each record."""
+    return noise_std**2 * n_features * penalty / 2.0, noise_std**2 * curvature / 2.0
 
 
 def _declared(x_bound: float) -> str:
@@ -496,7 +429,7 @@ def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -
     """Return a point at which the gradient of the sum is at most ``allowed``."""
     n, d = rows.shape
     factor = scipy.linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
-    row = float(clipping.clipping_norms(rows).max(initial=0.0))
+    row = float(records.clipping_norms(rows).max(initial=0.0))
     largest = float(np.abs(target).max(initial=0.0))
     point: Vector = np.zeros(d)
     for _ in range(REFINEMENTS):  # solve, then refine with the exact residual

@@ -1,17 +1,18 @@
-"""Records as differentially private mechanisms read and clip them: one by one, none is refused.
+"""Records as differentially private mechanisms read, clip and sum them; none is refused.
 
 That a record is odd is a fact about this record: an error or a warning would tell it without any
 noise. So an entry that is not a finite number, or a label that was not declared, makes its record
-an empty one, which has no influence. What is refused is public: the number of axes and of columns,
-the type of a column, and, where records are replaced, how many there are.
+an empty one, which has no influence. What is refused is public: axes, columns, types, and, where
+records are replaced, how many there are. Sums are exact in whole numbers, whatever the order.
 """
 
-from typing import Any, Final
+import math
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector
-from pacprivacy.errors import DataError
+from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, as_floats, check_positive
+from pacprivacy.errors import BudgetError, DataError
 
 EMPTY_RECORDS: Final = (
     "A record with an entry that is not a finite number, or with a label that was not declared, "
@@ -23,9 +24,8 @@ _NUMBERS_OR_OBJECTS: Final = "biufO"
 def record_array(part: Any) -> Array:
     """Return an array whose type does not depend on what is in single records.
 
-    An array or a frame has a type, which is public. A list has none: NumPy would find one in its
-    entries, and a single text among numbers would turn all of them into texts. So a list becomes
-    an array of objects.
+    A list has no public type: one text among numbers would turn all into texts. So it becomes an
+    array of objects.
     """
     if hasattr(part, "dtype") or hasattr(part, "dtypes"):
         return np.asarray(part)
@@ -33,23 +33,13 @@ def record_array(part: Any) -> Array:
 
 
 def read_records(X: Any, name: str = "X") -> Matrix:
-    """Return features as float64; what is not a number is NaN.
-
-    Raises
-    ------
-    DataError
-        If there are not two axes, or no columns, or a column has the type of texts or dates.
-
-    Guarantee
-    ---------
-    Claim DP-17. A row is read without a look at the others; the error does not depend on them.
-    """
+    """Return features as float64; what is not a number is NaN (claim DP-17)."""
     rows = _as_numbers(name, X)
     if rows.ndim != 2 or rows.shape[1] == 0:
-        found = "no columns" if rows.ndim == 2 else f"{rows.ndim} axes"
+        axes = "no columns" if rows.ndim == 2 else f"{rows.ndim} axes"
         raise DataError(
             f"{name} must have two axes, one row for each record and at least one column; got "
-            f"{found}. Reshape it."
+            f"{axes}. Reshape it."
         )
     return rows
 
@@ -73,13 +63,7 @@ def finite_records(rows: Matrix) -> Matrix:
 
 
 def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> Integers:
-    """Return each label's place among the declared classes, and -1 for any other label.
-
-    Raises
-    ------
-    DataError
-        If ``y`` is not a vector, or an array of a type that no class has; whatever is in it.
-    """
+    """Return each label's place among the declared classes, and -1 for any other label."""
     labels = _one_each(record_array(y), n_records)
     _check_type(labels, classes)
     places = np.full(n_records, -1, dtype=np.int64)
@@ -90,10 +74,10 @@ def encode_record_labels(y: Any, classes: tuple[Any, ...], n_records: int) -> In
 
 def _check_type(labels: Array, classes: tuple[Any, ...]) -> None:
     """Refuse classes that an array of this type cannot hold, such as texts among numbers."""
-    wanted = {"U": str, "S": bytes}.get(labels.dtype.kind)
+    types = {"U": str, "S": bytes}.get(labels.dtype.kind)
     if labels.dtype.kind in "biuf":
-        wanted = (int, float, np.number, np.bool_)  # type: ignore[assignment]
-    if wanted is not None and not all(isinstance(label, wanted) for label in classes):
+        types = (int, float, np.number, np.bool_)  # type: ignore[assignment]
+    if types is not None and not all(isinstance(label, types) for label in classes):
         raise DataError(
             f"classes must be of the type of y, {labels.dtype.name}; got {classes!r}. Declare the "
             "labels as they are in y."
@@ -105,12 +89,12 @@ def _equal(labels: Array, label: Any) -> Mask:
     if labels.dtype.kind != "O":
         # Other kinds are comparable as a whole, or not at all, which numpy says by one False.
         return np.broadcast_to(np.asarray(labels == label, dtype=np.bool_), labels.shape)
-    return np.array([_is_same(own, label) for own in labels.tolist()], dtype=np.bool_)
+    return np.array([_is_same(entry, label) for entry in labels.tolist()], dtype=np.bool_)
 
 
-def _is_same(own: Any, label: Any) -> bool:
+def _is_same(entry: Any, label: Any) -> bool:
     try:
-        return bool(own == label)
+        return bool(entry == label)
     except Exception:  # an object of its own kind; it is not the label
         return False
 
@@ -159,3 +143,167 @@ def _as_number(entry: Any) -> float:
         return float(entry)
     except Exception:  # not a number; whose it is must not show
         return float("nan")
+
+
+ROW_BITS: Final = 20  # features in whole multiples of a millionth of their bound
+UNITS_PER_BOUND: Final = 28  # bits of a clipped entry of a sum that is released as it is
+EXACT_ROWS: Final = 1 << 20  # of such entries, whose sum is exact in float64
+SLACK: Final = 1 - 1e-9  # room for the rounding of norms and of the factors themselves
+_TINY: Final = 1e-300
+SMALLEST, LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
+LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
+
+
+def clip(vectors: Matrix, clip_norm: float) -> Matrix:
+    """Shrink every row to a norm of at most ``clip_norm``: ``v · min(1, C/|v|)``."""
+    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
+    rows = as_floats("vectors", vectors)
+    # Divided by their largest entry first, so that no square overflows or vanishes.
+    largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), _TINY)
+    shape = rows / largest
+    lengths = np.maximum(np.linalg.norm(shape, axis=1, keepdims=True), 1.0)
+    return np.where(largest <= clip_norm / lengths, rows, shape * (clip_norm / lengths))
+
+
+def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "l2") -> Vector:
+    """Return the sum of rows scaled down to ``min(1, clip_norm/|row|)`` of themselves, exactly.
+
+    Guarantee
+    ---------
+    Claim DP-3. The sensitivity holds for the float64 numbers returned, not only for real ones.
+    """
+    limit = check_positive("clip_norm", clip_norm, advice="Use a norm that rows rarely exceed.")
+    entries = finite_records(read_records(rows, "rows"))
+    if not SMALLEST < limit < LARGEST:
+        raise BudgetError(
+            f"clip_norm must be within {SMALLEST:g} and {LARGEST:g}; got {clip_norm!r}. "
+            "Rescale the rows."
+        )
+    lengths = clipping_norms(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
+    # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
+    safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
+    shrunk = entries * np.minimum(1.0, safe / np.maximum(lengths, 1e-300))
+    # Towards zero, to a power of two: norms only shrink, sums of chunks are whole and exact.
+    unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
+    total = np.zeros(entries.shape[1], dtype=np.int64)
+    for start in range(0, len(entries), EXACT_ROWS):
+        whole = np.trunc(shrunk[start : start + EXACT_ROWS] / unit)
+        total += whole.sum(axis=0).astype(np.int64)
+    return np.asarray(np.clip(total, -LARGEST_SUM, LARGEST_SUM) * unit, dtype=np.float64)
+
+
+class WholeRows:
+    """Features clipped to whole numbers in float64: sums and scores of them are exact."""
+
+    __slots__ = ("norms", "unit", "whole")
+
+    def __init__(self, whole: Matrix, unit: float) -> None:
+        self.whole, self.unit = whole, unit
+        self.norms: Vector = unit * np.sqrt(np.einsum("ij,ij->i", whole, whole))
+
+
+def clip_to_whole_rows(X: Any, x_bound: float) -> WholeRows:
+    """Clip rows to ``x_bound`` and round them towards zero to a millionth of it."""
+    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+    features = finite_records(read_records(X))
+    unit = x_bound / (1 << ROW_BITS)
+    return WholeRows(np.trunc(clip(features, x_bound) * (SLACK / unit)), unit)
+
+
+def clipping_norms(rows: Matrix, *, order: int = 2) -> Matrix:
+    """Return the length of every row, in a column; infinite where float64 ends, without a word."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.linalg.norm(rows, ord=order, axis=1, keepdims=True))
+
+
+SUM_BITS: Final = 40  # gradients in whole multiples of 2^-40 of the clipping norm
+CHUNK_ROWS: Final = 1 << 12  # 2^12 numbers of 2^40 are summed exactly in float64 ...
+INT64_ROWS: Final = 1 << 22  # ... 2^22 of them in int64, and any number in two halves of it
+BLOCK_CELLS: Final = 1 << 16  # entries that are worked on at a time: half a megabyte
+_HALF: Final = 32  # bits
+
+
+class ExactTotal:
+    """A sum of whole numbers of size at most ``2^40`` for each record, exact for any number."""
+
+    __slots__ = ("_high", "_low", "_n_recent", "_recent")
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._recent, self._high, self._low = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+        self._n_recent = 0
+
+    def expect(self, n_records: int) -> None:
+        """Make room for the sum over so many more records."""
+        if self._n_recent + n_records > INT64_ROWS:
+            self._settle()
+        self._n_recent += n_records
+
+    def add(self, whole: Array, columns: slice = slice(None)) -> None:
+        """Add a sum over at most ``2^12`` of the records that are expected, or a part of it."""
+        self._recent[columns] += whole.astype(np.int64, copy=False)
+
+    def held(self) -> Integers:
+        """Return the sum, held within ``±2^62``: that moves no two sums apart."""
+        self._settle()
+        most = 1 << (62 - _HALF)
+        high = np.clip(self._high, -most, most - 1)
+        low = np.where(self._high > high, (1 << _HALF) - 1, self._low)
+        return (high << _HALF) + np.where(self._high < high, 0, low)
+
+    def rounded(self) -> Vector:
+        """Return the sum as float64, rounded once."""
+        self._settle()
+        return self._high.astype(np.float64) * 2.0**_HALF + self._low
+
+    def _settle(self) -> None:
+        """Move what was added lately to the two halves; the lower one is not negative."""
+        self._low += self._recent & ((1 << _HALF) - 1)
+        self._high += (self._recent >> _HALF) + (self._low >> _HALF)
+        self._low &= (1 << _HALF) - 1
+        self._recent[...] = 0
+        self._n_recent = 0
+
+
+def add_gradients_to_total(total: ExactTotal, gradients: Array, clip_norm: float) -> None:
+    """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm`` (claim G-1)."""
+    check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
+    plain = SMALLEST < clip_norm < LARGEST
+    n_records, d = gradients.shape
+    width = max(1, min(d, BLOCK_CELLS >> 4))
+    n_rows = min(CHUNK_ROWS, BLOCK_CELLS // width)
+    room, work = np.empty((n_rows, width)), np.empty((n_rows, width))
+    blocks = [slice(first, first + width) for first in range(0, d, width)]
+    for start in range(0, n_records, n_rows):
+        part = gradients[start : start + n_rows]
+        squares = np.zeros(len(part))
+        with np.errstate(all="ignore"):
+            for columns in blocks:
+                entries = _copy_to(room, part[:, columns])
+                squares += np.square(entries, out=work[: len(part), : entries.shape[1]]).sum(axis=1)
+        # Zero, too small or too large for squares, or not finite: with more care.
+        odd = ~((squares > SMALLEST**2) & (squares < LARGEST**2) & plain)
+        total.expect(len(part))
+        if odd.any():
+            total.add(_add_carefully(part[odd], clip_norm))
+        lengths = np.where(odd, np.inf, np.maximum(np.sqrt(np.where(odd, 1.0, squares)), clip_norm))
+        for columns in blocks:
+            if len(blocks) > 1:
+                entries = _copy_to(room, part[:, columns])
+            if odd.any():
+                entries[odd] = 0.0
+            entries *= (SLACK * 2.0**SUM_BITS / lengths)[:, None]
+            total.add(np.trunc(entries, out=entries).sum(axis=0), columns)
+
+
+def _add_carefully(gradients: Array, clip_norm: float) -> Matrix:
+    """Return the sum of clipped gradients of any size, in the same units."""
+    rows = finite_records(np.asarray(gradients, dtype=np.float64))
+    whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
+    return np.asarray(whole.sum(axis=0))
+
+
+def _copy_to(room: Matrix, part: Array) -> Matrix:
+    """Copy a part to as much of a room as it needs."""
+    copied = room[: part.shape[0], : part.shape[1]]
+    copied[...] = part
+    return copied

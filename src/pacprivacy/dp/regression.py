@@ -2,24 +2,28 @@
 
 ``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression":
 release the least eigenvalue of ``XᵀX``, choose the penalty from it, release ``XᵀX`` and ``Xᵀy``,
-solve. Here the three releases are calibrated together as one Gaussian mechanism, and the noise is a
-discrete Gaussian on a fine grid, sampled exactly. There is no intercept; parameters that all
-mechanisms share are explained in :mod:`pacprivacy.dp`.
+solve. Here the three releases are one Gaussian mechanism. There is no intercept.
 """
 
 import math
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._random import BitSource
 from pacprivacy.dp import noise
 from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.clipping import clipping_norms
-from pacprivacy.dp.events import PureEvent, noise_event, publish_event
-from pacprivacy.dp.records import EMPTY_RECORDS, read_regression_records
-from pacprivacy.dp.totals import CHUNK_ROWS, ExactTotal
+from pacprivacy.dp.events import Event, PureEvent, noise_event, publish_event
+from pacprivacy.dp.records import (
+    CHUNK_ROWS,
+    EMPTY_RECORDS,
+    ExactTotal,
+    clipping_norms,
+    read_regression_records,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import symmetric_matrices
 
@@ -43,56 +47,40 @@ def adassp(
 ) -> DPRelease:
     """Fit a ridge regression whose penalty is chosen from a released eigenvalue.
 
-    Parameters
-    ----------
-    X, y : arrays of shapes (n, d) and (n,), curator-only
-        There is no intercept. Scale and centre them by constants that do not come from these data.
-    gamma : float in (0, 1), public
-        Probability with which the penalty may be too small; of utility, not of privacy.
-
-    Returns
-    -------
-    DPRelease
-        The value is a dict with ``coef`` and ``penalty``.
+    The value is a dict with ``coef`` and ``penalty``; ``gamma`` is the probability with which the
+    penalty may be too small. Scale and centre by constants that do not come from these data.
 
     Guarantee
     ---------
-    Claim D-9. ``(epsilon, delta)``-differential privacy under the stated relation, for
-    ``n d <= 10^8``; clipping, rounding and the discrete noise are included, and the sums are
-    exact. Claim DP-17: what is refused is public.
+    Claims D-9 and DP-17. ``(epsilon, delta)``-differential privacy for ``n d <= 10^8``; clipping,
+    rounding and the discrete noise are included, and the sums are exact.
     """
     check_neighbours(neighbours)
+    epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
     if not 0.0 < gamma < 1.0:
         raise BudgetError(f"gamma must be between 0 and 1; got {gamma}. Use 0.05.")
     gram, products = _moments(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
-    n_numbers = 1 + len(upper[0]) + d
-    share = noise.dp_noise_parameter(epsilon, delta, n_numbers) / float(np.sqrt(3))
-    source = noise.dp_noise_source(simulate)
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
     reach = regression_sensitivities(x_bound, y_bound, neighbours)
-    noisy = [
-        noise.add_gaussian(
-            values, sensitivity=sensitivity * _FLOAT_MARGIN, parameter=share, source=source
-        )
-        for values, sensitivity in zip((least, gram[upper], products), reach, strict=True)
-    ]
-    stds = [found.noise_std for found in noisy]
+    promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
+    noisy = _perturb((least, gram[upper], products), reach, promise, source)
+    stds = [part.noise_std for part in noisy]
     # Keeps the noisy moments well-conditioned.
     cautious = float(noisy[0].values[0]) - stds[0] * float(np.sqrt(np.log(6.0 / delta)))
-    wanted = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
-    penalty = max(0.0, wanted - max(0.0, cautious))
+    conditioning = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
+    penalty = max(0.0, conditioning - max(0.0, cautious))
     moments = symmetric_matrices(noisy[1].values[None])[0] + penalty * np.eye(d)
     coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)
     return _publish(
         {"coef": coef, "penalty": penalty},
-        (epsilon, delta, neighbours),
-        n_numbers,
+        promise,
+        1 + len(upper[0]) + d,
         bounds=(x_bound, y_bound),
         mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
-        accounting={"method": "one Gaussian mechanism for the three statistics"},
-        noise=dict(zip(("least eigenvalue", "second moments", "products"), stds, strict=True)),
+        method="one Gaussian mechanism for the three statistics",
+        noise_stds=dict(zip(("least eigenvalue", "second moments", "products"), stds, strict=True)),
         simulation=source.is_simulation,
     )
 
@@ -111,24 +99,13 @@ def regression_from_statistics(
 ) -> DPRelease:
     """Release the moments of a regression with noise, and the coefficients that follow.
 
-    Parameters
-    ----------
-    delta : float, public
-        0 takes Laplace noise, which grows with ``d²``.
-    penalty : float >= 0, optional, public
-        Added to the diagonal of the noisy moments; ``sqrt(d)`` deviations of their noise by
-        default, which is about its norm. :func:`adassp` finds one, at a price.
-
-    Returns
-    -------
-    DPRelease
-        The value is a dict with ``coef``, ``moments`` (noisy ``XᵀX``) and ``products`` (noisy
-        ``Xᵀy``); all three may leave.
+    The value is a dict with ``coef``, ``moments`` (noisy ``XᵀX``) and ``products`` (noisy ``Xᵀy``).
+    The penalty is added to the diagonal of the noisy moments; by default it is ``sqrt(d)``
+    deviations of their noise. ``delta=0`` takes Laplace noise, which grows with ``d²``.
 
     Guarantee
     ---------
-    Claim DP-13. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``. Claim DP-17: what
-    is refused is public.
+    Claims DP-13 and DP-17. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``.
     """
     noise.check_dp_noise_promise(epsilon, delta, neighbours)
     if penalty:
@@ -136,55 +113,52 @@ def regression_from_statistics(
     gram, products = _moments(X, y, x_bound, y_bound)
     d = len(products)
     upper = np.triu_indices(d)
-    n_numbers = len(upper[0]) + d
-    source = noise.dp_noise_source(simulate)
+    reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
     if delta == 0.0:
         twice = 1.0 if neighbours == "add_remove" else 2.0
         reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
-        noisy = [
-            noise.add_laplace(
-                values, sensitivity=part * _FLOAT_MARGIN, epsilon=epsilon / 2.0, source=source
-            )
-            for values, part in zip((gram[upper], products), reach, strict=True)
-        ]
-    else:
-        share = noise.dp_noise_parameter(epsilon, delta, n_numbers) / math.sqrt(2.0)
-        reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
-        noisy = [
-            noise.add_gaussian(
-                values, sensitivity=part * _FLOAT_MARGIN, parameter=share, source=source
-            )
-            for values, part in zip((gram[upper], products), reach, strict=True)
-        ]
+    promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
+    noisy = _perturb((gram[upper], products), reach, promise, source)
     moments = symmetric_matrices(noisy[0].values[None])[0]
     if penalty is None:
         penalty = math.sqrt(d) * noisy[0].noise_std
-    value = {
-        "coef": _solve(moments, np.array(noisy[1].values), float(penalty)),
-        "moments": moments,
-        "products": noisy[1].values,
-    }
+    coef = _solve(moments, np.array(noisy[1].values), float(penalty))
     return _publish(
-        value,
-        (epsilon, delta, neighbours),
-        n_numbers,
+        {"coef": coef, "moments": moments, "products": noisy[1].values},
+        promise,
+        len(upper[0]) + d,
         bounds=(x_bound, y_bound),
         mechanism="regression from noisy second moments and products",
-        accounting={
-            "method": "one Gaussian mechanism for both statistics"
-            if delta
-            else "two Laplace mechanisms, half of epsilon each"
-        },
-        noise={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
+        method="one Gaussian mechanism for both statistics"
+        if delta
+        else "two Laplace mechanisms, half of epsilon each",
+        noise_stds={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
         simulation=source.is_simulation,
     )
 
 
-def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
-    """Return features and target clipped to their bounds, in whole millionths of these.
+def _perturb(
+    statistics: tuple[Vector, ...],
+    reach: tuple[float, ...],
+    promise: tuple[float, float, Neighbours],
+    source: BitSource,
+) -> list[noise.Perturbed]:
+    """Add noise to statistics that share the promise evenly; Laplace noise for ``delta = 0``."""
+    epsilon, delta, _ = promise
+    n, n_numbers = len(statistics), sum(part.size for part in statistics)
+    if delta == 0.0:
+        add_noise = partial(noise.add_laplace, epsilon=epsilon / n)
+    else:
+        parameter = noise.dp_noise_parameter(epsilon, delta, n_numbers) / math.sqrt(n)
+        add_noise = partial(noise.add_gaussian, parameter=parameter)
+    return [
+        add_noise(part, sensitivity=bound * _FLOAT_MARGIN, source=source)
+        for part, bound in zip(statistics, reach, strict=True)
+    ]
 
-    A record that is not finite becomes one of zeros.
-    """
+
+def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+    """Return features and target clipped to their bounds, in whole millionths of these."""
     check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
     check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
     features, target = read_regression_records(X, y)
@@ -227,28 +201,33 @@ def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Ve
 
 
 def _publish(
-    value: Any,
+    value: dict[str, Any],
     promise: tuple[float, float, Neighbours],
     n_numbers: int,
     *,
     bounds: tuple[float, float],
-    **said: Any,
+    mechanism: str,
+    method: str,
+    noise_stds: dict[str, float],
+    simulation: bool,
 ) -> DPRelease:
     """Return what follows from moments that were released with noise."""
     epsilon, delta, _ = promise
-    # Laplace noise takes half of epsilon for each of the two statistics.
-    event = noise_event(epsilon, delta, n_numbers) if delta else None
+    event: Event = PureEvent(epsilon=epsilon / 2.0, count=2)  # Laplace noise on two statistics
     return publish_event(
         value,
         promise,
-        event or PureEvent(epsilon=epsilon / 2.0, count=2),
+        noise_event(epsilon, delta, n_numbers) if delta else event,
         advantage=accounting_noise_advantage(epsilon, delta, n_numbers),
+        mechanism=mechanism,
         assumptions=(
             f"Rows are clipped to norm {float(bounds[0]):g}, targets to {float(bounds[1]):g}; both "
             "bounds were fixed without looking at the data.",
             EMPTY_RECORDS,
         ),
-        **said,
+        accounting={"method": method},
+        noise=noise_stds,
+        simulation=simulation,
     )
 
 

@@ -8,21 +8,112 @@ integers outside of JAX.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
+import scipy
 
-from pacprivacy._checks import Array, Integers, Matrix, Vector
-from pacprivacy.dp import clipping, records, totals
-from pacprivacy.dp.batches import Batch
+from pacprivacy._checks import Array, Integers, Matrix, Vector, as_told, check_positive
+from pacprivacy.dp import records
 from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Steps, dp_descent_rate, read_dp_descent_start, release_dp_descent
-from pacprivacy.dp.losses import LinearLoss
+from pacprivacy.dp.descent import Batch, Steps, dp_descent_rate, release_dp_descent
 from pacprivacy.dp.noise import check_count
+from pacprivacy.dp.records import encode_record_labels, read_record_numbers
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Squared:
+    """Half the squared error, of targets clipped to a declared absolute value ``y_bound``."""
+
+    n_scores: ClassVar[int] = 1
+    y_bound: float
+
+    def __post_init__(self) -> None:
+        check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
+
+    def encode(self, y: Any, n_records: int) -> Array:
+        """Return targets clipped to the bound; NaN for those that are not finite."""
+        target = read_record_numbers(y, n_records)
+        clipped = np.clip(target, -self.y_bound, self.y_bound)
+        return np.where(np.isfinite(target), clipped, np.nan)
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return the errors."""
+        return np.asarray(np.nan_to_num(scores - target[:, None], nan=0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TwoClasses:
+    n_scores: ClassVar[int] = 1
+    classes: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.classes)) != 2 or len(self.classes) != 2:
+            raise DataError(
+                f"classes must be two different labels; got {as_told(self.classes)}. "
+                "Use Softmax for more than two."
+            )
+
+    def encode(self, y: Any, n_records: int) -> Array:
+        """Return -1 for the first class, 1 for the second, and 0 for any other label."""
+        places = encode_record_labels(y, self.classes, n_records)
+        return np.where(places < 0, 0.0, 2.0 * places - 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logistic(_TwoClasses):
+    """The logistic loss of two declared classes; the second one has positive scores."""
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return the derivative."""
+        signs = target[:, None]
+        return np.asarray(-signs * scipy.special.expit(-scores * signs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hinge(_TwoClasses):
+    """The hinge loss of two declared classes; the second one has positive scores."""
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return a subgradient."""
+        signs = target[:, None]
+        return np.asarray(-signs * (scores * signs < 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax:
+    """The multinomial logistic loss of declared classes, one score each, in this order."""
+
+    classes: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
+            raise DataError(
+                f"classes must be at least two different labels; got {as_told(self.classes)}. "
+                "Declare every label once."
+            )
+
+    @property
+    def n_scores(self) -> int:
+        """Scores per record."""
+        return len(self.classes)
+
+    def encode(self, y: Any, n_records: int) -> Array:
+        """Return the number of each record's class, -1 for any other label."""
+        return encode_record_labels(y, self.classes, n_records)
+
+    def slopes(self, scores: Matrix, target: Array) -> Matrix:
+        """Return probabilities, less one for the true class."""
+        slopes: Matrix = scipy.special.softmax(scores, axis=1)
+        slopes[np.arange(len(target)), target] -= 1.0
+        slopes[target < 0] = 0.0
+        return slopes
+
+
+LinearLoss: TypeAlias = Squared | Logistic | Hinge | Softmax
 WEIGHT_BITS: Final = 32
 LARGEST_FACTOR: Final = 2.0**52
 _TINY: Final = 1e-300
@@ -38,36 +129,26 @@ def dp_sgd(
     x_bound: float,
     batch: Batch,
     steps: Steps,
-    start: Vector | None = None,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
     """Train a linear model by stochastic gradient descent under differential privacy.
 
-    Parameters that all mechanisms share are explained in :mod:`pacprivacy.dp`. Append a column of
-    ones for an intercept.
+    Append a column of ones for an intercept. The value holds the weights: of shape (d,), or
+    (n_classes, d) for ``Softmax``.
 
     Parameters
     ----------
     loss : Logistic, Softmax, Hinge or Squared, public
         With the declared labels or the bound of the target.
     batch : PoissonBatch, FixedBatch, ReplacementBatch or FullBatch, public
-        Which records a step looks at; it decides the relation of the promise. Plain gradient
-        descent on all records is ``FullBatch``.
+        Which records a step looks at; it decides the relation of the promise.
     steps : Steps, public
         Number and length of the steps, clipping norm, last or average iterate.
-    start : array, optional, public
-        Starting point; zero by default. It must not come from these records.
-
-    Returns
-    -------
-    DPRelease
-        ``value`` holds the weights: of shape (d,), or (n_classes, d) for ``Softmax``.
 
     Guarantee
     ---------
-    Claim G-3. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of all iterates
-    together; clipping, sampling, rounding and discrete noise are included. Claim DP-17: what is
-    refused is public.
+    Claims G-3 and DP-17. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of
+    all iterates together; clipping, sampling, rounding and discrete noise are included.
 
     Examples
     --------
@@ -81,18 +162,24 @@ def dp_sgd(
     >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
     True
     """
-    rows = clipping.clip_to_whole_rows(X, x_bound)
+    rows = records.clip_to_whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
     sums = LinearSGDSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
     if steps.learning_rate is None:
-        promise: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
-        promise["n_weights"] = math.prod(shape)
-        rate = dp_descent_rate(batch, n_records, steps, x_bound=x_bound, **promise)
+        rate = dp_descent_rate(
+            batch,
+            n_records,
+            steps,
+            x_bound=x_bound,
+            n_weights=math.prod(shape),
+            epsilon=epsilon,
+            delta=delta,
+        )
         steps = replace(steps, learning_rate=rate)
     return release_dp_descent(
         sums,
-        read_dp_descent_start(start, shape),
+        np.zeros(math.prod(shape)),
         lambda weights: weights.reshape(shape),
         batch=batch,
         steps=steps,
@@ -109,26 +196,20 @@ def dp_sgd(
 
 
 class LinearSGDSums:
-    """Sums of clipped gradients ``slopes · x`` of a linear model; none of a single record is built.
-
-    Guarantee
-    ---------
-    Claim G-1. What a record adds to a sum depends on that record and the weights alone, and has
-    a norm of at most ``2^40``, in whole multiples of ``2^-40`` of the clipping norm.
-    """
+    """Sums of clipped gradients ``slopes · x``; none of a single record is built (claim G-1)."""
 
     def __init__(
-        self, rows: clipping.WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
+        self, rows: records.WholeRows, target: Array, loss: LinearLoss, *, clip_norm: float
     ) -> None:
         self._rows, self._target, self._loss, self._clip = rows, target, loss, clip_norm
-        bound = rows.unit * (1 << clipping.ROW_BITS)
+        bound = rows.unit * (1 << records.ROW_BITS)
         if not 1e-100 < clip_norm / bound < 1e100:
             raise BudgetError(
                 f"clip_norm must be of the order of x_bound; got {clip_norm:g} for {bound:g}. "
                 "Rescale the features."
             )
         # Times the unit of the rows, this is 2^-40 of the clipping norm.
-        self._slope_unit = clip_norm * 2.0**-totals.SUM_BITS / rows.unit
+        self._slope_unit = clip_norm * 2.0**-records.SUM_BITS / rows.unit
 
     @property
     def n_records(self) -> int:
@@ -139,9 +220,9 @@ class LinearSGDSums:
         """Return the sum over the records at these places."""
         shape = (self._loss.n_scores, self._rows.whole.shape[1])
         grid, unit = _whole_weights(weights.reshape(shape))
-        total = totals.ExactTotal(shape)
-        for start in range(0, len(places), totals.CHUNK_ROWS):
-            chosen = places[start : start + totals.CHUNK_ROWS]
+        total = records.ExactTotal(shape)
+        for start in range(0, len(places), records.CHUNK_ROWS):
+            chosen = places[start : start + records.CHUNK_ROWS]
             rows = self._rows.whole[chosen]
             # Whole numbers below 2^53: exact, so no record's score depends on the others.
             scores = (rows @ grid.T) * (unit * self._rows.unit)
@@ -154,7 +235,7 @@ class LinearSGDSums:
         """Return slopes, clipped so that slope times row is within the norm, as whole numbers."""
         slopes = records.finite_records(self._loss.slopes(scores, self._target[chosen]))
         lengths = self._rows.norms[chosen] * np.sqrt((slopes**2).sum(axis=1))
-        shrink = clipping.SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
+        shrink = records.SLACK * np.minimum(1.0, self._clip / np.maximum(lengths, _TINY))
         whole = np.trunc(slopes * (shrink / self._slope_unit)[:, None])
         factors: Matrix = np.clip(whole, -LARGEST_FACTOR, LARGEST_FACTOR)
         return factors
@@ -190,7 +271,7 @@ def dp_sgd_jax(
     chunk: int = 1,
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Train anything that JAX can differentiate under differential privacy.
+    """Train anything that JAX can differentiate under differential privacy, as :func:`dp_sgd`.
 
     Parameters
     ----------
@@ -198,31 +279,16 @@ def dp_sgd_jax(
         ``loss(weights, *record)`` returns the loss of one record as a scalar. It must not look at
         other records (no batch normalisation).
     start : pytree of arrays, public
-        Starting point; it must not come from these records. The released value has its structure.
+        Starting point, of the structure that is released; it must not come from these records.
     data : tuple of arrays with equal first axes, curator-only
-        One row of each array makes a record.
-    batch, steps : public
-        As in :func:`~pacprivacy.dp.dp_sgd`.
+        One row of each array makes a record; a gradient that is not finite counts as zero.
     chunk : int, public
         Gradients computed side by side. With 1 they are computed one at a time, by one program,
         and nothing else can have an influence; more is faster and is noted as an assumption.
 
     Guarantee
     ---------
-    Claim G-3. ``(epsilon, delta)``-differential privacy under ``batch.neighbours`` of all iterates
-    together. A gradient that is not finite counts as zero. Claim DP-17: what is refused is public.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import PoissonBatch, Steps
-    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2)).astype("float32")
-    >>> release = dp_sgd_jax(
-    ...     lambda w, x: ((w["scale"] * x - x) ** 2).sum(), {"scale": np.zeros(2)}, (X,),
-    ...     epsilon=4.0, delta=1e-5, batch=PoissonBatch(size=100, n_public=400),
-    ...     steps=Steps(n_steps=10, learning_rate=1.0, clip_norm=1.0),
-    ... )
-    >>> release.value["scale"].shape
-    (2,)
+    Claims G-3 and DP-17, as of :func:`dp_sgd`.
     """
     sums = _JaxSums(loss, start, data, clip_norm=steps.clip_norm, chunk=chunk)
     return release_dp_descent(
@@ -284,15 +350,15 @@ class _JaxSums:
 
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         """Return the sum over the records at these places."""
-        total = totals.ExactTotal((len(weights),))
+        total = records.ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)
         for begin in range(0, len(places), self._most()):
             chosen = places[begin : begin + self._most()]
             n_padded = -(-len(chosen) // PADDED_TO) * PADDED_TO
             padded = np.resize(chosen, n_padded)
             with sgd_without_checks(self._jax):  # or a record that makes a NaN would raise
-                found = self._gradients(at, tuple(column[padded] for column in self._columns))
-            totals.add_gradients_to_total(total, np.asarray(found)[: len(chosen)], self._clip)
+                gradients = self._gradients(at, tuple(column[padded] for column in self._columns))
+            records.add_gradients_to_total(total, np.asarray(gradients)[: len(chosen)], self._clip)
         return total.held()
 
     def restore(self, weights: Vector) -> Any:

@@ -11,6 +11,7 @@ from scipy import optimize
 
 from pacprivacy._random import SimulatedSource
 from pacprivacy.dp import account
+from pacprivacy.dp.accounting import verify_dp
 from pacprivacy.dp.accuracy_first import (
     BrownianReduction,
     CovNR,
@@ -27,6 +28,7 @@ from pacprivacy.dp.accuracy_first.noise_levels import (
     brownian_level_increments,
     brownian_level_variances,
     level_lattice_units,
+    threshold_wrong_yes,
 )
 from pacprivacy.dp.accuracy_first.problems import (
     logistic_problem_radius,
@@ -42,8 +44,6 @@ from pacprivacy.dp.accuracy_first.search import (
     search_by_reduction,
     search_by_theory,
 )
-from pacprivacy.dp.accuracy_first.threshold import threshold_wrong_yes
-from pacprivacy.dp.verification import verify_dp
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 
 RNG = np.random.default_rng(0)

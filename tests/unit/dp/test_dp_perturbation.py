@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from pacprivacy.dp import audit_dp
-from pacprivacy.dp.losses import LogisticMargin, SmoothHinge
 from pacprivacy.dp.perturbation import (
+    MOST_CURVATURE,
     SOLVER_SHARE,
     TOLERANCE,
     _bound_norm,
@@ -36,28 +37,23 @@ Y = (X @ [2.0, -1.0, 0.5] + RNG.normal(size=400) > 0).astype(int)
 SETTINGS: dict[str, Any] = {"classes": (0, 1), "x_bound": 2.0, "epsilon": 1.0, "delta": 1e-5}
 
 
-def value(loss: Any, margins: np.ndarray) -> np.ndarray:
-    """Losses of the margin as a textbook writes them."""
-    if isinstance(loss, LogisticMargin):
-        return np.logaddexp(0.0, -margins)
-    short = 1 - margins
-    bend = (short + loss.width) ** 2 / (4 * loss.width)
-    return np.where(np.abs(short) <= loss.width, bend, np.maximum(0.0, short))
+def value(margins: np.ndarray) -> np.ndarray:
+    """The logistic loss of the margin as a textbook writes it."""
+    return np.logaddexp(0.0, -margins)
 
 
 # --- the solver -----------------------------------------------------------------------------
 
 
 @pytest.mark.claim("DP-10")
-@pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge(width=0.3)])
-def test_the_minimiser_is_found(loss: Any) -> None:
+def test_the_minimiser_is_found() -> None:
     signed = sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1))
     assert np.linalg.norm(signed, axis=1).max() <= 2.0
     tilt = np.array([1.0, -2.0, 3.0])
-    point, gradient = minimise_perturbed(signed, loss, penalty=2.0, tilt=tilt, x_bound=2.0)
+    point, gradient = minimise_perturbed(signed, penalty=2.0, tilt=tilt, x_bound=2.0)
 
     def objective(theta: np.ndarray) -> float:
-        return float(value(loss, signed @ theta).sum() + theta @ theta + tilt @ theta)
+        return float(value(signed @ theta).sum() + theta @ theta + tilt @ theta)
 
     reference = minimize(objective, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
     assert np.allclose(point, reference.x, atol=1e-5)
@@ -85,12 +81,11 @@ def hard_problems() -> Iterator[tuple[Any, float]]:
 
 
 @pytest.mark.claim("DP-10")
-@pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge()])
-def test_the_gradient_is_reached_for_hard_problems_too(loss: Any) -> None:
+def test_the_gradient_is_reached_for_hard_problems_too() -> None:
     for signed, penalty in hard_problems():
         tilt = np.zeros(3)
-        point, gradient = minimise_perturbed(signed, loss, penalty=penalty, tilt=tilt, x_bound=1.0)
-        assert _bound_norm(signed, loss, penalty, tilt, point) <= gradient == TOLERANCE
+        point, gradient = minimise_perturbed(signed, penalty=penalty, tilt=tilt, x_bound=1.0)
+        assert _bound_norm(signed, penalty, tilt, point) <= gradient == TOLERANCE
 
 
 @pytest.mark.claim("DP-17")
@@ -98,9 +93,9 @@ def test_a_solver_that_gives_up_uses_its_best_point(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("pacprivacy.dp.perturbation.MOST_ITERATIONS", 2)
     signed = sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1))
     settings: dict[str, Any] = {"penalty": 1e-3, "tilt": np.zeros(3), "x_bound": 2.0}
-    point, _ = minimise_perturbed(signed, LogisticMargin(), **settings)
-    short = _bound_norm(signed, LogisticMargin(), 1e-3, np.zeros(3), point)
-    start = _bound_norm(signed, LogisticMargin(), 1e-3, np.zeros(3), np.zeros(3))
+    point, _ = minimise_perturbed(signed, **settings)
+    short = _bound_norm(signed, 1e-3, np.zeros(3), point)
+    start = _bound_norm(signed, 1e-3, np.zeros(3), np.zeros(3))
     assert TOLERANCE * 2.0 < short < start
     release = output_perturbation(X, Y, penalty=1e-3, simulate=0, **SETTINGS)
     assert "the best point that was found takes its place" in str(release.certificate).replace(
@@ -108,17 +103,13 @@ def test_a_solver_that_gives_up_uses_its_best_point(monkeypatch: pytest.MonkeyPa
     )
 
 
-@pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge(width=0.3)])
-def test_losses_are_what_the_proofs_need(loss: Any) -> None:
+def test_the_loss_is_what_the_proofs_need() -> None:
     m = np.linspace(-6, 6, 4001)
-    h = m[1] - m[0]
-    slope = np.gradient(value(loss, m), h)
-    assert np.allclose(slope[1:-1], loss.slope(m)[1:-1], atol=3e-3)
-    assert loss.slope(m).min() >= -1.0
-    assert loss.slope(m).max() <= 0.0
-    steepest = np.abs(np.diff(loss.slope(m)) / h).max()
-    assert steepest <= loss.most_curvature + 1e-9
-    assert steepest > 0.9 * loss.most_curvature
+    slope = np.gradient(value(m), m)
+    assert slope.min() >= -1.0
+    assert slope.max() <= 0.0
+    steepest = np.abs(np.gradient(slope, m)).max()
+    assert steepest == pytest.approx(MOST_CURVATURE, rel=1e-3)
 
 
 # --- output perturbation --------------------------------------------------------------------
@@ -144,7 +135,6 @@ def test_no_neighbour_moves_the_minimiser_further(neighbours: str) -> None:
             points = [
                 minimise_perturbed(
                     np.concatenate([base * 1e-3, extra]),
-                    LogisticMargin(),
                     penalty=penalty,
                     tilt=np.zeros(3),
                     x_bound=bound,
@@ -158,21 +148,19 @@ def test_no_neighbour_moves_the_minimiser_further(neighbours: str) -> None:
 @pytest.mark.claim("DP-10")
 def test_the_excess_is_within_its_theorem() -> None:
     signed = sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1))
-    best, _ = minimise_perturbed(
-        signed, LogisticMargin(), penalty=5.0, tilt=np.zeros(3), x_bound=2.0
-    )
+    best, _ = minimise_perturbed(signed, penalty=5.0, tilt=np.zeros(3), x_bound=2.0)
 
     def objective(theta: np.ndarray) -> float:
-        return float(value(LogisticMargin(), signed @ theta).sum() + 2.5 * theta @ theta)
+        return float(value(signed @ theta).sum() + 2.5 * theta @ theta)
 
     excesses, std = [], 0.0
     for seed in range(100):
         release = output_perturbation(X, Y, penalty=5.0, simulate=seed, **SETTINGS)
         excesses.append(objective(release.value) - objective(best))
         std = release.certificate.noise["std"]  # type: ignore[index]
-    bound = perturbation_excess(std, n_records=400, n_features=3, penalty=5.0, curvature=1.0)
-    assert 0 < np.mean(excesses) < bound
-    assert f"{bound - std**2 * 200:.4g} + " in release.certificate.notes[0]
+    fixed, each = perturbation_excess(std, 3, 5.0, 1.0)
+    assert 0 < np.mean(excesses) < fixed + 400 * each
+    assert f"{fixed:.4g} + {each:.4g} n" in release.certificate.notes[0]
 
 
 @pytest.mark.claim("DP-11")
@@ -197,12 +185,11 @@ def test_ridge_has_its_sensitivity_and_its_excess() -> None:
             others[0][0], others[1][0] = direction, y
             assert np.linalg.norm(exact(rows, target) - exact(*others)) <= sensitivity
     std = release.certificate.noise["std"]  # type: ignore[index]
-    bound = perturbation_excess(
-        std, n_records=200, n_features=2, penalty=penalty, curvature=x_bound**2
-    )
+    fixed, each = perturbation_excess(std, 2, penalty, x_bound**2)
+    bound = fixed + 200 * each
     moments = rows.T @ rows + penalty * np.eye(2)
     assert std**2 * np.trace(moments) / 2 <= bound  # the excess of a quadratic is exact
-    assert f"at most {bound:.4g}" in release.certificate.notes[0]
+    assert f"at most {fixed:.4g} + {each:.4g} n" in release.certificate.notes[0]
     noise = [
         ridge_output_perturbation(
             rows, target, penalty=penalty, x_bound=x_bound, y_bound=y_bound, epsilon=1.0,
@@ -264,15 +251,15 @@ def test_pure_privacy_takes_laplace_noise() -> None:
 # --- objective perturbation -----------------------------------------------------------------
 
 
-def worst_delta(loss: Any, penalty: float, std: float, neighbours: str) -> float:
+def worst_delta(penalty: float, std: float, neighbours: str) -> float:
     """Least δ at ε = 0.98 over a few neighbours, from the densities of the minimiser in 1-d."""
     reach = (9.0 * std + 5.0) / penalty
     theta = np.linspace(-reach, reach, 400_001)
     step = theta[1] - theta[0]
 
     def density(signed: list[float]) -> np.ndarray:
-        b = -(sum(s * loss.slope(s * theta) for s in signed) + penalty * theta)
-        jacobian = sum(s * s * loss.curvature(s * theta) for s in signed) + penalty
+        b = -(sum(s * -expit(-s * theta) for s in signed) + penalty * theta)
+        jacobian = sum(s * s * expit(s * theta) * expit(-s * theta) for s in signed) + penalty
         law: np.ndarray = np.exp(-((b / std) ** 2) / 2) * jacobian / (std * math.sqrt(2 * math.pi))
         assert law.sum() * step == pytest.approx(1.0, abs=1e-4)
         return law
@@ -292,17 +279,16 @@ def worst_delta(loss: Any, penalty: float, std: float, neighbours: str) -> float
 
 @pytest.mark.claim("DP-12")
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("loss", [LogisticMargin(), SmoothHinge(width=0.5)])
-def test_the_density_of_the_minimiser_keeps_the_promise(loss: Any, neighbours: str) -> None:
+def test_the_density_of_the_minimiser_keeps_the_promise(neighbours: str) -> None:
     """In one dimension the law of the minimiser is known: integrate the privacy curve itself."""
     epsilon, delta, bound = 1.0, 1e-3, 1.0
-    penalty = 5.0 * least_penalty(epsilon, x_bound=bound, loss=loss)
-    curvature = loss.most_curvature * bound**2
+    penalty = 5.0 * least_penalty(epsilon, x_bound=bound)
+    curvature = MOST_CURVATURE * bound**2
     left = (1 - SOLVER_SHARE) * epsilon - math.log1p(curvature / penalty)
     std = bound / _parameter(left, delta, neighbours)  # type: ignore[arg-type]
 
-    assert worst_delta(loss, penalty, std, neighbours) <= delta
-    assert worst_delta(loss, penalty, std / 4, neighbours) > delta  # the check can fail
+    assert worst_delta(penalty, std, neighbours) <= delta
+    assert worst_delta(penalty, std / 4, neighbours) > delta  # the check can fail
 
 
 @pytest.mark.claim("DP-12")
@@ -311,17 +297,12 @@ def test_the_curvature_condition_is_checked() -> None:
     assert least == pytest.approx(1.0 / math.expm1(0.98))
     with pytest.raises(BudgetError, match=r"penalty must be above 0.6.* one record adds curvature"):
         objective_perturbation(X, Y, penalty=0.99 * least, **SETTINGS)
-    hinge = least_penalty(1.0, x_bound=2.0, loss="smooth_hinge")
-    assert hinge == pytest.approx(4.0 * least)
-    with pytest.raises(BudgetError, match="penalty must be above"):
-        objective_perturbation(X, Y, penalty=2.0 * least, loss="smooth_hinge", **SETTINGS)
 
 
 @pytest.mark.claim("DP-12")
 def test_objective_perturbation_is_closer_than_output_perturbation() -> None:
     best, _ = minimise_perturbed(
         sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1)),
-        LogisticMargin(),
         penalty=3.0,
         tilt=np.zeros(3),
         x_bound=2.0,
@@ -459,8 +440,6 @@ def test_bad_input_is_refused(method: Any) -> None:
         method(X, Y, penalty=5.0, **(SETTINGS | {"x_bound": None}))
     with pytest.raises(BudgetError, match="penalty must be"):
         method(X, Y, penalty=0.0, **SETTINGS)
-    with pytest.raises(MechanismError, match="loss must be one of"):
-        method(X, Y, penalty=5.0, loss="hinge", **SETTINGS)
     with pytest.raises(DataError, match="X must have two axes"):
         method(X[:, 0], Y, penalty=5.0, **SETTINGS)
     with pytest.raises(BudgetError, match="neighbours must be"):

@@ -10,8 +10,8 @@ import pytest
 import pacprivacy as pac
 from pacprivacy import dp
 from pacprivacy.dp import DPCertificate
+from pacprivacy.dp.accounting import NOT_CHECKABLE_DP, verify_dp
 from pacprivacy.dp.accuracy_first import NoiseReduction
-from pacprivacy.dp.verification import NOT_CHECKABLE_DP, verify_dp
 from pacprivacy.errors import CertificateError
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))

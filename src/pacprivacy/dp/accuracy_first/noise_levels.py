@@ -7,18 +7,20 @@ nothing from the noisier ones before it.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
-from typing import Any, ClassVar, Final
+from itertools import accumulate, pairwise
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+import scipy
 
 from pacprivacy._checks import Integers, Mask, Vector, check_positive
-from pacprivacy._random import BitSource, ProcessBound
+from pacprivacy._random import BitSource, ProcessBound, SystemSource
 from pacprivacy.dp import ApproximateEvent, Event, PureEvent
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import publish_event
-from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
+from pacprivacy.dp.noise import FARTHEST, check_epsilon_delta, dp_noise_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import (
     MAX_UNITS_PER_SCALE,
@@ -29,7 +31,6 @@ from pacprivacy.noise import (
 )
 
 LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale
-FARTHEST: Final = 2.0**61  # grid steps; beyond it numbers are clipped, so that int64 holds them
 MOST_LINES: Final = 16  # of which the best number is taken
 LEAST_INCREMENT: Final = 1 << 10  # grid steps: with fewer, sums of draws are no longer Gaussian
 
@@ -79,10 +80,7 @@ def level_lattice_units(
 def _sensitivity_steps(
     sensitivity: float, least_noise: float, n_steps: int
 ) -> tuple[float, Fraction]:
-    """Return a grid step, and the sensitivity in steps with ``n_steps`` more for rounding.
-
-    ``least_noise`` is the scale of the least noisy level over the sensitivity.
-    """
+    """Return a grid step, and the sensitivity in steps with ``n_steps`` more for rounding."""
     reach = check_positive(
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )
@@ -102,13 +100,8 @@ def _check_span(most_units: int, epsilons: Vector) -> None:
 def brownian_level_variances(epsilons: Vector, delta: float) -> Vector:
     """Return, for sensitivity 1, the noise variance at which a Brownian path costs each level.
 
-    The path stays below some straight lines ``a v + b``, at every variance ``v`` and except with
-    probability ``delta``; below one of them, seeing it from any ``v`` on costs ``(b + 1/2)/v + a``.
-    Each line is tuned to one ``ε``; their number is the one that needs least noise.
-
-    Guarantee
-    ---------
-    Claim AF-10. Rounded to more noise.
+    The path stays below straight lines ``a v + b``, except with probability ``delta``; below one of
+    them, seeing it from any ``v`` on costs ``(b + 1/2)/v + a`` (claim AF-10).
     """
 
     def below_lines(n_lines: int) -> Vector:
@@ -125,10 +118,7 @@ def brownian_level_variances(epsilons: Vector, delta: float) -> Vector:
 
 
 def brownian_level_increments(variances: Vector, steps: Fraction) -> list[tuple[int, int]]:
-    """Return ``(c, s)`` of each level, the least noisy first: it adds ``c N_Z(0, s²)`` steps.
-
-    The sum of ``c² s²`` up to a level is at least its variance times ``steps²``, exactly.
-    """
+    """Return ``(c, s)`` of each level, the least noisy first: it adds ``c N_Z(0, s²)`` steps."""
     increments: list[tuple[int, int]] = []
     reached = 0
     for variance in reversed(variances.tolist()):
@@ -144,15 +134,8 @@ def brownian_level_increments(variances: Vector, steps: Fraction) -> list[tuple[
 class NoisyLevels(ProcessBound):
     """A vector at every level of noise: drawn from the least noisy level up, read the other way.
 
-    ``sensitivity`` is the sum of absolute changes that one record can make; ``epsilons`` are the
-    levels, the noisiest first.
-
-    Guarantee
-    ---------
-    Claims AF-1 and AF-2. The noise at level ``t`` is discrete Laplace, independent between
-    coordinates, of a scale that makes it ``epsilons[t]``-private, exactly; reading levels
-    ``0..t`` costs ``epsilons[t]`` and nothing more.
-    Claim R-4. A fork reads no level: what was read is known to one process.
+    ``sensitivity`` is a sum of absolute changes. Reading levels ``0..t`` costs ``epsilons[t]``,
+    exactly (claims AF-1 and AF-2); a fork reads none (claim R-4).
     """
 
     KIND = "a value with its levels of noise"
@@ -230,16 +213,7 @@ class NoisyLevels(ProcessBound):
 
 
 class BrownianLevels(NoisyLevels):
-    """A vector at every level of Gaussian noise: a Brownian path, read towards its start.
-
-    ``sensitivity`` is the Euclidean length by which one record can move the numbers; the rest as
-    of :class:`NoisyLevels`.
-
-    Guarantee
-    ---------
-    Claim AF-10. Except with probability ``delta``, once for all levels, the loss of having read
-    levels ``0..t`` is at most ``epsilons[t]``, for every ``t``; exact on the grid.
-    """
+    """The levels of a Brownian path, read towards its start (claim AF-10)."""
 
     def __init__(
         self,
@@ -299,22 +273,13 @@ class NoiseReduction:
     """Release one value again and again, each time with less noise; only the last one counts.
 
     ``sensitivity`` is how far one record can move all numbers together, as a sum of absolute
-    changes; it must not be read off the data. ``epsilons`` are the levels, the noisiest first.
+    changes; ``epsilons`` are the levels, the noisiest first.
 
     Guarantee
     ---------
     Claim AF-2. All releases together, when stopped after level ``t`` for whatever reason, have
     ex-post privacy loss ``epsilons[t]``. The reason to stop must itself be private; see
     :class:`InteractiveAboveThreshold`.
-
-    Examples
-    --------
-    >>> gradual = NoiseReduction(
-    ...     [10.0, 20.0], sensitivity=2.0, epsilons=[0.1, 1.0, 4.0], neighbours="replace"
-    ... )
-    >>> first, second = gradual.refine(), gradual.refine()
-    >>> second.value.shape, second.certificate.epsilon, second.certificate.kind
-    ((2,), 1.0, 'dp-ex-post')
     """
 
     delta: float = 0.0
@@ -376,27 +341,13 @@ class NoiseReduction:
 
 
 class BrownianReduction(NoiseReduction):
-    """Release one value again and again with less Gaussian noise; only the last one counts.
+    """:class:`NoiseReduction` with Gaussian noise, for more than about ``ln(1/δ)`` numbers.
 
-    As :class:`NoiseReduction`, with ``sensitivity`` the Euclidean length by which one record can
-    move all numbers together, and ``delta`` the probability that the loss is above what is said.
-    For many numbers it needs less noise than Laplace, whose sensitivity grows with their number;
-    for fewer than about ``ln(1/δ)`` it needs more.
+    ``sensitivity`` is a Euclidean length.
 
     Guarantee
     ---------
-    Claim AF-10. Except with probability ``delta``, the ex-post privacy loss of all releases
-    together, stopped after level ``t`` for whatever reason, is at most ``epsilons[t]``. The reason
-    to stop must itself be private.
-
-    Examples
-    --------
-    >>> gradual = BrownianReduction(
-    ...     np.zeros(100), sensitivity=1.0, epsilons=[0.5, 2.0], delta=1e-6, neighbours="replace"
-    ... )
-    >>> release = gradual.refine()
-    >>> release.certificate.epsilon, release.certificate.delta, release.certificate.kind
-    (0.5, 1e-06, 'dp-ex-post')
+    Claim AF-10. As of :class:`NoiseReduction`, except with probability ``delta``.
     """
 
     _noise: ClassVar = "a Brownian path of discrete Gaussian noise"
@@ -469,3 +420,166 @@ def _toss(coarse: int, fine: int, size: int, source: BitSource) -> Mask:
     return lattice_bernoulli_enclosed(
         lambda bits: enclose_level_keep_rate(coarse, fine, bits), size, source
     )
+
+
+Calibration = Literal["tight", "theorem"]
+
+THRESHOLD_UNITS: Final = 1 << 30  # grid steps in the sensitivity and in the threshold's noise scale
+FIRST_DRAWS: Final = 4
+# Queries are computed in float64: sums of n terms are off by less than 1e-9 of what one term can
+# move them. The sensitivity is taken larger by a millionth.
+FLOAT_MARGIN: Final = 1 + 1e-6
+
+
+class InteractiveAboveThreshold(ProcessBound):
+    """Answer "is this query above the threshold?" until the first yes.
+
+    Queries may be chosen from earlier answers and other releases, whose cost is added.
+    ``sensitivity`` is how far one record can move any single query.
+
+    Guarantee
+    ---------
+    Claims AF-3, AF-4 and R-4. All answers up to and with the first yes are
+    ``epsilon``-differentially private, for as many queries as there are; exact, since all are whole
+    numbers.
+    """
+
+    KIND = "a threshold with its noise"
+
+    def __init__(
+        self,
+        *,
+        threshold: float,
+        sensitivity: float,
+        epsilon: float,
+        source: BitSource | None = None,
+    ) -> None:
+        reach = check_positive(
+            "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
+        )
+        self.epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
+        reach *= FLOAT_MARGIN
+        _, exponent = np.frexp(reach * min(1.0, 2.0 / self.epsilon) / THRESHOLD_UNITS)
+        self._step = float(np.ldexp(1.0, int(exponent) - 1))
+        # Rounding to whole steps adds one to how far a query can move.
+        steps = Fraction(reach) / Fraction(self._step) + 1
+        self._units = math.ceil(4 * steps / Fraction(self.epsilon))
+        if self._units > MAX_UNITS_PER_SCALE:
+            raise BudgetError(f"epsilon must be at least 1e-5; got {epsilon!r}. Use about 1.")
+        self._source = SystemSource() if source is None else source
+        scales = [self._units] * FIRST_DRAWS + [math.ceil(2 * steps / Fraction(self.epsilon))]
+        self._drawn = self._draw(scales)
+        self._n_drawn = FIRST_DRAWS
+        self._noisy_threshold = self._whole(threshold) + self._drawn.pop()
+        self._over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a query was above the threshold."""
+        return self._over
+
+    @property
+    def noise_scales(self) -> tuple[float, float]:
+        """Scales of the noise on the threshold and on each query: ``2Δ/ε`` and ``4Δ/ε``."""
+        return 0.5 * self._step * self._units, self._step * self._units
+
+    def ask(self, query: float) -> bool:
+        """Return whether the query, with its noise, is above the noisy threshold."""
+        self.check_process()
+        if self._over:
+            raise BudgetExceededError(
+                "ask must stop at the first yes; it was given. Make a new one with its own budget."
+            )
+        if not self._drawn:  # as many as so far: few calls, and what is not used never leaves
+            self._drawn = self._draw([self._units] * self._n_drawn)
+            self._n_drawn *= 2
+        noisy = self._whole(query) + self._drawn.pop()
+        self._over = noisy >= self._noisy_threshold
+        return self._over
+
+    def _draw(self, units: list[int]) -> list[int]:
+        draws = sample_discrete_laplace(np.array(units, dtype=np.int64), self._source)
+        return [int(draw) for draw in draws]
+
+    def _whole(self, number: float) -> int:
+        if not math.isfinite(number):
+            raise DataError("a query must be a finite number. Clip it to the loss's range.")
+        return round(min(max(number / self._step, -FARTHEST), FARTHEST))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdPlan:
+    """How to test "excess risk is at most α" so that a wrong yes has probability at most γ.
+
+    ``threshold`` is of the negative excess risk, ``epsilon`` what the test costs, however many
+    levels are tried, and ``gamma`` the probability of a wrong yes.
+    """
+
+    threshold: float
+    epsilon: float
+    gamma: float
+
+
+def plan_threshold(
+    alpha: float,
+    *,
+    gamma: float,
+    n_levels: int,
+    sensitivity: float,
+    calibration: Calibration = "tight",
+) -> ThresholdPlan:
+    """Return threshold ``-α/2`` and the least ε that keeps wrong answers rare.
+
+    ``calibration="theorem"`` is ``ε = 16 Δ ln(2T/γ)/α``: neither side errs by more than ``α/2``.
+    ``"tight"`` bounds a wrong yes only, and computes its probability.
+
+    Guarantee
+    ---------
+    Claim AF-5. With probability ``1 - gamma`` the candidate that is accepted, if one is, has an
+    excess risk of at most ``alpha``.
+    """
+    alpha = check_positive("alpha", alpha, advice="Use the excess risk that you can bear.")
+    reach = check_positive("sensitivity", sensitivity, advice="Bound the loss of one record.")
+    if not 0.0 < gamma < 1.0:
+        raise BudgetError(f"gamma must be between 0 and 1; got {gamma!r}. Use 0.1.")
+    if calibration == "theorem":
+        units = 8.0 * math.log(2.0 * n_levels / gamma)
+    elif calibration == "tight":
+        units = 2.0 * _reach_of_noise(n_levels, gamma)
+    else:
+        raise BudgetError(
+            f"calibration must be 'tight' or 'theorem'; got {calibration!r}. Leave it out."
+        )
+    epsilon = units * reach / (0.5 * alpha)
+    return ThresholdPlan(threshold=-0.5 * alpha, epsilon=epsilon, gamma=gamma)
+
+
+def threshold_wrong_yes(margin: float, n_levels: int) -> float:
+    """``P[max_t ν_t - ρ > margin]`` for ``n_levels`` of ``ν ~ Lap(2)`` and ``ρ ~ Lap(1)``."""
+
+    def integrand(shift: float) -> float:
+        # Over the threshold's noise ρ = -shift; the tail of one query beyond margin - shift.
+        left = margin - shift
+        below = math.log1p(-0.5 * math.exp(-left / 2)) if left >= 0 else left / 2 - math.log(2)
+        return -math.expm1(n_levels * below) * 0.5 * math.exp(-abs(shift))
+
+    kinks = sorted({-60.0, 0.0, margin, 60.0 + margin})
+    pieces = [
+        scipy.integrate.quad(integrand, a, b, epsabs=1e-12, epsrel=1e-10, limit=200)[0]
+        for a, b in pairwise(kinks)
+    ]
+    return float(sum(pieces))
+
+
+def _reach_of_noise(n_levels: int, gamma: float) -> float:
+    """Return the margin, in units of the threshold's noise, with a wrong yes of at most gamma."""
+    high = 1.0
+    while threshold_wrong_yes(high, n_levels) > gamma:
+        high *= 2.0
+    if high == 1.0:
+        return high
+    root = scipy.optimize.brentq(
+        lambda x: threshold_wrong_yes(x, n_levels) - gamma, 0.5 * high, high, xtol=1e-9
+    )
+    # Covers quadrature, the margin for floats, and the grid: less than a part in 2^28.
+    return float(root) * (1 + 2e-6)

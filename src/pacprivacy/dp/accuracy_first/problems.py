@@ -16,9 +16,8 @@ import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_positive
 from pacprivacy.dp import records
-from pacprivacy.dp.clipping import clipping_norms
-from pacprivacy.dp.losses import LogisticMargin
 from pacprivacy.dp.perturbation import SOLVER, TOLERANCE, minimise_perturbed
+from pacprivacy.dp.records import clipping_norms
 from pacprivacy.errors import DataError
 
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
@@ -100,14 +99,7 @@ def shrink_problem_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
 
 
 class RidgeProblem(Problem):
-    """Sums of clipped rows, and the risk of models on them; curator-only.
-
-    Guarantee
-    ---------
-    Claim AF-8. Exchanging one record moves each of the two vectors of sums by at most their
-    ``sensitivity``, float64 rounding included, and the excess risk of a model within the radius by
-    at most ``excess_sensitivity``. Claim DP-17: what is refused is public.
-    """
+    """Sums of clipped rows, and the risk of models (claims AF-8 and DP-17); curator-only."""
 
     mechanism = "ridge regression from perturbed sums"
 
@@ -184,14 +176,7 @@ def ridge_problem_radius(penalty: float) -> float:
 def ridge_problem_epsilon(
     alpha: float, *, n_records: int, n_features: int, radius: float, gamma: float | None = None
 ) -> float:
-    """Return the ``ε`` at which perturbed sums have excess risk ``alpha``, by theorem.
-
-    On average without ``gamma``; with it, with probability ``1 - gamma``.
-
-    Guarantee
-    ---------
-    Claim AF-8.
-    """
+    """Return the ``ε`` of excess risk ``alpha``: on average, or but for ``gamma`` (claim AF-8)."""
     products = 2.0 * radius * math.sqrt(n_features)
     moments = radius**2 * 0.5 * math.sqrt(n_features * (n_features + 3))
     average = 4.0 * math.sqrt(2.0) * (products + moments) / (n_records * alpha)
@@ -201,14 +186,11 @@ def ridge_problem_epsilon(
 def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vector:
     """Minimise ``½ θᵀAθ - bᵀθ`` over ``|θ| <= radius``; ``A`` symmetric, of any signature.
 
-    Only the symmetric part of ``A`` counts. Where there are several minimisers (the hard case), one
-    of them is returned.
+    Where there are several minimisers (the hard case), one of them is returned.
 
     Guarantee
     ---------
-    Claim AF-6. The result satisfies the conditions that are necessary and sufficient for a global
-    minimum, up to rounding: ``(A + μI) θ = b`` with ``μ >= 0``, ``A + μI`` positive
-    semidefinite, and ``μ (radius - |θ|) = 0``.
+    Claim AF-6. The result satisfies the conditions for a global minimum, up to rounding.
     """
     radius = check_positive("radius", radius, advice="Use a norm that models rarely exceed.")
     square, right = np.asarray(matrix, dtype=np.float64), np.asarray(vector, dtype=np.float64)
@@ -272,14 +254,7 @@ LARGEST_PULL: Final = 0.27846455  # max of m/(1 + e^m): Lambert's W at 1/e, roun
 
 
 class LogisticProblem(Problem):
-    """The optimum on clipped rows, and the risk of models on them; curator-only.
-
-    Guarantee
-    ---------
-    Claim AF-9. Exchanging one record moves the optimum, as computed, by at most the part's
-    ``sensitivity`` in the sum of absolute changes, and the excess risk of a model within the
-    radius by at most ``excess_sensitivity``. Claim DP-17: what is refused is public.
-    """
+    """The optimum on clipped rows, and the risk of models (claims AF-9 and DP-17); curator-only."""
 
     block = 16
     mechanism = "logistic regression, perturbed optimum"
@@ -354,9 +329,7 @@ def _minimise(signed: Matrix, penalty: float, radius: float) -> Vector:
 
     def optimum(curvature: float) -> Vector:
         zeros = np.zeros(signed.shape[1])
-        return minimise_perturbed(
-            signed, LogisticMargin(), penalty=curvature, tilt=zeros, x_bound=1.0
-        )[0]
+        return minimise_perturbed(signed, penalty=curvature, tilt=zeros, x_bound=1.0)[0]
 
     model = optimum(penalty)
     if float(np.linalg.norm(model)) <= radius:
@@ -365,10 +338,10 @@ def _minimise(signed: Matrix, penalty: float, radius: float) -> Vector:
     high = 2.0 * penalty
     while float(np.linalg.norm(optimum(high))) > radius:
         high *= 2.0
-    found = scipy.optimize.brentq(
+    outer_penalty = scipy.optimize.brentq(
         lambda p: float(np.linalg.norm(optimum(p))) - radius, penalty, high, rtol=1e-9, disp=False
     )
-    return _refine_on_sphere(signed, penalty, optimum(float(found)), radius)
+    return _refine_on_sphere(signed, penalty, optimum(float(outer_penalty)), radius)
 
 
 def _refine_on_sphere(signed: Matrix, penalty: float, model: Vector, radius: float) -> Vector:
@@ -398,18 +371,12 @@ def logistic_problem_radius(penalty: float) -> float:
 
 
 def logistic_problem_sensitivity(n_records: int, n_features: int, penalty: float) -> float:
-    """Return how far one record moves the logistic optimum: ``2 sqrt(p)/(n λ)``, absolute sum.
-
-    In Euclidean length it is that of one feature.
-    """
+    """Return how far one record moves the logistic optimum: ``2 sqrt(p)/(n λ)``, absolute sum."""
     return 2.0 * math.sqrt(n_features) / (n_records * penalty)
 
 
 def logistic_problem_epsilon(
     alpha: float, *, n_records: int, n_features: int, penalty: float
 ) -> float:
-    """Return the ``ε`` that the paper's theorem demands of output perturbation, on average.
-
-    ``2 sqrt(2) p/(n λ α)``: the loss moves at most as far as the model.
-    """
+    """Return the ``ε`` that the paper's theorem demands of output perturbation, on average."""
     return 2.0 * math.sqrt(2.0) * n_features / (n_records * penalty * alpha)

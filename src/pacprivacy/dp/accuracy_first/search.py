@@ -5,20 +5,27 @@ A *method* is what a user asks for: a model, its bounds, an accuracy. On data it
 else of either.
 """
 
+from __future__ import annotations
+
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from pacprivacy._checks import Vector, freeze
+from pacprivacy._checks import Vector, check_positive, freeze
 from pacprivacy._random import BitSource
-from pacprivacy.dp.accuracy_first import noise_levels, threshold
-from pacprivacy.dp.accuracy_first.problems import Problem
-from pacprivacy.dp.noise import add_laplace
+from pacprivacy.dp import DPRelease
+from pacprivacy.dp.accuracy_first import noise_levels
+from pacprivacy.dp.accuracy_first.problems import LogisticProblem, Problem, RidgeProblem
+from pacprivacy.dp.events import publish_event
+from pacprivacy.dp.noise import add_laplace, check_epsilon_delta, dp_noise_source
+from pacprivacy.errors import BudgetError, MechanismError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SearchFound:
+class SearchOutcome:
     """Where a search stopped; every field is public.
 
     The tests and the releases cost ``test_epsilon`` and ``level_epsilon``, together the ex-post
@@ -45,11 +52,7 @@ class SearchFound:
 
 
 class SearchCandidates:
-    """The models of all levels, noisiest first, and their excess risks; curator-only.
-
-    Levels are worked out when they are asked for, a few at a time; what is not released never
-    leaves.
-    """
+    """The models of all levels, noisiest first, and their excess risks; curator-only."""
 
     def __init__(
         self,
@@ -111,27 +114,22 @@ def search_by_reduction(
     *,
     alpha: float,
     gamma: float,
-    calibration: threshold.Calibration,
+    calibration: noise_levels.Calibration,
     source: BitSource,
-) -> SearchFound:
-    """Lower the noise until the excess risk passes AboveThreshold.
-
-    Guarantee
-    ---------
-    Claims AF-4 and AF-5. The ex-post loss is that of the test plus that of the level reached.
-    """
+) -> SearchOutcome:
+    """Lower the noise until the excess risk passes AboveThreshold (claims AF-4 and AF-5)."""
     n_levels, reach = len(candidates.levels), candidates.problem.excess_sensitivity
-    plan = threshold.plan_threshold(
+    plan = noise_levels.plan_threshold(
         alpha, gamma=gamma, n_levels=n_levels, sensitivity=reach, calibration=calibration
     )
-    search = threshold.InteractiveAboveThreshold(
+    search = noise_levels.InteractiveAboveThreshold(
         threshold=plan.threshold, sensitivity=reach, epsilon=plan.epsilon, source=source
     )
     level = 0
     while not search.ask(-candidates.excess_risk(level)) and level < n_levels - 1:
         level += 1
     threshold_scale, query_scale = search.noise_scales
-    return SearchFound(
+    return SearchOutcome(
         model=candidates.model(level),
         level=level + 1,
         n_levels=n_levels,
@@ -149,13 +147,8 @@ def search_by_reduction(
 
 def search_by_doubling(
     problem: Problem, *, alpha: float, gamma: float, source: BitSource
-) -> SearchFound:
-    """Release afresh at twice the level, with a noisy test each time; the losses add up.
-
-    Guarantee
-    ---------
-    Claim AF-7.
-    """
+) -> SearchOutcome:
+    """Release afresh at twice the level until a noisy test is passed (claim AF-7)."""
     levels = noise_levels.doubling_levels(
         1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha)
     )
@@ -165,7 +158,10 @@ def search_by_doubling(
         model, scales = _release_once(problem, float(level), source)
         excess = float(problem.excess_risk(model[None, :])[0])
         test = add_laplace(
-            excess, sensitivity=reach * threshold.FLOAT_MARGIN, epsilon=test_epsilon, source=source
+            excess,
+            sensitivity=reach * noise_levels.FLOAT_MARGIN,
+            epsilon=test_epsilon,
+            source=source,
         )
         accepted = bool(test.values <= 0.5 * alpha)
         if accepted or step == len(levels):
@@ -177,7 +173,7 @@ def search_by_doubling(
         for steps in (step, len(levels))
     )
     spent = (2.0**step - 1.0) * first
-    return SearchFound(
+    return SearchOutcome(
         model=model,
         level=step,
         n_levels=len(levels),
@@ -192,18 +188,15 @@ def search_by_doubling(
 def search_by_doubling_loss(
     step: int, *, first: float, sensitivity: float, n_steps: int, alpha: float, gamma: float
 ) -> float:
-    """Return the ex-post loss of the doubling method that stops at ``step`` (1, 2, ...).
-
-    ``2 k Δ ln(T/γ)/α`` for ``k`` noisy tests, ``(2^k - 1) ε_1`` for ``k`` independent releases.
-    """
+    """Return the ex-post loss of the doubling method that stops at ``step`` (1, 2, ...)."""
     tests = 2.0 * step * sensitivity * math.log(n_steps / gamma) / alpha
     return tests + (2.0**step - 1.0) * first
 
 
-def search_by_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchFound:
+def search_by_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchOutcome:
     """Release once, at the level that a utility theorem demands; nothing is tested."""
     model, scales = _release_once(problem, epsilon, source)
-    return SearchFound(
+    return SearchOutcome(
         model=model,
         level=1,
         n_levels=1,
@@ -224,6 +217,211 @@ def _release_once(
         for part in problem.parts
     ]
     scales = {
-        part.name: found.noise_scale for part, found in zip(problem.parts, noisy, strict=True)
+        part.name: perturbed.noise_scale
+        for part, perturbed in zip(problem.parts, noisy, strict=True)
     }
-    return problem.model(tuple(found.values for found in noisy)), scales
+    return problem.model(tuple(perturbed.values for perturbed in noisy)), scales
+
+
+Search = Literal["reduction", "doubling", "theory"]
+
+
+SEARCHES: Final[dict[Search, str]] = {
+    "reduction": "noise reduction",
+    "doubling": "doubling",
+    "theory": "theory inversion",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method(ABC):
+    """What is asked for, and the search by noise reduction; see :class:`OutputNR`."""
+
+    alpha: float
+    penalty: float
+    x_bound: float
+    gamma: float = 0.1
+    neighbours: Literal["replace"] = "replace"
+    n_levels: int = 1000
+    calibration: noise_levels.Calibration = "tight"
+    radius: float | None = None
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.radius is not None:
+            check_positive("radius", self.radius, advice="Leave it out for what penalty implies.")
+        check_positive("alpha", self.alpha, advice="Use the excess risk that you can bear.")
+        check_positive("penalty", self.penalty, advice="Use about 0.01.")
+        check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
+        if isinstance(self.gamma, bool) or not 0.0 < self.gamma < 1.0:
+            raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 0.1.")
+        if self.neighbours != "replace":
+            raise BudgetError(
+                f"neighbours must be 'replace'; got {self.neighbours!r}. These methods treat the "
+                "number of records as public, so a record can be exchanged but not added."
+            )
+        if self.delta:
+            check_epsilon_delta(1.0, self.delta)
+        if self.n_levels < 2:
+            raise BudgetError(f"n_levels must be at least 2; got {self.n_levels}. Use 1000.")
+
+    @abstractmethod
+    def prepare(self, X: Any, y: Any) -> Problem:
+        """Return the problem on clipped data; curator-only."""
+
+    def release(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        search: Search = "reduction",
+        simulate: np.random.Generator | int | None = None,
+    ) -> DPRelease:
+        """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
+
+        ``"reduction"`` lowers the noise of one release until a test is passed, ``"doubling"``
+        releases afresh with twice the ``ε`` until one is, and ``"theory"`` releases once, with the
+        ``ε`` that the utility theorem demands: ordinary differential privacy, without a test.
+
+        Guarantee
+        ---------
+        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory, AF-10 for ``delta``.
+        """
+        if search not in SEARCHES:
+            raise MechanismError(
+                f"search must be one of {', '.join(SEARCHES)}; got {search!r}. Leave it out."
+            )
+        if self.delta and search != "reduction":
+            raise MechanismError(
+                f"search must be 'reduction' with a delta; got {search!r}. Leave out one of them."
+            )
+        problem, source = self.prepare(X, y), dp_noise_source(simulate)
+        if search == "theory":
+            epsilon = problem.theory_epsilon(self.alpha)
+            outcome = search_by_theory(problem, epsilon=epsilon, source=source)
+        elif search == "doubling":
+            outcome = search_by_doubling(problem, alpha=self.alpha, gamma=self.gamma, source=source)
+        else:
+            outcome = search_by_reduction(
+                SearchCandidates(
+                    problem,
+                    alpha=self.alpha,
+                    n_levels=self.n_levels,
+                    source=source,
+                    delta=self.delta,
+                ),
+                alpha=self.alpha,
+                gamma=self.gamma,
+                calibration=self.calibration,
+                source=source,
+            )
+        return self._publish(problem, outcome, search, source)
+
+    def _publish(
+        self, problem: Problem, outcome: SearchOutcome, search: Search, source: BitSource
+    ) -> DPRelease:
+        """Return the model with the certificate of what it cost."""
+        tested = search != "theory"
+        accounting: dict[str, Any] = {
+            "level": f"{outcome.level} of {outcome.n_levels}",
+            "releases": outcome.level_epsilon,
+        }
+        if tested:
+            accounting["tests"] = outcome.test_epsilon
+        rounded = 1 + 2.0**-50  # the sums were rounded a few times
+        return publish_event(
+            problem.coefficients(outcome.model),
+            (outcome.epsilon * rounded, self.delta, "replace"),
+            noise_levels.noise_level_event(outcome.most_epsilon * rounded, self.delta),
+            simulation=source.is_simulation,
+            kind="dp-ex-post" if tested else "dp",
+            mechanism=f"{problem.mechanism}, {SEARCHES[search]}"
+            + (" with Gaussian noise" if self.delta else ""),
+            assumptions=problem.assumptions,
+            accounting=accounting,
+            noise=outcome.noise,
+            notes=(self._note(outcome, tested=tested), *noise_levels.noise_level_notes(self.delta)),
+        )
+
+    def _note(self, outcome: SearchOutcome, *, tested: bool) -> str:
+        goal = f"excess risk of at most {self.alpha:g}"
+        if not tested:
+            return f"A theorem promises an {goal}, on average; nothing was tested on these data."
+        where = f"level {outcome.level} of {outcome.n_levels}"
+        if outcome.accepted:
+            return f"Stopped at {where}: {goal}, except with probability {self.gamma:g}."
+        return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CovNR(Method):
+    """Ridge regression: :class:`OutputNR`, but with the noise on ``XᵀX`` and ``Xᵀy``.
+
+    The risk is ``1/2n |y - Xθ|² + λ/2 |θ|²`` of rows divided by ``x_bound``, a sum of absolute
+    entries, and targets divided by ``y_bound``; ``alpha`` and ``penalty`` are in these units.
+
+    Guarantee
+    ---------
+    Claims AF-4, AF-5, AF-8 and AF-10, as of :class:`OutputNR`.
+    """
+
+    y_bound: float
+
+    def __post_init__(self) -> None:
+        Method.__post_init__(self)
+        check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
+
+    def prepare(self, X: Any, y: Any) -> RidgeProblem:
+        """Return the sums of the clipped data; curator-only."""
+        return RidgeProblem(
+            X,
+            y,
+            penalty=self.penalty,
+            x_bound=self.x_bound,
+            y_bound=self.y_bound,
+            radius=self.radius,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputNR(Method):
+    """Regularised logistic regression: lower the noise on the optimum until the risk is good.
+
+    The risk is ``1/n Σ ln(1 + exp(-y θ·x)) + λ/2 |θ|²`` of rows divided by ``x_bound``.
+
+    Parameters
+    ----------
+    alpha, penalty : float > 0, public
+        Excess risk that is required, and ``λ``.
+    gamma : float in (0, 1), public
+        Probability with which the accuracy may be missed.
+    neighbours : {"replace"}, public
+        Relation that the promise is about; the number of records is public.
+    n_levels : int, public
+        Levels from ``1/n`` to four times what the theorem demands.
+    calibration : {"tight", "theorem"}, public
+        How the test is calibrated; see :func:`plan_threshold`.
+    radius : float > 0, optional, public
+        Length within which models are sought, by default what the penalty implies. A smaller one
+        makes the test cheaper; excess risk is over the best model of at most this length.
+    delta : float in [0, 1), public
+        Above 0, the noise is Gaussian: less for more than about ``ln(1/δ)`` features. The loss is
+        above what the certificate says with at most this probability.
+
+    Guarantee
+    ---------
+    Claims AF-4, AF-5, AF-9 and AF-10. The ex-post loss is in the certificate; with probability
+    ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
+    >>> method = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, n_levels=100)
+    >>> release = method.release(X, np.where(X[:, 0] > 0, 1, -1), simulate=0)
+    >>> release.value.shape, release.certificate.kind
+    ((2,), 'dp-ex-post')
+    """
+
+    def prepare(self, X: Any, y: Any) -> LogisticProblem:
+        """Return the optimum on the clipped data; curator-only."""
+        return LogisticProblem(X, y, penalty=self.penalty, x_bound=self.x_bound, radius=self.radius)

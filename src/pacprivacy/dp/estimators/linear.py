@@ -1,27 +1,138 @@
-"""Linear models under differential privacy: classifiers by descent or perturbation, regression."""
+"""What estimators share (the promise, the seed, how input is read), and linear models."""
+
+from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
 from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
-from pacprivacy._sklearn import read_new
-from pacprivacy.dp.clipping import clipping_norms
-from pacprivacy.dp.estimators.base import (
-    DPBase,
-    dp_estimator_label_notes,
-    read_dp_estimator_classes,
-    read_dp_estimator_input,
+from pacprivacy._random import fresh_seed
+from pacprivacy._sklearn import Fitted, read_new, read_seed
+from pacprivacy.dp.records import (
+    clipping_norms,
+    read_record_numbers,
+    read_records,
+    record_array,
 )
-from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+
+PUBLIC: Final = "public"
+PUBLIC_LABELS: Final = "The set of labels that occur in y is public."
+COLUMN: Final = "A column-vector y was passed when a 1d array was expected; it was taken as one."
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPBase(Fitted):
+    """What differentially private estimators share, besides ``epsilon, delta, neighbours``.
+
+    Parameters
+    ----------
+    random_state : int, Generator or RandomState, optional
+        Seed of what is public, and with ``simulate`` of the noise too.
+    simulate : bool
+        Draw everything secret from ``random_state``, for experiments: such a fit protects nobody.
+
+    Attributes
+    ----------
+    certificate_, release_ : DPCertificate and DPRelease
+        What is promised, and the released value with it; all of it may leave.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    neighbours: dp.Neighbours = "add_remove"
+    random_state: Any = None
+    simulate: bool = False
+
+    def _noise_seed(self) -> int | None:
+        """Return the seed of the noise, or None for the operating system's randomness."""
+        if not self.simulate:
+            return None
+        seed = read_seed(self.random_state)
+        return fresh_seed() if seed is None else seed
+
+    def _keep(self, release: dp.DPRelease, *notes: str) -> None:
+        """Keep the release; assumptions that were made before it go into its certificate."""
+        certificate = release.certificate
+        noted = replace(certificate, assumptions=(*notes, *certificate.assumptions))
+        self.release_: dp.DPRelease = replace(release, certificate=noted)
+        self.certificate_: dp.DPCertificate = noted
+
+
+def read_dp_estimator_input(
+    estimator: Any, X: Any, y: Any, *, numeric: bool = False
+) -> tuple[Vector, Array]:
+    """Return features and target of ``fit``; what is refused is public (claim DP-17)."""
+    if y is None:
+        raise DataError(
+            f"y must be given: {type(estimator).__name__} requires y to be passed, but the target "
+            "y is None."
+        )
+    if sparse.issparse(X):
+        raise DataError("X must be dense; got a sparse matrix. Use X.toarray().")
+    if "c" in {getattr(getattr(part, "dtype", None), "kind", None) for part in (X, y)}:
+        raise DataError("X and y must hold real numbers. Complex data not supported.")
+    if getattr(X, "shape", (0, 1))[1:] == (0,):  # in scikit-learn's words, without the number
+        raise DataError("X has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required.")
+    rows = read_records(X)
+    validate_data(estimator, X if hasattr(X, "columns") else rows, skip_check_array=True)
+    target = record_array(y)
+    if target.ndim == 2 and target.shape[1] == 1:
+        warnings.warn(COLUMN, DataConversionWarning, stacklevel=3)
+        target = target[:, 0]
+    if numeric:
+        return rows, read_record_numbers(target, len(rows))
+    if target.shape != (len(rows),):
+        raise DataError("y must have one label for each row of X. Pass a vector of labels.")
+    return rows, target
+
+
+def read_dp_estimator_classes(classes: Sequence[Any] | str | None, y: Array) -> Array:
+    """Return the declared labels in order; refuse to find them in the data unasked."""
+    if classes is None:
+        raise BudgetError(
+            "classes must be declared, because labels found in the data are a release without "
+            "noise; got None. List all labels, or say classes='public' if they are."
+        )
+    if isinstance(classes, str) and classes != PUBLIC:
+        raise BudgetError(f"classes must be a sequence of labels or 'public'; got {classes!r}.")
+    known = _occurring(y) if isinstance(classes, str) else np.asarray(classes)
+    if known.ndim != 1 or len(np.unique(known)) != len(known) or len(known) < 2:
+        raise DataError(
+            f"classes must hold two or more different labels; got {len(np.unique(known))} class. "
+            "Declare every label that may occur."
+        )
+    return np.sort(known)
+
+
+def _occurring(y: Array) -> Array:
+    """Return the labels that occur, which are public; what is refused depends on them alone."""
+    plain = np.array(y.tolist()) if y.dtype.kind == "O" else y
+    labels = np.unique(plain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that they are many for so few records
+        check_classification_targets(labels)
+    return labels
+
+
+def dp_estimator_label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
+    """Return what the certificate says about labels that were not listed."""
+    return (PUBLIC_LABELS,) if isinstance(classes, str) else ()
+
 
 # Penalties on the sum of losses for rows of norm 1: accuracy is flat there on Adult, Bank and Rice.
 LEAST_PENALTY: Final = {"objective": 2.0, "output": 10.0}
@@ -38,10 +149,6 @@ class DPLinear(DPBase):
     x_bound: float | None = None
     fit_intercept: bool = True
 
-    def _settings(self) -> dict[str, Any]:
-        """Return the promise and the seed, for the mechanisms of ``dp``."""
-        return {"epsilon": self.epsilon, "delta": self.delta, "simulate": self._noise_seed()}
-
     def _read_bound(self) -> float:
         if self.x_bound is None:
             raise BudgetError(
@@ -57,7 +164,22 @@ def _has_probabilities(model: Any) -> bool:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
-    """What linear classifiers share: inputs, intercept, descent, predictions."""
+    """What linear classifiers share; the rest as of :class:`DPBase`.
+
+    Parameters
+    ----------
+    x_bound : float
+        Rows are divided by this norm and clipped to it. It must not come from the data.
+    classes : sequence of labels, or "public"
+        All labels that may occur; records with others are left out. ``"public"`` says that the
+        labels which occur in ``y`` are known to everybody.
+    n_public : int
+        Number of records as far as it is public; a guess will do. Descent needs it where records
+        may be added or removed, since their true number is not public then.
+    n_steps, learning_rate, clip_norm, momentum, squares, average
+        As in :class:`pacprivacy.dp.Steps`, for rows of norm at most 1. By default the steps are
+        Adam's; with ``squares=0`` their length follows from the noise.
+    """
 
     classes: Sequence[Any] | str | None = None
     n_public: int | None = None
@@ -142,7 +264,9 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
                 average=self.average,
                 penalty=penalty,
             ),
-            **self._settings(),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            simulate=self._noise_seed(),
         )
 
 
@@ -152,10 +276,7 @@ def _logistic_loss(declared: tuple[Any, ...]) -> dp.LinearLoss:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPSGDClassifier(DPLinearClassifier):
-    """A linear classifier trained by DP-SGD.
-
-    Rows are divided by ``x_bound``, so that step length and clipping norm need not be changed with
-    the units of the features.
+    """A linear classifier trained by DP-SGD; other settings as of ``DPLinearClassifier``.
 
     Parameters
     ----------
@@ -166,49 +287,19 @@ class DPSGDClassifier(DPLinearClassifier):
         Penalty on the mean loss: ``alpha/2`` times the squared norm of the weights of scaled rows.
     sampling : {"poisson", "fixed", "replacement", "full"}
         How the records of a step are picked. Poisson batches protect against adding or removing
-        a record, those of a fixed size against replacing one.
+        a record, those of a fixed size against replacing one, full ones against ``neighbours``.
     batch_size : int, optional
         Records in a batch, on average for Poisson batches; by default a twentieth of all, and 256
         or all of fewer.
-    n_public : int
-        Number of records as far as it is public; a guess will do. Needed where records may be
-        added or removed, since their true number is not public then.
-    n_steps, learning_rate, clip_norm, momentum, squares, average
-        As in :class:`pacprivacy.dp.Steps`, for rows of norm at most 1. By default the steps are
-        Adam's; with ``squares=0`` their length follows from the noise.
-    x_bound : float
-        Rows are clipped to this norm. There is no default: it must not come from the data.
-    classes : sequence of labels, or "public"
-        All labels that may occur; records with others are left out. ``"public"`` says that the
-        labels which occur in ``y`` are known to everybody.
-    fit_intercept : bool
-        Whether scores have a constant term.
-    neighbours : {"add_remove", "replace"}
-        Relation for ``sampling="full"``; the others have their own.
-    epsilon, delta, random_state, simulate
-        As in :class:`~pacprivacy.dp.estimators.DPBase`.
-
-    Attributes
-    ----------
-    coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
-        Released weights; one row if there are two classes.
-    classes_ : array of shape (n_classes,)
-        The declared labels, sorted.
-    certificate_, release_
-        As in :class:`~pacprivacy.dp.estimators.DPBase`.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
     >>> y = np.repeat(["no", "yes"], 1000)
-    >>> model = DPSGDClassifier(
-    ...     x_bound=5.0, classes=("no", "yes"), n_public=2000, n_steps=50
-    ... ).fit(X, y)
-    >>> model.score(X, y) > 0.9
+    >>> model = DPSGDClassifier(x_bound=5.0, classes=("no", "yes"), n_public=2000, n_steps=50)
+    >>> model.fit(X, y).score(X, y) > 0.9
     True
-    >>> model.certificate_.neighbours
-    'add_remove'
     """
 
     loss: Literal["log_loss", "hinge"] = "log_loss"
@@ -252,7 +343,7 @@ class DPSGDClassifier(DPLinearClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPLogisticRegression(DPLinearClassifier):
-    """Logistic regression under differential privacy.
+    """Logistic regression; other settings as of ``DPLinearClassifier``.
 
     Parameters
     ----------
@@ -264,27 +355,13 @@ class DPLogisticRegression(DPLinearClassifier):
         Inverse of the penalty on the *sum* of losses, for rows divided by ``x_bound``. By default
         0.5 for the objective, or a sixth of the most that it allows at a small ``epsilon``; 0.1
         for the output, or ``epsilon/25``; no penalty for descent.
-    n_public : int
-        Number of records as far as it is public, for descent; not needed with ``"replace"``.
-    neighbours : {"add_remove", "replace"}
-        Relation that the promise is about.
-    n_steps, learning_rate, clip_norm, momentum, squares, average
-        As in :class:`DPSGDClassifier`, for descent.
-    x_bound, classes, fit_intercept, epsilon, delta, random_state, simulate
-        As in :class:`DPSGDClassifier`.
-
-    Attributes
-    ----------
-    coef_, intercept_, classes_, certificate_, release_, n_features_in_
-        As in :class:`DPSGDClassifier`.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)) + np.repeat([[0], [3]], 1000, axis=0)
     >>> y = np.repeat([0, 1], 1000)
-    >>> model = DPLogisticRegression(x_bound=5.0, classes=(0, 1))
-    >>> model.fit(X, y).score(X, y) > 0.9
+    >>> DPLogisticRegression(x_bound=5.0, classes=(0, 1)).fit(X, y).score(X, y) > 0.9
     True
     """
 
@@ -313,18 +390,20 @@ class DPLogisticRegression(DPLinearClassifier):
             )
         epsilon = check_positive("epsilon", self.epsilon, advice="Use about 1.")
         perturb: Callable[..., dp.DPRelease] = dp.output_perturbation
-        wanted = OUTPUT_PENALTY / epsilon
+        penalty = OUTPUT_PENALTY / epsilon
         if method == "objective":
             perturb = dp.objective_perturbation
-            wanted = CURVATURES * dp.least_penalty(epsilon, x_bound=self._row_bound)
+            penalty = CURVATURES * dp.least_penalty(epsilon, x_bound=self._row_bound)
         return perturb(
             rows,
             labels,
             classes=declared,
-            penalty=self._penalty(max(LEAST_PENALTY[method], wanted)),
+            penalty=self._penalty(max(LEAST_PENALTY[method], penalty)),
             x_bound=self._row_bound,
             neighbours=self.neighbours,
-            **self._settings(),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            simulate=self._noise_seed(),
         )
 
     def _penalty(self, default: float) -> float:
@@ -343,33 +422,16 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         AdaSSP, which finds its penalty; moments with noise and the penalty given; or ridge
         coefficients with noise, for ``neighbours="replace"`` only.
     x_bound, y_bound : float
-        Rows are clipped to this norm, targets to this absolute value. Required: a bound that is
-        read off the data is a release without noise.
+        Rows are clipped to this norm, targets to this absolute value; neither comes from the data.
     alpha : float, optional
-        Penalty on the sum of squares, for ``statistics`` and ``output``. By default what suits the
-        noise: :func:`~pacprivacy.dp.ridge_penalty` for ``output``, the norm of the noise in the
-        moments for ``statistics``.
-    fit_intercept : bool
-        Append a column of ``x_bound`` to the clipped rows.
-    epsilon, delta, neighbours, random_state, simulate
-        As in :class:`~pacprivacy.dp.estimators.DPBase`.
-
-    Attributes
-    ----------
-    coef_, intercept_ : array of shape (n_features,) and float
-        Released coefficients.
-    certificate_, release_, n_features_in_, feature_names_in_
-        What is promised, the release, and as in scikit-learn.
+        Penalty on the sum of squares, but for AdaSSP; by default what suits the noise.
 
     Examples
     --------
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(20_000, 2))
-    >>> y = X @ [1.0, -1.0] + 0.5
-    >>> model = DPLinearRegression(x_bound=2.0, y_bound=3.0, epsilon=1.0).fit(X, y)
-    >>> model.score(X, y) > 0.9
+    >>> model = DPLinearRegression(x_bound=2.0, y_bound=3.0).fit(X, X @ [1.0, -1.0] + 0.5)
+    >>> model.score(X, X @ [1.0, -1.0] + 0.5) > 0.9
     True
-    >>> model.certificate_.neighbours
-    'add_remove'
     """
 
     method: Literal["adassp", "statistics", "output"] = "adassp"
@@ -387,11 +449,14 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
                 "the data; got None. Use a value that targets rarely exceed."
             )
         features, target = read_dp_estimator_input(self, X, y, numeric=True)
-        release = self._run(*self._rows(features, bound), np.asarray(target, dtype=float))
+        rows, row_bound = self._rows(features, bound)
+        release = self._run(rows, row_bound, target, self.y_bound)
+        coef = release.value if self.method == "output" else release.value["coef"]
+        if self.method == "adassp":
+            release = replace(release, value=coef)
         self._keep(release)
-        value = release.value["coef"] if self.method == "statistics" else release.value
-        self.coef_: Vector = np.array(value[: features.shape[1]])
-        self.intercept_: float = float(value[-1] * bound) if self.fit_intercept else 0.0
+        self.coef_: Vector = np.array(coef[: features.shape[1]])
+        self.intercept_: float = float(coef[-1] * bound) if self.fit_intercept else 0.0
         return self
 
     def predict(self, X: Any) -> Vector:
@@ -408,23 +473,30 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
             )
         return np.column_stack([clipped, np.full(len(features), bound)]), math.sqrt(2.0) * bound
 
-    def _run(self, rows: Any, bound: float, target: Vector) -> dp.DPRelease:
-        given = {"x_bound": bound, "y_bound": self.y_bound, **self._settings()}
-        if self.method == "adassp":
-            fit = dp.adassp(rows, target, neighbours=self.neighbours, **given)
-            return dp.DPRelease(value=fit.value["coef"], certificate=fit.certificate)
-        if self.method == "statistics":
-            return dp.regression_from_statistics(
-                rows, target, penalty=self.alpha, neighbours=self.neighbours, **given
-            )
-        if self.method != "output":
+    def _run(self, rows: Matrix, bound: float, target: Vector, y_bound: float) -> dp.DPRelease:
+        fits: dict[str, Callable[..., dp.DPRelease]] = {
+            "adassp": partial(dp.adassp, neighbours=self.neighbours),
+            "statistics": partial(
+                dp.regression_from_statistics, penalty=self.alpha, neighbours=self.neighbours
+            ),
+            "output": partial(dp.ridge_output_perturbation, penalty=self.alpha),
+        }
+        if self.method not in fits:
             raise MechanismError(
                 "method must be 'adassp', 'statistics' or 'output'; got "
                 f"{self.method!r}. Use 'adassp'."
             )
-        if self.neighbours != "replace":
+        if self.method == "output" and self.neighbours != "replace":
             raise BudgetError(
                 f"neighbours must be 'replace' for output perturbation; got {self.neighbours!r}. "
                 "Use 'replace', or another method."
             )
-        return dp.ridge_output_perturbation(rows, target, penalty=self.alpha, **given)
+        return fits[self.method](
+            rows,
+            target,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            x_bound=bound,
+            y_bound=y_bound,
+            simulate=self._noise_seed(),
+        )
