@@ -32,7 +32,6 @@ from pacprivacy.adversary.heat import (
     heat_potential as heat_potential,
     heat_room as heat_room,
     heat_slope as heat_slope,
-    least_heat_charge as least_heat_charge,
     noiseless_heat_charges as noiseless_heat_charges,
     noiseless_heat_paid as noiseless_heat_paid,
 )
@@ -51,7 +50,6 @@ from pacprivacy.adversary.membership import (
     MembershipRisk as MembershipRisk,
     SideKnowledge as SideKnowledge,
     TradeOff as TradeOff,
-    membership_by_criterion as membership_by_criterion,
     membership_draws as membership_draws,
     membership_risk as membership_risk,
     membership_trade_off as membership_trade_off,

@@ -82,30 +82,6 @@ def heat_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
     return found
 
 
-def least_heat_charge(
-    tilts: Matrix, weights: Vector, before: Vector, balance: Vector, extra: float = 0.0
-) -> Vector:
-    """Return the least charge of math (7) for tilts (N, u) of given weights; inf if none will do.
-
-    By bisection, from the side of a larger charge.
-    """
-    slope, goal = heat_slope(before, balance), heat_potential(before, balance) + extra
-    control = slope * (weights @ tilts - weights.sum() * before)
-
-    def holds(charge: Vector) -> npt.NDArray[np.bool_]:
-        left = np.maximum(balance - charge, 0.0)
-        kept: npt.NDArray[np.bool_] = weights @ heat_potential(tilts, left) - control <= goal
-        return kept
-
-    low, high = np.zeros_like(balance), balance.copy()
-    possible = holds(high)
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        fits = holds(middle)
-        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    return np.where(possible, high, np.inf)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
     """Where every unit stands before a release, and what the release may take; curator-only.

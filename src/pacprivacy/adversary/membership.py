@@ -7,7 +7,7 @@ told the membership of a few others.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import (
     Count,
-    Matrix,
     Share,
     Vector,
     check_log_belief,
@@ -26,7 +25,7 @@ from pacprivacy._checks import (
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
 from pacprivacy.adversary.candidates import Candidates
-from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
+from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
     View,
@@ -37,8 +36,7 @@ from pacprivacy.adversary.view_and_belief import (
     view_generator,
     view_posterior,
 )
-from pacprivacy.errors import PoolError
-from pacprivacy.theory import Estimate, bernstein_estimate
+from pacprivacy.theory import Estimate
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
 SIDE_UNITS = 2048  # units looked at when an attacker is told others; a sample where there are more
@@ -263,52 +261,6 @@ def membership_trade_off(
         )
         for rate in FALSE_POSITIVES
     )
-
-
-def membership_by_criterion(
-    view: View,
-    score: Matrix,
-    *,
-    n_draws: int | None = None,
-    gamma: float = DEFAULT_GAMMA,
-    rng: np.random.Generator | int | None = None,
-) -> Estimate:
-    """Best expected score of an attacker who picks one guess from a finite list.
-
-    Parameters
-    ----------
-    view : View
-        What the attacker compares.
-    score : array of shape (m, n_guesses)
-        ``score[k, a]`` in [0, 1]: how well guess ``a`` does when subset ``k`` is the secret.
-
-    Returns
-    -------
-    Estimate
-        ``E_z[max_a Σ_k P_k(z) score[k, a]]`` with an interval at confidence ``1 - gamma``.
-
-    Guarantee
-    ---------
-    Claim A-3. No attacker limited to these guesses scores above ``upper`` on average.
-    """
-    table = np.asarray(score, dtype=np.float64)
-    if table.ndim != 2 or len(table) != view.n_subsets or not ((table >= 0) & (table <= 1)).all():
-        raise PoolError(
-            f"score must be an array of shape ({view.n_subsets}, n_guesses) with entries in "
-            f"[0, 1]; got shape {table.shape}. Rescale the scores."
-        )
-    n_draws = n_draws or information_draws(view.n_subsets)
-    generator = view_generator(rng, "criterion")
-    total = total_sq = 0.0
-    for draws in draw_view_blocks(view, n_draws, generator):
-        best = (view_posterior(view, draws) @ table).max(axis=1)
-        total += float(best.sum())
-        total_sq += float(best @ best)
-    mean = total / n_draws
-    variance = max(0.0, (total_sq - n_draws * mean**2) / (n_draws - 1))
-    found = bernstein_estimate(mean, variance, n_draws, low=0.0, high=1.0, gamma=gamma)
-    upper = min(1.0, found.upper + view.slack)
-    return replace(found, lower=max(0.0, found.lower - view.slack), upper=upper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,6 @@ from pacprivacy.noise.rules import (
     RULES as RULES,
     AnyRule as AnyRule,
     AutoConfidence as AutoConfidence,
-    Basis as Basis,
     Exact as Exact,
     Protect as Protect,
     Rule as Rule,

@@ -61,8 +61,6 @@ def noise_limit(
     *,
     pool: Candidates,
     enough: float,
-    log_belief: Vector | None = None,
-    caps: Vector | None = None,
 ) -> Limit:
     """Return a lower bound on the total variance of any noise that meets a budget.
 
@@ -75,9 +73,7 @@ def noise_limit(
     Claim N-9. Noise that is independent of the secret, of any law, with a smaller total variance
     breaks the limit of some unit.
     """
-    problem = RULES["risk"].pose(
-        outputs, budget, pool=pool, log_belief=log_belief, caps=caps, rng=0
-    )
+    problem = RULES["risk"].pose(outputs, budget, pool=pool, rng=0)
     spread, caps = problem.spread, problem.caps
     if caps is None or not spread.rank or not enough > 0:
         return Limit(least_variance=0.0, method="waves")

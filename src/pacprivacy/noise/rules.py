@@ -221,46 +221,6 @@ class SpreadRule(CovarianceRule):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Basis(CovarianceRule):
-    """Noise in proportion to the spread along the columns of a public orthogonal matrix.
-
-    The matrix must be fixed without looking at the outputs.
-    """
-
-    matrix: Matrix
-
-    family = "basis"
-
-    def __post_init__(self) -> None:
-        matrix = np.array(self.matrix, dtype=np.float64)
-        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-        if not square or np.abs(matrix.T @ matrix - np.eye(len(matrix))).max() > 1e-9:
-            raise BudgetError(
-                f"matrix must be square and orthogonal; got shape {matrix.shape}. "
-                f"Orthogonalise it first, for example with numpy.linalg.qr."
-            )
-        freeze(matrix)
-        object.__setattr__(self, "matrix", matrix)
-
-    def formula(self, variances: Vector, *, mi_nats: float) -> Vector:
-        """Return noise in proportion to the spread."""
-        return proportional(variances, mi_nats=mi_nats)
-
-    def measure(self, problem: PlanProblem) -> Measured:
-        """Measure the variance along each column."""
-        values, weights = problem.values, np.exp(problem.log_p)
-        _check_rows("matrix", self.matrix, values.shape[1])
-        center = weighted_spread_mean(values, weights)
-        return Measured(
-            center=center,
-            variances=weights @ np.square((values - center) @ self.matrix),
-            frame=lambda noisy: PublicFrame(
-                basis=np.ascontiguousarray(self.matrix[:, noisy]), center=center
-            ),
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoConfidence(CovarianceRule):
     """The papers' Auto-PAC with confidence, as a shape of noise.
@@ -612,9 +572,9 @@ def as_rule(rule: AnyRule | None) -> Rule:
         return RULES[rule]
     except (KeyError, TypeError):
         raise BudgetError(
-            f"rule must be one of {', '.join(RULES)}, or Basis(matrix), AutoConfidence(...), "
-            f"Boxed(...), Empirical(...), Exact(cost=...), Protect(directions), "
-            f"Shaped(covariance); got {as_told(rule)}. Leave it out for the default."
+            f"rule must be one of {', '.join(RULES)}, or AutoConfidence(...), Boxed(...), "
+            f"Empirical(...), Exact(cost=...), Protect(directions), Shaped(covariance); "
+            f"got {as_told(rule)}. Leave it out for the default."
         ) from None
 
 
@@ -694,12 +654,10 @@ def propose_rule_variance(
     *,
     pool: Candidates | None = None,
     rule: AnyRule | None = None,
-    log_belief: Vector | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> float:
     """Return about the total variance of the noise that :func:`calibrate` will find."""
-    plan = propose_rule_noise(outputs, budget, pool=pool, rule=rule, log_belief=log_belief, rng=rng)
-    return plan.total_variance
+    return propose_rule_noise(outputs, budget, pool=pool, rule=rule, rng=rng).total_variance
 
 
 def _check_rows(name: str, array: Matrix, dimension: int) -> None:

@@ -361,6 +361,7 @@ POWERS = (1.0, 0.8, 0.6)  # flatter versions of the hiding ellipsoid do better f
 N_TRIED = 512  # draws that tell shapes apart
 MOST_SHIFTS = 1 << 27  # numbers that are kept
 BLOCK = 1 << 16  # units whose shifts are looked at together
+HIDING_STEPS = 30
 HIDDEN = (5, 1024)  # after so many steps the search for an ellipsoid goes on with so many units
 SMALL_STEP = 1e-6  # an advantage
 
@@ -412,7 +413,7 @@ def _farthest(spread: Spread, tilts: ViewTilts, log_p: Vector) -> tuple[Integers
     return kept, tilts.shifts(points, log_p, kept)
 
 
-def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
+def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
     """Return the least-trace ellipsoid that covers every unit's shift, by multiplicative weights.
 
     With ``M = (Σ_i ν_i φ_i φ_iᵀ)^{1/2}`` and ``ν`` raised where ``φ_iᵀ M^{-1} φ_i`` is large,
@@ -424,7 +425,7 @@ def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
         return Shape(rotation=np.eye(spread.rank), noise_var=spread.eigenvalues)
     ridge = 1e-9 * typical
     values, vectors = np.ones(spread.rank), np.eye(spread.rank)
-    for step in range(n_steps):
+    for step in range(HIDING_STEPS):
         if step == HIDDEN[0] and len(shifts) > HIDDEN[1]:
             kept = np.argpartition(importance, -HIDDEN[1])[-HIDDEN[1] :]
             shifts, importance = shifts[kept], importance[kept] / importance[kept].sum()
