@@ -22,7 +22,6 @@ from pacprivacy.adversary.balances import (
     first_balance as first_balance,
     vote_path_charges as vote_path_charges,
 )
-from pacprivacy.adversary.candidates import Candidates as Candidates
 from pacprivacy.adversary.heat import (
     IN_CACHE as IN_CACHE,
     Heat as Heat,
@@ -59,6 +58,8 @@ from pacprivacy.adversary.membership import (
 )
 from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
+    Candidates as Candidates,
+    Floats as Floats,
     View as View,
     ViewTilts as ViewTilts,
     draw_view_blocks as draw_view_blocks,

@@ -54,8 +54,10 @@ from pacprivacy.noise.rules import (
     as_rule as as_rule,
     calibrate as calibrate,
     check_rule_feasible as check_rule_feasible,
+    contrasts as contrasts,
     propose_rule_noise as propose_rule_noise,
     propose_rule_variance as propose_rule_variance,
+    weigh as weigh,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes
 from pacprivacy.noise.spread_frames import (
@@ -65,4 +67,3 @@ from pacprivacy.noise.spread_frames import (
     spread_of as spread_of,
     weighted_spread_mean as weighted_spread_mean,
 )
-from pacprivacy.noise.weighting import contrasts as contrasts, weigh as weigh

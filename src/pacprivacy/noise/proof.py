@@ -1,8 +1,8 @@
 """From a promising shape to a certified plan: scale it, then prove it on fresh draws.
 
-The scale is found with common random numbers, with room left for the width of the interval. The
-proof uses draws that played no part in choosing anything; when it fails the noise is enlarged
-and a fresh share of the failure probability is used.
+The scale is searched with common random numbers, with room for the width of the interval. The
+proof uses fresh draws; when it fails, the noise grows and a fresh share of the failure probability
+is used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -77,10 +77,8 @@ def prove_shape(
 ) -> NoisePlan:
     """Return a plan of this shape that provably meets the problem's limits.
 
-    Guarantee
-    ---------
-    Claim N-5. The returned plan meets every limit with probability at least ``1 - gamma`` over
-    the verification draws; attempt ``k`` uses ``gamma 2^-k``, so retries are paid for.
+    Claim N-5: with probability at least ``1 - gamma`` over the verification draws; attempt ``k``
+    uses ``gamma 2^-k``, so retries are paid for.
     """
     search = _Search(shape, problem)
     effort = search.effort()
@@ -110,7 +108,7 @@ def prove_shape(
 
 
 def prove(plan: NoisePlan, problem: PlanProblem, effort: Effort, attempt: int) -> NoisePlan:
-    """Return the plan with what was found about it; the problem says if that is enough."""
+    """Return the plan with its proved figures; the problem says whether they are enough."""
     view = plan.view(problem.values, problem.log_p)
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
@@ -242,10 +240,10 @@ class _Search:
             scale = max(scale, self._information_scale(self._problem.mi_nats, room))
         if self._risk is not None:
             room = effort.membership_room
-            found = shape_scale(lambda c: self._excess(c) + room, start=self._near, tolerance=0.01)
+            start = shape_scale(lambda c: self._excess(c) + room, start=self._near, tolerance=0.01)
             rng, n_draws = self._problem.rng("measure"), effort.membership_draws
-            left = self._risk.measure(found, rng, room, n_draws, self._gamma)
-            scale = max(scale, shape_scale(lambda c: self._excess(c) + left, start=found))
+            needed = self._risk.measure(start, rng, room, n_draws, self._gamma)
+            scale = max(scale, shape_scale(lambda c: self._excess(c) + needed, start=start))
         return scale
 
     def enlarged(self, scale: float, failed: NoisePlan, effort: Effort) -> float:
@@ -276,20 +274,20 @@ class _Search:
         if problem.mi_nats is not None:
             if proved.information is None:
                 return scale  # the Gaussian bound is what binds, and it has no room
-            left = SAFE_SHARE * (problem.mi_nats - proved.information.upper)
+            spare = SAFE_SHARE * (problem.mi_nats - proved.information.upper)
             here = self._probe.information(scale)[0]
             candidates.append(
                 shape_scale(
-                    lambda c: self._probe.information(c)[0] - here - left,
+                    lambda c: self._probe.information(c)[0] - here - spare,
                     start=scale,
                     tolerance=SCALE_TOLERANCE,
                 )
             )
         if self._risk is not None and problem.caps is not None:
             assert proved.membership is not None  # membership was proved
-            left = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
+            spare = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
             here = self._excess(scale)
-            candidates.append(shape_scale(lambda c: self._excess(c) - here - left, start=scale))
+            candidates.append(shape_scale(lambda c: self._excess(c) - here - spare, start=scale))
         if self._risk is not None and problem.heat is not None:
             return scale  # a charge that is proved is either nearly all or far below
         return min(scale, max(candidates))
@@ -368,15 +366,10 @@ Scalable: TypeAlias = Shape | _Template
 
 
 def prove_rescaled(plan: NoisePlan, problem: PlanProblem, *, simulated: bool) -> NoisePlan:
-    """Return a plan along the same directions, at the level that meets other limits.
+    """Return a plan along the same directions, with its ratios, that meets other limits.
 
-    The plan gives the ratios of the noise, so it must carry some. A proof on draws is tried only
-    if ``simulated``.
-
-    Guarantee
-    ---------
-    Claim N-8. The returned plan meets the limits of ``problem`` as any plan of its rule does:
-    by the log-determinant bound, or with probability ``1 - gamma`` for ``exact`` and ``risk``.
+    A proof on draws is tried only if ``simulated``. Claim N-8: the limits are met as by any plan of
+    the rule, by the log-determinant bound or with probability ``1 - gamma``.
     """
     if plan.is_noiseless:
         raise BudgetError("plan must carry noise to be scaled; got one without. Release it as is.")
@@ -388,7 +381,7 @@ def prove_rescaled(plan: NoisePlan, problem: PlanProblem, *, simulated: bool) ->
         proved = prove_shape(template, problem, rule=plan.rule)
     except BudgetError:  # too small a share for a proof by simulation
         return closed
-    return min(proved, closed, key=lambda found: found.total_variance)
+    return min(proved, closed, key=lambda plan: plan.total_variance)
 
 
 def _by_log_det(template: _Template, problem: PlanProblem) -> NoisePlan:
@@ -426,13 +419,15 @@ class Proof:
         self, view: View, pool: Candidates, caps: Vector | None = None
     ) -> MembershipRisk:
         """Return the membership risk, estimated on these draws."""
-        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
-        return membership_risk(view, pool, caps=caps, **settings)
+        rng = self._rng()
+        return membership_risk(
+            view, pool, caps=caps, n_draws=self.n_draws, gamma=self.gamma, rng=rng
+        )
 
     def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
         """Return what every unit pays of its balance, proved on these draws."""
-        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
-        return heat_charges(view, pool, heat, **settings)
+        rng = self._rng()
+        return heat_charges(view, pool, heat, n_draws=self.n_draws, gamma=self.gamma, rng=rng)
 
     def _rng(self) -> np.random.Generator:
         return public_generator(self.seed, self.stream, self.attempt)
