@@ -39,6 +39,7 @@ from pacprivacy.noise.plan import (
     make_plan as make_plan,
 )
 from pacprivacy.noise.proof import (
+    Claim as Claim,
     Proof as Proof,
     prove_rescaled as prove_rescaled,
     prove_shape as prove_shape,

@@ -49,6 +49,8 @@ from pacprivacy.noise.shapes import (
 from pacprivacy.noise.spread_frames import Spread
 from pacprivacy.theory import Estimate, empirical_bernstein
 
+Claim: TypeAlias = Literal["information", "membership", "charges"]
+
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
 POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
 FEW_SUBSETS = 64  # a draw among fewer candidates costs about as much as among these
@@ -124,7 +126,7 @@ def prove(plan: NoisePlan, problem: PlanProblem, effort: Effort, attempt: int) -
 
 
 def _proof(
-    claim: Literal["information", "membership", "charges"],
+    claim: Claim,
     problem: PlanProblem,
     n_draws: int,
     attempt: int,
@@ -404,7 +406,7 @@ def _by_log_det(template: _Template, problem: PlanProblem) -> NoisePlan:
 class Proof:
     """The simulated draws behind one Monte-Carlo claim, so that it can be recomputed."""
 
-    claim: Literal["information", "membership", "charges"]
+    claim: Claim
     stream: str
     seed: int
     attempt: int

@@ -252,7 +252,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         most_values=MOST_VALUES,
         promised=cert.promised_success,
         published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
-        trade_off=trade_off_text_rows(cert.to_public_dict()),
+        trade_off=trade_off_text_rows(cert),
         told_out=TOLD_OUT,
         learned=LEARNED,
         readings=cert.dp_readings,
@@ -368,11 +368,7 @@ def _draw_pictures(data: ReportData) -> dict[str, str]:
         "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, said
     )
     if cert.advantage < 1:
-        drawn = [
-            (rate, worst)
-            for rate, _, worst in trade_off_text_rows(cert.to_public_dict())
-            if worst is not None
-        ]
+        drawn = [(rate, worst) for rate, _, worst in trade_off_text_rows(cert) if worst is not None]
         found["trade_off_chart"] = _picture(
             "True against false positives", 3.0, charts.chart_trade_off, cert.advantage, drawn,
             width=4.6,
