@@ -35,7 +35,7 @@ from pacprivacy.audit.attacks import (
     fit_gaussian_attack,
     gaussian_attack_guess,
 )
-from pacprivacy.audit.noise_model import (
+from pacprivacy.audit.target import (
     NoiseModel,
     learn_noise_model,
     noise_model_posteriors,
