@@ -64,10 +64,7 @@ CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageBounds:
-    """Advantages of all units with their bounds, one by one (claim A-2); curator-only.
-
-    ``mean`` is the estimate, the lower and the upper bound of the mean over units.
-    """
+    """Advantages of all units and their mean, with bounds (claim A-2); curator-only."""
 
     value: Vector
     lower: Vector
@@ -130,10 +127,7 @@ class AdvantageSums:
         return variance
 
     def upper(self, center: Vector, gamma: float, rates: tuple[float, ...] = RATES) -> Vector:
-        """Return an upper bound of each ``E |a|``, which fails with probability ``gamma``.
-
-        ``center`` is a guess of the mean that these draws have no part in (claim T-5).
-        """
+        """Return upper bounds of ``E |a|`` around an independent guess of it (claim T-5)."""
         bound = 0.5 / np.minimum(self.share, 1 - self.share)
         level = self._level(gamma, rates)
         for mean, squares, above, _, lost in self._averages(center):
@@ -151,11 +145,7 @@ class AdvantageSums:
         return bound
 
     def mean(self, center: Vector, gamma: float) -> tuple[float, float]:
-        """Return bounds of the mean over units of ``E |a|``, which fail with ``gamma`` together.
-
-        With one rate and one width for all units, claim T-5 bounds the mean as it does each (claim
-        A-2).
-        """
+        """Return bounds of the mean over units of ``E |a|``, for ``gamma`` together (A-2)."""
         totals, above, below = np.zeros(3), 1e-3, 1e-3
         for start in range(0, len(self), BOUNDED_UNITS):
             place = slice(start, start + BOUNDED_UNITS)
@@ -180,11 +170,7 @@ class AdvantageSums:
         return math.log(len(self._slopes) * len(rates) / gamma) / self.n_draws
 
     def _averages(self, center: Vector) -> Iterator[Average]:
-        """Yield means, squares around the centre, room above and below it, and rounding.
-
-        ``E a`` is known, so ``|a| + s (a - E a)`` has the mean of ``|a|`` for every ``s`` (math
-        §13).
-        """
+        """Yield means of ``|a| + s (a - E a)``, squares, room on both sides, rounding."""
         f, (size, tilt, square, cross) = self.share, self.sums / self.n_draws
         most = 0.5 / np.minimum(f, 1 - f)
         lost = self.error / self.n_draws * most
@@ -300,10 +286,7 @@ class _Simulation:
         self.value[finalists] = np.clip(sums.value, self.lower[finalists], self.upper[finalists])
 
     def bound_others(self, finalists: Units, allowed: Vector | None) -> None:
-        """Bound units on more and more draws of one row, while one may be above the finalists.
-
-        The row's length and looks are fixed before it begins.
-        """
+        """Bound the others on one row of draws, in planned looks, while one may be worse."""
         if len(finalists) == len(self.value):
             return
         limit, moments = self._limit(finalists, allowed), self._second_moments(allowed)
@@ -414,11 +397,7 @@ class _Simulation:
 
 
 def second_moment_bounds(view: View, tilts: ViewTilts, *, most: float = math.inf) -> Vector | None:
-    """Bound ``E |a|`` of all units by one quadratic form, without draws (claim A-6, math §18).
-
-    None where candidates are told apart exactly, the form overflows, or a typical bound is above
-    ``most``.
-    """
+    """Bound ``E |a|`` of all units by one quadratic form (claim A-6); None where it is useless."""
     kernel = second_moment_kernel(view)
     if kernel is None:
         return None
@@ -529,10 +508,7 @@ def _on_a_line(view: View, tilts: ViewTilts) -> AdvantageBounds:
 def line_advantage(
     view: View, tilts: ViewTilts, units: Units, step: float, dtype: npt.DTypeLike = np.float64
 ) -> tuple[Vector, float, int]:
-    """Return the sum of ``|D|`` over a grid on the line, per unit; what it lost; its nodes.
-
-    What is lost to rounding and beyond the grid is in units of the largest mask (claim A-5).
-    """
+    """Return the sum of ``|D|`` over a grid, per unit; its error in masks; its nodes (A-5)."""
     advantage, error = np.zeros(len(units)), 2.0 * normal_tail(REACH)
     nodes, block = _line_nodes(view, step), max(16, NODE_CELLS // view.n_subsets)
     for start in range(0, len(nodes), block):

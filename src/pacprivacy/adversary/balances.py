@@ -80,8 +80,8 @@ class Balances:
     def planned(self, n_left: int, n_done: int) -> Vector:
         """Return what units may pay for the next of ``n_left`` releases, after ``n_done``.
 
-        A unit that every release was about has ``V/n_left``. What another saved is neither spread
-        evenly nor spent at once: the geometric mean of both.
+        The geometric mean of spreading what a unit saved over all of them and of spending it at
+        once.
         """
         full = Balances.begin(self.advantage, 1).worst
         even = self.per_unit / n_left
@@ -202,10 +202,7 @@ class VoteBalances:
         return 0.5 * self.advantage * math.sqrt(balance / self._full)
 
     def fits(self, n_answers: int, query_nats: float, log_p: Vector | None = None) -> bool:
-        """Whether so many answers can be paid for, whatever they turn out to be.
-
-        With the belief ``log_p``, balances lend to their reserves if need be.
-        """
+        """Whether so many answers can be paid for at their worst, with loans under ``log_p``."""
         self._lent, square = None, self._worst_square(n_answers, query_nats)
         if not n_answers or (not self._booked and self._holds(square)):
             return True
@@ -429,10 +426,7 @@ def _after(balance: float, square: float) -> float:
 
 
 def _vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
-    """Return ``c`` with ``c sqrt((V - c)/V) >= square``, hardly more than the least; else ``V``.
-
-    Newton's method stays below the root of a concave function; what it misses is then added.
-    """
+    """Return the least ``c``, rounded up, with ``c sqrt((V - c)/V) >= square``; else ``V``."""
     whole = np.asarray(balance, dtype=np.float64)
     goal: Vector = np.minimum(np.asarray(square, dtype=np.float64) / np.maximum(whole, 1e-300), 1.0)
     x = np.minimum(goal, 0.38)

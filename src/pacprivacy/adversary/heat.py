@@ -289,10 +289,7 @@ def _by_draws(
     gamma: float,
     rng: np.random.Generator,
 ) -> Vector:
-    """Charge by simulated draws: a test for units that need one, the mean square for the others.
-
-    Pilots, on draws of their own, select the units and the charges to try.
-    """
+    """Charge by draws: a test for units that a pilot selects, the mean square for others."""
     n = tilts.n_units
     pilot = _squares(view, tilts, np.arange(n), HEAT_PILOT, rng)
     per_test = gamma / N_BOUNDS
@@ -348,10 +345,7 @@ def _squares(
 
 
 def _reach(view: View, tilts: ViewTilts, heat: Heat, units: Units) -> tuple[Vector, float]:
-    """Return how far each unit's tilt moves, but for a part of the potential, returned too.
-
-    The moments of a move are bounded by quadratic forms (claim H-1); inf where they say nothing.
-    """
+    """Return how far tilts move (inf if unknown), but for a part of the potential (claim H-1)."""
     beyond, reach = BEYOND * heat.extra, np.full(len(units), np.inf)
     if view.groups is not None or beyond <= 0:
         return reach, 0.0

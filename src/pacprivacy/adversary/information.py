@@ -301,11 +301,7 @@ Summand = Callable[[Matrix, Vector], Vector]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformationDivergence:
-    """One divergence of (secret, release) from independence.
-
-    ``success`` maps a prior success (as text) to the largest success of any attacker after the
-    release.
-    """
+    """A divergence from independence, and the largest ``success`` that it leaves at each prior."""
 
     name: DivergenceName
     estimate: Estimate
@@ -347,11 +343,7 @@ def information_divergences(
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[InformationDivergence, ...]:
-    """Estimate total variation, chi-square and squared Hellinger from independence, together.
-
-    Claim RP-2: all three are at most their upper ends with probability ``1 - gamma`` over the
-    draws.
-    """
+    """Estimate three distances from independence, which hold together (claim RP-2)."""
     n_draws = n_draws or information_draws(view.n_subsets)
     rng = view_generator(rng, "divergences")
     prior = np.exp(view.log_prior)

@@ -187,10 +187,7 @@ FALSE_POSITIVES = (0.001, 0.01, 0.1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TradeOff:
-    """Most true positives of any test on the worst-placed unit, at a rate of false positives.
-
-    An upper bound at the stated confidence; public.
-    """
+    """Most true positives of any test on the worst-placed unit at a rate of false ones; public."""
 
     false_positives: Share
     true_positives: Share

@@ -169,10 +169,7 @@ def make_view(
 
 
 def rounding_slack(view: View, whitened: Matrix) -> float:
-    """Return what double precision may change, as total variation for each candidate (claim A-2).
-
-    ``whitened`` are the points before they were centred and turned.
-    """
+    """Return what double precision may change, as total variation (claim A-2)."""
     q, n_raw = view.points.shape[1], whitened.shape[1]
     squares = np.einsum("kq,kq->k", view.points, view.points)
     radius = math.sqrt(float(squares.max(initial=0.0)))
@@ -218,10 +215,7 @@ def draw_views(view: View, n_draws: int, rng: np.random.Generator) -> Draws:
 
 
 def view_posterior(view: View, draws: Draws, dtype: npt.DTypeLike = np.float64) -> Floats:
-    """Return the attacker's posterior on each draw: ``P_k(z)`` of math (3), shape (N, m).
-
-    In single precision a row is off by at most ``2 (ln m + 8) 2^-24`` in all (claim A-2).
-    """
+    """Return the posterior ``P_k(z)`` of math (3) on each draw, shape (N, m)."""
     p, total = _likelihoods(view, draws, dtype)[1:]
     p /= total.astype(dtype, copy=False)[:, None]
     return p
@@ -282,10 +276,7 @@ def draw_view_blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """Log probabilities over the candidates, given everything released so far.
-
-    A function of the pool and of the releases: it leaks nothing to whoever knows the pool.
-    """
+    """Log probabilities over the candidates; whoever knows the pool can compute them."""
 
     log_p: Vector
 
@@ -316,11 +307,7 @@ class Belief:
 
 
 class ViewTilts:
-    """Turns posteriors into ``a`` for any units, by one product.
-
-    The centred masks of a partition's ``k`` candidates add up to zero, so ``k - 1`` of them are
-    enough.
-    """
+    """Turns posteriors into ``a`` for any units, by one product with their centred masks."""
 
     def __init__(self, pool: Candidates) -> None:
         self._pool = pool

@@ -48,10 +48,7 @@ class Guess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """An attack that has chosen everything and now only looks at releases; curator-only.
-
-    ``hits(releases)`` says whether each guess was right on each release, shape (N, n_guesses).
-    """
+    """A trained attack: ``hits(releases)``, shape (N, n_guesses), judges it; curator-only."""
 
     guesses: tuple[Guess, ...]
     hits: Callable[[Releases], Mask]
@@ -628,10 +625,7 @@ def attack_once(
     is_right: Callable[[Matrix, Integers], Mask],
     notes: tuple[str, ...] = (),
 ) -> Trained:
-    """Return the attack with one question, answered from blocks of posteriors or distances.
-
-    ``is_right(block, indices)`` judges the answers for the candidates that were really used.
-    """
+    """Return the attack with one question; ``is_right(block, indices)`` judges its answers."""
 
     def hits(releases: Releases) -> Mask:
         parts = [is_right(block, releases.indices[chosen]) for chosen, block in see(releases)]

@@ -184,11 +184,7 @@ class AuditPromise:
         return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
 
     def bound(self, guess: Guess, target: Target) -> float:
-        """Return the most that the certificate allows for a guess.
-
-        Any guess is held by the mutual information and its prior; one unit's membership, asked with
-        even odds, by the balanced figure too.
-        """
+        """Return the most that information, and for one unit the balanced figure, allow a guess."""
         if guess.unit is None:
             return posterior_success(self.mi_nats, guess.prior)
         members = target.members(np.array([guess.unit]))[:, 0]

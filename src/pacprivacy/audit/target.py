@@ -95,11 +95,7 @@ class Target:
 
     @classmethod
     def of_bundle(cls, bundle: Bundle) -> Self:
-        """Attack the noise law of a curator's bundle.
-
-        Releases are lattice points plus Gaussian noise, rounded to the lattice: post-processing of
-        the continuous release that certificates speak of.
-        """
+        """Attack the noise law of a bundle: lattice points plus rounded Gaussian noise."""
         _check_points(bundle)
         points, step, units = bundle.points, bundle.grid_step, bundle.units_per_std
 
@@ -297,10 +293,7 @@ class NoiseModel:
 
 
 def learn_noise_model(target: Target, shadow: Releases) -> NoiseModel:
-    """Return the noise law of a simulation, or learn it from releases with known indices.
-
-    A direction without noise gets the smallest standard deviation that floats resolve.
-    """
+    """Return the noise law of a simulation, or learn it from releases with known indices."""
     if target.noise_std is not None:
         q = len(target.noise_std)
         return NoiseModel(shift=np.zeros(q), whiten=np.diag(1.0 / target.noise_std))
@@ -326,10 +319,7 @@ def noise_model_axes(centered: Matrix) -> tuple[Vector, Matrix]:
 def noise_model_blocks(
     target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
 ) -> Blocks:
-    """Yield squared distances to the known candidates; infinite where a group rules one out.
-
-    Blocks shrink with ``width``, the numbers that the caller keeps per release.
-    """
+    """Yield squared distances to the known candidates, infinite for other groups, in blocks."""
     centers = target.centers[target.known]
     block = max(1, BLOCK_CELLS // max(len(centers), width))
     for start in range(0, len(releases), block):

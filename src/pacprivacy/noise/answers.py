@@ -28,10 +28,7 @@ _LARGEST: Final = LARGEST_POINT / 2
 
 
 class AnswerNoise(ProcessBound):
-    """Discrete Gaussians of scale ``UNITS``, drawn in blocks ahead of their use; curator-only.
-
-    Claim R-4: a fork, which has the same block, gets none of it.
-    """
+    """Discrete Gaussians of scale ``UNITS``, drawn ahead; a fork gets none (R-4); curator-only."""
 
     __slots__ = ("_next", "_source", "_values")
     KIND = "noise that was drawn ahead"
@@ -65,11 +62,7 @@ def usable_answer_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> 
 
 
 def answer_vote_gap(ones: float, zeros: float, usable: float) -> int:
-    """Return how many noise steps apart the votes of a two-class question may be (claim F-1).
-
-    ``ones`` and ``zeros`` are the beliefs in either vote. The largest gap, rounded down, with
-    ``1/2 ln(1 + ones·zeros·(gap/UNITS)²) <= usable``: ``waterfill`` for one direction.
-    """
+    """Return how many noise steps apart two votes may be, rounded down (claim F-1)."""
     return int(UNITS * math.sqrt(math.expm1(2.0 * usable) / (ones * zeros)))
 
 
@@ -170,11 +163,7 @@ def _charge(points: Integers, weights: Vector) -> float:
 
 
 def answer_waterfill_level(variances: Vector, *, mi_nats: float) -> Vector:
-    """Return the noise variances of ``waterfill``, by Newton's method.
-
-    At level ``μ``, with ``x_i = λ_i/μ``, the bound is ``1/2 Σ arcosh(1 + x_i)``; the budget is
-    approached from ``μ = (Σ sqrt λ_i)² / 2β²``, the side of more noise.
-    """
+    """Return the noise of ``waterfill`` by Newton's method, from the side of more noise."""
     if len(variances) == 1:
         single: Vector = variances * ROUND_UP / math.expm1(2.0 * mi_nats)
         return single

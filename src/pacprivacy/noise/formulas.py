@@ -79,10 +79,7 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
 
 
 def log_det_of_points(points: Matrix, weights: Vector, groups: Integers | None) -> float:
-    """Bound the information of whitened points by that of a Gaussian of equal covariance.
-
-    With a revealed group ``G``: ``MI <= H(G) + 1/2 ln det(I + E[Cov(W | G)])``, by concavity.
-    """
+    """Bound the information of whitened points: ``H(G) + 1/2 ln det(I + E[Cov(W | G)])``."""
     group_nats = 0.0
     if groups is None:
         centred = points - weights @ points
@@ -107,11 +104,7 @@ def log_det_of_plan(plan: NoisePlan, weights: Vector) -> float:
 
 
 def plan_by_formula(plan_for: Planner, problem: PlanProblem) -> NoisePlan:
-    """Return the plan of a formula at the budget that implies every limit.
-
-    Claim N-4: the bound of the integer noise, slack included, is at most that budget; the plan is
-    computed again with a slightly smaller one until it is.
-    """
+    """Return the plan of a formula whose bound, slack included, implies every limit (claim N-4)."""
     weights, mi_nats = np.exp(problem.log_p), problem.gaussian_nats
     budget = mi_nats * (1 - 1e-9)
     for attempt in range(20):

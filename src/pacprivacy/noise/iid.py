@@ -131,11 +131,7 @@ class IidRule(Rule):
 def iid_log_det(
     grid_step: Vector, units_per_std: npt.NDArray[np.int64], variances: Vector, n_units: int
 ) -> float:
-    """Return the log-determinant bound for these variances (Hadamard) on the lattice.
-
-    Rounding adds at most half a step to a standard deviation; there are ``2**n_units`` subsets at
-    most.
-    """
+    """Return the log-determinant bound (Hadamard) of outputs that were rounded to the lattice."""
     rounded = np.square(np.sqrt(variances) + 0.5 * grid_step)
     bound = log_det_bound(rounded, np.square(grid_step * units_per_std))
     slack = lattice_total_variation_bound(len(grid_step), units_per_std)

@@ -225,10 +225,7 @@ class _LazyUniform:
 
 
 def _enclose_exp(gamma: Fraction, bits: int) -> tuple[int, int]:
-    """Return integers with ``lower <= 2^bits exp(-gamma) <= upper``, close together.
-
-    The alternating series at ``x = γ/2^h <= 1/2``, then ``h`` squarings, each end rounded outwards.
-    """
+    """Return close integers with ``lower <= 2^bits exp(-gamma) <= upper``, rounded outwards."""
     halvings = int(gamma).bit_length() + 1
     # Every squaring doubles the relative error; 32 more bits leave the ends within a unit.
     work = bits + halvings + 32

@@ -114,10 +114,7 @@ class _Contrast:
         return units[_largest(above, LINE_UNITS)]
 
     def least_along(self, positions: Vector, units: npt.NDArray[np.int64], shifts: Vector) -> float:
-        """Return the most that these units and a few waves give for the variance along a line.
-
-        ``|D| |φ_N| <= t`` with ``D = Σ_k c_k exp(i w y_k)``, and ``1 - |φ_N(w)| <= w² Var / 2``.
-        """
+        """Return the most that these units and a few waves give for the variance along a line."""
         allowed = self.allowed[units]
         keep = np.isfinite(allowed) & (np.abs(shifts) > 0)
         if not keep.any():
@@ -235,10 +232,7 @@ def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tu
 def _least_of_law(
     positions: Vector, weights: Matrix, tests: Matrix, step: float, reach: int
 ) -> float:
-    """Return the infimum of ``x² + Σ_u Σ_k c_uk w_u(x + y_k)`` over all ``x``.
-
-    ``w_u`` is linear between nodes, so the sum is a parabola between kinks at ``x + y_k``.
-    """
+    """Return the infimum of ``x² + Σ_u Σ_k c_uk w_u(x + y_k)``, a parabola between kinks."""
     nodes = step * (np.arange(tests.shape[1]) - reach)
     slopes = np.diff(tests, axis=1) / step
     bends = np.diff(np.pad(slopes, ((0, 0), (1, 1))), axis=1)

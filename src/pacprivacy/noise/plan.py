@@ -55,11 +55,7 @@ NOISELESS = "the output meets the budget as it is; no noise was added"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revealed:
-    """A part of the output that leaves without noise; curator-only.
-
-    Candidates of one group agree on it; ``bases[g]`` is the vector that the noise is added to in
-    ``g``.
-    """
+    """A part of the output that leaves as it is, one of ``bases`` per group; curator-only."""
 
     groups: Integers
     bases: Matrix
@@ -415,10 +411,7 @@ def _digest(row: Vector) -> bytes:
 def plan_caps(
     limits: Spent, caps: Vector | None, pool: Candidates | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
-    """Return success caps and priors per unit, or None where membership is not limited.
-
-    A cap of one limits nothing and comes back as infinity.
-    """
+    """Return success caps, infinite where none binds, and priors per unit; None without a limit."""
     if caps is None and limits.success_level is None:
         return None, None
     if pool is None:

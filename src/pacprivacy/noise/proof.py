@@ -77,10 +77,9 @@ SAME_SCALE = 0.1  # logarithm of a scale at which the same units are the worst p
 def prove_shape(
     shape: Scalable, problem: PlanProblem, *, rule: str, notes: tuple[str, ...] = ()
 ) -> NoisePlan:
-    """Return a plan of this shape that provably meets the problem's limits.
+    """Return a plan of this shape that provably meets the problem's limits (claim N-5).
 
-    Claim N-5: with probability at least ``1 - gamma`` over the verification draws; attempt ``k``
-    uses ``gamma 2^-k``, so retries are paid for.
+    Attempt ``k`` uses ``gamma 2^-k``, so retries are paid for.
     """
     search = _Search(shape, problem)
     effort = search.effort()
@@ -368,11 +367,7 @@ Scalable: TypeAlias = Shape | _Template
 
 
 def prove_rescaled(plan: NoisePlan, problem: PlanProblem, *, simulated: bool) -> NoisePlan:
-    """Return a plan along the same directions, with its ratios, that meets other limits.
-
-    A proof on draws is tried only if ``simulated``. Claim N-8: the limits are met as by any plan of
-    the rule, by the log-determinant bound or with probability ``1 - gamma``.
-    """
+    """Return a plan with the same ratios of noise that meets other limits (claim N-8)."""
     if plan.is_noiseless:
         raise BudgetError("plan must carry noise to be scaled; got one without. Release it as is.")
     template = _Template(plan_before=plan, noise_std=plan.noise_std)

@@ -276,10 +276,7 @@ class AutoConfidence(CovarianceRule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighting:
-    """The spread in coordinates in which the cost of noise is its total variance.
-
-    ``back`` maps a direction of these coordinates to those of the unweighted spread, ``plain``.
-    """
+    """The spread in coordinates where noise costs its variance; ``back`` leads to plain ones."""
 
     spread: Spread
     plain: Spread
@@ -332,10 +329,7 @@ def contrasts(n: int) -> Matrix:
 
 
 class SearchingRule(PoolRule):
-    """The least noise that a search finds and simulated draws prove, or the closed form if less.
-
-    With ``holds_information`` a plan also keeps the information that implies a limit on membership.
-    """
+    """The least noise that a search finds and draws prove, or the closed form if less."""
 
     is_simulated = True
     holds_information: bool = False
@@ -688,10 +682,7 @@ def propose_rule_noise(
     pool: Candidates | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> NoisePlan:
-    """Return about the noise of :func:`calibrate`, for people who choose a budget.
-
-    A function of the outputs on all candidates, not of the secret; nothing may be released on it.
-    """
+    """Return about the noise of :func:`calibrate`; nothing may be released on it."""
     chosen = as_rule(rule)
     return chosen.propose(chosen.pose(outputs, budget, pool=pool, rng=rng))
 

@@ -119,10 +119,7 @@ def _least_scale(shape: Shape, spread: Spread) -> float:
 def shape_scale(
     excess: Callable[[float], float], *, start: float = 1.0, tolerance: float = 1e-3
 ) -> float:
-    """Return a scale at which a decreasing ``excess`` is not positive, close to the smallest.
-
-    The upper end of the bracket: never too little noise.
-    """
+    """Return about the smallest scale where a falling ``excess`` is <= 0, never too small."""
     high, step = math.log(start), FIRST_STEP
     above = below = 0.0  # the excess at the two ends of the bracket
     while (below := excess(math.exp(high))) > 0:
@@ -519,10 +516,7 @@ def _ranking(tilts: ViewTilts) -> int:
 
 
 class RiskShapeProbe:
-    """How far the success on any unit is above its cap, as a function of the scale.
-
-    Only the units closest to their caps decide; :meth:`focus` selects them.
-    """
+    """How far the success on the units closest to their caps is above them, at any scale."""
 
     width = 1.0  # of what is averaged, in units of what it may be
 
@@ -557,11 +551,7 @@ class RiskShapeProbe:
     def measure(
         self, scale: float, rng: np.random.Generator, room: float, n_draws: int, gamma: float
     ) -> float:
-        """Measure on many draws how far the advantage at this scale is from that on the few.
-
-        The room that a proof of so many draws needs is counted from then on; return what room
-        remains to be left.
-        """
+        """Measure the advantage at this scale on many draws; return the room to leave."""
         view = self._probe.view.scaled(scale)
         if has_line_advantage(view):
             exact = line_advantage(view, self._tilts, self._chosen, LINE_STEP)[0]

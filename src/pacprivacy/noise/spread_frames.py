@@ -119,11 +119,7 @@ def spread_of(values: Matrix, weights: Vector) -> Spread:
 
 
 def _wide_spread(values: Matrix, weights: Vector) -> Spread:
-    """Return directions from the Gram matrix of the weighted, centred outputs.
-
-    One pass: outputs are taken relative to the likeliest, and the Gram matrix is centred
-    afterwards.
-    """
+    """Return directions from the Gram matrix of outputs relative to the likeliest, in one pass."""
     n_subsets = len(values)
     anchor = values[int(np.argmax(weights))]
     center: Vector = anchor.copy()

@@ -147,10 +147,7 @@ class CertificateNoise:
         )
 
     def rounded(self) -> Self:
-        """Return the figures as they leave: rounded up to two digits, units down to a power of two.
-
-        Noise follows from the spread over the candidates, for a mean the deviation of all records.
-        """
+        """Return the figures rounded up to two digits, and units down to a power of two."""
         return replace(
             self,
             total_variance=two_digits(self.total_variance),

@@ -356,10 +356,7 @@ def open_parts_text(
 def not_promised_text(
     pool: Pool, *, mi_upper: float, exact_facts: Sequence[str], knows_pool: bool = True
 ) -> tuple[str, ...]:
-    """Return what a certificate does not promise, in sentences.
-
-    ``exact_facts`` leave without noise; ``knows_pool`` is whether attackers know the pool.
-    """
+    """Return what is not promised, ``exact_facts`` included, in sentences."""
     items = [SCOPE, f"{LOOPHOLE}; here: {'; '.join(exact_facts)}."]
     if knows_pool:
         items.insert(

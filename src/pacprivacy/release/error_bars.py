@@ -151,11 +151,7 @@ class ErrorBars:
         return np.zeros(len(self.spread)) if self.bias is None else self.bias
 
     def compared(self, outputs: Outputs) -> Self:
-        """Return the bars with the bias of numbers that estimate those of all records.
-
-        Claim R-11: a function of the candidates' values, the noise law and the value on all
-        records, not of which candidate is the secret.
-        """
+        """Return the bars with the bias of estimates of all records (claim R-11)."""
         if outputs.on_all is None:
             return self
         places = set(range(len(self.spread))) - set(self.constants)
@@ -477,7 +473,7 @@ def _bin_names(names: list[str], numbers: Vector) -> list[str]:
     return renamed
 
 
-def picked_error_bars(value: object, like: object) -> object:
+def picked_error_bars(value: Any, like: object) -> Any:
     """Return of a value from a file what the error bars are about: of estimators, attributes."""
     if isinstance(value, dict) and isinstance(like, dict):
         for inner in ("attributes", "steps"):

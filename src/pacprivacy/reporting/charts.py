@@ -185,11 +185,7 @@ def chart_utility(axes: Axes, curve: UtilityCurve) -> None:
 
 
 def chart_session(axes: Axes, session: SessionFigures) -> None:
-    """Draw what was spent after each release under the promise, as stairs.
-
-    Membership in percentage points where that is limited, else information; beside it what was
-    learned.
-    """
+    """Draw what was spent, and learned, after each release under the promise, as stairs."""
     steps, total = session.steps, session.total_nats
     spent = [step.spent_nats for step in steps]
     learned = [step.learned_nats for step in steps if step.learned_nats is not None]
@@ -238,10 +234,7 @@ def chart_session(axes: Axes, session: SessionFigures) -> None:
 
 
 def chart_audit(axes: Axes, results: Sequence[AuditResult], *, verdicts: bool = False) -> None:
-    """Draw the success of every attack with its interval, between blind guess and promise.
-
-    ``verdicts`` writes questions and verdicts beside, where no table does.
-    """
+    """Draw the success of every attack between blind guess and promise, with verdicts on demand."""
     for row, result in enumerate(results):
         violated, success = result.verdict == "VIOLATED", result.success
         colour = ORANGE if violated else BLUE
@@ -322,10 +315,7 @@ class PlanRow:
 def plot_plan(
     rows: Sequence[PlanRow], path: str | Path | None = None, *, title: str = ""
 ) -> Figure:
-    """Draw noise and expected distance against the budget; for the curator's eyes.
-
-    Of several numbers the mean noise in times that of the last budget is drawn.
-    """
+    """Draw noise, of several numbers their relative mean, against the budget; for the curator."""
     _refuse_nothing(rows, "rows", "Plan at least one budget.")
     figure = styled_figure(3.8)
     axes = figure.subplots()

@@ -79,11 +79,7 @@ class SessionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorFigures:
-    """What only the curator may see; curator-only.
-
-    A histogram of the best attacker's success over the units; ``times_least`` is the noise's
-    variance over the least of any noise, at most.
-    """
+    """Risk of the units as a histogram, and the noise over the least of any; curator-only."""
 
     unit_success_edges: tuple[float, ...] = ()
     unit_success_counts: tuple[int, ...] = ()

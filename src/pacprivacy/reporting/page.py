@@ -215,10 +215,7 @@ def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
 
 
 def render_page(data: ReportData, *, officer: bool = False) -> str:
-    """Return the report as HTML: the curator's version if ``data.curator`` is there, else public.
-
-    The page loads nothing. For an ``officer`` it is the certificate on one printed page.
-    """
+    """Return the report as HTML that loads nothing; for an ``officer`` one printed page."""
     from markupsafe import Markup  # slow to import, not always needed
 
     if not can_draw():

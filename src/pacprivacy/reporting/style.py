@@ -170,10 +170,7 @@ UNWRITTEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML
 
 
 def style_svg(figure: Figure, title: str, extra: str = "") -> str:
-    """Return a figure as SVG for the page: shapes and texts, without addresses and styles.
-
-    ``extra`` is SVG to put on top, in points from the upper left corner.
-    """
+    """Return a figure as plain SVG for the page, with ``extra`` SVG on top."""
     import matplotlib as mpl  # slow to import, and needed for pictures only
 
     buffer = io.BytesIO()

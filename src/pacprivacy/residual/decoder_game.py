@@ -240,11 +240,7 @@ class _Game:
         return self._pool.entropy - entropies.mean(), entropies.std(ddof=1) / math.sqrt(n_batches)
 
     def _draw(self, key: jax.Array, n_batches: int) -> Draws:
-        """Draw batches one after another; in each the secrets are spread evenly.
-
-        Normals come in pairs of opposite sign: most of the variance is linear in the noise, and
-        cancels.
-        """
+        """Draw batches with evenly spread secrets and normals in pairs of opposite sign."""
         jitter, mixed, normal = jax.random.split(key, 3)
         half, m, r = self._training.batch // 2, *self._pool.points.shape
         places = (jax.random.uniform(jitter, (n_batches, half)) + jnp.arange(half)) / half

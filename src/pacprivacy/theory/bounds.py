@@ -268,10 +268,7 @@ def empirical_bernstein(
 def bernstein_estimate(
     mean: float, variance: float, n_draws: int, *, low: float, high: float, gamma: float
 ) -> Estimate:
-    """Return the two-sided interval of a mean of draws between ``low`` and ``high`` (claim T-3).
-
-    The variance has divisor ``n_draws - 1``; half of ``gamma`` is for each side.
-    """
+    """Return the interval of a mean of draws in a range, ``gamma / 2`` a side (claim T-3)."""
     _require_gamma(gamma)
     if not low < high:
         raise BudgetError(f"low must be below high; got {low} and {high}. Give the draws' range.")

@@ -178,11 +178,7 @@ def _unit_terms(share: Vector | float, inside: Vector | float | None) -> tuple[V
 
 
 def _dearest(apart: Vector, f: Vector, q: Vector) -> tuple[Vector, Vector]:
-    """Return ``E|Q - f|`` and the information of a channel that tells it with the fewest nats.
-
-    It has two answers, whose beliefs are ``apart`` in log odds and equally far from ``f`` in
-    ``kl(f, Q)``.
-    """
+    """Return ``E|Q - f|`` and the nats of the cheapest channel, with two beliefs (claim T-6)."""
     apart = np.maximum(apart, 1e-300)
     odds = np.log(-np.expm1(-f * apart)) - np.log(-np.expm1(-(1 - f) * apart))
     with np.errstate(over="ignore"):
@@ -368,10 +364,7 @@ def gaussian_success(parameter: float) -> float:
 
 
 def gaussian_equivalent(success: float) -> float:
-    """Return the ``μ`` of the Gaussian mechanism with the same membership success.
-
-    ``2 Φ⁻¹(q)``, rounded down. Like :func:`epsilon_equivalent`, no claim of differential privacy.
-    """
+    """Return the ``μ`` of the Gaussian mechanism with this success, rounded down; no DP claim."""
     from scipy.special import ndtri  # slow to import, not always needed
 
     if not 0.0 <= success <= 1.0:
