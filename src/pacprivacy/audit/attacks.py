@@ -187,7 +187,7 @@ class LikelihoodRatio:
     ) -> Trained:
         """Learn the laws of the confidence with and without each unit."""
         everybody = np.arange(target.pool.n_units)
-        scores = np.asarray(confidence(shadow.seen), dtype=np.float64)
+        scores = np.asarray(confidence(shadow.values), dtype=np.float64)
         if scores.shape != (len(shadow), len(everybody)) or not np.isfinite(scores).all():
             raise AuditError(
                 "confidence must return one finite number for each release and unit, shape "
@@ -198,7 +198,7 @@ class LikelihoodRatio:
         laws, members = laws[:, worst], target.members(worst)
 
         def hits(releases: Releases) -> Mask:
-            scores = np.asarray(confidence(releases.seen), dtype=np.float64)[:, worst]
+            scores = np.asarray(confidence(releases.values), dtype=np.float64)[:, worst]
             right: Mask = says_in(scores, laws) == members[releases.indices]
             return right
 
@@ -233,9 +233,9 @@ class _Lens:
 
 def _features(releases: Releases, groups: Integers) -> Matrix:
     if releases.groups is None or not len(groups):
-        return releases.seen
+        return releases.values
     revealed = releases.groups[:, None] == groups[None, :]
-    return np.concatenate([releases.seen, revealed.astype(np.float64)], axis=1)
+    return np.concatenate([releases.values, revealed.astype(np.float64)], axis=1)
 
 
 def attack_mean_shifts(whitened: Matrix, members: Mask) -> Matrix:
@@ -333,7 +333,7 @@ class Precision:
 
         def see(releases: Releases) -> Blocks:
             for chosen, posterior in noise_model_posteriors(target, model, releases):
-                possible = _possible(target, releases.seen[chosen], sums, products)
+                possible = _possible(target, releases.values[chosen], sums, products)
                 with np.errstate(divide="ignore"):
                     logs = np.log(posterior * possible)
                 yield chosen, noise_model_weights(logs)
@@ -358,12 +358,12 @@ def _tested_columns(target: Target, shadow: Releases) -> tuple[Integers, Integer
     """Return the coordinates in which the truth always passes: for sums, and for products too."""
     centers = target.centers[shadow.indices]
     columns = range(centers.shape[1])
-    sums = [c for c in columns if attack_reachable(shadow.seen[:, c], centers[:, c], None).all()]
+    sums = [c for c in columns if attack_reachable(shadow.values[:, c], centers[:, c], None).all()]
     products = [
         c
         for c in sums
         if target.declared_std is not None
-        and attack_reachable(shadow.seen[:, c], centers[:, c], target.declared_std[c]).all()
+        and attack_reachable(shadow.values[:, c], centers[:, c], target.declared_std[c]).all()
     ]
     return np.array(sums, dtype=np.int64), np.array(products, dtype=np.int64)
 

@@ -44,10 +44,10 @@ ROUNDING = 1e-4  # directions that move less are left out of the noise law as ro
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Releases:
-    """Simulated releases: index behind each, what is seen of it, groups revealed; curator-only."""
+    """Simulated releases: the index behind each, its values, its revealed group; curator-only."""
 
     indices: Integers
-    seen: Matrix
+    values: Matrix
     groups: Integers | None
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Releases:
     def part(self, chosen: slice | Integers) -> Releases:
         """Return the chosen releases."""
         groups = None if self.groups is None else self.groups[chosen]
-        return Releases(indices=self.indices[chosen], seen=self.seen[chosen], groups=groups)
+        return Releases(indices=self.indices[chosen], values=self.values[chosen], groups=groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,7 +185,7 @@ class Target:
 
     def _release(self, indices: Integers, rng: np.random.Generator) -> Releases:
         groups = None if self.groups is None else self.groups[indices]
-        return Releases(indices=indices, seen=self.draw(indices, rng), groups=groups)
+        return Releases(indices=indices, values=self.draw(indices, rng), groups=groups)
 
     def members(self, units: Integers | slice) -> Mask:
         """Return membership of these units in every candidate, shape (m, n_chosen)."""
@@ -297,7 +297,7 @@ def learn_noise_model(target: Target, shadow: Releases) -> NoiseModel:
     if target.noise_std is not None:
         q = len(target.noise_std)
         return NoiseModel(shift=np.zeros(q), whiten=np.diag(1.0 / target.noise_std))
-    residuals = shadow.seen - target.centers[shadow.indices]
+    residuals = shadow.values - target.centers[shadow.indices]
     shift = residuals.mean(axis=0)
     residuals = residuals - shift
     spread = np.ptp(target.centers, axis=0)
@@ -325,7 +325,7 @@ def noise_model_blocks(
     for start in range(0, len(releases), block):
         chosen = slice(start, min(start + block, len(releases)))
         part = releases.part(chosen)
-        distances = model.distances(part.seen, centers)
+        distances = model.distances(part.values, centers)
         if target.groups is not None and part.groups is not None:
             distances[part.groups[:, None] != target.groups[target.known][None, :]] = np.inf
         yield chosen, distances

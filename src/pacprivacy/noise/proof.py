@@ -38,8 +38,8 @@ from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, PlanProblem, make_plan
 from pacprivacy.noise.shapes import (
-    COARSE,
-    LUCK,
+    COARSE_DRAWS,
+    SAFETY_MARGIN_SD,
     RiskShapeProbe,
     Shape,
     ShapeProbe,
@@ -168,7 +168,9 @@ class _Search:
         self._gamma = problem.gamma / 2 / max(1, problem.claims)  # of the first attempt
         view = self._view = shape.view(problem.spread, problem.log_p)
         coarse = problem.mi_nats is None and problem.heat is None
-        self._probe = ShapeProbe(view, problem.rng("propose"), n_draws=COARSE if coarse else None)
+        self._probe = ShapeProbe(
+            view, problem.rng("propose"), n_draws=COARSE_DRAWS if coarse else None
+        )
         self._near = 1.0
         farthest = float(np.abs(view.points).max(initial=0.0))
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
@@ -254,7 +256,7 @@ class _Search:
             here, variance = self._risk.excess(scale)
             over = float((failed.membership.per_unit - caps).max())
             if over > 0 and not self._has_grid(scale):
-                over += LUCK * math.sqrt(variance / effort.membership_draws)
+                over += SAFETY_MARGIN_SD * math.sqrt(variance / effort.membership_draws)
                 shown = shape_scale(lambda c: self._excess(c) - here + over, start=scale)
             self._risk.look_at(2 * failed.membership.per_unit - 1)
         if self._risk is not None and failed.charges is not None:

@@ -42,10 +42,10 @@ from pacprivacy.theory import entropy
 PROBE_ELEMENTS = 1 << 23
 LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
-COARSE = 1024  # draws of a search by membership; the place that it finds is measured on more
-MEASURED = 1 << 15
-LUCK = 1.3  # deviations that the draws of a proof may be worse than those
-RANKING = (48, 256)  # draws that rank all units
+COARSE_DRAWS = 1024  # draws of a search by membership; the place that it finds is measured on more
+MEASURED_DRAWS = 1 << 15
+SAFETY_MARGIN_SD = 1.3  # between search and proof, in standard deviations
+RANKING_DRAWS = (48, 256)  # draws that rank all units
 RANKING_COST = 10**10  # multiplications
 MOST_SHIFTED = 64  # directions, where units are also ranked by how far they move the mean
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
@@ -512,7 +512,7 @@ class ShapeProbe:
 
 def _ranking(tilts: ViewTilts) -> int:
     """Return how many draws rank the units: fewer where units and candidates are many."""
-    return int(np.clip(RANKING_COST // (tilts.rows * tilts.n_units), *RANKING))
+    return int(np.clip(RANKING_COST // (tilts.rows * tilts.n_units), *RANKING_DRAWS))
 
 
 class RiskShapeProbe:
@@ -557,7 +557,7 @@ class RiskShapeProbe:
             exact = line_advantage(view, self._tilts, self._chosen, LINE_STEP)[0]
             self._shift = exact - self._means(scale)[0]
             return room
-        n_measured = max(MEASURED, n_draws // 4)
+        n_measured = max(MEASURED_DRAWS, n_draws // 4)
         bound, variance = advantage_upper(
             view,
             self._tilts,
@@ -567,7 +567,7 @@ class RiskShapeProbe:
             n_measured=n_measured,
             rng=rng,
         )
-        lucky = LUCK * np.sqrt(variance * (1 / n_measured + 1 / n_draws))
+        lucky = SAFETY_MARGIN_SD * np.sqrt(variance * (1 / n_measured + 1 / n_draws))
         self._shift = bound + lucky - self._means(scale)[0]
         return 0.0
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MethodType
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import scipy
@@ -49,10 +49,12 @@ from pacprivacy.errors import (
 )
 from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value, shown_name
 from pacprivacy.noise import NoisePlan
+from pacprivacy.release.bundle import Record
 from pacprivacy.sample import Pool
 from pacprivacy.simulation import Outputs
 
 Of = Literal["records", "population"]
+Value: TypeAlias = Any  # whatever structure of numbers the mechanism returned
 
 NAMED: Final = "error bars: "
 PROBED: Final = 4096  # numbers that post-processing is followed through one by one
@@ -91,8 +93,8 @@ ADVICE: Final = (
 class Interval(NamedTuple):
     """Two ends, each shaped and labelled like the released value."""
 
-    lower: Any
-    upper: Any
+    lower: Value
+    upper: Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -225,7 +227,7 @@ class ErrorBars:
         """Return the bars with the noise multiplied, as for a mean of several observations."""
         return replace(self, noise_std=round_up_error_bars(self.noise_std * factor))
 
-    def to_public_dict(self) -> dict[str, Any]:
+    def to_public_dict(self) -> Record:
         """Return everything as plain JSON types, shaped like the value."""
         shaped = {
             "std_error": self.std_error(),
@@ -473,7 +475,7 @@ def _bin_names(names: list[str], numbers: Vector) -> list[str]:
     return renamed
 
 
-def picked_error_bars(value: Any, like: object) -> Any:
+def picked_error_bars(value: Value, like: object) -> Value:
     """Return of a value from a file what the error bars are about: of estimators, attributes."""
     if isinstance(value, dict) and isinstance(like, dict):
         for inner in ("attributes", "steps"):

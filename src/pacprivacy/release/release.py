@@ -27,12 +27,13 @@ from pacprivacy._values import (
 )
 from pacprivacy.errors import CertificateError, SecretError
 from pacprivacy.mechanism import node_type, node_value
-from pacprivacy.release.bundle import Bundle
+from pacprivacy.release.bundle import Bundle, Record
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.error_bars import (
     ErrorBars,
     Interval,
     Of,
+    Value,
     count_measured,
     error_bar_rows,
     picked_error_bars,
@@ -73,7 +74,7 @@ class Release:
     ['certificate', 'error_bars', 'schema_version', 'types', 'value']
     """
 
-    value: Any
+    value: Value
     certificate: Certificate
     proof: Bundle | None = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
@@ -91,13 +92,13 @@ class Release:
         return self.proof
 
     @property
-    def std_error(self) -> Any:
+    def std_error(self) -> Value:
         """Standard error of every number as an estimate for all records; NaN for no estimate."""
         bars = self._estimates()
         return bars.structure.restore(bars.std_error())
 
     @property
-    def noise_std(self) -> Any:
+    def noise_std(self) -> Value:
         """Standard deviation of the noise in every number, rounded up to two digits."""
         bars = self._bars()
         return bars.structure.restore(bars.noise_std)
@@ -143,7 +144,7 @@ class Release:
             )
         return bars
 
-    def errors(self) -> tuple[Any, Any, Any]:
+    def errors(self) -> tuple[Value, Value, Value]:
         """Return standard errors and both ends of 95 % intervals; NaN where there are none."""
         bars = self._bars()
         ends = bars.interval(bars.numbers_of(self.value), 0.95, "records")
@@ -189,7 +190,7 @@ class Release:
         """Draw the promise and the noise, for the curator; also to a file, if ``path`` is named."""
         return draw("plot_release", self, path)
 
-    def to_public_dict(self) -> dict[str, Any]:
+    def to_public_dict(self) -> Record:
         """Return value, error bars and certificate as plain JSON types."""
         bars, kind = self.error_bars, node_type(self.value)
         return {

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -328,7 +328,7 @@ def _is_said(certificate: Certificate, name: str) -> bool:
     return getattr(certificate, name) not in (None, ())
 
 
-def compare_verified(claimed: Any, rebuilt: Any, name: str = "") -> None:
+def compare_verified(claimed: object, rebuilt: object, name: str = "") -> None:
     """Refuse a certificate that differs from the one written again, naming the first field."""
     if isinstance(rebuilt, float):
         _compare_numbers(name, claimed, rebuilt)
@@ -338,12 +338,12 @@ def compare_verified(claimed: Any, rebuilt: Any, name: str = "") -> None:
         for item in fields(rebuilt):
             inner = f"{name}.{item.name}".lstrip(".")
             compare_verified(getattr(claimed, item.name), getattr(rebuilt, item.name), inner)
-    elif isinstance(rebuilt, dict):
+    elif isinstance(rebuilt, dict) and isinstance(claimed, dict):
         if set(claimed) != set(rebuilt):
             raise _mismatch(name, sorted(claimed), sorted(rebuilt))
         for key, value in rebuilt.items():
             compare_verified(claimed[key], value, f"{name}.{key}")
-    elif isinstance(rebuilt, tuple):
+    elif isinstance(rebuilt, tuple) and isinstance(claimed, tuple):
         if len(claimed) != len(rebuilt):
             raise _mismatch(name, f"{len(claimed)} items", f"{len(rebuilt)} items")
         for ours, theirs in zip(claimed, rebuilt, strict=True):
@@ -352,21 +352,21 @@ def compare_verified(claimed: Any, rebuilt: Any, name: str = "") -> None:
         raise _mismatch(name, claimed, rebuilt)
 
 
-def _compare_numbers(name: str, claimed: Any, rebuilt: float) -> None:
+def _compare_numbers(name: str, claimed: object, rebuilt: float) -> None:
+    if isinstance(claimed, bool) or not isinstance(claimed, int | float):
+        raise _mismatch(name, claimed, rebuilt)
     # A confidence is so close to one that only its last bits tell it from certainty.
-    exactly = name.split(".")[-1] == "confidence"
-    same = isinstance(claimed, int | float) and not isinstance(claimed, bool)
-    if exactly:
-        same = same and claimed == rebuilt
+    if name.split(".")[-1] == "confidence":
+        same = claimed == rebuilt
     else:
         # Noise has the scale of the outputs, which may be tiny; the rest are nats and rates.
         least = 0.0 if name.startswith("noise.") else ABSOLUTE
-        same = same and math.isclose(claimed, rebuilt, rel_tol=RELATIVE, abs_tol=least)
+        same = math.isclose(claimed, rebuilt, rel_tol=RELATIVE, abs_tol=least)
     if not same:
         raise _mismatch(name, claimed, rebuilt)
 
 
-def _mismatch(name: str, claimed: Any, rebuilt: Any) -> CertificateError:
+def _mismatch(name: str, claimed: object, rebuilt: object) -> CertificateError:
     says, gives = (textwrap.shorten(repr(value), LONGEST) for value in (claimed, rebuilt))
     return CertificateError(
         f"certificate field {name} must follow from the bundle; it says {says}, the bundle "
