@@ -32,17 +32,14 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Claim, Kind, NoisePlan, Proof
 from pacprivacy.release.bundle import Bundle, BundleSession, Context, Record
 from pacprivacy.release.certificate_text import (
-    advantage_in_text,
     budget_text,
     certificate_html,
     certificate_text,
-    is_in_session,
     not_hidden_text,
     not_promised_text,
     open_parts_text,
     plural_text,
     promise_text,
-    promised_in_text,
 )
 from pacprivacy.sample import Pool
 from pacprivacy.theory import (
@@ -303,7 +300,8 @@ class Certificate:
     @property
     def promised_success(self) -> float:
         """The membership success that is promised: over the session, if there is one."""
-        return promised_in_text(self)
+        session = self.composition or {}
+        return float(session.get("session_success_bound", self.membership_bound))
 
     @property
     def asked(self) -> str:
@@ -313,7 +311,7 @@ class Certificate:
     @property
     def is_in_session(self) -> bool:
         """Whether its own figures rest on the values of earlier releases, and are no promise."""
-        return is_in_session(self)
+        return "release_number" in (self.composition or {})
 
     @property
     def not_hidden(self) -> str:
@@ -328,7 +326,7 @@ class Certificate:
     @property
     def advantage(self) -> float:
         """How much better than even odds every attacker does at most: ``2 x success - 1``."""
-        return advantage_in_text(self)
+        return min(1.0, max(0.0, 2.0 * self.promised_success - 1.0))  # exact: no rounding
 
     def success_at(self, prior: float) -> float:
         """Return the most success of a guess of one unit's membership at another prior."""

@@ -87,7 +87,7 @@ def _exact_text(cert: Certificate) -> str:
 
 def _promise_text(cert: Certificate) -> str:
     session, unit = cert.composition or {}, cert.unit
-    success = promised_in_text(cert)
+    success = cert.promised_success
     if cert.kind != "empirical" and success >= 1:
         span = "over the whole session " if session else ""
         return (
@@ -127,21 +127,10 @@ def plural_text(unit: str) -> str:
     return f"{head}{'es' if head.endswith(('s', 'x', 'ch', 'sh')) else 's'}{of}{tail}"
 
 
-def promised_in_text(cert: Certificate) -> float:
-    """Return the membership success that is promised: over the session, if there is one."""
-    session = cert.composition or {}
-    return float(session.get("session_success_bound", cert.membership_bound))
-
-
-def is_in_session(cert: Certificate) -> bool:
-    """Whether figures of this release rest on the values of earlier ones, and are no promise."""
-    return "release_number" in (cert.composition or {})
-
-
 def budget_text(cert: Certificate) -> str:
     """Return the budget: over the session, if there is one."""
     session = cert.composition or {}
-    if not is_in_session(cert) or "target" in session:
+    if not cert.is_in_session or "target" in session:
         return str(cert.budget)
     nats, success = session.get("total_nats"), session.get("total_success")
     parts = [] if nats is None else [f"mutual information <= {nats:g} nats"]
@@ -149,13 +138,8 @@ def budget_text(cert: Certificate) -> str:
     return f"{' and '.join(parts)}, over the whole session"
 
 
-def advantage_in_text(cert: Certificate) -> float:
-    """Return how much better than even odds an attacker does: over the session, if there is one."""
-    return min(1.0, max(0.0, 2.0 * promised_in_text(cert) - 1.0))  # exact: no rounding
-
-
 def _advantage_text(cert: Certificate) -> str:
-    advantage, prior = advantage_in_text(cert), cert.prior
+    advantage, prior = cert.advantage, cert.prior
     shown = at_most(advantage, decimals=4)
     return (
         f"at most {shown}, twice what success is above 50 %, for whoever is shown the release and "
@@ -169,7 +153,7 @@ def _advantage_text(cert: Certificate) -> str:
 def trade_off_text_rows(cert: Certificate) -> list[tuple[float, float, float | None]]:
     """Return false positives, true ones of every unit, and those of the worst-placed unit."""
     drawn = {item.false_positives: item.true_positives for item in cert.trade_off}
-    advantage = advantage_in_text(cert)
+    advantage = cert.advantage
     rows = []
     for rate in FALSE_POSITIVES:
         simple = min(1.0, (rate + advantage) * (1 + 2.0**-51))
@@ -195,10 +179,10 @@ def _trade_off_text(cert: Certificate) -> str:
 def _proved_rows(cert: Certificate) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     worst, mean = cert.membership, cert.membership_mean
-    if worst is not None and mean is not None and not is_in_session(cert):
+    if worst is not None and mean is not None and not cert.is_in_session:
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
-    if advantage_in_text(cert) < 1:
+    if cert.advantage < 1:
         doubt = "by simulation, not by proof: " * (cert.kind == "empirical")
         rows.append(("Advantage", doubt + _advantage_text(cert)))
         rows.append(("Trade-off", doubt + _trade_off_text(cert)))
@@ -207,7 +191,7 @@ def _proved_rows(cert: Certificate) -> list[tuple[str, str]]:
         for prior, success in sorted(cert.any_inference.items(), reverse=True)
     )
     nats = at_most(cert.mi_upper_nats, decimals=6)
-    alone = "by this release, given the earlier ones: " if is_in_session(cert) else ""
+    alone = "by this release, given the earlier ones: " if cert.is_in_session else ""
     rows.append(("Any inference", f"{alone}at most {nats} nats: {guesses}"))
     exact = cert.information
     text = f"log-determinant bound {at_most(cert.log_det_nats, decimals=6)} nats"
@@ -216,7 +200,7 @@ def _proved_rows(cert: Certificate) -> list[tuple[str, str]]:
     rows.append(("Information", alone + text))
     if cert.divergences:
         rows.append(("Other distances", alone + _divergence_text(cert)))
-    readings = readings_text(min(1.0, promised_in_text(cert)))
+    readings = readings_text(min(1.0, cert.promised_success))
     rows.append(("In terms of DP", f"{readings}; not a DP claim"))
     return rows
 
