@@ -84,7 +84,7 @@ def test_target_shows_nothing_of_the_outputs() -> None:
 def test_releases_of_a_bundle_have_its_law(release: Release) -> None:
     target = Target.of_bundle(release.bundle)
     found = target.shadow(20_000, RNG(0))
-    residuals = (found.seen - target.centers[found.indices]) / target.noise_std
+    residuals = (found.values - target.centers[found.indices]) / target.noise_std
     counts = np.bincount(found.indices, minlength=16)
     # Five standard errors: 3 variances, 3 means and 16 counts, false alarm about 1e-5.
     assert np.abs(residuals.mean(axis=0)).max() < 5 / np.sqrt(20_000)
