@@ -12,7 +12,6 @@ below.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +42,6 @@ class Limit:
     """The least total variance that noise of any law must have; curator-only."""
 
     least_variance: float
-    method: Literal["linear program", "waves"]
 
     def times_least(self, total_variance: float) -> float | None:
         """Return how many times the least a variance is, at most; None where nothing is known."""
@@ -70,7 +68,7 @@ def noise_limit(
     problem = RULES["risk"].pose(outputs, budget, pool=pool, rng=0)
     spread, caps = problem.spread, problem.caps
     if caps is None or not spread.rank or not enough > 0:
-        return Limit(least_variance=0.0, method="waves")
+        return Limit(least_variance=0.0)
     contrast = _Contrast(ViewTilts(pool), problem.log_p, 2 * caps - 1)
     shifts = contrast.tilts.shifts(spread.coordinates, problem.log_p)
     waves = _along_axes(spread, contrast, shifts)
@@ -85,9 +83,7 @@ def noise_limit(
                 break
             scale /= CLOSE
     towards = _along_units(spread, contrast, shifts)
-    if along.sum() > max(towards, waves.sum()):
-        return Limit(least_variance=float(along.sum()), method="linear program")
-    return Limit(least_variance=max(float(waves.sum()), towards), method="waves")
+    return Limit(least_variance=max(float(along.sum()), towards))
 
 
 @dataclass(frozen=True, slots=True)

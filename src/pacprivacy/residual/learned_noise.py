@@ -102,7 +102,7 @@ class LearnedNoise:
 
     ``family``, ``follower``, the budget ``mi_nats`` and the claim are public. Curator-only are the
     ``params`` of the law along the principal directions, the ``spread`` of the outputs, the belief
-    ``log_p`` and the loss curves ``history``. ``stopped_early`` says that nothing moved any more.
+    ``log_p`` and the loss curves ``history``.
     """
 
     family: families.NoiseFamily
@@ -114,7 +114,6 @@ class LearnedNoise:
     spread: Spread
     log_p: Vector
     history: History
-    stopped_early: bool
     seed: int
 
     def __post_init__(self) -> None:
@@ -321,7 +320,6 @@ class _Run:
                 spread=self._spread,
                 log_p=self._log_p,
                 history=curves[i].history(),
-                stopped_early=curves[i].n_steps < training.n_steps,
                 seed=self._seed,
             )
             for i in range(n)
