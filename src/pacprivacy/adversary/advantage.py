@@ -243,8 +243,7 @@ def advantage_bounds(
 class _Simulation:
     """Bounds of advantages by simulated releases, stage by stage, each on draws of its own.
 
-    Half of ``gamma`` is for the upper bounds of any one unit, a quarter for the lower bounds of all
-    finalists, a quarter for the mean, which is bounded at most twice.
+    ``gamma``: half for upper bounds of any one unit, a quarter for lower bounds, one for the mean.
     """
 
     def __init__(

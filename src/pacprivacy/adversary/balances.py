@@ -145,10 +145,7 @@ class VoteBalances:
         self._watch(np.full(n_units, self._full), np.full(n_units, reserved * advantage))
 
     def _watch(self, balance: Vector, reserve: Vector) -> None:
-        """Choose the units that are worst off; from here on the others owe.
-
-        Build everything first, so that an interrupt cannot pair units with other units' masks.
-        """
+        """Choose the units that are worst off, in one step for an interrupt; others owe."""
         order = np.argsort(balance)
         watched, others = order[:WATCHED], np.sort(order[WATCHED:])
         lowest, masks = _lowest(balance, reserve, others), self._tilts.masks(watched, np.float64)
@@ -388,11 +385,7 @@ def _can_pay(
 
 
 def vote_path_charges(ones: Vector, apart: Vector) -> Vector:
-    """Return the charge of votes over the square of ``Cov(s, vote)``; inf where moments do better.
-
-    ``ones`` is the belief in a vote of one, ``apart`` the squared distance of the two votes in
-    units of the noise. Claim H-4: the tilt's path is longer by at most ``STRAY`` of it on average.
-    """
+    """Return the charge of votes over squared ``Cov(s, vote)``, or inf (claim H-4)."""
     lean, table = np.abs(1 - 2 * ones), _path_table()
     place = np.ceil(2 * lean * np.sqrt(apart) * FINENESS * (1 + 1e-9)).astype(np.int64)
     steady = np.exp(lean * apart) * table[np.minimum(place, len(table) - 1)]

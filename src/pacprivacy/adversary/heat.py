@@ -111,10 +111,7 @@ class Heat:
         )
 
     def quick(self, square: Vector) -> Vector:
-        """Return a valid charge from ``E (a' - a)² <= square`` alone; inf where there is none.
-
-        ``Phi`` bends by at most ``2 phi(0)/sqrt(V)``, and ``E Phi(a', V) <= sqrt(E a'² + V)``.
-        """
+        """Return a valid charge from ``E (a' - a)² <= square`` alone, or inf (claim H-1)."""
         least = np.maximum(square - self.extra_square, 0.0)
         goal = heat_potential(self.before, self.balance) + self.extra
         by_jensen = np.maximum(self.before**2 + square + self.balance - goal**2, least)

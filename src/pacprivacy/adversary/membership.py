@@ -352,9 +352,8 @@ def _gains(
 ) -> tuple[Vector, Vector]:
     """Return the success on each unit before a release, and an estimate of what the release adds.
 
-    With ``x = 2Q - 1`` of mean ``a`` and sign ``s``, success is ``(1 + |a|)/2`` before and ``E (1 +
-    |x|)/2`` after: the difference is ``E max(0, -s x)``. Units that a few draws rank low count as
-    if they gained nothing.
+    With ``x = 2Q - 1`` of mean ``a`` and sign ``s`` it adds ``E max(0, -s x)``; few draws select
+    units.
     """
     before = 2.0 * (np.exp(view.log_prior) @ inside) - 1.0
     sign = np.where(before < 0, 2.0, -2.0).astype(np.float32)

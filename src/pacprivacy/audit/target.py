@@ -200,11 +200,7 @@ class Target:
         return np.clip(shares, EDGE, 1 - EDGE)
 
     def odds(self, unit: int) -> tuple[float, float]:
-        """Return how often trials about a unit are *in*, and what a success above 1/2 weighs.
-
-        After a release, belief ``q`` in place of the share ``f`` weighs the cases ``q/2f``,
-        ``(1-q)/2(1-f)``.
-        """
+        """Return how often trials about a unit are *in*, and what a success above 1/2 weighs."""
         members = self.members(np.array([unit]))[:, 0]
         share = float(members.mean())
         if self.fresh or not np.ptp(self.log_p) or not 0 < share < 1:

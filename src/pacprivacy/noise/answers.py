@@ -112,14 +112,10 @@ def plan_answer(
     n_subsets: int,
     widest: float = math.inf,
 ) -> AnswerPlan:
-    """Calibrate the noise of one answer by the rule ``waterfill``.
+    """Calibrate the noise of one answer by the rule ``waterfill`` (claim F-1).
 
     ``values``, shape (g, c), are the possible outputs, not all equal, and ``weights`` the belief in
-    each. The noise grows until no two outputs are further apart than ``widest``, squared, in its
-    units.
-
-    Claim F-1: ``charge <= mi_nats`` bounds the information of the integers about the output, by the
-    log-determinant of the integers' own variances (Hadamard) and the lattice's slack.
+    each; no two are further apart than ``widest``, squared, in units of the noise.
     """
     center = weights @ values
     centred = values - center

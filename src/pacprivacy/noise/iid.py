@@ -150,8 +150,14 @@ def _center(simulated: Matrix) -> Vector:
 class Boxed(IidRule):
     """A *confidence* certificate for a fresh independent subset.
 
-    Every output coordinate is clipped into ``[low, high]``; the claim is wrong with probability
-    ``gamma`` over the simulation. ``shape`` is ``"diagonal"`` or ``"isotropic"``.
+    Parameters
+    ----------
+    low, high : float
+        Every output coordinate is clipped into ``[low, high]``.
+    shape : {"diagonal", "isotropic"}
+        How the noise is spread over the coordinates.
+    gamma : float
+        Probability, over the simulation, that the claim is wrong.
     """
 
     low: float
@@ -214,8 +220,12 @@ class Boxed(IidRule):
 class Empirical(IidRule):
     """The papers' practice for a fresh independent subset: estimated variances, no proof.
 
-    ``shape`` is ``"diagonal"``, ``"isotropic"`` or ``"isotropic_max"``. The certificate says
-    whether the variances moved by less than ``tolerance`` over the last ten subsets.
+    Parameters
+    ----------
+    shape : {"diagonal", "isotropic", "isotropic_max"}
+        How the noise is spread over the coordinates.
+    tolerance : float
+        The certificate says whether the variances moved by less over the last ten subsets.
     """
 
     tolerance: float = 1e-6

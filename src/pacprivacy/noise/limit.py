@@ -135,10 +135,7 @@ def _along_axes(spread: Spread, contrast: _Contrast, shifts: Matrix) -> Vector:
 
 
 def _along_units(spread: Spread, contrast: _Contrast, shifts: Matrix) -> float:
-    """Return a least total variance from directions ``v_i`` towards units.
-
-    If ``Σ_i w_i v_i v_iᵀ`` is at most the identity, ``tr Σ >= Σ_i w_i v_iᵀ Σ v_i``.
-    """
+    """Return a least total variance from directions towards units, by the trace inequality."""
     lengths = np.linalg.norm(shifts, axis=1)
     units = _largest(lengths / contrast.allowed, MOST_UNIT_DIRECTIONS)
     units = units[lengths[units] > 0]
@@ -183,11 +180,7 @@ def _on_a_line(
 
 
 def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tuple[Vector, Matrix]:
-    """Return the multiplier of each unit and its test function on the grid, of at most that size.
-
-    The program is the least second moment of a law on ``-reach .. reach`` whose convolution with
-    every unit's weights has an allowed mass; the law has several points between two nodes.
-    """
+    """Return the multiplier of each unit, and its test function on the grid."""
     from scipy.optimize import linprog  # slow to import, not always needed
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, vstack
 

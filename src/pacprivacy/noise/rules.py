@@ -445,9 +445,11 @@ class _Default(SearchingRule):
 class Exact(SearchingRule):
     """The rule ``exact`` for another cost of noise: the least ``tr(W Σ_B)`` that is proved.
 
-    ``cost`` is ``W``: a positive weight per output coordinate, shape (d,), or a positive definite
-    matrix, shape (d, d). It decides where noise goes and nothing else, so it may come from the
-    pool, but not from the secret.
+    Parameters
+    ----------
+    cost : array of shape (d,) or (d, d)
+        ``W``: a positive weight per output coordinate, or a positive definite matrix. It decides
+        where noise goes and nothing else, so it may come from the pool, but not from the secret.
     """
 
     cost: npt.ArrayLike
@@ -492,9 +494,12 @@ class Exact(SearchingRule):
 class Protect(SearchingRule):
     """The least noise on the outputs that matter most.
 
-    Noise variance costs ``weight`` times as much inside the subspace that the rows of
-    ``directions``, shape (k, d), span, for example :func:`contrasts` for the differences of logits.
-    Budgets keep their rule: ``exact`` for information, ``risk`` where membership is limited.
+    Parameters
+    ----------
+    directions : array of shape (k, d)
+        Rows that span what matters, for example :func:`contrasts` for the differences of logits.
+    weight : float > 1
+        How many times more a unit of noise variance costs inside the subspace.
     """
 
     directions: npt.ArrayLike
@@ -542,8 +547,11 @@ class Protect(SearchingRule):
 class Shaped(PoolRule):
     """Noise of a fixed shape, scaled until the budget is proved.
 
-    ``covariance``, shape (d, d), has the directions and relative sizes of the noise. It may come
-    from anywhere but the secret, for example from learning: the proof does not rest on it.
+    Parameters
+    ----------
+    covariance : array of shape (d, d)
+        Directions and relative sizes of the noise. It may come from anywhere but the secret, for
+        example from learning: the proof does not rest on it.
     """
 
     covariance: npt.ArrayLike

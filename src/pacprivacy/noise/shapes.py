@@ -57,11 +57,7 @@ FIRST_STEP = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Noise with variances ``noise_var`` along the columns of ``rotation``.
-
-    ``groups`` tells candidates apart without noise; what the rotation does not span is a function
-    of the group.
-    """
+    """Noise of these variances along the columns of ``rotation``, exact between ``groups``."""
 
     rotation: Matrix
     noise_var: Vector

@@ -39,13 +39,22 @@ LEARNED_NOTE: Final = "the shape of the noise was learned; the proof does not re
 class Training:
     """Steps, rates and sizes of Algorithm 2 of [RPAC].
 
-    The leader takes at most ``n_steps`` steps on two estimates of ``batch`` (even) releases each;
-    the decoder takes ``follower_steps`` before each, and ``warm_up`` rounds of them before the
-    first. The rates of Adam fall along a cosine. The weight of the squared miss of the budget grows
-    geometrically from ``penalty_start`` to ``penalty_end`` over the first half. ``hidden`` and
-    ``n_layers`` size the decoder, which sees ``n_slices`` random projections, or, for 0, the
-    release. Training stops early when noise and claim move by less than ``tolerance`` over
-    ``patience`` chunks of ``chunk`` steps; the claim is evaluated on ``n_check`` fresh draws.
+    Attributes
+    ----------
+    n_steps, batch : int
+        Most steps of the leader, and simulated releases per estimate, an even number.
+    follower_steps, warm_up : int
+        Steps of the decoder before each step of the leader, and rounds of them before the first.
+    leader_rate, follower_rate : float
+        First step sizes of Adam; both fall to nothing along a cosine.
+    penalty_start, penalty_end : float
+        Weight of the squared miss of the budget, relative to it; grows over half of the steps.
+    hidden, n_layers, n_slices : int
+        Size of the decoder, and how many random projections it sees; 0 for the whole release.
+    chunk, patience, tolerance : int, int, float
+        Training stops when noise and claim move by less over ``patience`` chunks.
+    n_check : int
+        Fresh draws on which the follower's claim is evaluated in the end.
     """
 
     n_steps: int = 2000

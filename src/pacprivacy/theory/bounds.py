@@ -166,8 +166,12 @@ def lattice_total_variation_bound(n_directions: int, units_per_std: ArrayLike) -
 def information_slack_bound(total_variation: float, n_subsets: int) -> float:
     """Return how far the information of two releases can be apart when their laws are this close.
 
-    ``τ ln m + (1+τ) h(τ/(1+τ))`` nats, rounded up, never above ``ln m``, for laws within total
-    variation ``τ`` for each of ``m`` candidates: claim L-2, Winter's continuity bound.
+    ``τ ln m + (1+τ) h(τ/(1+τ))`` nats, rounded up, never above ``ln m``.
+
+    Guarantee
+    ---------
+    Claim L-2, Winter's continuity bound. For laws within total variation ``τ`` for each of ``m``
+    candidates, such as a release on the lattice and the continuous one.
     """
     if n_subsets < 1:
         raise BudgetError(f"n_subsets must be >= 1; got {n_subsets}. Pass the pool's size.")
@@ -268,7 +272,12 @@ def empirical_bernstein(
 def bernstein_estimate(
     mean: float, variance: float, n_draws: int, *, low: float, high: float, gamma: float
 ) -> Estimate:
-    """Return the interval of a mean of draws in a range, ``gamma / 2`` a side (claim T-3)."""
+    """Return the two-sided interval of a mean of draws between ``low`` and ``high``.
+
+    Guarantee
+    ---------
+    Claim T-3. The true mean is inside with probability at least ``1 - gamma``.
+    """
     _require_gamma(gamma)
     if not low < high:
         raise BudgetError(f"low must be below high; got {low} and {high}. Give the draws' range.")
@@ -295,8 +304,12 @@ def std_upper_bound(
     """Bound standard deviations for the whole family of subsets, not only for the sample.
 
     ``σ̂_i + R_i sqrt(2 ln(d/γ)/(m-1))`` for sample deviations (divisor ``m - 1``) and the widths
-    ``R`` of a box that contains every output. Claim T-4 (Maurer and Pontil 2009, Theorem 10): for
-    independent subsets all bounds hold together with probability ``1 - gamma``.
+    ``R`` of a box that contains every output.
+
+    Guarantee
+    ---------
+    Claim T-4 (Maurer and Pontil 2009, Theorem 10). For independent identically distributed subsets
+    all bounds hold together with probability at least ``1 - gamma``.
     """
     _require_gamma(gamma)
     spread, box = np.asarray(std_hat, dtype=np.float64), np.asarray(width, dtype=np.float64)

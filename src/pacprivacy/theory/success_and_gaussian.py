@@ -77,7 +77,12 @@ def _one_success(goal: float, prior: float) -> float:
 
 
 def mi_for_success(success: float, prior: float = 0.5) -> float:
-    """Return the budget that keeps every adversary at or below a success rate (claim T-1)."""
+    """Return the information budget that keeps every adversary at or below a success rate.
+
+    Guarantee
+    ---------
+    Claim T-1. Ensures ``posterior_success(result, prior) <= success``.
+    """
     _require_prior(np.asarray(prior, dtype=np.float64), prior)
     if not prior <= success <= 1.0:
         raise BudgetError(
@@ -138,7 +143,12 @@ def membership_success(
 
 
 def success_at(advantage: float, prior: float) -> float:
-    """Return the success that an advantage allows at a prior, rounded up (claim T-6)."""
+    """Return the success that an advantage allows at a prior, rounded up.
+
+    Guarantee
+    ---------
+    Claim T-6. ``max(p, 1-p) + min(p, 1-p) advantage`` at most, for every attacker.
+    """
     likely = max(prior, 1 - prior)
     up = 1.0 if prior == 0.5 else 1 + 2.0**-51  # at one half nothing is rounded
     return min(1.0, (likely + (1 - likely) * advantage) * up)
@@ -147,7 +157,12 @@ def success_at(advantage: float, prior: float) -> float:
 def mi_for_membership(
     success: Vector | float, share: Vector | float = 0.5, inside: Vector | float | None = None
 ) -> float:
-    """Return the budget that keeps every unit's balanced success below its limit (claim T-6)."""
+    """Return the information budget that keeps every unit's balanced success below its limit.
+
+    Guarantee
+    ---------
+    Claim T-6. Ensures ``membership_success(result, share, inside) <= success``.
+    """
     f, q = _unit_terms(share, inside)
     caps, f, q = np.broadcast_arrays(np.asarray(success, dtype=np.float64), f, q)
     size = (caps - 0.5) * 4 * f * (1 - f) - 1e-12
@@ -292,8 +307,11 @@ def divergence_success(name: DivergenceName, divergence: float, prior: float = 0
     """Return the largest success rate that a bound on a divergence leaves to any adversary.
 
     The largest ``q >= prior`` whose divergence from ``prior`` (one of :data:`DIVERGENCES`) is
-    within that of (secret, release) from independence, rounded up: claim RP-1, for every success
-    criterion.
+    within that of (secret, release) from independence, rounded up.
+
+    Guarantee
+    ---------
+    Claim RP-1. Every adversary, for every success criterion, stays at or below it.
     """
     if name == "kl":
         return posterior_success(float(divergence), float(prior))
