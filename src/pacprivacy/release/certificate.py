@@ -374,6 +374,8 @@ class Certificate:
                 msgspec.convert(plain, facts)
         except msgspec.ValidationError as error:
             raise _refuse(*_place_and_reason(error)) from None
+        if certificate.membership is not None and certificate.membership_mean is None:
+            raise _refuse("membership_mean", "it is not there")
         again = certificate.to_public_dict()
         for name in {**plain, **again}:  # whatever else a file says would be lost
             if name not in plain or name not in again or plain[name] != again[name]:
