@@ -198,7 +198,6 @@ for _name in OUTPUTS:
 
 # Every rule, on two outputs: a mean under information, and another under membership.
 
-ROTATION = np.array([[0.6, -0.8, 0.0], [0.8, 0.6, 0.0], [0.0, 0.0, 1.0]])
 RULES: dict[str, tuple[Callable[[], Any], str]] = {
     "isotropic": (lambda: "isotropic", "k-means"),
     "isotropic_max": (lambda: "isotropic_max", "svm"),
@@ -208,7 +207,6 @@ RULES: dict[str, tuple[Callable[[], Any], str]] = {
     "confidence": (lambda: "confidence", "tuple"),
     "exact": (lambda: "exact", "mean"),
     "risk": (lambda: "risk", "pca"),
-    "basis": (lambda: noise.Basis(ROTATION), "mean"),
     "auto confidence": (
         lambda: noise.AutoConfidence(security=1e-2, share=0.8, radius=2.0),
         "histogram",

@@ -84,7 +84,6 @@ def learned_by_hand() -> LearnedNoise:
         spread=spread_of(OUTPUTS, np.full(m, 1 / m)),
         log_p=np.full(m, -np.log(m)),
         history=History(noise=empty, claimed_nats=empty.copy(), penalty=empty.copy()),
-        stopped_early=False,
         seed=0,
     )
 

@@ -15,7 +15,6 @@ from pacprivacy.budget import Information, Membership
 from pacprivacy.noise import (
     RULES,
     AutoConfidence,
-    Basis,
     Boxed,
     Empirical,
     Exact,
@@ -84,7 +83,6 @@ def test_rules_have_the_kind_that_the_docs_say() -> None:
     values = np.random.default_rng(0).uniform(size=(24, 2))
     pool = Half(n_subsets=24).draw(12, rng=0)
     made: dict[str, Rule] = {
-        "Basis": Basis(np.eye(2)),
         "Exact": Exact(cost=np.ones(2)),
         "Protect": Protect(np.eye(2)[:1]),
         "Shaped": Shaped(np.eye(2)),
@@ -93,7 +91,7 @@ def test_rules_have_the_kind_that_the_docs_say() -> None:
         "Empirical": Empirical(),
     }
     told = rules_in_the_docs()
-    assert set(told) >= {*made, *RULES} - {"basis", "confidence"}
+    assert set(told) >= {*made, *RULES} - {"confidence"}
     for name, kind in told.items():
         budget = Membership(0.9) if name == "risk" else Information(0.5)
         plan = calibrate(values, budget, rule=made.get(name, name), pool=pool, rng=0)

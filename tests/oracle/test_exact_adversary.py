@@ -14,7 +14,6 @@ from pacprivacy._random import public_generator
 from pacprivacy.adversary import (
     Belief,
     exact_information,
-    membership_by_criterion,
     membership_risk,
     side_knowledge,
 )
@@ -132,35 +131,6 @@ def test_membership_risk_equals_the_integral(m: int, spread: float, uniform: boo
     assert (truth <= found.upper_per_unit).all()
     assert found.lower <= truth.max() <= found.upper
     assert found.mean.lower <= truth.mean() <= found.mean.upper
-
-
-@pytest.mark.claim("A-3")
-@pytest.mark.parametrize(("m", "spread", "uniform"), PROBLEMS)
-def test_naming_the_subset_equals_the_integral(m: int, spread: float, uniform: bool) -> None:
-    points, prior, _ = make_problem(m, spread, 3, uniform=uniform)
-    truth = success_by_quadrature(points, prior, np.eye(m))
-    found = membership_by_criterion(
-        Law().view(points[:, None], np.log(prior)), np.eye(m), n_draws=DRAWS // 2, rng=5
-    )
-    assert found.value == pytest.approx(truth, abs=TOLERANCE)
-    assert found.lower <= truth <= found.upper
-
-
-@pytest.mark.claim("A-3")
-def test_membership_as_a_criterion_is_the_membership_risk() -> None:
-    points, prior, pool = make_problem(8, 1.0, 4, uniform=False)
-    risk = membership_risk(Law().view(points[:, None], np.log(prior)), pool, n_draws=500_000, rng=6)
-    for unit in range(pool.n_units):
-        inside = pool.masks()[:, unit].astype(float)
-        found = membership_by_criterion(
-            Law().view(points[:, None], np.log(prior)),
-            np.stack([inside, 1 - inside], axis=1),
-            n_draws=500_000,
-            rng=7,
-        )
-        assert found.value == pytest.approx(risk.per_unit[unit], abs=2 * TOLERANCE)
-        truth = risk_by_quadrature(points, prior, pool)[unit]
-        assert found.value == pytest.approx(truth, abs=TOLERANCE)
 
 
 @pytest.mark.claim("A-1")
@@ -334,23 +304,17 @@ def test_repeated_outputs_are_one_candidate() -> None:
     assert found.value == pytest.approx(truth, abs=TOLERANCE)
 
 
-@pytest.mark.claim("A-1", "A-2", "A-3", "L-2")
+@pytest.mark.claim("A-1", "A-2", "L-2")
 def test_the_distance_of_the_integer_law_is_added_to_every_bound() -> None:
     points, _, pool = make_problem(8, 0.3, 7, uniform=True)
     exact, blurred = Law(), Law(total_variation_slack=0.01)
     outputs = points[:, None]
-    score, laws = np.eye(8), (exact, blurred)
+    laws = (exact, blurred)
     pairs = [
         [exact_information(law.view(outputs), n_draws=20_000, rng=22) for law in laws],
         [membership_risk(law.view(outputs), pool, n_draws=20_000, rng=22) for law in laws],
-        [
-            membership_by_criterion(law.view(outputs), score, n_draws=20_000, rng=22)
-            for law in (exact, blurred)
-        ],
     ]
-    for (plain, wide), slack in zip(
-        pairs, (information_slack_bound(0.01, 8), 0.01, 0.01), strict=True
-    ):
+    for (plain, wide), slack in zip(pairs, (information_slack_bound(0.01, 8), 0.01), strict=True):
         assert wide.value == plain.value
         assert wide.upper == pytest.approx(plain.upper + slack)
         assert wide.lower <= plain.lower

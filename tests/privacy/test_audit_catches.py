@@ -278,7 +278,7 @@ def test_false_alarms_are_as_rare_as_promised(rate: float, n_guesses: int, n_tri
     """At the very bound, the worst case: the exact chance of an alarm, from binomial tails."""
     gamma = 0.05
     seen = np.zeros((n_trials, 0))
-    trials = Releases(indices=np.zeros(n_trials, dtype=np.int64), seen=seen, groups=None)
+    trials = Releases(indices=np.zeros(n_trials, dtype=np.int64), values=seen, groups=None)
     promise = AuditPromise(mi_nats=mi_for_success(rate), membership=1.0)
     game = _Game(target=TARGET, trials=trials, promise=promise, gamma=gamma, seed=0)
 

@@ -22,7 +22,6 @@ from pacprivacy.adversary.balances import (
     first_balance as first_balance,
     vote_path_charges as vote_path_charges,
 )
-from pacprivacy.adversary.candidates import Candidates as Candidates
 from pacprivacy.adversary.heat import (
     IN_CACHE as IN_CACHE,
     Heat as Heat,
@@ -32,7 +31,6 @@ from pacprivacy.adversary.heat import (
     heat_potential as heat_potential,
     heat_room as heat_room,
     heat_slope as heat_slope,
-    least_heat_charge as least_heat_charge,
     noiseless_heat_charges as noiseless_heat_charges,
     noiseless_heat_paid as noiseless_heat_paid,
 )
@@ -51,7 +49,6 @@ from pacprivacy.adversary.membership import (
     MembershipRisk as MembershipRisk,
     SideKnowledge as SideKnowledge,
     TradeOff as TradeOff,
-    membership_by_criterion as membership_by_criterion,
     membership_draws as membership_draws,
     membership_risk as membership_risk,
     membership_trade_off as membership_trade_off,
@@ -61,6 +58,8 @@ from pacprivacy.adversary.membership import (
 )
 from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,
+    Candidates as Candidates,
+    Floats as Floats,
     View as View,
     ViewTilts as ViewTilts,
     draw_view_blocks as draw_view_blocks,

@@ -1,31 +1,31 @@
 """How well the best attacker tells a unit that was used from one that was left out.
 
-For a unit that is in a share ``f`` of the candidates let ``a = (Q - f) / (2 f (1 - f))``, where
-``Q`` is the attacker's belief, after the release, that the unit was used. ``E |a|`` is the unit's
-advantage: the total variation between releases with and without it (math (6)). The best guess is
-right with probability ``(1 + E |a|) / 2`` when both cases are equally likely.
+For a unit in a share ``f`` of the candidates let ``a = (Q - f) / (2 f (1 - f))``, where ``Q`` is
+the attacker's belief, after the release, that it was used. ``E |a|`` is the unit's advantage (math
+(6)); the best guess is right with probability ``(1 + E |a|) / 2`` when both cases are equally
+likely.
 
-The promise is about the worst-placed unit. So the bound of each unit may fail as often as the whole
-claim: a claim that is wrong needs the bound of that one unit to fail (claim A-2). All units are
-ranked on few simulated releases, the likely worst are bounded on many, and the others on as many
-as show that they are no worse. Outputs of rank 1 need no draws: the integral is a sum over a
-grid, with a bound on its error (claim A-5).
+The promise is about the worst-placed unit, so the bound of each unit may fail as often as the whole
+claim (claim A-2). All units are ranked on few simulated releases, the likely worst are bounded on
+many, the others on as many as show that they are no worse. Outputs of rank 1 need no draws: the
+integral is a sum over a grid (claim A-5).
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
     FEW_UNITS,
     HALF_PRECISION,
+    Candidates,
+    Floats,
+    Units,
     View,
     ViewTilts,
     draw_view_blocks,
@@ -64,11 +64,7 @@ CURVATURE = 4 / math.sqrt(2 * math.pi * math.e)  # integral of |phi''|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageBounds:
-    """Advantages of all units with their bounds; curator-only.
-
-    A bound of one unit fails as rarely as the maximum of the upper bounds, which the claim is
-    about. ``mean`` is the estimate, the lower and the upper bound of the mean over units.
-    """
+    """Advantages of all units and their mean, with bounds (claim A-2); curator-only."""
 
     value: Vector
     lower: Vector
@@ -85,7 +81,7 @@ class AdvantageSums:
         self.sums = np.zeros((4, len(share)))  # of |a|, a, a², |a| a; of a only where it is used
         self.tilted = bool((share != 0.5).any())
         self.n_draws, self.error = 0, 0.0
-        self._masks: list[tuple[slice, npt.NDArray[Any]]] = []
+        self._masks: list[tuple[slice, Floats]] = []
 
     def __len__(self) -> int:
         return len(self.share)
@@ -98,7 +94,7 @@ class AdvantageSums:
         selection.n_draws, selection.error = self.n_draws, self.error
         return selection
 
-    def add(self, tilts: ViewTilts, folded: npt.NDArray[Any]) -> None:
+    def add(self, tilts: ViewTilts, folded: Floats) -> None:
         """Add a block of folded posteriors, in the precision that they have."""
         if folded.dtype == np.float32:
             total = float(np.abs(folded).sum(dtype=np.float64))
@@ -131,11 +127,7 @@ class AdvantageSums:
         return variance
 
     def upper(self, center: Vector, gamma: float, rates: tuple[float, ...] = RATES) -> Vector:
-        """Return an upper bound of each ``E |a|``, which fails with probability ``gamma``.
-
-        ``center`` is a guess of the mean that these draws have no part in: claim T-5 bounds the
-        mean by the squares around it.
-        """
+        """Return upper bounds of ``E |a|`` around an independent guess of it (claim T-5)."""
         bound = 0.5 / np.minimum(self.share, 1 - self.share)
         level = self._level(gamma, rates)
         for mean, squares, above, _, lost in self._averages(center):
@@ -153,11 +145,7 @@ class AdvantageSums:
         return bound
 
     def mean(self, center: Vector, gamma: float) -> tuple[float, float]:
-        """Return bounds of the mean over units of ``E |a|``, which fail with ``gamma`` together.
-
-        With one rate and one width for all units, the mean over units of what claim T-5 bounds is
-        bounded as each of it is (claim A-2).
-        """
+        """Return bounds of the mean over units of ``E |a|``, for ``gamma`` together (A-2)."""
         totals, above, below = np.zeros(3), 1e-3, 1e-3
         for start in range(0, len(self), BOUNDED_UNITS):
             place = slice(start, start + BOUNDED_UNITS)
@@ -168,8 +156,9 @@ class AdvantageSums:
         level = math.log(2 * len(RATES) / gamma) / self.n_draws
 
         def deviation(width: float) -> float:
-            found = advantage_deviation(np.array([square]), np.array([width]), level)
-            return float(found[0] + lost)
+            return float(
+                advantage_deviation(np.array([square]), np.array([width]), level)[0] + lost
+            )
 
         return float(value) - deviation(below), float(value) + deviation(above)
 
@@ -181,11 +170,7 @@ class AdvantageSums:
         return math.log(len(self._slopes) * len(rates) / gamma) / self.n_draws
 
     def _averages(self, center: Vector) -> Iterator[Average]:
-        """Yield means, squares around the centre, room above and below it, and rounding.
-
-        ``E a`` is known, so ``x = |a| + s (a - E a)`` has the mean of ``|a|`` for every ``s``, and
-        for ``s = 2f - 1`` a range of width 1 (math §13).
-        """
+        """Yield means of ``|a| + s (a - E a)``, squares, room on both sides, rounding."""
         f, (size, tilt, square, cross) = self.share, self.sums / self.n_draws
         most = 0.5 / np.minimum(f, 1 - f)
         lost = self.error / self.n_draws * most
@@ -235,14 +220,11 @@ def advantage_bounds(
 ) -> AdvantageBounds:
     """Bound the advantage on the worst-placed unit, and on every other one less sharply.
 
-    Where the draws show that some unit is above ``allowed``, the others keep the largest bound:
-    the noise is too small whatever they are. The value of the first is then their bound.
+    Where some unit is above ``allowed``, the noise is too small, and the others keep loose bounds.
 
-    Guarantee
-    ---------
-    Claim A-2. With probability ``1 - gamma`` over the simulated draws the largest advantage is at
-    most the largest ``upper`` and at least the largest ``lower``, and the mean is within its
-    bounds. The same holds for the unit that is furthest above what is allowed.
+    Claim A-2: with probability ``1 - gamma`` over the simulated draws the largest advantage is
+    between the largest ``lower`` and the largest ``upper``, the mean is within its bounds, and so
+    is the unit furthest above what is allowed.
     """
     tilts = ViewTilts(pool)
     if has_line_advantage(view):
@@ -259,10 +241,9 @@ def advantage_bounds(
 
 
 class _Simulation:
-    """Bounds of advantages by simulated releases, stage by stage; each has draws of its own.
+    """Bounds of advantages by simulated releases, stage by stage, each on draws of its own.
 
-    Half of ``gamma`` is for upper bounds: those of any one unit, over all looks at it. A quarter is
-    for the lower bounds of all finalists, a quarter for the mean, which is bounded at most twice.
+    ``gamma``: half for upper bounds of any one unit, a quarter for lower bounds, one for the mean.
     """
 
     def __init__(
@@ -279,10 +260,7 @@ class _Simulation:
         self._mean = float(self._gained.mean()), math.inf
 
     def choose_finalists(self) -> Units:
-        """Return the units that are likely the worst placed; estimate the advantage of all.
-
-        Many units may be as good as equal: the selection must not depend on rounding.
-        """
+        """Return the units that are likely the worst placed; estimate the advantage of all."""
         view, champions = self._view, np.arange(len(self.value))
         if len(champions) > CHAMPIONS:
             self._estimate(EVERYONE, PILOT_DRAWS)
@@ -307,10 +285,7 @@ class _Simulation:
         self.value[finalists] = np.clip(sums.value, self.lower[finalists], self.upper[finalists])
 
     def bound_others(self, finalists: Units, allowed: Vector | None) -> None:
-        """Bound units on more and more draws of one row, while one may be above the finalists.
-
-        How long the row is and when it is looked at is fixed before it begins.
-        """
+        """Bound the others on one row of draws, in planned looks, while one may be worse."""
         if len(finalists) == len(self.value):
             return
         limit, moments = self._limit(finalists, allowed), self._second_moments(allowed)
@@ -329,10 +304,10 @@ class _Simulation:
             self._draw(sums, n - sums.n_draws)
             self._bound_mean(sums, center)
             self._look(sums, center, self._sharpest(n)[1])
-            kept = (self.upper > limit)[listed] & ~np.isin(listed, finalists)
-            if not kept.any():
+            above = (self.upper > limit)[listed] & ~np.isin(listed, finalists)
+            if not above.any():
                 break
-            sums, center, listed = sums.select(kept), center[kept], listed[kept]
+            sums, center, listed = sums.select(above), center[above], listed[above]
         self.value[finalists], self.upper[finalists] = sharp  # theirs was all of their share
         np.clip(self.value, self.lower, self.upper, out=self.value)
 
@@ -354,7 +329,7 @@ class _Simulation:
 
     def _draw(self, sums: AdvantageSums, n: int) -> AdvantageSums:
         """Add fresh draws, in blocks that fit the cache, of which many are multiplied at once."""
-        view, tilts, gathered = self._view, self._tilts, list[npt.NDArray[Any]]()
+        view, tilts, gathered = self._view, self._tilts, list[Floats]()
         for draws in draw_view_blocks(view, n, self._rng, block_elements=CACHED_CELLS):
             if gathered and sum(map(len, gathered)) + len(draws) > GATHERED_DRAWS:
                 sums.add(tilts, np.concatenate(gathered))
@@ -386,10 +361,7 @@ class _Simulation:
         return None if moments is None else np.maximum(moments, self._gained)
 
     def _limit(self, finalists: Units, allowed: Vector | None) -> Vector:
-        """Return how large the others' bounds may be: no worse than the finalists'.
-
-        With little room left below what is allowed, that will do.
-        """
+        """Return how large the others' bounds may be: as the finalists', or as allowed."""
         goal = float((self.upper - self._gained)[finalists].max())
         limit = self._gained + goal
         if allowed is not None:
@@ -424,15 +396,7 @@ class _Simulation:
 
 
 def second_moment_bounds(view: View, tilts: ViewTilts, *, most: float = math.inf) -> Vector | None:
-    """Bound ``E |a|`` of all units by one quadratic form, without draws (math §18).
-
-    None where candidates are told apart exactly, or are so uneven that the form overflows, or
-    where a typical bound is above ``most``.
-
-    Guarantee
-    ---------
-    Claim A-6. No unit's advantage is above its bound.
-    """
+    """Bound ``E |a|`` of all units by one quadratic form (claim A-6); None where it is useless."""
     kernel = second_moment_kernel(view)
     if kernel is None:
         return None
@@ -543,10 +507,7 @@ def _on_a_line(view: View, tilts: ViewTilts) -> AdvantageBounds:
 def line_advantage(
     view: View, tilts: ViewTilts, units: Units, step: float, dtype: npt.DTypeLike = np.float64
 ) -> tuple[Vector, float, int]:
-    """Return the sum of ``|D|`` over a grid on the line, per unit; what it lost; its nodes.
-
-    What is lost to rounding and beyond the grid is in units of the largest mask (claim A-5).
-    """
+    """Return the sum of ``|D|`` over a grid, per unit; its error in masks; its nodes (A-5)."""
     advantage, error = np.zeros(len(units)), 2.0 * normal_tail(REACH)
     nodes, block = _line_nodes(view, step), max(16, NODE_CELLS // view.n_subsets)
     for start in range(0, len(nodes), block):

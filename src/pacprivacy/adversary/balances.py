@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.heat import TOP, Heat, heat_potential
-from pacprivacy.adversary.view_and_belief import ViewTilts
+from pacprivacy.adversary.view_and_belief import Candidates, Floats, Units, ViewTilts
 
 RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
 CUBES = 5.3  # of the largest move of a vote, in units of its information's root
@@ -44,16 +43,11 @@ def balance_advantage(balance: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Balances:
-    """What is left of a membership budget after some releases, unit by unit; curator-only.
+    """What remains of a membership budget after earlier releases, unit by unit; curator-only.
 
-    Parameters
-    ----------
-    per_unit : array of shape (n_units,)
-        ``V`` of every unit. It is carried, never computed again from where the unit stands.
-    advantage : float
-        What all releases together may reach, the reserve included.
-    reserve : float
-        Share of the reserve that is left.
+    ``per_unit`` is ``V`` of every unit, carried and never computed again from where the unit
+    stands; ``advantage`` what all releases together may reach, ``reserve`` the share of the reserve
+    remaining.
     """
 
     per_unit: Vector
@@ -86,9 +80,8 @@ class Balances:
     def planned(self, n_left: int, n_done: int) -> Vector:
         """Return what units may pay for the next of ``n_left`` releases, after ``n_done``.
 
-        A unit that was asked about by all of them has ``V/n_left``. One that paid less has saved.
-        To spread what it saved would serve a unit that is always asked about, to give it all one
-        that is not asked about again; who knows? The geometric mean of both.
+        The geometric mean of spreading what a unit saved over all of them and of spending it at
+        once.
         """
         full = Balances.begin(self.advantage, 1).worst
         even = self.per_unit / n_left
@@ -96,21 +89,21 @@ class Balances:
         return np.minimum(np.sqrt(even * np.maximum(even, ahead)), self.per_unit)
 
     def heat(self, before: Vector, allowed: Vector, part: float) -> Heat:
-        """Return the terms of a release that takes a ``part`` of the reserve that is left."""
-        taken = part * self.reserve
-        kept = first_balance(self.advantage) - first_balance((1 - RESERVE) * self.advantage)
+        """Return the terms of a release that takes a ``part`` of the remaining reserve."""
+        used = part * self.reserve
+        full_reserve = first_balance(self.advantage) - first_balance((1 - RESERVE) * self.advantage)
         return Heat(
             before=before,
             balance=self.per_unit,
             allowed=allowed,
-            extra=taken * RESERVE * self.advantage,
-            extra_square=taken * kept,
+            extra=used * RESERVE * self.advantage,
+            extra_square=used * full_reserve,
         )
 
     def after(self, charges: Vector, part: float) -> Self:
-        """Return what is left when every unit has paid."""
-        left = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
-        return replace(self, per_unit=left, reserve=self.reserve * (1 - part))
+        """Return the balances when every unit has paid."""
+        remaining = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
+        return replace(self, per_unit=remaining, reserve=self.reserve * (1 - part))
 
     def least(self, other: Self) -> Self:
         """Return the smaller of both, unit by unit."""
@@ -124,12 +117,9 @@ class VoteBalances:
     The mean squares of a batch are one quadratic form in the masks. The units that are worst off
     pay it at once; the others when a bound of what they owe no longer shows that they are not.
 
-    Guarantee
-    ---------
-    Claim H-3. With ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
-    ``E |a' - a|³ / E (a' - a)²`` of each answer, what a unit pays is enough for (7).
-    Claim H-4. So is ``square`` alone, with no cubes, where it is the sum of path charges.
-    Claim H-5. What a balance lends to its reserve, and takes back, costs nothing.
+    Claim H-3: with ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
+    ``E |a' - a|³ / E (a' - a)²`` of each, what a unit pays is enough for (7). H-4: so is ``square``
+    alone, where it is the sum of path charges. H-5: lending to a reserve costs nothing.
     """
 
     def __init__(
@@ -142,24 +132,20 @@ class VoteBalances:
         self.cubes = CUBES * math.sqrt(math.expm1(2 * query_nats)) * self.most
         # 2k of the balance goes into a reserve k, and e^(-k/cost) is left over when it is empty
         cost = min(BEND * self.cubes / (3 * advantage), 0.1)
-        kept = max(cost * math.log(0.5 / cost), LEAST_RESERVE)
+        reserved = max(cost * math.log(0.5 / cost), LEAST_RESERVE)
         nominal = 0.25 * self._scale**2 * math.expm1(2 * query_nats) / first_balance(advantage)
         if two_votes and nominal < 0.1:  # of the balance, for an even vote about one unit
-            kept = min(kept, max(0.5 * nominal, MOST_OF_VOTES))
-        self._full = first_balance((1 - kept) * advantage)
+            reserved = min(reserved, max(0.5 * nominal, MOST_OF_VOTES))
+        self._full = first_balance((1 - reserved) * advantage)
         # for the lattice, so much of a charge that its part of the reserve is enough
         lattice = 2 * self._scale * LATTICE * math.sqrt(self._full) / (TOP * STRAY)
         self._lattice = max(lattice, self._scale**2 * LATTICE)
         self._lent: tuple[Vector, Vector, Vector] | None = None  # both as they were; how much
         n_units = pool.n_units
-        self._watch(np.full(n_units, self._full), np.full(n_units, kept * advantage))
+        self._watch(np.full(n_units, self._full), np.full(n_units, reserved * advantage))
 
     def _watch(self, balance: Vector, reserve: Vector) -> None:
-        """Choose the units that are worst off; from here on the others owe.
-
-        All is there before anything changes: a stop in between must not leave units that pay by
-        the masks of others.
-        """
+        """Choose the units that are worst off, in one step for an interrupt; others owe."""
         order = np.argsort(balance)
         watched, others = order[:WATCHED], np.sort(order[WATCHED:])
         lowest, masks = _lowest(balance, reserve, others), self._tilts.masks(watched, np.float64)
@@ -168,14 +154,14 @@ class VoteBalances:
         self._others_lowest, self._masks, self._owed = lowest, masks, owed
         self._owed_cubes = self._owed_more = self._booked = 0.0
 
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Floats | Units]:
         """Return where the balances stand, for a file of the curator's."""
         rest = np.array([self._owed_cubes, self._owed_more, self._booked])
         arrays = {"balance": self.balance, "reserve": self.reserve, "watched": self._watched}
         return {**arrays, "owed": self._owed, "rest": rest}
 
-    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from where balances stood; whatever is none raises ``ValueError``."""
+    def restore(self, arrays: Mapping[str, Floats | Units]) -> None:
+        """Restore the balances of a file; raise ``ValueError`` where it holds none."""
         balance, reserve, watched, owed, rest = (
             np.array(arrays[name]) for name in ("balance", "reserve", "watched", "owed", "rest")
         )
@@ -213,10 +199,7 @@ class VoteBalances:
         return 0.5 * self.advantage * math.sqrt(balance / self._full)
 
     def fits(self, n_answers: int, query_nats: float, log_p: Vector | None = None) -> bool:
-        """Whether so many answers can be paid for, whatever they turn out to be.
-
-        Given what is believed, balances lend to their reserves if need be.
-        """
+        """Whether so many answers can be paid for at their worst, with loans under ``log_p``."""
         self._lent, square = None, self._worst_square(n_answers, query_nats)
         if not n_answers or (not self._booked and self._holds(square)):
             return True
@@ -232,8 +215,8 @@ class VoteBalances:
                 continue
             if square + owed > 0.38 * worst:
                 return False
-            left = worst - float(_vote_price(worst, square + owed))
-            if _from_reserve(square + owed, left, self.cubes) > reserve * (1 - 1e-6):
+            after = worst - float(_vote_price(worst, square + owed))
+            if _from_reserve(square + owed, after, self.cubes) > reserve * (1 - 1e-6):
                 return False
         return True
 
@@ -253,12 +236,7 @@ class VoteBalances:
         return self._lend(self._rounded(square + more, size), cubes, log_p)
 
     def _lend(self, square: Vector, cubes: float, log_p: Vector | None) -> bool:
-        """Lower balances for more of a reserve where units, settled, could not pay; or none.
-
-        Guarantee
-        ---------
-        Claim H-5. The potential of where a unit stands now and its reserve together do not grow.
-        """
+        """Lower balances for more of a reserve where units could not pay (claim H-5)."""
         balance, reserve = self.balance.copy(), self.reserve.copy()
         short = np.flatnonzero(~_can_pay(balance, reserve, square, cubes))
         tilt = np.zeros(0) if log_p is None else self._tilts.before(log_p, short)
@@ -266,8 +244,8 @@ class VoteBalances:
             if not len(short):
                 break
             had = self.balance[short]
-            balance[short] = kept = had * (1 - part)
-            freed = heat_potential(tilt, had) - heat_potential(tilt, kept) - DUST * self.most
+            balance[short] = lowered = had * (1 - part)
+            freed = heat_potential(tilt, had) - heat_potential(tilt, lowered) - DUST * self.most
             reserve[short] = self.reserve[short] + np.maximum(freed, 0.0)
             still = ~_can_pay(balance[short], reserve[short], square[short], cubes)
             short, tilt = short[still], tilt[still]
@@ -280,12 +258,7 @@ class VoteBalances:
         return True
 
     def give_back(self, log_p: Vector) -> None:
-        """Let balances take back what they lent and was not needed, given what is believed now.
-
-        Guarantee
-        ---------
-        Claim H-5. As above, and a balance and all its charges together do not grow either.
-        """
+        """Return unneeded loans from reserves to balances, under this belief (claim H-5)."""
         if self._lent is None:
             return
         self.settle()
@@ -302,8 +275,8 @@ class VoteBalances:
             middle = 0.5 * (low + high)
             fits = heat_potential(tilt, middle) <= goal
             low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-        taken = heat_potential(tilt, low) - start + DUST * self.most
-        reserve = np.where(low > had, reserve - taken, reserve)
+        price = heat_potential(tilt, low) - start + DUST * self.most
+        reserve = np.where(low > had, reserve - price, reserve)
         after = self.balance.copy(), self.reserve.copy()
         after[0][units] = low
         after[1][units] = np.minimum(reserve, self.advantage - np.sqrt(low * 2 / math.pi))
@@ -321,7 +294,7 @@ class VoteBalances:
         self._booked += self._worst_square(n_answers, query_nats)
 
     def unbook(self) -> None:
-        """Undo what was booked and lent for a batch that was refused before its first draw."""
+        """Undo the bookings and loans of a batch that was refused before its first draw."""
         self._booked = 0.0
         if self._lent is not None:
             (balance, reserve, _), self._lent = self._lent, None
@@ -376,17 +349,17 @@ class VoteBalances:
     def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
         """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
         square, had = self._rounded(square, size), self.balance[units]
-        left = np.maximum(had - _price(had, square, cubes), 0.0)  # below 0 if booked at the worst
-        self.reserve[units] -= _from_reserve(square, left, cubes)
-        self.balance[units] = left
+        after = np.maximum(had - _price(had, square, cubes), 0.0)  # below 0 if booked at the worst
+        self.reserve[units] -= _from_reserve(square, after, cubes)
+        self.balance[units] = after
 
     def _rounded(self, square: Vector, size: float) -> Vector:
-        found: Vector = np.maximum(square, 0.0) * (1 + 1e-9) + 1e-12 * self.most**2 * size + 1e-18
-        return found
+        rounded: Vector = np.maximum(square, 0.0) * (1 + 1e-9) + 1e-12 * self.most**2 * size + 1e-18
+        return rounded
 
 
 def _lowest(balance: Vector, reserve: Vector, units: Units) -> tuple[float, float]:
-    """Return the smallest balance and the smallest reserve of some units."""
+    """Return the smallest balance and the smallest reserve of these units."""
     least = (float(array[units].min(initial=math.inf)) for array in (balance, reserve))
     return next(least), next(least)
 
@@ -396,45 +369,34 @@ def _price(balance: Vector, square: Vector, cubes: float) -> Vector:
     return _vote_price(balance, square) if cubes else square
 
 
-def _from_reserve(square: npt.ArrayLike, left: npt.ArrayLike, cubes: float) -> Vector:
-    """Return what answers take from the reserve when a balance is ``left`` (claims H-3, H-4)."""
+def _from_reserve(square: npt.ArrayLike, balance: npt.ArrayLike, cubes: float) -> Vector:
+    """Return what answers take from the reserve of a balance (claims H-3, H-4)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        each: Vector = BEND * cubes / np.asarray(left) + TOP * STRAY / np.sqrt(left)
+        each: Vector = BEND * cubes / np.asarray(balance) + TOP * STRAY / np.sqrt(balance)
     return np.asarray(square) * each
 
 
 def _can_pay(
     balance: Vector, reserve: Vector, square: Vector, cubes: float
 ) -> npt.NDArray[np.bool_]:
-    left = np.maximum(balance - _price(balance, square, cubes), 0.0)
-    enough: npt.NDArray[np.bool_] = _from_reserve(square, left, cubes) <= reserve * (1 - 1e-6)
-    return enough & (square <= 0.38 * balance if cubes else left > 0)
+    after = np.maximum(balance - _price(balance, square, cubes), 0.0)
+    enough: npt.NDArray[np.bool_] = _from_reserve(square, after, cubes) <= reserve * (1 - 1e-6)
+    return enough & (square <= 0.38 * balance if cubes else after > 0)
 
 
 def vote_path_charges(ones: Vector, apart: Vector) -> Vector:
-    """Return the charge of votes over the square of ``Cov(s, vote)``; inf where moments do better.
-
-    ``ones`` is the belief in a vote of one, ``apart`` the squared distance of the two votes in
-    units of the noise.
-
-    Guarantee
-    ---------
-    Claim H-4. The path of the tilt is longer than that by at most ``STRAY`` of it on average.
-    """
+    """Return the charge of votes over squared ``Cov(s, vote)``, or inf (claim H-4)."""
     lean, table = np.abs(1 - 2 * ones), _path_table()
     place = np.ceil(2 * lean * np.sqrt(apart) * FINENESS * (1 + 1e-9)).astype(np.int64)
     steady = np.exp(lean * apart) * table[np.minimum(place, len(table) - 1)]
     never_more = 1 / np.maximum(4 * ones * (1 - ones), 0.5) ** 2  # of any path
-    found: Vector = np.minimum(steady, never_more) * (1 + 1e-9)
-    return np.where(found <= STEADIEST, found * apart, np.where(apart > 0, np.inf, 0.0))
+    charge: Vector = np.minimum(steady, never_more) * (1 + 1e-9)
+    return np.where(charge <= STEADIEST, charge * apart, np.where(apart > 0, np.inf, 0.0))
 
 
 @cache
 def _path_table() -> Vector:
-    """Return ``k``, by ``s`` from 0 in steps, with ``E (e^(s W) - k)+ <= STRAY k`` over a path.
-
-    A mean over the path that is rounded up: the excess grows along it.
-    """
+    """Return ``k``, by steps of ``s`` from 0, with ``E (e^(s W) - k)+ <= STRAY k`` along a path."""
     from scipy.special import ndtr  # slow to import, not always needed
 
     steps = np.arange(1, math.ceil(LONGEST * FINENESS))[:, None] / FINENESS
@@ -452,15 +414,12 @@ def _path_table() -> Vector:
 
 
 def _after(balance: float, square: float) -> float:
-    """Return what is left of a balance."""
+    """Return a balance less the price."""
     return balance - float(_vote_price(balance, square))
 
 
 def _vote_price(balance: npt.ArrayLike, square: npt.ArrayLike) -> Vector:
-    """Return ``c`` with ``c sqrt((V - c)/V) >= square``, hardly more than the least; else ``V``.
-
-    Newton's method stays below the root of a concave function; what it misses is then added.
-    """
+    """Return the least ``c``, rounded up, with ``c sqrt((V - c)/V) >= square``; else ``V``."""
     whole = np.asarray(balance, dtype=np.float64)
     goal: Vector = np.minimum(np.asarray(square, dtype=np.float64) / np.maximum(whole, 1e-300), 1.0)
     x = np.minimum(goal, 0.38)

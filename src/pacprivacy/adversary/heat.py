@@ -1,13 +1,12 @@
 """What a release costs each unit when many releases share one membership budget (math §14).
 
-Let ``a`` be a unit's tilt as in :mod:`pacprivacy.adversary.advantage`: a martingale under the
-belief that all releases leave, 0 at the start, with ``E |a|`` the advantage at the end. The heat
-potential ``Phi(a, V) = E |a + sqrt(V) Z|``, ``Z`` normal, grows in ``V`` from ``|a|``.
-A unit with balance ``V`` pays any ``c`` with ``E Phi(a', V - c) <= Phi(a, V) + e``. Then
-``E |a|`` never passes ``Phi(0, V_0)`` plus the sum of the ``e``, however releases are chosen and
-whenever one stops (claim H-1). The ``e`` are a small reserve: what simulated draws cannot resolve
-is paid from it. Every charge is also at least the mean square of the move, less what the reserve
-gives, so that no run goes far (claim H-2).
+A unit's tilt ``a`` (:mod:`pacprivacy.adversary.advantage`) is a martingale under the belief that
+the releases leave, 0 at the start, with ``E |a|`` the advantage at the end. The heat potential
+``Phi(a, V) = E |a + sqrt(V) Z|``, ``Z`` normal, grows in ``V`` from ``|a|``. A unit with balance
+``V`` pays any ``c`` with ``E Phi(a', V - c) <= Phi(a, V) + e``; then ``E |a|`` never passes
+``Phi(0, V_0)`` plus the sum of the ``e``, however releases are chosen (claim H-1). The ``e`` are a
+small reserve for what draws cannot resolve. Every charge is also at least the mean square of the
+move, less what the reserve gives, so that no run goes far (claim H-2).
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ from pacprivacy.adversary.advantage import (
     line_advantage_posteriors,
     normal_tail,
 )
-from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.adversary.view_and_belief import (
+    Candidates,
+    Units,
     View,
     ViewTilts,
     draw_view_blocks,
@@ -68,8 +68,8 @@ def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
         return size
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(root > 0, size / root, np.inf)
-    found: Vector = size + 2 * (root * TOP * np.exp(-0.5 * z * z) - size * ndtr(-z))
-    return found
+    potential: Vector = size + 2 * (root * TOP * np.exp(-0.5 * z * z) - size * ndtr(-z))
+    return potential
 
 
 def heat_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
@@ -78,45 +78,17 @@ def heat_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(np.asarray(balance) > 0, np.abs(tilt) / np.sqrt(balance), np.inf)
-    found: Vector = np.sign(tilt) * (1 - 2 * ndtr(-z))
-    return found
-
-
-def least_heat_charge(
-    tilts: Matrix, weights: Vector, before: Vector, balance: Vector, extra: float = 0.0
-) -> Vector:
-    """Return the least charge of math (7) for tilts (N, u) of given weights; inf if none will do.
-
-    By bisection, from the side of a larger charge.
-    """
-    slope, goal = heat_slope(before, balance), heat_potential(before, balance) + extra
-    control = slope * (weights @ tilts - weights.sum() * before)
-
-    def holds(charge: Vector) -> npt.NDArray[np.bool_]:
-        left = np.maximum(balance - charge, 0.0)
-        kept: npt.NDArray[np.bool_] = weights @ heat_potential(tilts, left) - control <= goal
-        return kept
-
-    low, high = np.zeros_like(balance), balance.copy()
-    possible = holds(high)
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        fits = holds(middle)
-        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    return np.where(possible, high, np.inf)
+    slope: Vector = np.sign(tilt) * (1 - 2 * ndtr(-z))
+    return slope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
     """Where every unit stands before a release, and what the release may take; curator-only.
 
-    Parameters
-    ----------
-    before, balance, allowed : array of shape (n_units,)
-        The tilt ``a``, the balance ``V``, and the most that the release may charge.
-    extra, extra_square : float
-        What the release may take from the reserve: beyond the potential, and beyond the charge
-        for the mean square.
+    Per unit: the tilt ``before``, the ``balance`` and the most ``allowed`` to be charged. ``extra``
+    and ``extra_square`` may be taken from the reserve: beyond the potential, and beyond the mean
+    square.
     """
 
     before: Vector
@@ -130,7 +102,7 @@ class Heat:
             freeze(array)
 
     def of(self, units: Units) -> Self:
-        """Return the part of some units."""
+        """Return the part of these units."""
         return replace(
             self,
             before=self.before[units],
@@ -139,10 +111,7 @@ class Heat:
         )
 
     def quick(self, square: Vector) -> Vector:
-        """Return a valid charge from ``E (a' - a)² <= square`` alone; inf where there is none.
-
-        ``Phi`` bends by at most ``2 phi(0)/sqrt(V)``, and ``E Phi(a', V) <= sqrt(E a'² + V)``.
-        """
+        """Return a valid charge from ``E (a' - a)² <= square`` alone, or inf (claim H-1)."""
         least = np.maximum(square - self.extra_square, 0.0)
         goal = heat_potential(self.before, self.balance) + self.extra
         by_jensen = np.maximum(self.before**2 + square + self.balance - goal**2, least)
@@ -159,26 +128,26 @@ class Heat:
                 return np.minimum(best, tried)
             high = np.where(fits, tried, high)
             low = np.where(fits, low, tried)
-            found = np.isfinite(high)
-            if step > 18 and not (found & (high > 1.005 * low)).any():
+            bracketed = np.isfinite(high)
+            if step > 18 and not (bracketed & (high > 1.005 * low)).any():
                 break
-            tried = np.where(found, 0.5 * (low + np.where(found, high, 0.0)), 1.5 * low)
+            tried = np.where(bracketed, 0.5 * (low + np.where(bracketed, high, 0.0)), 1.5 * low)
         proved: Vector = np.minimum(best, np.maximum(high, least))
         return proved
 
     def room(self) -> tuple[Vector, Vector]:
         """Return what the potential and the mean square may grow by at the allowed charge."""
-        left = np.maximum(self.balance - self.allowed, 0.0)
-        gain = heat_potential(self.before, self.balance) - heat_potential(self.before, left)
+        after = np.maximum(self.balance - self.allowed, 0.0)
+        gain = heat_potential(self.before, self.balance) - heat_potential(self.before, after)
         return gain + self.extra, self.allowed + self.extra_square
 
     def implied_nats(self, share: Vector) -> float:
         """Return information below which no unit is charged more than is allowed (Pinsker)."""
-        left = self.balance - self.allowed
+        after = self.balance - self.allowed
         gain, square = self.room()
-        by_bend = gain * np.sqrt(np.maximum(left, 0.0)) / TOP
+        by_bend = gain * np.sqrt(np.maximum(after, 0.0)) / TOP
         goal = heat_potential(self.before, self.balance) + self.extra
-        by_jensen = goal**2 - self.before**2 - np.maximum(left, 0.0)
+        by_jensen = goal**2 - self.before**2 - np.maximum(after, 0.0)
         most = np.minimum(square, np.maximum(by_bend, by_jensen))
         return float((2 * most * (2 * share * (1 - share)) ** 2).min()) * (1 - 1e-9)
 
@@ -199,11 +168,9 @@ def heat_charges(
 ) -> Vector:
     """Return what every unit has to pay for a release; inf where nothing could be proved.
 
-    Guarantee
-    ---------
-    Claim H-1. For each unit, with probability ``1 - gamma`` over the simulated draws, or for
-    certain where the output has rank 1, its charge ``c`` has ``E (a' - a)² <= c + extra_square``
-    and ``E Phi(a', V - c) <= Phi(a, V) + extra``. What a unit is promised rests on its own charges.
+    Claim H-1: for each unit, with probability ``1 - gamma`` over the draws, or for certain where
+    the output has rank 1, ``E (a' - a)² <= c + extra_square`` and ``E Phi(a', V - c) <= Phi(a, V) +
+    extra``.
     """
     tilts = ViewTilts(pool)
     if view.points.shape[1] and not has_line_advantage(view):
@@ -237,10 +204,7 @@ def heat_room(variance: float, n_draws: int, *, width: float, gamma: float) -> f
 
 
 def heat_draws(heat: Heat, gamma: float) -> int:
-    """Return how many draws can show that a unit of which much is known stays so.
-
-    What they cannot rule out must be covered by the reserve.
-    """
+    """Return how many draws can show that a well-known unit stays within the reserve."""
     if not (np.abs(heat.before) > np.sqrt(heat.balance)).any() or heat.extra <= 0:
         return HEAT_PILOT
     level = math.log(len(RATES) * N_BOUNDS / gamma)
@@ -295,10 +259,10 @@ def _by_sums(
         for step_up in (*LADDER, None):
             tried = here.allowed if step_up is None else step_up * floor[chosen]
             tried = np.maximum(tried, floor[chosen])
-            open_ = np.flatnonzero(tried < charges[chosen])
-            left = np.maximum(here.balance - tried, 0.0)[open_]
-            over = mass @ heat_potential(tilted[:, open_], left) + bound[open_]
-            proved = open_[over <= here.extra]
+            undecided = np.flatnonzero(tried < charges[chosen])
+            after = np.maximum(here.balance - tried, 0.0)[undecided]
+            over = mass @ heat_potential(tilted[:, undecided], after) + bound[undecided]
+            proved = undecided[over <= here.extra]
             charges[chosen[proved]] = tried[proved]
     return charges
 
@@ -322,10 +286,7 @@ def _by_draws(
     gamma: float,
     rng: np.random.Generator,
 ) -> Vector:
-    """Charge by simulated draws: a test for units that need one, the mean square for the others.
-
-    A pilot tells who needs a test, and which charges to try; both rest on draws of their own.
-    """
+    """Charge by draws: a test for units that a pilot selects, the mean square for others."""
     n = tilts.n_units
     pilot = _squares(view, tilts, np.arange(n), HEAT_PILOT, rng)
     per_test = gamma / N_BOUNDS
@@ -339,10 +300,10 @@ def _by_draws(
 
     near = _worth_a_test(heat, pilot, heat.quick(plain(1.05 * pilot)))
     far = np.setdiff1d(np.arange(n), near)
-    own = heat.of(near)
+    tested = heat.of(near)
     finer = _squares(view, tilts, near, max(HEAT_PILOT, min(8 * HEAT_PILOT, n_draws // 8)), rng)
     level = math.log(len(RATES) / per_test) / n_draws
-    tests = _Tests(own, tilts.share[near], finer, _reach(view, tilts, own, near), level)
+    tests = _Tests(tested, tilts.share[near], finer, _reach(view, tilts, tested, near), level)
     kernel = np.zeros((tilts.rows, tilts.rows)) if len(far) > 2 * tilts.rows else None
     sums = np.zeros(len(far))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
@@ -381,11 +342,7 @@ def _squares(
 
 
 def _reach(view: View, tilts: ViewTilts, heat: Heat, units: Units) -> tuple[Vector, float]:
-    """Return how far each unit's tilt moves but for a part of the potential that is returned too.
-
-    The moments of a move are bounded by quadratic forms (claim H-1); infinite where they say
-    nothing.
-    """
+    """Return how far tilts move (inf if unknown), but for a part of the potential (claim H-1)."""
     beyond, reach = BEYOND * heat.extra, np.full(len(units), np.inf)
     if view.groups is not None or beyond <= 0:
         return reach, 0.0
@@ -402,8 +359,8 @@ def _reach(view: View, tilts: ViewTilts, heat: Heat, units: Units) -> tuple[Vect
             form = np.einsum("ij,ij->j", moves, kernel @ moves) * (1 + 1e-9)
             form += 1e-13 * float(np.abs(kernel).max()) * tilts.scale[units] ** 2
             log_moment = 0.5 * order * spread + half * np.log(form)
-            found = np.exp((log_moment + math.log(2 / beyond)) / order)
-            reach = np.fmin(reach, found)
+            bound = np.exp((log_moment + math.log(2 / beyond)) / order)
+            reach = np.fmin(reach, bound)
     return reach, beyond
 
 
@@ -437,17 +394,17 @@ class _Tests:
 
     def _over(self, moved: Matrix, tried: Vector) -> Matrix:
         """Return by how much the potential grows, less what averages out to nothing."""
-        left = np.maximum(self._heat.balance - tried, 0.0)
-        after: Matrix = heat_potential(self._heat.before + moved, left)
+        balance = np.maximum(self._heat.balance - tried, 0.0)
+        after: Matrix = heat_potential(self._heat.before + moved, balance)
         return after - self._slope * moved - self._goal
 
     def add(self, moved: Matrix) -> None:
         """Add a block of moves, shape (N, u)."""
         step = max(1, IN_CACHE // max(1, moved.shape[1]))  # nobody may be left to test
         for start in range(0, len(moved), step):
-            few = moved[start : start + step]
-            columns = [np.square(few), *(self._over(few, tried) for tried in self._tried)]
-            far = np.abs(few) > self._reach
+            rows = moved[start : start + step]
+            columns = [np.square(rows), *(self._over(rows, tried) for tried in self._tried)]
+            far = np.abs(rows) > self._reach
             if far.any():
                 for values in columns:
                     values[far] = 0.0

@@ -1,9 +1,9 @@
-"""Variance reduction for the information: known means, and candidates where the doubt is.
+"""The information of a release, estimated with less variance: known means, uneven draws.
 
-The information gain of a simulated release is predicted from the candidate and from the noise by
-functions whose means are known exactly; only the rest is averaged. Candidates on which the rest
-varies most are drawn more often and weighted down. The mean stays what it was, every draw stays
-bounded, and the variance falls by a factor of 5 to 50.
+The information gain of a simulated release is predicted by functions whose means are known exactly;
+only the rest is averaged. Candidates on which the rest varies most are drawn more often and
+weighted down. The mean stays, every draw stays bounded, and the variance falls by a factor of 5 to
+50.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ EVEN_SHARE: Final = 0.5  # of the draws are from the belief itself, so no weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformationControls:
-    """A prediction of the gain with known mean, and the law that candidates are drawn from.
+    """A prediction of the gain with known mean, and the proposal law of candidates; curator-only.
 
-    The prediction for candidate ``j`` and noise ``n`` is ``base[j]`` plus two functions of the
-    noise with mean zero: ``gradient[j]·n``, clipped symmetrically, and clipped squares along the
-    ``axes``, each less its mean. Curator-only.
+    The prediction for candidate ``j`` and noise ``n`` is ``base[j]`` plus two functions of mean
+    zero: ``gradient[j]·n``, clipped symmetrically, and clipped squares along the ``axes``, less
+    their means.
     """
 
     base: Vector
@@ -115,17 +115,14 @@ def _noise_terms(
 
 
 def fit_information_controls(view: View, draws: Draws, gains: Vector) -> InformationControls:
-    """Fit a prediction on pilot draws, separately for candidates of different standing.
-
-    Whatever the fit, the known means are those of the functions, so nothing rests on it.
-    """
+    """Fit a prediction on pilot draws, by bins of candidates; nothing rests on the fit."""
     prior, points = np.exp(view.log_prior), view.points
     values, axes = np.linalg.eigh((points.T * prior) @ points)
     values = np.maximum(values, 0.0)
     curvature = values / (1 + values) ** 2  # of the gain of a Gaussian of this covariance
     along = points @ axes
-    own = np.square(along) @ curvature
-    start, gradient = own, (along * curvature) @ axes.T
+    curved = np.square(along) @ curvature
+    start, gradient = curved, (along * curvature) @ axes.T
     if view.n_subsets <= MAX_STARTS:
         start, gradient = _gain_at_candidates(view)
     first, second = _noise_terms(gradient, axes, curvature, draws)
@@ -134,16 +131,16 @@ def fit_information_controls(view: View, draws: Draws, gains: Vector) -> Informa
     base, clip = np.empty(m), np.empty(m)
     linear, quadratic, doubt = np.empty(m), np.empty(m), np.empty(m)
     for bin_ in range(int(bins.max()) + 1):
-        mine, chosen = bins == bin_, bins[j] == bin_
-        clip[mine] = LINEAR_CLIP * float(first[chosen].std())
-        clipped = np.clip(first[chosen], -clip[mine][0], clip[mine][0])
+        members, chosen = bins == bin_, bins[j] == bin_
+        clip[members] = LINEAR_CLIP * float(first[chosen].std())
+        clipped = np.clip(first[chosen], -clip[members][0], clip[members][0])
         table = np.column_stack(
-            [np.ones(len(clipped)), own[j[chosen]], start[j[chosen]], clipped, second[chosen]]
+            [np.ones(len(clipped)), curved[j[chosen]], start[j[chosen]], clipped, second[chosen]]
         )
         c = np.linalg.lstsq(table, gains[chosen], rcond=1e-8)[0]
-        base[mine] = c[0] + c[1] * own[mine] + c[2] * start[mine]
-        linear[mine], quadratic[mine] = c[3], c[4]
-        doubt[mine] = float(np.std(gains[chosen] - table @ c))
+        base[members] = c[0] + c[1] * curved[members] + c[2] * start[members]
+        linear[members], quadratic[members] = c[3], c[4]
+        doubt[members] = float(np.std(gains[chosen] - table @ c))
     even = np.where(prior > 0, prior, 0.0)
     uneven = even * np.maximum(doubt, 1e-12)
     proposal = EVEN_SHARE * even + (1 - EVEN_SHARE) * uneven / uneven.sum()
@@ -165,14 +162,14 @@ def _bins(start: Vector, draws: Draws) -> npt.NDArray[np.int64]:
     edges = np.unique(np.quantile(start[draws.indices], QUANTILES))
     bins = np.searchsorted(edges, start, side="right")
     counts = np.bincount(bins[draws.indices], minlength=len(edges) + 1)
-    kept, filled = np.zeros(len(counts), dtype=np.int64), 0
+    labels, filled = np.zeros(len(counts), dtype=np.int64), 0
     label = 0
     for place, count in enumerate(counts):
-        kept[place] = label
+        labels[place] = label
         filled += int(count)
         if filled >= FEWEST and counts[place + 1 :].sum() >= FEWEST:
             label, filled = label + 1, 0
-    return kept[bins]
+    return labels[bins]
 
 
 def _gain_at_candidates(view: View) -> tuple[Vector, Matrix]:
@@ -255,15 +252,12 @@ def exact_information(
 ) -> Estimate:
     """Estimate the mutual information between the secret index and the release, in nats.
 
-    A share of the draws is a pilot, on which a prediction of the gain is fitted; the others
-    average what it does not predict.
-
     Parameters
     ----------
     view : View
         What the attacker compares, as from :meth:`pacprivacy.noise.NoisePlan.view`.
     n_draws : int, optional
-        Simulated releases; by default as many as a few seconds allow.
+        Simulated releases, a share of them a pilot; by default as many as a few seconds allow.
     gamma : float
         Probability that the interval is wrong.
 
@@ -307,10 +301,7 @@ Summand = Callable[[Matrix, Vector], Vector]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformationDivergence:
-    """One divergence of (secret, release) from independence, and what it leaves any attacker.
-
-    ``success`` maps a prior success (as text) to the largest success after the release.
-    """
+    """A divergence from independence, and the largest ``success`` that it leaves at each prior."""
 
     name: DivergenceName
     estimate: Estimate
@@ -352,31 +343,23 @@ def information_divergences(
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[InformationDivergence, ...]:
-    """Estimate total variation, chi-square and squared Hellinger from independence, together.
-
-    The parameters are those of :func:`exact_information`.
-
-    Guarantee
-    ---------
-    Claim RP-2. All three are at most their upper ends with probability at least ``1 - gamma``
-    over the draws.
-    """
+    """Estimate three distances from independence, which hold together (claim RP-2)."""
     n_draws = n_draws or information_draws(view.n_subsets)
     rng = view_generator(rng, "divergences")
     prior = np.exp(view.log_prior)
     alive = prior > 0
-    known = prior[alive]
-    widest = float(1 / known.min()) - 1
+    law = prior[alive]
+    widest = float(1 / law.min()) - 1
     sums = np.zeros((len(SUMMANDS), 2))
     for draws in draw_view_blocks(view, n_draws, rng):
         p = view_posterior(view, draws)[:, alive]
         for row, summand in enumerate(SUMMANDS.values()):
-            found = summand(p, known)
-            sums[row] += found.sum(), found @ found
+            values = summand(p, law)
+            sums[row] += values.sum(), values @ values
     tau = view.slack
     slack = {
         "total variation": 2 * tau,
-        "chi-square": 4 * len(known) * tau + 2 * tau * float((1 / known).sum()),
+        "chi-square": 4 * len(law) * tau + 2 * tau * float((1 / law).sum()),
         "squared Hellinger": 4 * math.sqrt(tau) + 4 * tau,
     }
     result = []
@@ -394,21 +377,19 @@ def information_divergences(
 
 
 def noiseless_information_divergences(view: View) -> tuple[InformationDivergence, ...]:
-    """Return the divergences of a release without noise, in closed form.
-
-    The attacker learns the group of the secret, so the posterior is the belief inside it.
-    """
+    """Return the divergences of a release without noise: its group alone is learned."""
     prior = np.exp(view.log_prior)
     groups = np.zeros(len(prior), dtype=np.int64) if view.groups is None else view.groups
     mass = np.bincount(groups, prior)
     mass = mass[mass > 0]
-    found: dict[DivergenceName, float] = {
+    divergences: dict[DivergenceName, float] = {
         "total variation": float(mass @ (1 - mass)),
         "chi-square": float(len(mass) - 1),
         "squared Hellinger": float(mass @ (1 - np.sqrt(mass))),
     }
     return tuple(
-        InformationDivergence.of(name, _closed(max(0.0, value))) for name, value in found.items()
+        InformationDivergence.of(name, _closed(max(0.0, value)))
+        for name, value in divergences.items()
     )
 
 

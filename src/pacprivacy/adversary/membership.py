@@ -1,13 +1,12 @@
-"""The best possible guess of one unit's membership: the definition of PAC privacy itself.
+"""The best guess of one unit's membership, the definition of PAC privacy itself.
 
-Also the belief that the guess rests on, kept across releases, and what an attacker gains who is
-told the membership of a few others.
+Also its trade-off of errors, and the guess of an attacker who knows the membership of a few others.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import (
     Count,
-    Matrix,
     Share,
     Vector,
     check_log_belief,
@@ -25,10 +23,10 @@ from pacprivacy._checks import (
 )
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.adversary.advantage import RATES, advantage_bounds, advantage_deviation
-from pacprivacy.adversary.candidates import Candidates
-from pacprivacy.adversary.information import DEFAULT_GAMMA, information_draws
+from pacprivacy.adversary.information import DEFAULT_GAMMA
 from pacprivacy.adversary.view_and_belief import (
     EVERYONE,
+    Candidates,
     View,
     ViewTilts,
     check_view_size,
@@ -37,8 +35,7 @@ from pacprivacy.adversary.view_and_belief import (
     view_generator,
     view_posterior,
 )
-from pacprivacy.errors import PoolError
-from pacprivacy.theory import Estimate, bernstein_estimate
+from pacprivacy.theory import Estimate
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
 SIDE_UNITS = 2048  # units looked at when an attacker is told others; a sample where there are more
@@ -71,10 +68,7 @@ class MembershipRisk:
 
     @property
     def worst_unit(self) -> int:
-        """The unit that is proved to be worst placed; curator-only.
-
-        The upper bounds would not tell: far below the caps they say only that they are below.
-        """
+        """The unit with the largest lower bound, since upper bounds may be loose; curator-only."""
         return int(self.lower_per_unit.argmax())
 
     @property
@@ -105,16 +99,14 @@ def membership_risk(
     rng: np.random.Generator | int | None = None,
     caps: Vector | None = None,
 ) -> MembershipRisk:
-    """Success of the best attacker in telling whether a unit was in the secret subset.
+    """Bound the success of the best attacker in telling whether a unit was used.
 
     Parameters
     ----------
-    view : View
-        What the attacker compares, as from :meth:`pacprivacy.noise.NoisePlan.view`.
+    view, n_draws
+        As in :func:`exact_information`.
     pool : Pool
         The candidate subsets.
-    n_draws : int, optional
-        Simulated releases; by default as many as a few seconds allow.
     gamma : float
         Probability that the worst-placed unit or the mean is outside its interval. The bounds per
         unit hold one by one, not all at once.
@@ -157,7 +149,7 @@ def membership_draws(n_subsets: int) -> int:
 
 
 def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
-    """Success per unit when nothing but the group of the secret is seen; exact, no draws."""
+    """Return the success per unit when only the secret's group is released; exact."""
     check_view_size(view.n_subsets, pool)
     tilts = ViewTilts(pool)
     weights = np.exp(view.log_prior)
@@ -195,11 +187,7 @@ FALSE_POSITIVES = (0.001, 0.01, 0.1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TradeOff:
-    """Most true positives of any test on the worst-placed unit, at a rate of false positives.
-
-    An upper bound at the stated confidence; public. For every other unit, the rate of false
-    positives and the advantage together are a bound.
-    """
+    """Most true positives of any test on the worst-placed unit at a rate of false ones; public."""
 
     false_positives: Share
     true_positives: Share
@@ -218,18 +206,9 @@ def membership_trade_off(
 ) -> tuple[TradeOff, ...]:
     """Bound the true positives of every test whether one unit is in, under a uniform belief.
 
-    Parameters
-    ----------
-    unit : int
-        Whom the test is about; chosen on other draws.
-    gamma : float
-        Probability that any of the bounds is wrong.
-
-    Guarantee
-    ---------
-    Claim A-7. With probability ``1 - gamma`` over the simulated draws no test that says *in* of a
-    unit that is out as rarely as ``false_positives`` says it of one that is in more often than
-    ``true_positives``.
+    ``unit`` was chosen on other draws. Claim A-7: with probability ``1 - gamma`` over the draws no
+    test that says *in* of a unit that is out as rarely as ``false_positives`` says it of one that
+    is in more often than ``true_positives``.
     """
     inside = pool.inside(np.array([unit]))[:, 0].astype(np.float64)
     share = float(inside.mean())
@@ -265,66 +244,15 @@ def membership_trade_off(
     )
 
 
-def membership_by_criterion(
-    view: View,
-    score: Matrix,
-    *,
-    n_draws: int | None = None,
-    gamma: float = DEFAULT_GAMMA,
-    rng: np.random.Generator | int | None = None,
-) -> Estimate:
-    """Best expected score of an attacker who picks one guess from a finite list.
-
-    Parameters
-    ----------
-    view : View
-        What the attacker compares.
-    score : array of shape (m, n_guesses)
-        ``score[k, a]`` in [0, 1]: how well guess ``a`` does when subset ``k`` is the secret.
-
-    Returns
-    -------
-    Estimate
-        ``E_z[max_a Σ_k P_k(z) score[k, a]]`` with an interval at confidence ``1 - gamma``.
-
-    Guarantee
-    ---------
-    Claim A-3. No attacker limited to these guesses scores above ``upper`` on average.
-    """
-    table = np.asarray(score, dtype=np.float64)
-    if table.ndim != 2 or len(table) != view.n_subsets or not ((table >= 0) & (table <= 1)).all():
-        raise PoolError(
-            f"score must be an array of shape ({view.n_subsets}, n_guesses) with entries in "
-            f"[0, 1]; got shape {table.shape}. Rescale the scores."
-        )
-    n_draws = n_draws or information_draws(view.n_subsets)
-    generator = view_generator(rng, "criterion")
-    total = total_sq = 0.0
-    for draws in draw_view_blocks(view, n_draws, generator):
-        best = (view_posterior(view, draws) @ table).max(axis=1)
-        total += float(best.sum())
-        total_sq += float(best @ best)
-    mean = total / n_draws
-    variance = max(0.0, (total_sq - n_draws * mean**2) / (n_draws - 1))
-    found = bernstein_estimate(mean, variance, n_draws, low=0.0, high=1.0, gamma=gamma)
-    upper = min(1.0, found.upper + view.slack)
-    return replace(found, lower=max(0.0, found.lower - view.slack), upper=upper)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideKnowledge:
-    """What an attacker who is told ``n_told`` memberships knows of the others, and gains.
+    """What an attacker who knows ``n_told`` memberships gains from a release about the others.
 
-    Success is that on the best-guessed other unit, without the release and with it. These are often
-    two different units: what side knowledge alone gives away has nothing to gain. So the increment
-    is taken unit by unit: the most that the release adds for any *one* unit.
-
-    ``mean_`` is the average over the sampled sets of told units; ``worst_`` and ``largest_`` are
-    the largest of these ``n_sets``, a sample and not a maximum over all sets. All are Monte-Carlo
-    estimates for information, not part of the promise. The unit that gains most is found on the
-    same draws, so its increment is overstated rather than understated.
-
-    Records of version 0.1 have no increments; theirs are None.
+    Success is that on the best-guessed other unit, without the release and with it: often two
+    different units. So the increment is that of *one* unit, the largest. ``mean_`` averages over
+    the sampled sets of known units; ``worst_`` and ``largest_`` are the largest of these
+    ``n_sets``. All are Monte-Carlo estimates, rather too large, and no part of the promise. Records
+    of version 0.1 have no increments.
     """
 
     n_told: Count
@@ -357,16 +285,12 @@ def side_knowledge(
     n_draws: int = 1024,
     rng: np.random.Generator | int | None = None,
 ) -> SideKnowledge:
-    """Membership success when the attacker is told the membership of ``n_told`` other units.
+    """Estimate membership success when the attacker knows the membership of ``n_told`` other units.
 
     The sharp edge of a finite pool: whoever knows the pool and a few memberships knows the secret
-    without any release. So the figure is always shown beside the same figure without a release,
-    and beside what the release adds for any one unit. Among halves about ``log2 m`` memberships
-    name the secret; among folds that many units known to be *out*, and far more known to be *in*.
-
-    For each sampled set a made-up secret is drawn, the pool is restricted to the candidates that
-    agree with it on the told units, and the best guess is computed there for other units (a sample
-    of ``SIDE_UNITS`` where there are more), before and after the release.
+    without any release. For each of ``n_sets`` sampled sets a secret is drawn, the pool is
+    restricted to the candidates that agree with it there, and the best guess is computed for other
+    units (a sample of ``SIDE_UNITS`` where there are more), before and after the release.
     """
     generator = public_generator(coerce_seed(rng), "side-knowledge", n_told)
     with_release, without, increments = np.empty((3, n_sets))
@@ -376,20 +300,20 @@ def side_knowledge(
     memberships = pool.inside(units)
     for number in range(n_sets):
         secret = int(generator.choice(pool.n_subsets, p=np.exp(view.log_prior)))
-        told = _told_units(pool, secret, n_told, direction, generator)
-        known = pool.inside(told)
-        consistent = (known == known[secret]).all(axis=1)
+        known_units = _told_units(pool, secret, n_told, direction, generator)
+        memberships_known = pool.inside(known_units)
+        consistent = (memberships_known == memberships_known[secret]).all(axis=1)
         log_p = check_log_belief(np.where(consistent, view.log_prior, -np.inf), pool.n_subsets)
-        kept = np.flatnonzero(consistent)
-        left = make_view(
-            view.points[kept],
-            log_p[kept],
-            groups=None if view.groups is None else view.groups[kept],
+        places = np.flatnonzero(consistent)
+        restricted = make_view(
+            view.points[places],
+            log_p[places],
+            groups=None if view.groups is None else view.groups[places],
             slack=view.slack,
         )
-        inside, others = memberships[kept], ~np.isin(units, told)
+        inside, others = memberships[places], ~np.isin(units, known_units)
         inside = inside if others.all() else inside[:, others]
-        blind, gains = _gains(left, inside, n_draws=n_draws, rng=generator)
+        blind, gains = _gains(restricted, inside, n_draws=n_draws, rng=generator)
         without[number] = blind.max()
         with_release[number] = min(1.0, float((blind + gains).max()))
         increments[number] = gains.max()
@@ -414,12 +338,12 @@ def _told_units(
     direction: Direction | None,
     rng: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
-    """Draw units that the attacker is told of: any, or only such as are in, or out."""
+    """Draw units that the attacker knows: any, or only such as are in, or out."""
     n_told = min(n_told, pool.n_units - 1)
     if direction is None:
         return rng.choice(pool.n_units, size=n_told, replace=False).astype(np.int64)
-    wanted = pool.inside(slice(0, pool.n_units), secret) == (direction == "in")
-    fitting = np.flatnonzero(wanted)
+    matches = pool.inside(slice(0, pool.n_units), secret) == (direction == "in")
+    fitting = np.flatnonzero(matches)
     return rng.choice(fitting, size=min(n_told, len(fitting)), replace=False).astype(np.int64)
 
 
@@ -428,10 +352,8 @@ def _gains(
 ) -> tuple[Vector, Vector]:
     """Return the success on each unit before a release, and an estimate of what the release adds.
 
-    With ``x = 2Q - 1``, ``a`` its mean and ``s`` the sign of ``a``: success is ``(1 + |a|)/2``
-    before and ``E (1 + |x|)/2`` after, and since ``E x = a`` the difference is ``E max(0, -s x)``.
-    Only draws on which the attacker changes their mind count; where none can, it is exactly zero.
-    Units that a few draws rank low are not looked at again and count as if they gained nothing.
+    With ``x = 2Q - 1`` of mean ``a`` and sign ``s`` it adds ``E max(0, -s x)``; few draws select
+    units.
     """
     before = 2.0 * (np.exp(view.log_prior) @ inside) - 1.0
     sign = np.where(before < 0, 2.0, -2.0).astype(np.float32)

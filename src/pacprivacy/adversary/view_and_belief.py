@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, check_log_belief, freeze, lengthened, shortened
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary.candidates import Candidates, Units
 from pacprivacy.errors import PoolError
 from pacprivacy.theory import entropy
 
@@ -38,28 +37,50 @@ FULL_PRECISION = 2.0**-53
 NOISE_TAIL = 9.0  # the norm of q-dimensional noise is above sqrt(q) + 9 once in 10^17 draws
 LEAST_LOG_PRIOR = -745.0  # a log belief below this is the probability 0 in double precision
 
-Groups = npt.NDArray[np.int64]
-Step = tuple[slice, Units | slice]  # places in a list of units, and those that are there
+Units: TypeAlias = npt.NDArray[np.int64]
+Groups: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[Any]  # of single or of double precision
+Step: TypeAlias = tuple[slice, Units | slice]  # places in a list of units, and those that are there
+
+
+class Candidates(Protocol):
+    """A pool, as far as the attacker cares."""
+
+    @property
+    def n_subsets(self) -> int:
+        """Number of candidate subsets."""
+        ...
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        ...
+
+    @property
+    def folds(self) -> int:
+        """Candidates ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one partition."""
+        ...
+
+    def counts(self) -> npt.NDArray[np.int32]:
+        """Return the number of subsets that contain each unit."""
+        ...
+
+    def inside(
+        self, units: Units | slice, subset: int | None = None, *, n_subsets: int | None = None
+    ) -> npt.NDArray[np.uint8]:
+        """Return 1 where a unit is in a subset: all subsets, the first ``n_subsets``, or one."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Candidates as the attacker sees them; curator-only.
+    """Candidates as the attacker compares them; curator-only.
 
-    Parameters
-    ----------
-    points : array of shape (m, q)
-        Positions in units of the noise, centred; ``q`` is at most ``m``.
-    log_prior : array of shape (m,)
-        Normalised log belief before the release.
-    groups : integer array of shape (m,) or None
-        Candidates of different groups are told apart for certain.
-    slack : float
-        Total-variation distance between the sampled (integer) noise and the Gaussian (claim L-2),
-        and what double precision adds to it (:func:`rounding_slack`).
-    gaps : array of shape (m, m) or None
-        Squared distances between the points, kept only where some are so far apart that an
-        expanded square would lose the distances between the near ones.
+    ``points``, shape (m, q), are centred positions in units of the noise, ``q <= m``; ``log_prior``
+    the normalised log belief. Candidates of different ``groups`` are told apart for certain.
+    ``slack`` is the total variation between the sampled noise and the Gaussian (claim L-2) and what
+    double precision adds. ``gaps`` are squared distances, where an expanded square would lose the
+    small ones.
     """
 
     points: Matrix
@@ -90,10 +111,7 @@ class View:
 
 
 def view_log_ratios(view: View, rows: Groups) -> Matrix:
-    """Return ``-|w_j - w_k|²/2`` for candidates ``j`` in ``rows`` against every ``k``.
-
-    It is the noiseless part of the log likelihood ratio of ``k`` to ``j``.
-    """
+    """Return the noiseless log likelihood ratios ``-|w_j - w_k|²/2`` of all ``k`` to ``rows``."""
     if view.gaps is not None:
         return -0.5 * view.gaps[rows]
     points = view.points
@@ -111,12 +129,12 @@ def _squared_distances(points: Matrix, others: Matrix) -> Matrix:
     if points.shape[1] > FEW_DIRECTIONS // 4:
         from scipy.spatial.distance import cdist  # slow to import, not always needed
 
-        found: Matrix = cdist(points, others, "sqeuclidean")
-        return found
-    found = np.zeros((len(points), len(others)))
+        squares: Matrix = cdist(points, others, "sqeuclidean")
+        return squares
+    squares = np.zeros((len(points), len(others)))
     for here, there in zip(points.T, others.T, strict=True):
-        found += np.square(np.subtract.outer(here, there))
-    return found
+        squares += np.square(np.subtract.outer(here, there))
+    return squares
 
 
 def _are_far(points: Matrix) -> bool:
@@ -124,11 +142,7 @@ def _are_far(points: Matrix) -> bool:
 
 
 def _reduce_points(points: Matrix, log_prior: Vector) -> Matrix:
-    """Centre the points and rotate them into at most ``m`` coordinates.
-
-    White noise looks the same in every orthonormal basis and carries nothing outside the span
-    of the candidates, so this changes no likelihood ratio.
-    """
+    """Centre the points and rotate them into at most ``m`` coordinates: no ratio changes."""
     weights = np.exp(log_prior)
     n_subsets, n_directions = points.shape
     centred: Matrix = points - weights @ points
@@ -155,11 +169,7 @@ def make_view(
 
 
 def rounding_slack(view: View, whitened: Matrix) -> float:
-    """Return what double precision may change, as total variation for each candidate (claim A-2).
-
-    ``whitened`` are the points before they were centred and turned. Positions are off by a little,
-    and so are the log weights of posteriors: in proportion to what is added up for them.
-    """
+    """Return what double precision may change, as total variation (claim A-2)."""
     q, n_raw = view.points.shape[1], whitened.shape[1]
     squares = np.einsum("kq,kq->k", view.points, view.points)
     radius = math.sqrt(float(squares.max(initial=0.0)))
@@ -204,11 +214,8 @@ def draw_views(view: View, n_draws: int, rng: np.random.Generator) -> Draws:
     )
 
 
-def view_posterior(view: View, draws: Draws, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """Return the attacker's posterior on each draw: ``P_k(z)`` of math (3), shape (N, m).
-
-    In single precision a row is off by at most ``2 (ln m + 8) 2^-24`` in all (claim A-2).
-    """
+def view_posterior(view: View, draws: Draws, dtype: npt.DTypeLike = np.float64) -> Floats:
+    """Return the posterior ``P_k(z)`` of math (3) on each draw, shape (N, m)."""
     p, total = _likelihoods(view, draws, dtype)[1:]
     p /= total.astype(dtype, copy=False)[:, None]
     return p
@@ -229,7 +236,7 @@ def view_entropy(view: View, draws: Draws) -> Vector:
 
 def _likelihoods(
     view: View, draws: Draws, dtype: npt.DTypeLike = np.float64
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Vector]:
+) -> tuple[Floats, Floats, Vector]:
     """Return log weights with maximum 0, the weights, and their sums."""
     points = view.points
     if view.gaps is None:
@@ -269,11 +276,7 @@ def draw_view_blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """Log probabilities over the candidates, given everything released so far.
-
-    A function of the pool and of what was released, so showing it to whoever knows the pool
-    leaks nothing more.
-    """
+    """Log probabilities over the candidates; whoever knows the pool can compute them."""
 
     log_p: Vector
 
@@ -304,11 +307,7 @@ class Belief:
 
 
 class ViewTilts:
-    """Turns posteriors into ``a`` for any units, by one product.
-
-    The ``k`` candidates of a partition hold ``k - 1`` free numbers, since their centred masks add
-    up to zero: ``m (k-1)/k`` multiplications for one unit and draw, half of ``m`` for halves.
-    """
+    """Turns posteriors into ``a`` for any units, by one product with their centred masks."""
 
     def __init__(self, pool: Candidates) -> None:
         self._pool = pool
@@ -332,12 +331,10 @@ class ViewTilts:
         """Bring posteriors of shape (N, m) to the rows that the masks have."""
         if not self._parts:
             return weights
-        kept = weights[:, : self.rows].reshape(len(weights), -1, self._parts)
-        return (kept - weights[:, None, self.rows :]).reshape(len(weights), self.rows)
+        free = weights[:, : self.rows].reshape(len(weights), -1, self._parts)
+        return (free - weights[:, None, self.rows :]).reshape(len(weights), self.rows)
 
-    def masks(
-        self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
-    ) -> npt.NDArray[Any]:
+    def masks(self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False) -> Floats:
         """Return centred and scaled masks of these units, shape (rows, n_listed), or all ``m``."""
         rows = None if whole else self.rows
         inside = self._pool.inside(units, n_subsets=rows)
@@ -350,7 +347,7 @@ class ViewTilts:
 
     def blocks(
         self, units: Units | slice, dtype: npt.DTypeLike, *, whole: bool = False
-    ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    ) -> Iterator[tuple[slice, Floats]]:
         """Yield places in ``units``, in ascending order, and their masks, in blocks."""
         for place, chosen in self._steps(units):
             yield place, self.masks(chosen, dtype, whole=whole)
@@ -363,34 +360,32 @@ class ViewTilts:
             place = slice(start, min(start + step, size))
             yield place, place if isinstance(units, slice) else units[place]
 
-    def products(
-        self, folded: npt.NDArray[Any], units: Units | slice
-    ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    def products(self, folded: Floats, units: Units | slice) -> Iterator[tuple[slice, Floats]]:
         """Yield places in ``units``, in ascending order, and ``a`` of those there on every row."""
         for place, chosen in self._steps(units, PRODUCT_CELLS // max(1, len(folded))):
             yield place, folded @ self.masks(chosen, folded.dtype)
 
     def sizes(self, weights: Matrix) -> Vector:
         """Return the sum of ``|a|`` over the rows of ``weights``, for every unit."""
-        folded, found = self.fold(weights), np.zeros(self.n_units)
+        folded, sums = self.fold(weights), np.zeros(self.n_units)
         for place, a in self.products(folded, EVERYONE):
-            found[place] += np.abs(a, out=a).sum(axis=0, dtype=np.float64)
-        return found
+            sums[place] += np.abs(a, out=a).sum(axis=0, dtype=np.float64)
+        return sums
 
     def shifts(self, points: Matrix, log_prior: Vector, units: Units | slice = EVERYONE) -> Matrix:
         """Return how far each unit's membership moves the mean of points, shape (n_listed, q)."""
         size = self.n_units if isinstance(units, slice) else len(units)
-        found: Matrix = np.empty((size, points.shape[1]), self._moves(points, log_prior)[2])
+        shifts: Matrix = np.empty((size, points.shape[1]), self._moves(points, log_prior)[2])
         for place, moved in self.shift_blocks(points, log_prior, units):
-            found[place] = moved
-        return found
+            shifts[place] = moved
+        return shifts
 
     def shift_squares(self, points: Matrix, log_prior: Vector) -> Vector:
         """Return the squared length of the shift of each unit, without keeping shifts."""
-        found = np.empty(self.n_units, self._moves(points, log_prior)[2])
+        squares = np.empty(self.n_units, self._moves(points, log_prior)[2])
         for place, moved in self.shift_blocks(points, log_prior):
-            found[place] = np.square(moved).sum(axis=1)
-        return found
+            squares[place] = np.square(moved).sum(axis=1)
+        return squares
 
     def shift_blocks(
         self, points: Matrix, log_prior: Vector, units: Units | slice = EVERYONE
@@ -415,18 +410,18 @@ class ViewTilts:
         """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""
         a, share, scale = shortened(before, self.share[units], self.scale[units])
         inside = share + a / scale
-        found: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
-        return lengthened(found, len(before))
+        weight: Vector = (inside * (1 - share) + (1 - inside) * share) * scale
+        return lengthened(weight, len(before))
 
     def before(self, log_prior: Vector, units: Units | slice) -> Vector:
         """Return ``a`` before the release; zero under a uniform belief."""
         size = self.n_units if isinstance(units, slice) else len(units)
         if not np.ptp(log_prior):
             return np.broadcast_to(0.0, size)
-        weights, found = self.fold(np.exp(log_prior)[None, :]), np.empty(size)
+        weights, before = self.fold(np.exp(log_prior)[None, :]), np.empty(size)
         for place, masks in self.blocks(units, np.float64):
-            found[place] = (weights @ masks)[0]
-        return found
+            before[place] = (weights @ masks)[0]
+        return before
 
 
 def unit_beliefs_of_view(

@@ -1,7 +1,4 @@
-"""Attacks: on one unit's membership, and on the subset that was used.
-
-By Bayes' rule, by shadow releases, by the bits of floats; all of the subset, or k of its members.
-"""
+"""Attacks on one unit's membership and on the subset: Bayes' rule, shadow releases, float bits."""
 
 from __future__ import annotations
 
@@ -19,9 +16,11 @@ from pacprivacy._checks import (
     Matrix,
     Vector,
 )
-from pacprivacy.audit.noise_model import (
+from pacprivacy.audit.target import (
     Blocks,
     NoiseModel,
+    Releases,
+    Target,
     learn_noise_model,
     noise_model_axes,
     noise_model_blocks,
@@ -30,7 +29,6 @@ from pacprivacy.audit.noise_model import (
     noise_model_units,
     noise_model_weights,
 )
-from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
 
 TRAINING_PRODUCTS = 10**11  # multiplications spent on choosing whom to attack
@@ -40,9 +38,8 @@ TRAINING_PRODUCTS = 10**11  # multiplications spent on choosing whom to attack
 class Guess:
     """One question that a trained attack answers on every release.
 
-    ``prior`` is the best success of an answer given without the release, or an upper bound of
-    it: a bound that is too large can only hide a violation. Whether a ``unit`` is in is asked with
-    even odds, whatever share of the pool it is in.
+    ``prior`` is the best blind success, or an upper bound: one that is too large can only hide a
+    violation. Whether a ``unit`` is in is asked with even odds.
     """
 
     prior: float
@@ -51,10 +48,7 @@ class Guess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """An attack that has chosen everything and now only looks at releases; curator-only.
-
-    ``hits(releases)`` says whether each guess was right on each release, shape (N, n_guesses).
-    """
+    """A trained attack: ``hits(releases)``, shape (N, n_guesses), judges it; curator-only."""
 
     guesses: tuple[Guess, ...]
     hits: Callable[[Releases], Mask]
@@ -84,8 +78,7 @@ class Attack(Protocol):
 class Bayes:
     """Guess one unit's membership by the posterior over all candidates.
 
-    The ``n_attacked`` units that are easiest in training are attacked; with more than one the
-    interval is widened for the choice among them.
+    The ``n_attacked`` units that are easiest in training are attacked; the interval allows for it.
     """
 
     n_attacked: int = 1
@@ -144,9 +137,9 @@ class LikelihoodRatio:
 
     ``score="gaussian"`` compares Gaussian densities of the score; ``"empirical"`` cuts where the
     empirical distribution functions differ most. A unit's score is how far a release lies along
-    what it moves; or that of LiRA, with ``confidence``: a function from releases, of shape (N, q),
-    to what each released model says of each unit's record, of shape (N, n_units), such as the
-    log-odds of its label.
+    what it moves; or that of LiRA, with ``confidence``: a function from releases, shape (N, q), to
+    what each released model says of each unit's record, shape (N, n_units), such as the log-odds of
+    its label.
     """
 
     score: Score = "gaussian"
@@ -165,15 +158,15 @@ class LikelihoodRatio:
         half = len(shadow) // 2
         first, second = shadow.part(slice(0, half)), shadow.part(slice(half, None))
         lens = _Lens.learn(first)
-        seen, seen_later = lens.look(first), lens.look(second)
-        found = []
+        whitened, later = lens.look(first), lens.look(second)
+        blocks = []
         for units in noise_model_unit_blocks(target.pool.n_units):
             members = target.members(units)
-            directions = attack_mean_shifts(seen, members[first.indices])
-            laws = fit(seen_later @ directions.T, members[second.indices])
-            found.append((directions, laws))
-        directions = np.concatenate([d for d, _ in found])
-        laws = np.concatenate([law for _, law in found], axis=1)
+            directions = attack_mean_shifts(whitened, members[first.indices])
+            laws = fit(later @ directions.T, members[second.indices])
+            blocks.append((directions, laws))
+        directions = np.concatenate([d for d, _ in blocks])
+        laws = np.concatenate([law for _, law in blocks], axis=1)
         worst = _worst_units(laws[0], self.n_attacked)
         directions, laws, members = directions[worst], laws[:, worst], target.members(worst)
 
@@ -194,7 +187,7 @@ class LikelihoodRatio:
     ) -> Trained:
         """Learn the laws of the confidence with and without each unit."""
         everybody = np.arange(target.pool.n_units)
-        scores = np.asarray(confidence(shadow.seen), dtype=np.float64)
+        scores = np.asarray(confidence(shadow.values), dtype=np.float64)
         if scores.shape != (len(shadow), len(everybody)) or not np.isfinite(scores).all():
             raise AuditError(
                 "confidence must return one finite number for each release and unit, shape "
@@ -205,8 +198,8 @@ class LikelihoodRatio:
         laws, members = laws[:, worst], target.members(worst)
 
         def hits(releases: Releases) -> Mask:
-            seen = np.asarray(confidence(releases.seen), dtype=np.float64)[:, worst]
-            right: Mask = says_in(seen, laws) == members[releases.indices]
+            scores = np.asarray(confidence(releases.values), dtype=np.float64)[:, worst]
+            right: Mask = says_in(scores, laws) == members[releases.indices]
             return right
 
         return attack_members(target, worst, hits)
@@ -240,18 +233,18 @@ class _Lens:
 
 def _features(releases: Releases, groups: Integers) -> Matrix:
     if releases.groups is None or not len(groups):
-        return releases.seen
+        return releases.values
     revealed = releases.groups[:, None] == groups[None, :]
-    return np.concatenate([releases.seen, revealed.astype(np.float64)], axis=1)
+    return np.concatenate([releases.values, revealed.astype(np.float64)], axis=1)
 
 
-def attack_mean_shifts(seen: Matrix, members: Mask) -> Matrix:
+def attack_mean_shifts(whitened: Matrix, members: Mask) -> Matrix:
     """Return how the mean of whitened releases moves with each unit, shape (n_units, q)."""
     inside = members.astype(np.float64)
     n_in = inside.sum(axis=0)
-    n_out = len(seen) - n_in
-    sums_in = inside.T @ seen
-    sums_out = seen.sum(axis=0) - sums_in
+    n_out = len(whitened) - n_in
+    sums_in = inside.T @ whitened
+    sums_out = whitened.sum(axis=0) - sums_in
     shifts: Matrix = (
         sums_in / np.maximum(n_in, 1)[:, None] - sums_out / np.maximum(n_out, 1)[:, None]
     )
@@ -340,7 +333,7 @@ class Precision:
 
         def see(releases: Releases) -> Blocks:
             for chosen, posterior in noise_model_posteriors(target, model, releases):
-                possible = _possible(target, releases.seen[chosen], sums, products)
+                possible = _possible(target, releases.values[chosen], sums, products)
                 with np.errstate(divide="ignore"):
                     logs = np.log(posterior * possible)
                 yield chosen, noise_model_weights(logs)
@@ -349,15 +342,15 @@ class Precision:
         return _ask_easiest(target, see, shadow, self.n_attacked, (note,))
 
 
-def _possible(target: Target, seen: Matrix, sums: Integers, products: Integers) -> Mask:
+def _possible(target: Target, released: Matrix, sums: Integers, products: Integers) -> Mask:
     """Return which candidates could have given which release, shape (N, m)."""
     centers = target.centers[target.known]
-    possible = np.ones((len(seen), len(centers)), dtype=np.bool_)
+    possible = np.ones((len(released), len(centers)), dtype=np.bool_)
     for column in sums:
         std = None
         if column in products and target.declared_std is not None:
             std = target.declared_std[column]
-        possible &= attack_reachable(seen[:, column, None], centers[None, :, column], std)
+        possible &= attack_reachable(released[:, column, None], centers[None, :, column], std)
     return possible
 
 
@@ -365,23 +358,23 @@ def _tested_columns(target: Target, shadow: Releases) -> tuple[Integers, Integer
     """Return the coordinates in which the truth always passes: for sums, and for products too."""
     centers = target.centers[shadow.indices]
     columns = range(centers.shape[1])
-    sums = [c for c in columns if attack_reachable(shadow.seen[:, c], centers[:, c], None).all()]
+    sums = [c for c in columns if attack_reachable(shadow.values[:, c], centers[:, c], None).all()]
     products = [
         c
         for c in sums
         if target.declared_std is not None
-        and attack_reachable(shadow.seen[:, c], centers[:, c], target.declared_std[c]).all()
+        and attack_reachable(shadow.values[:, c], centers[:, c], target.declared_std[c]).all()
     ]
     return np.array(sums, dtype=np.int64), np.array(products, dtype=np.int64)
 
 
-def attack_reachable(seen: Matrix | Vector, center: Matrix | Vector, std: float | None) -> Mask:
-    """Return whether ``fl(center + fl(std x)) = seen`` for some float x; any float if no std."""
-    nearest = seen - center
+def attack_reachable(released: Matrix | Vector, center: Matrix | Vector, std: float | None) -> Mask:
+    """Return whether ``fl(center + fl(std x)) = released`` for some float x; any x if no std."""
+    nearest = released - center
     possible = np.zeros(nearest.shape, dtype=np.bool_)
     for step in NEIGHBOURS:
         noise = _neighbour(nearest, step)
-        fits = center + noise == seen
+        fits = center + noise == released
         if std is not None:
             fits &= _is_product(noise, std)
         possible |= fits
@@ -393,10 +386,10 @@ def _is_product(noise: Matrix | Vector, std: float) -> Mask:
     if not std > 0:
         return np.ones(noise.shape, dtype=np.bool_)
     ratio = noise / std
-    found = np.zeros(noise.shape, dtype=np.bool_)
+    product = np.zeros(noise.shape, dtype=np.bool_)
     for step in NEIGHBOURS:
-        found |= std * _neighbour(ratio, step) == noise
-    return found
+        product |= std * _neighbour(ratio, step) == noise
+    return product
 
 
 def _neighbour(values: Matrix | Vector, step: int) -> Matrix | Vector:
@@ -439,8 +432,8 @@ class Reconstruction:
     def train(self, target: Target, shadow: Releases) -> Trained:
         """Nothing is learned; the share of units that it gets right is measured here."""
         nearest = attack_nearest(target, shadow)
-        packed, few = target.pool.bits, slice(max(1, MAX_CELLS // target.pool.n_units))
-        differ = np.unpackbits(packed[nearest[few]] ^ packed[shadow.indices[few]], axis=1)
+        packed, sampled = target.pool.bits, slice(max(1, MAX_CELLS // target.pool.n_units))
+        differ = np.unpackbits(packed[nearest[sampled]] ^ packed[shadow.indices[sampled]], axis=1)
         right = 1.0 - float(differ.sum(axis=1).mean()) / target.pool.n_units
         note = f"in training it places {100 * right:.1f} % of all units rightly"
 
@@ -456,19 +449,18 @@ def attack_nearest(target: Target, releases: Releases) -> Integers:
     """Return the candidate whose output is nearest to each release, among those not ruled out."""
     q = target.centers.shape[1]
     as_is = NoiseModel(shift=np.zeros(q), whiten=np.eye(q))
-    named = np.empty(len(releases), dtype=np.int64)
+    nearest = np.empty(len(releases), dtype=np.int64)
     for chosen, distances in noise_model_blocks(target, as_is, releases):
         distances[:, np.isneginf(target.log_p)] = np.inf
-        named[chosen] = distances.argmin(axis=1)
-    return named
+        nearest[chosen] = distances.argmin(axis=1)
+    return nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
     """Guess a candidate that shares at least ``n_right`` units with the secret subset.
 
-    By default the smallest number that a blind guess reaches with probability at most
-    ``blind_rate``.
+    By default as many as a blind guess reaches with probability at most ``blind_rate``.
     """
 
     n_right: int | None = None
@@ -510,10 +502,9 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeOverlap:
-    """Guess the half of the units that is likeliest to be in; right if k of them are.
+    """Guess the half of the units that is likeliest to be in; right if ``n_right`` of them are.
 
-    By default k is the smallest number for which the bound on blind success is at most
-    ``blind_rate``.
+    By default as many as blind success is proved to reach at most at ``blind_rate``.
     """
 
     n_right: int | None = None
@@ -575,18 +566,13 @@ def _smallest_count(shared: npt.NDArray[np.float32], weights: Vector, blind_rate
 
 
 def blind_attack_bounds(target: Target, n_named: int) -> Vector:
-    """Bound the best blind chance that ``n_named`` units hold at least k members, for each k.
+    """Bound the best blind chance that ``n_named`` units hold at least k members (claim U-2).
 
-    The overlap of a fixed set with the secret subset has mean at most ``M`` (the likeliest units)
-    and variance at most ``V = λ |a|²``, ``λ`` the largest eigenvalue of the covariance of
-    memberships over the pool and ``a`` the part of the set's indicator that can vary. Cantelli's
-    inequality gives ``V / (V + (k - M)²)``; where subsets come in complement pairs the overlap is
-    symmetric about half of ``n_named``, and Chebyshev's gives ``V / 2(k - M)²``.
-
-    Guarantee
-    ---------
-    Claim U-2. Assumes that the index follows ``target.log_p``. No set of ``n_named`` units chosen
-    without a release holds k members with a higher probability.
+    The overlap of a fixed set with the secret has mean at most ``M`` (the likeliest units) and
+    variance at most ``V = λ |a|²``, ``λ`` the largest eigenvalue of the covariance of memberships,
+    ``a`` the part of the set's indicator that can vary. Cantelli gives ``V / (V + (k - M)²)``;
+    where subsets come in complement pairs the overlap is symmetric, and Chebyshev gives ``V / 2(k -
+    M)²``.
     """
     counts = np.arange(1, n_named + 1, dtype=np.float64)
     weights = np.exp(target.log_p)
@@ -639,10 +625,7 @@ def attack_once(
     is_right: Callable[[Matrix, Integers], Mask],
     notes: tuple[str, ...] = (),
 ) -> Trained:
-    """Return the attack with one question, answered from blocks of posteriors or distances.
-
-    ``is_right(block, indices)`` judges the answers for the candidates that were really used.
-    """
+    """Return the attack with one question; ``is_right(block, indices)`` judges its answers."""
 
     def hits(releases: Releases) -> Mask:
         parts = [is_right(block, releases.indices[chosen]) for chosen, block in see(releases)]

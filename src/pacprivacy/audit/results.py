@@ -27,9 +27,8 @@ Verdict = Literal["holds", "VIOLATED"]
 class AuditResult:
     """Success of one attack on simulated releases, with its Clopper-Pearson interval.
 
-    ``prior`` is the best blind success, or an upper bound where a note says so; ``bound`` is what
-    the certificate promises for this question. All is public but ``unit``, the one attacked, which
-    was chosen in training.
+    ``prior`` is the best blind success or an upper bound of it, ``bound`` what the certificate
+    promises for this question. All is public but ``unit``, which was chosen in training.
 
     Guarantee
     ---------
@@ -60,7 +59,7 @@ class AuditResult:
         )
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw the success beside the promise; a figure for a notebook, and a file if asked."""
+        """Draw the success beside the promise; also to a file, if ``path`` is named."""
         return draw("plot_audit", [self], path)
 
     def _repr_html_(self) -> str:
@@ -99,10 +98,7 @@ class AuditResults(tuple[AuditResult, ...]):
         return _results_html(self)
 
     def plot(self, path: str | Path | None = None, *, title: str = "") -> Any:
-        """Draw every attack beside the promise.
-
-        Returns a figure, which a notebook shows; ``path`` is a file to write besides.
-        """
+        """Draw every attack beside the promise; also to a file, if ``path`` is named."""
         return draw("plot_audit", self, path, title=title)
 
 
@@ -115,12 +111,12 @@ def _results_html(results: Sequence[AuditResult]) -> str:
 
 
 def _html_row(result: AuditResult) -> str:
-    found = result.success
+    success = result.success
     cells = (
         result.attack,
         result.question,
-        f"{_digits(found.value)} %",
-        f"{_digits(found.lower)} to {_digits(found.upper)} %",
+        f"{_digits(success.value)} %",
+        f"{_digits(success.lower)} to {_digits(success.upper)} %",
         f"{_digits(result.prior)} %",
         f"{_bound(result.bound)} %",
         result.verdict,
@@ -188,12 +184,7 @@ class AuditPromise:
         return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
 
     def bound(self, guess: Guess, target: Target) -> float:
-        """Return the most that the certificate allows for a guess.
-
-        Any guess is held by the mutual information and its prior. One unit's membership is asked
-        with even odds: it is held by the balanced figure and by what the information implies for
-        the unit's share, whichever is smaller.
-        """
+        """Return the most that information, and for one unit the balanced figure, allow a guess."""
         if guess.unit is None:
             return posterior_success(self.mi_nats, guess.prior)
         members = target.members(np.array([guess.unit]))[:, 0]
@@ -227,8 +218,7 @@ def audit(
     attacks : sequence of names or attacks, optional
         Names from ``ATTACKS``; by default all that fit the subject and the certificate.
     n_trials : int
-        Fresh releases that success is measured on; at least 100. Twice as many are used for
-        training.
+        Fresh releases that success is measured on, at least 100; twice as many are for training.
     gamma : float
         Probability with which a verdict may be wrong, per attack.
     rng : Generator or int, optional
@@ -294,7 +284,7 @@ def _resolve(
 
 
 def _choose(attacks: Sequence[str | Attack] | None, target: Target) -> list[Attack]:
-    """Return the attacks asked for, or all that fit."""
+    """Return the chosen attacks, or all that fit."""
     if attacks is None:
         fitting = [ATTACKS[name] for name in DEFAULT_ATTACKS]
         if not target.simulated:
@@ -335,12 +325,12 @@ class _Game:
 def _measure(attack: Attack, trained: Trained, game: _Game) -> AuditResult:
     """Count successes on fresh releases; several guesses share gamma, the clearest is reported."""
     guesses, gamma = trained.guesses, game.gamma
-    found = []
+    results = []
     for number, guess in enumerate(guesses):
         trials = game.trials_of(guess)
         successes = int(trained.hits(trials)[:, number].sum())
         estimate = clopper_pearson(successes, len(trials), gamma=gamma / len(guesses))
-        found.append(
+        results.append(
             AuditResult(
                 attack=attack.name,
                 question=attack.question,
@@ -353,4 +343,4 @@ def _measure(attack: Attack, trained: Trained, game: _Game) -> AuditResult:
                 unit=guess.unit,
             )
         )
-    return max(found, key=lambda result: result.success.lower - result.bound)
+    return max(results, key=lambda result: result.success.lower - result.bound)

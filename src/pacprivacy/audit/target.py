@@ -1,4 +1,4 @@
-"""What is attacked, and what an attack is: simulated releases, and who sees one.
+"""What is attacked: simulated releases; and the attacker's model of their noise.
 
 An auditor plays the release many times with indices that they chose themselves. The secret of
 the real release is not in a bundle and takes no part in it.
@@ -7,9 +7,9 @@ the real release is not in a bundle and takes no part in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -28,42 +28,47 @@ from pacprivacy.errors import AuditError
 from pacprivacy.release import Bundle
 from pacprivacy.sample import Pool
 
+Blocks: TypeAlias = Iterator[tuple[slice, Matrix]]
 Draw = Callable[[Integers, np.random.Generator], Matrix]
 ReleaseProcedure = Callable[[int, np.random.Generator], ArrayLike]
 
 UNLIKELY = 1e-6
 EDGE = 1e-9  # of a share: a unit that is in all known subsets, or in none
+BLOCK_CELLS = 1 << 21
+UNIT_BLOCK = 2048
+RELEASES_PER_DIRECTION = 10  # below this a full covariance is noise itself
+SMALLEST_SHARE = 1e-15
+SMALLEST_STD = 1e-9
 ROUNDING = 1e-4  # directions that move less are left out of the noise law as rounding errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Releases:
-    """Simulated releases: index behind each, what is seen of it, groups revealed; curator-only."""
+    """Simulated releases: the index behind each, its values, its revealed group; curator-only."""
 
     indices: Integers
-    seen: Matrix
+    values: Matrix
     groups: Integers | None
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def part(self, chosen: slice | Integers) -> Releases:
-        """Return some of the releases."""
+        """Return the chosen releases."""
         groups = None if self.groups is None else self.groups[chosen]
-        return Releases(indices=self.indices[chosen], seen=self.seen[chosen], groups=groups)
+        return Releases(indices=self.indices[chosen], values=self.values[chosen], groups=groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Target:
     """A release procedure under attack; curator-only.
 
-    ``centers``, shape (m, q), are what each candidate would show without noise, and ``log_p`` is
-    the law of the index. ``draw(indices, rng)`` returns one release per index. ``noise_std`` is
-    that of the Gaussian noise that releases are simulated from; where it is None the attacker
-    learns it. ``declared_std`` is what a procedure says it adds, to the last bit; no attack trusts
-    it. Candidates of different ``groups`` are told apart without noise. The attacker knows the
-    candidates ``known``, and trials are made from ``held_out``: both are the whole pool, but for a
-    secret that is *fresh*, outside the subsets known to anyone.
+    ``centers``, shape (m, q), are what each candidate would show without noise, ``log_p`` the law
+    of the index; ``draw(indices, rng)`` returns one release per index. ``noise_std`` is that of
+    simulated Gaussian noise; where it is None the attacker learns it. ``declared_std`` is what a
+    procedure says it adds; no attack trusts it. Candidates of different ``groups`` are told apart
+    without noise. The attacker knows the candidates ``known`` and trials are made from
+    ``held_out``: both are the whole pool, unless the secret is *fresh*.
     """
 
     centers: Matrix
@@ -90,11 +95,7 @@ class Target:
 
     @classmethod
     def of_bundle(cls, bundle: Bundle) -> Self:
-        """Attack the noise law of a curator's bundle.
-
-        Releases are simulated by rounding the bundle's lattice points plus Gaussian noise to
-        the lattice: post-processing of the continuous release that certificates speak of.
-        """
+        """Attack the noise law of a bundle: lattice points plus rounded Gaussian noise."""
         _check_points(bundle)
         points, step, units = bundle.points, bundle.grid_step, bundle.units_per_std
 
@@ -126,9 +127,9 @@ class Target:
     ) -> Self:
         """Attack an arbitrary procedure, trusting nothing that it says about its noise.
 
-        ``outputs``, shape (m, d), are all that the procedure would release for each candidate
-        without noise; ``release_fn(index, rng)`` returns one released vector of length d.
-        ``declared_std`` are standard deviations that the procedure multiplies its noise with.
+        ``outputs``, shape (m, d), are all that it would release for each candidate without noise;
+        ``release_fn(index, rng)`` returns one released vector; ``declared_std`` multiplies its
+        noise.
         """
         centers = as_outputs(outputs)
 
@@ -164,8 +165,7 @@ class Target:
     def with_fresh_secret(self, rng: np.random.Generator) -> Target:
         """Return the target for certificates about a fresh, independent secret.
 
-        The attacker knows a random half of the subsets. Every other subset is the secret of one
-        trial, so that trials are independent draws from the family of subsets.
+        The attacker knows a random half of the subsets; every other one is the secret of one trial.
         """
         order = rng.permutation(len(self.centers)).astype(np.int64)
         half = len(order) // 2
@@ -185,10 +185,10 @@ class Target:
 
     def _release(self, indices: Integers, rng: np.random.Generator) -> Releases:
         groups = None if self.groups is None else self.groups[indices]
-        return Releases(indices=indices, seen=self.draw(indices, rng), groups=groups)
+        return Releases(indices=indices, values=self.draw(indices, rng), groups=groups)
 
     def members(self, units: Integers | slice) -> Mask:
-        """Return membership of some units in every candidate, shape (m, n_chosen)."""
+        """Return membership of these units in every candidate, shape (m, n_chosen)."""
         if isinstance(units, slice):
             return self.pool.signs(units.start, units.stop, dtype=np.int8) > 0
         columns = [self.pool.signs(int(i), int(i) + 1, dtype=np.int8) for i in units]
@@ -196,15 +196,11 @@ class Target:
 
     def shares(self, units: Integers | slice) -> Vector:
         """Return the share of the subsets that each unit is in, as far as the attacker knows."""
-        found: Vector = self.members(units)[self.known].mean(axis=0)
-        return np.clip(found, EDGE, 1 - EDGE)
+        shares: Vector = self.members(units)[self.known].mean(axis=0)
+        return np.clip(shares, EDGE, 1 - EDGE)
 
     def odds(self, unit: int) -> tuple[float, float]:
-        """Return how often trials about a unit are *in*, and what a success above 1/2 weighs.
-
-        Both cases are equally likely before the first release. After it, belief ``q`` in place of
-        the share ``f`` of the pool gives them the weights ``q/2f`` and ``(1-q)/2(1-f)``.
-        """
+        """Return how often trials about a unit are *in*, and what a success above 1/2 weighs."""
         members = self.members(np.array([unit]))[:, 0]
         share = float(members.mean())
         if self.fresh or not np.ptp(self.log_p) or not 0 < share < 1:
@@ -214,21 +210,18 @@ class Target:
         return weight_in / (weight_in + weight_out), weight_in + weight_out
 
     def trials_of(self, unit: int, trials: Releases, rng: np.random.Generator) -> Releases:
-        """Return independent releases in which a unit is in as often as the game says.
-
-        Where releases cannot be drawn at will, as many of those at hand as are sure to suffice.
-        """
+        """Return independent releases in which a unit is in as often as the game says."""
         members = self.members(np.array([unit]))[:, 0]
         chance, _ = self.odds(unit)
         inside = self.pool.prior if self.fresh else float(np.exp(self.log_p) @ members)
         if math.isclose(inside, chance, abs_tol=1e-12):
             return trials
         if not self.fresh:
-            wanted, weights = rng.random(len(trials)) < chance, np.exp(self.log_p)
+            is_in, weights = rng.random(len(trials)) < chance, np.exp(self.log_p)
             indices = np.empty(len(trials), dtype=np.int64)
             for side in (True, False):
                 law = weights * (members == side)
-                chosen = wanted == side
+                chosen = is_in == side
                 if chosen.any():
                     indices[chosen] = rng.choice(len(law), size=chosen.sum(), p=law / law.sum())
             return self._release(indices, rng)
@@ -239,16 +232,13 @@ class Target:
                 "pool must hold subsets with the attacked unit and without it; all that are left "
                 "for trials agree. Use a pool of more subsets."
             )
-        wanted = rng.random(n) < chance
-        n_in = int(wanted.sum())
+        is_in = rng.random(n) < chance
+        n_in = int(is_in.sum())
         return trials.part(np.concatenate([places[0][:n_in], places[1][: n - n_in]]))
 
 
 def _check_points(bundle: Bundle) -> None:
-    """Refuse lattice points that do not tell candidates apart as well as their outputs do.
-
-    Points closer together than the outputs would hide from the audit what a release shows.
-    """
+    """Refuse lattice points closer than the outputs: they would hide what a release shows."""
     m = len(bundle.outputs)
     if bundle.iid_rule is not None or m != len(bundle.points):
         return
@@ -258,16 +248,113 @@ def _check_points(bundle: Bundle) -> None:
     groups = np.zeros(len(likely)) if bundle.groups is None else bundle.groups[likely]
     lattice = (points - points[0]) * bundle.grid_step
     largest = max(
-        float(apart[groups[few, None] == groups].max())
-        for few, apart in distances_between_rows(outputs)
+        float(apart[groups[rows, None] == groups].max())
+        for rows, apart in distances_between_rows(outputs)
     )
     room = ROUNDING * largest + float(bundle.grid_step.sum())
     pairs = zip(distances_between_rows(outputs), distances_between_rows(lattice), strict=True)
-    for (few, apart), (_, steps) in pairs:
-        together = groups[few, None] == groups
+    for (rows, apart), (_, steps) in pairs:
+        together = groups[rows, None] == groups
         if not (together & (steps < apart - room)).any():
             continue
         raise AuditError(
             "points of the bundle must be as far apart as the outputs; some are closer. "
             "The noise law does not cover the whole output: do not rely on this certificate."
         )
+
+
+# --- the attacker's model of the noise ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseModel:
+    """What the attacker takes the noise to be: Gaussian, white after ``whiten``; curator-only."""
+
+    shift: Vector
+    whiten: Matrix
+
+    def __post_init__(self) -> None:
+        freeze(self.shift)
+        freeze(self.whiten)
+
+    def distances(self, released: Matrix, centers: Matrix) -> Matrix:
+        """Return squared distances in units of the noise, shape (N, m)."""
+        from scipy.spatial.distance import cdist  # slow to import, not always needed
+
+        if not self.whiten.shape[1]:
+            return np.zeros((len(released), len(centers)))
+        white = (released - self.shift) @ self.whiten
+        squared: Matrix = cdist(white, centers @ self.whiten, "sqeuclidean")
+        return squared
+
+
+def learn_noise_model(target: Target, shadow: Releases) -> NoiseModel:
+    """Return the noise law of a simulation, or learn it from releases with known indices."""
+    if target.noise_std is not None:
+        q = len(target.noise_std)
+        return NoiseModel(shift=np.zeros(q), whiten=np.diag(1.0 / target.noise_std))
+    residuals = shadow.values - target.centers[shadow.indices]
+    shift = residuals.mean(axis=0)
+    residuals = residuals - shift
+    spread = np.ptp(target.centers, axis=0)
+    smallest = (SMALLEST_STD * max(float(spread.max(initial=0.0)), 1e-300)) ** 2
+    variances, axes = noise_model_axes(residuals)
+    variances = np.maximum(variances, SMALLEST_SHARE * variances.max(initial=0.0) + smallest)
+    return NoiseModel(shift=shift, whiten=axes / np.sqrt(variances))
+
+
+def noise_model_axes(centered: Matrix) -> tuple[Vector, Matrix]:
+    """Return variances and the axes they are along: principal ones where there are enough draws."""
+    n, q = centered.shape
+    if n < RELEASES_PER_DIRECTION * q:
+        return np.square(centered).mean(axis=0), np.eye(q)
+    variances, axes = np.linalg.eigh(centered.T @ centered / n)
+    return variances, axes
+
+
+def noise_model_blocks(
+    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
+) -> Blocks:
+    """Yield squared distances to the known candidates, infinite for other groups, in blocks."""
+    centers = target.centers[target.known]
+    block = max(1, BLOCK_CELLS // max(len(centers), width))
+    for start in range(0, len(releases), block):
+        chosen = slice(start, min(start + block, len(releases)))
+        part = releases.part(chosen)
+        distances = model.distances(part.values, centers)
+        if target.groups is not None and part.groups is not None:
+            distances[part.groups[:, None] != target.groups[target.known][None, :]] = np.inf
+        yield chosen, distances
+
+
+def noise_model_posteriors(
+    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
+) -> Blocks:
+    """Yield the posterior over the known candidates for blocks of releases; rows sum to one."""
+    log_p = target.log_p[target.known]
+    for chosen, distances in noise_model_blocks(target, model, releases, width=width):
+        yield chosen, noise_model_weights(log_p - 0.5 * distances)
+
+
+def noise_model_weights(logs: Matrix) -> Matrix:
+    """Turn log weights into probabilities, row by row."""
+    top = logs.max(axis=1, keepdims=True)
+    weights: Matrix = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
+    total = weights.sum(axis=1, keepdims=True)
+    empty = total[:, 0] == 0.0  # nothing is consistent: back to a blind guess
+    weights[empty], total[empty] = 1.0, weights.shape[1]
+    weights /= total
+    return weights
+
+
+def noise_model_units(target: Target, posterior: Matrix, units: Integers | slice) -> Matrix:
+    """Return the probability that each chosen unit is in, given each release."""
+    members = target.members(units)[target.known].astype(np.float64)
+    inside: Matrix = posterior @ members
+    return inside
+
+
+def noise_model_unit_blocks(n_units: int) -> Iterator[slice]:
+    """Yield slices that cover all units, so that arrays stay small."""
+    for start in range(0, n_units, UNIT_BLOCK):
+        yield slice(start, min(start + UNIT_BLOCK, n_units))

@@ -39,6 +39,7 @@ from pacprivacy.noise.plan import (
     make_plan as make_plan,
 )
 from pacprivacy.noise.proof import (
+    Claim as Claim,
     Proof as Proof,
     prove_rescaled as prove_rescaled,
     prove_shape as prove_shape,
@@ -47,7 +48,6 @@ from pacprivacy.noise.rules import (
     RULES as RULES,
     AnyRule as AnyRule,
     AutoConfidence as AutoConfidence,
-    Basis as Basis,
     Exact as Exact,
     Protect as Protect,
     Rule as Rule,
@@ -55,8 +55,10 @@ from pacprivacy.noise.rules import (
     as_rule as as_rule,
     calibrate as calibrate,
     check_rule_feasible as check_rule_feasible,
+    contrasts as contrasts,
     propose_rule_noise as propose_rule_noise,
     propose_rule_variance as propose_rule_variance,
+    weigh as weigh,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes
 from pacprivacy.noise.spread_frames import (
@@ -66,4 +68,3 @@ from pacprivacy.noise.spread_frames import (
     spread_of as spread_of,
     weighted_spread_mean as weighted_spread_mean,
 )
-from pacprivacy.noise.weighting import contrasts as contrasts, weigh as weigh

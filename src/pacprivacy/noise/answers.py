@@ -1,9 +1,8 @@
-"""Noise for one answer out of very many: the same law as a plan's, found in microseconds.
+"""Noise for one answer out of very many: the law of a plan, calibrated in microseconds.
 
-All noise has one integer scale, ``UNITS`` steps per standard deviation, so it can be drawn ahead
-in blocks; what changes from answer to answer is how many steps the outputs are apart. The grid
-step is then no power of two. It need not be: what leaves is a function of the integers, and the
-integers are computed from the pool and the belief alone.
+All noise has one integer scale, ``UNITS`` steps per standard deviation, and is drawn ahead in
+blocks; from answer to answer only the number of steps between the outputs changes. The grid step
+need be no power of two: the integers are computed from the pool and the belief alone.
 """
 
 import math
@@ -29,12 +28,7 @@ _LARGEST: Final = LARGEST_POINT / 2
 
 
 class AnswerNoise(ProcessBound):
-    """Discrete Gaussians of scale ``UNITS``, drawn in blocks ahead of their use; curator-only.
-
-    Guarantee
-    ---------
-    Claim R-4. A fork, which has the same block, gets none of it.
-    """
+    """Discrete Gaussians of scale ``UNITS``, drawn ahead; a fork gets none (R-4); curator-only."""
 
     __slots__ = ("_next", "_source", "_values")
     KIND = "noise that was drawn ahead"
@@ -43,20 +37,20 @@ class AnswerNoise(ProcessBound):
         self._source, self._values, self._next = source, np.zeros(0, dtype=np.int64), 0
 
     def take(self, size: int) -> Integers:
-        """Return ``size`` draws that nobody was given before."""
+        """Return ``size`` draws that were never returned before."""
         self.check_process()
         if self._next + size > len(self._values):
-            left = self._values[self._next :]
+            unused = self._values[self._next :]
             # from few to many: whoever asks little does not wait for a large block
             count = max(size, _FIRST_BLOCK, min(_LARGEST_BLOCK, 2 * len(self._values)))
             fresh = sample_discrete_gaussian(np.full(count, UNITS, dtype=np.int64), self._source)
-            self._values, self._next = np.concatenate([left, fresh]), 0
+            self._values, self._next = np.concatenate([unused, fresh]), 0
         start, self._next = self._next, self._next + size
         return self._values[start : self._next]
 
 
 def usable_answer_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> tuple[float, float]:
-    """Return what is left of a budget for the log-determinant bound, and the lattice's slack."""
+    """Return the budget less the lattice's slack, for the log-determinant bound; and the slack."""
     if not mi_nats >= LEAST_NATS:
         raise BudgetError(
             f"mi_nats must be at least 2**-44 for one answer; got {mi_nats!r}. Use 2**-20."
@@ -68,15 +62,7 @@ def usable_answer_nats(mi_nats: float, *, n_directions: int, n_subsets: int) -> 
 
 
 def answer_vote_gap(ones: float, zeros: float, usable: float) -> int:
-    """Return how many noise steps the two votes of a two-class question may be apart.
-
-    ``ones`` and ``zeros``, which sum to 1, are the belief in candidates that vote so.
-
-    Guarantee
-    ---------
-    Claim F-1. ``1/2 ln(1 + ones·zeros·(gap/UNITS)²) <= usable``; rounded down, so towards more
-    noise. It is the closed form of ``waterfill`` for the one direction that votes have.
-    """
+    """Return how many noise steps apart two votes may be, rounded down (claim F-1)."""
     return int(UNITS * math.sqrt(math.expm1(2.0 * usable) / (ones * zeros)))
 
 
@@ -90,8 +76,8 @@ def answer_vote_charge(ones: float, zeros: float, gap: int, slack: float) -> flo
 class AnswerPlan:
     """Noise of one answer in several dimensions; curator-only.
 
-    ``points`` of shape (g, r) are the integer positions of the ``g`` possible outputs along
-    ``basis`` of shape (c, r); a step along direction ``i`` is ``grid_step[i]`` long.
+    ``points``, shape (g, r), are the integer positions of the possible outputs along ``basis``,
+    shape (c, r); a step along direction ``i`` is ``grid_step[i]`` long.
     """
 
     center: Vector
@@ -126,17 +112,10 @@ def plan_answer(
     n_subsets: int,
     widest: float = math.inf,
 ) -> AnswerPlan:
-    """Find the noise of one answer by the rule ``waterfill``.
+    """Calibrate the noise of one answer by the rule ``waterfill`` (claim F-1).
 
-    ``values`` of shape (g, c) are the possible outputs, not all equal, and ``weights`` the belief
-    in each; ``n_subsets`` is for the lattice's slack. No two possible outputs are further apart
-    than ``widest``, squared, in units of the noise; for that there is more of it.
-
-    Guarantee
-    ---------
-    Claim F-1. ``charge <= mi_nats`` and it bounds the information that the integers give about
-    the output: the log-determinant bound with the variances of the integers themselves
-    (Hadamard's inequality), and the lattice's slack.
+    ``values``, shape (g, c), are the possible outputs, not all equal, and ``weights`` the belief in
+    each; no two are further apart than ``widest``, squared, in units of the noise.
     """
     center = weights @ values
     centred = values - center
@@ -159,10 +138,7 @@ def plan_answer(
 
 
 def _too_wide(points: Matrix, widest: float) -> float:
-    """Return by how much points must be drawn together, at least 1; a little is left for rounding.
-
-    All are held to it, likely or not.
-    """
+    """Return the factor, at least 1, by which points must be drawn together, with room to round."""
     if math.isinf(widest):
         return 1.0
     size = np.square(points).sum(axis=1)
@@ -183,11 +159,7 @@ def _charge(points: Integers, weights: Vector) -> float:
 
 
 def answer_waterfill_level(variances: Vector, *, mi_nats: float) -> Vector:
-    """Return the noise variances of ``waterfill``, by Newton's method.
-
-    With ``x_i = λ_i/μ`` the bound at level ``μ`` is ``1/2 Σ arcosh(1 + x_i)``; it is below the
-    budget at ``μ = (Σ sqrt λ_i)² / 2β²`` and is approached from there, the side of more noise.
-    """
+    """Return the noise of ``waterfill`` by Newton's method, from the side of more noise."""
     if len(variances) == 1:
         single: Vector = variances * ROUND_UP / math.expm1(2.0 * mi_nats)
         return single

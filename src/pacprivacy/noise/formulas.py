@@ -1,8 +1,7 @@
-"""Noise from a covariance by formula: the papers' rules and the best one for their bound.
+"""Noise from a covariance by formula: the papers' rules, and the best one for their bound.
 
-A formula takes variances and returns *variances* (never standard deviations), one per direction;
-a direction along which the output never moves gets no noise. A rule measures the outputs along
-some directions, applies a formula, and is proved by the log-determinant bound.
+A formula maps variances to noise *variances*, one per direction; a direction along which the
+output never moves gets none. Rules apply formulas and prove them by the log-determinant bound.
 """
 
 from collections.abc import Callable
@@ -25,35 +24,21 @@ Planner: TypeAlias = Callable[[float], NoisePlan]
 
 
 def isotropic(variances: Vector, *, mi_nats: float) -> Vector:
-    """Return the same noise in every direction: ``tr Σ / 2β``.
-
-    Guarantee
-    ---------
-    Claim N-1. Follows from the log-determinant bound and ``ln(1+x) <= x``.
-    """
+    """Return the same noise in every direction: ``tr Σ / 2β`` (claim N-1, by ``ln(1+x) <= x``)."""
     beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
     return np.full(len(variances), ROUND_UP * float(variances.sum()) / (2 * beta))
 
 
 def isotropic_max(variances: Vector, *, mi_nats: float) -> Vector:
-    """Return the papers' isotropic baseline: the largest ``proportional`` variance everywhere.
-
-    Guarantee
-    ---------
-    Claim N-1. At least as much noise as :func:`proportional` in every direction.
-    """
+    """Return the papers' baseline: the largest ``proportional`` variance everywhere (claim N-1)."""
     return np.full(len(variances), float(proportional(variances, mi_nats=mi_nats).max(initial=0.0)))
 
 
 def proportional(variances: Vector, *, mi_nats: float) -> Vector:
-    """Return noise in proportion to each direction's standard deviation.
+    """Return noise in proportion to each direction's standard deviation ``s_i`` (claim N-2).
 
-    ``e_i = s_i Σ_j s_j / 2β`` with ``s_i`` the standard deviation: the least total noise that
-    ``Σ_i s_i² / 2 e_i <= β`` allows. Along the coordinate axes this is the papers' rule.
-
-    Guarantee
-    ---------
-    Claim N-2. Log-determinant bound, Hadamard's inequality and ``ln(1+x) <= x``.
+    ``s_i Σ_j s_j / 2β``: the least total noise with ``Σ_i s_i² / 2 e_i <= β``. Along the coordinate
+    axes this is the papers' rule.
     """
     beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
     std = np.sqrt(variances)
@@ -62,10 +47,7 @@ def proportional(variances: Vector, *, mi_nats: float) -> Vector:
 
 
 def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
-    """Least total noise that the log-determinant bound can certify.
-
-    An axis on which the output barely moves between subsets gets little noise; an axis on
-    which it never moves gets none.
+    """Return the least noise that the log-determinant bound can certify.
 
     Parameters
     ----------
@@ -77,18 +59,13 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
     Returns
     -------
     array of shape (r,), curator-only
-        Noise variance (not standard deviation) along each axis.
-
-    Raises
-    ------
-    BudgetError
-        If ``mi_nats`` is not a positive finite number.
+        Noise variance (not standard deviation) along each axis; 0 where the output never moves.
 
     Guarantee
     ---------
     Claim N-3. Assumes ``variances`` are exact for the pool (divisor m). Ensures
-    ``log_det_bound(variances, result) <= mi_nats``; the root is approached from the side of
-    more noise.
+    ``log_det_bound(variances, result) <= mi_nats``; the root is approached from the side of more
+    noise.
     """
     beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
     noise_var = np.zeros(len(variances))
@@ -102,11 +79,7 @@ def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
 
 
 def log_det_of_points(points: Matrix, weights: Vector, groups: Integers | None) -> float:
-    """Bound the information of whitened points by that of a Gaussian of equal covariance.
-
-    With a revealed group ``G``: ``MI <= H(G) + 1/2 ln det(I + E[Cov(W | G)])``, by concavity of
-    the log-determinant.
-    """
+    """Bound the information of whitened points: ``H(G) + 1/2 ln det(I + E[Cov(W | G)])``."""
     group_nats = 0.0
     if groups is None:
         centred = points - weights @ points
@@ -124,26 +97,14 @@ def log_det_of_points(points: Matrix, weights: Vector, groups: Integers | None) 
 
 
 def log_det_of_plan(plan: NoisePlan, weights: Vector) -> float:
-    """Return bound (2) for the integer noise of a plan, lattice slack included.
-
-    Guarantee
-    ---------
-    Claim N-4. At least the mutual information between the secret and the release, for every
-    law of the outputs.
-    """
+    """Return bound (2) for the integer noise of a plan, lattice slack included (claim N-4)."""
     points = plan.points / plan.units_per_std
     bound = log_det_of_points(points, weights, plan.groups)
     return bound * (1 + 1e-12) + information_slack_bound(plan.total_variation_slack, plan.n_subsets)
 
 
 def plan_by_formula(plan_for: Planner, problem: PlanProblem) -> NoisePlan:
-    """Return the plan of a formula at the budget that implies every limit.
-
-    Guarantee
-    ---------
-    Claim N-4. The log-determinant bound of the integer noise, lattice slack included, is at
-    most that budget; the plan is recomputed with a slightly smaller one until it is.
-    """
+    """Return the plan of a formula whose bound, slack included, implies every limit (claim N-4)."""
     weights, mi_nats = np.exp(problem.log_p), problem.gaussian_nats
     budget = mi_nats * (1 - 1e-9)
     for attempt in range(20):

@@ -1,20 +1,20 @@
 """Noise for a fresh, independent secret subset: certificates of kind *confidence* and *empirical*.
 
-Here the secret is not one of a known pool but a new draw from an infinite family of subsets, so
-the covariance of its output is estimated. The last few subsets are kept out of the estimate and
-of the centre that the noise is added to; the secret is one of those.
+The secret is no member of a known pool but a new draw, so the covariance of its output is
+estimated. The last few subsets have no part in the estimate and the centre; one of them is the
+secret.
 """
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector, check_positive
 from pacprivacy.adversary import Candidates
-from pacprivacy.budget import AnyBudget, Spent
+from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
 from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan
@@ -38,8 +38,7 @@ FORMULAS = {"diagonal": proportional, "isotropic": isotropic, "isotropic_max": i
 class IidRule(Rule):
     """Noise for a secret that is independent of the subsets used to estimate its spread.
 
-    ``Boxed`` clips into a declared box and gives a proof; ``Empirical`` is the papers' practice
-    and gives none. The secret is one of the last ``n_reserve`` subsets.
+    The secret is one of the last ``n_reserve`` subsets.
 
     Guarantee
     ---------
@@ -54,7 +53,7 @@ class IidRule(Rule):
 
     @property
     def name(self) -> str:
-        """Its family, and how the noise is spread over the coordinates."""
+        """Family and shape."""
         return f"{self.family} {self.shape}"
 
     @property
@@ -72,15 +71,6 @@ class IidRule(Rule):
 
     @abstractmethod
     def _notes(self, values: Matrix) -> tuple[str, ...]: ...
-
-    def pose(self, outputs: object, budget: AnyBudget, **given: Any) -> PlanProblem:
-        """Return what a plan must satisfy; refuse sessions."""
-        if given.get("log_belief") is not None:
-            raise BudgetError(
-                f"rule must work for a secret from the pool; got {self.name}, which is for a "
-                f"single release of a fresh secret. Leave the rule out in a session."
-            )
-        return super().pose(outputs, budget, **given)
 
     def terms(
         self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
@@ -141,11 +131,7 @@ class IidRule(Rule):
 def iid_log_det(
     grid_step: Vector, units_per_std: npt.NDArray[np.int64], variances: Vector, n_units: int
 ) -> float:
-    """Return the log-determinant bound for these variances (Hadamard) on the lattice.
-
-    Rounding to the grid moves an output by at most half a step, so its standard deviation grows
-    by at most that. The secret is one of at most ``2**n_units`` subsets.
-    """
+    """Return the log-determinant bound (Hadamard) of outputs that were rounded to the lattice."""
     rounded = np.square(np.sqrt(variances) + 0.5 * grid_step)
     bound = log_det_bound(rounded, np.square(grid_step * units_per_std))
     slack = lattice_total_variation_bound(len(grid_step), units_per_std)
@@ -153,11 +139,7 @@ def iid_log_det(
 
 
 def _center(simulated: Matrix) -> Vector:
-    """Return the mean of the simulated outputs; a coordinate that is constant keeps its value.
-
-    The reserved outputs have no part in it: the secret is one of them, and the centre is released
-    to the last bit.
-    """
+    """Return the mean of the simulated outputs, without the reserved ones; constants stay exact."""
     center: Vector = simulated.mean(axis=0)
     still = np.ptp(simulated, axis=0) == 0
     center[still] = simulated[0, still]
@@ -166,7 +148,7 @@ def _center(simulated: Matrix) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boxed(IidRule):
-    """A *confidence* certificate for a fresh independent subset: outputs in a declared box.
+    """A *confidence* certificate for a fresh independent subset.
 
     Parameters
     ----------
@@ -243,8 +225,7 @@ class Empirical(IidRule):
     shape : {"diagonal", "isotropic", "isotropic_max"}
         How the noise is spread over the coordinates.
     tolerance : float
-        The certificate says whether the variances moved by less than this over the last ten
-        subsets.
+        The certificate says whether the variances moved by less over the last ten subsets.
     """
 
     tolerance: float = 1e-6

@@ -48,9 +48,9 @@ def sample_discrete_gaussian(units_per_std: Integers, source: BitSource) -> Inte
 
     Guarantee
     ---------
-    Claim L-1. Assumes independent uniform words from ``source`` and an ``exp`` in float64
-    with a relative error below 2^-41. Ensures the law above exactly, with no slack: neither
-    rounding nor truncation enters it. The number of attempts is independent of the value kept.
+    Claim L-1. Assumes independent uniform words and an ``exp`` in float64 with a relative error
+    below 2^-41. The law is exact, without slack; the number of attempts is independent of the value
+    kept.
     """
     scales = _check_units("units_per_std", units_per_std, MAX_UNITS_PER_STD).ravel()
     result = np.zeros_like(scales)
@@ -61,12 +61,7 @@ def sample_discrete_gaussian(units_per_std: Integers, source: BitSource) -> Inte
 
 
 def sample_discrete_laplace(units_per_scale: Integers, source: BitSource) -> Integers:
-    """Draw ``y`` with probability proportional to ``exp(-|y| / s)``, for scales ``s <= 2^50``.
-
-    Guarantee
-    ---------
-    Claim L-1. The proposal of the Gaussian sampler, repeated until it succeeds; as exact as it.
-    """
+    """Draw ``y`` with probability proportional to ``exp(-|y|/s)``, ``s <= 2^50``, exactly (L-1)."""
     scales = _check_units("units_per_scale", units_per_scale, MAX_UNITS_PER_SCALE).ravel()
     result = np.zeros_like(scales)
     for start in range(0, scales.size, _BLOCK):
@@ -95,10 +90,10 @@ def _sample_block(scales: Integers, source: BitSource) -> Integers:
     while pending.size:
         chosen, values = _propose_laplace(scales[pending], source)
         picked = pending[chosen]
-        kept = _keep_gaussian(values, scales[picked], source)
-        result[picked[kept]] = values[kept]
+        accepted = _keep_gaussian(values, scales[picked], source)
+        result[picked[accepted]] = values[accepted]
         done = np.zeros(pending.size, dtype=np.bool_)
-        done[chosen[kept]] = True
+        done[chosen[accepted]] = True
         pending = pending[~done]
     return result
 
@@ -144,8 +139,8 @@ def lattice_bernoulli_exp(
 ) -> Mask:
     """Toss one coin of success rate ``exp(-γ_i)`` per element, exactly.
 
-    ``gamma`` is the float64 value of γ >= 0, after at most three roundings; ``exact(i)`` its
-    rational value, asked for only where the floats do not decide.
+    ``gamma`` is γ >= 0 after at most three roundings; ``exact(i)`` its rational value, which is
+    computed only where the floats do not decide.
     """
     words = source.words(gamma.size)
     rate = np.exp(-gamma)
@@ -164,8 +159,7 @@ def lattice_bernoulli_enclosed(
     """Toss ``size`` coins of one success rate, exactly.
 
     ``enclose(bits)`` returns integers with ``lower <= 2^bits rate <= upper`` whose distance stays
-    bounded as ``bits`` grows. A coin whose first 64 bits do not decide asks for more; that ends
-    with probability 1.
+    bounded; a coin that 64 bits do not decide asks for more.
     """
     words = source.words(size)
     lower, upper = enclose(_WORD_BITS)
@@ -212,10 +206,7 @@ class _LazyUniform:
         self._value, self._bits, self._source = word, _WORD_BITS, source
 
     def is_below_exp(self, gamma: Fraction) -> bool:
-        """Decide whether the number is below ``exp(-gamma)``, drawing bits as needed.
-
-        Ends with probability 1, since ``exp`` of a rational other than 0 is irrational.
-        """
+        """Decide whether the number is below ``exp(-gamma)``; ends with probability 1."""
         if gamma == 0:
             return True
         return self.is_below(lambda bits: _enclose_exp(gamma, bits))
@@ -234,11 +225,7 @@ class _LazyUniform:
 
 
 def _enclose_exp(gamma: Fraction, bits: int) -> tuple[int, int]:
-    """Return integers with ``lower <= 2^bits exp(-gamma) <= upper``, close together.
-
-    Interval arithmetic on integers: the alternating series at ``x = γ/2^h <= 1/2``, then ``h``
-    squarings, each end rounded outwards.
-    """
+    """Return close integers with ``lower <= 2^bits exp(-gamma) <= upper``, rounded outwards."""
     halvings = int(gamma).bit_length() + 1
     # Every squaring doubles the relative error; 32 more bits leave the ends within a unit.
     work = bits + halvings + 32
@@ -266,10 +253,7 @@ UNITS_PER_STD = 1 << 20  # the grid is at most a millionth of the noise
 
 
 def lattice_grid(noise_std: Vector) -> tuple[Vector, Integers]:
-    """Choose a power-of-two grid step per direction, and the noise in multiples of it.
-
-    The noise is rounded up to a whole number of steps, at least ``UNITS_PER_STD`` of them.
-    """
+    """Choose a power-of-two grid step per direction; round the noise up to multiples of it."""
     if not (np.isfinite(noise_std).all() and (noise_std > 1e-280).all()):
         raise BudgetError(
             "noise_std must be positive, finite and not below 1e-280 in every direction. "

@@ -1,23 +1,17 @@
-"""How far noise is from the least that any noise could do: lower bounds, for the curator.
+"""Lower bounds on the variance of any noise that meets a budget, for the curator.
 
-Whatever law the noise has, it is added to the output, and the attacker's advantage on each unit is
-limited. Both bounds turn that into a least variance. With ``c_k = p_k (s_k - f) / (2 f (1 - f))``
-for a unit in the candidates ``s``, the advantage under noise ``N`` is the total mass of
-``Σ_k c_k δ(Y_k) * N``, and integrating any function of size at most 1 against it gives no more.
-
-- A wave ``exp(i ω·z)`` gives the Fourier bound, along any direction.
-- Along a line the best function is found by a linear program, on a grid. The program only proposes
-  it; the bound is evaluated for the outputs themselves and every law on the line, so neither the
-  rounding of the outputs nor that of the law has a say in it.
-
-Bounds along orthogonal directions add up. For one number the result is within a few per cent of the
-truth. For many it may be far below it: candidates that are apart in space overlap on every line.
+With ``c_k = p_k (s_k - f) / (2 f (1 - f))`` for a unit in the candidates ``s``, its advantage under
+noise ``N`` of any law is the total mass of ``Σ_k c_k δ(Y_k) * N``; integrating a function of size
+at most 1 against it gives no more. A wave ``exp(i ω·z)`` gives the Fourier bound along any
+direction. Along a line a linear program on a grid proposes the best function; the bound is then
+evaluated for the outputs themselves and every law, so rounding has no say in it. Bounds along
+orthogonal directions add up: for one number within a few per cent of the truth, for many maybe far
+below.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +42,6 @@ class Limit:
     """The least total variance that noise of any law must have; curator-only."""
 
     least_variance: float
-    method: Literal["linear program", "waves"]
 
     def times_least(self, total_variance: float) -> float | None:
         """Return how many times the least a variance is, at most; None where nothing is known."""
@@ -61,26 +54,21 @@ def noise_limit(
     *,
     pool: Candidates,
     enough: float,
-    log_belief: Vector | None = None,
-    caps: Vector | None = None,
 ) -> Limit:
     """Return a lower bound on the total variance of any noise that meets a budget.
 
-    The arguments are those of :func:`pacprivacy.noise.calibrate`; ``enough`` is a total variance
-    that meets the budget and says where to look. A budget that does not limit membership is
-    bounded by nothing here.
+    ``enough`` is a total variance that meets the budget. Nothing is known of a budget that does not
+    limit membership.
 
     Guarantee
     ---------
     Claim N-9. Noise that is independent of the secret, of any law, with a smaller total variance
     breaks the limit of some unit.
     """
-    problem = RULES["risk"].pose(
-        outputs, budget, pool=pool, log_belief=log_belief, caps=caps, rng=0
-    )
+    problem = RULES["risk"].pose(outputs, budget, pool=pool, rng=0)
     spread, caps = problem.spread, problem.caps
     if caps is None or not spread.rank or not enough > 0:
-        return Limit(least_variance=0.0, method="waves")
+        return Limit(least_variance=0.0)
     contrast = _Contrast(ViewTilts(pool), problem.log_p, 2 * caps - 1)
     shifts = contrast.tilts.shifts(spread.coordinates, problem.log_p)
     waves = _along_axes(spread, contrast, shifts)
@@ -89,15 +77,13 @@ def noise_limit(
         units = _largest(np.abs(shifts[:, axis]) / contrast.allowed, RANKED_UNITS)
         scale = float(np.sqrt(max(enough / spread.rank / GAUSSIAN_LOSS, waves[axis])))
         for _ in range(LOOKS):  # the noise along an axis may be far less than its share
-            found = _on_a_line(spread.coordinates[:, axis], contrast, units, scale)
-            along[axis] = max(along[axis], found)
-            if found > (scale / CLOSE) ** 2:
+            bound = _on_a_line(spread.coordinates[:, axis], contrast, units, scale)
+            along[axis] = max(along[axis], bound)
+            if bound > (scale / CLOSE) ** 2:
                 break
             scale /= CLOSE
     towards = _along_units(spread, contrast, shifts)
-    if along.sum() > max(towards, waves.sum()):
-        return Limit(least_variance=float(along.sum()), method="linear program")
-    return Limit(least_variance=max(float(waves.sum()), towards), method="waves")
+    return Limit(least_variance=max(float(along.sum()), towards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +110,7 @@ class _Contrast:
         return units[_largest(above, LINE_UNITS)]
 
     def least_along(self, positions: Vector, units: npt.NDArray[np.int64], shifts: Vector) -> float:
-        """Return the most that these units and a few waves give for the variance along a line.
-
-        ``|D| |φ_N| <= t`` with ``D = Σ_k c_k exp(i w y_k)``, and ``1 - |φ_N(w)| <= w² Var / 2``.
-        """
+        """Return the most that these units and a few waves give for the variance along a line."""
         allowed = self.allowed[units]
         keep = np.isfinite(allowed) & (np.abs(shifts) > 0)
         if not keep.any():
@@ -143,19 +126,16 @@ class _Contrast:
 
 def _along_axes(spread: Spread, contrast: _Contrast, shifts: Matrix) -> Vector:
     """Return the least variance along each principal direction: they add up."""
-    found = np.zeros(spread.rank)
+    least = np.zeros(spread.rank)
     for axis in range(spread.rank):
         along = shifts[:, axis]
         units = _largest(np.abs(along) / contrast.allowed, UNITS_PER_DIRECTION)
-        found[axis] = contrast.least_along(spread.coordinates[:, axis], units, along[units])
-    return found
+        least[axis] = contrast.least_along(spread.coordinates[:, axis], units, along[units])
+    return least
 
 
 def _along_units(spread: Spread, contrast: _Contrast, shifts: Matrix) -> float:
-    """Return a least total variance from directions towards units, which need not be orthogonal.
-
-    If ``Σ_i w_i v_i v_iᵀ`` is at most the identity, ``tr Σ >= Σ_i w_i v_iᵀ Σ v_i``.
-    """
+    """Return a least total variance from directions towards units, by the trace inequality."""
     lengths = np.linalg.norm(shifts, axis=1)
     units = _largest(lengths / contrast.allowed, MOST_UNIT_DIRECTIONS)
     units = units[lengths[units] > 0]
@@ -200,13 +180,7 @@ def _on_a_line(
 
 
 def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tuple[Vector, Matrix]:
-    """Return the multiplier of each unit and its test function on the grid, of at most that size.
-
-    The least second moment of a law on ``-reach .. reach`` such that the total mass of its
-    convolution with every unit's weights is allowed. What falls between two nodes is shared by
-    them; the law has several points between two nodes, so that a bound that holds there holds
-    almost everywhere.
-    """
+    """Return the multiplier of each unit, and its test function on the grid."""
     from scipy.optimize import linprog  # slow to import, not always needed
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, vstack
 
@@ -220,15 +194,15 @@ def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tu
     for column in weights.T:
         dense = np.bincount(cells, (column * (1 - part)).ravel(), n_law * n_cells)
         dense += np.bincount(cells + 1, (column * part).ravel(), n_law * n_cells)
-        kept = np.flatnonzero(dense)
-        where = (kept % n_cells, kept // n_cells)
-        blocks.append(csr_array((dense[kept], where), shape=(n_cells, n_law)))
+        nonzero = np.flatnonzero(dense)
+        where = (nonzero % n_cells, nonzero // n_cells)
+        blocks.append(csr_array((dense[nonzero], where), shape=(n_cells, n_law)))
     excess = hstack([vstack(blocks), -eye_array(n_units * n_cells)])
     ones = block_diag([csr_array(np.ones((1, n_cells)))] * n_units)
     total = hstack([csr_array((n_units, n_law)), 2 * ones])
     cost = np.concatenate([np.square(spots - reach), np.zeros(n_units * n_cells)])
     once = np.concatenate([np.ones(n_law), np.zeros(n_units * n_cells)])[None, :]
-    found = linprog(
+    solution = linprog(
         cost,
         A_ub=vstack([excess, total]).tocsr(),
         b_ub=np.concatenate([np.zeros(n_units * n_cells), allowed + weights.sum(axis=0)]),
@@ -236,9 +210,9 @@ def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tu
         b_eq=np.ones(1),
         method="highs",
     )
-    if found.status != 0:  # nothing is proposed, so nothing is bounded
+    if solution.status != 0:  # nothing is proposed, so nothing is bounded
         return np.zeros(n_units), np.zeros((n_units, n_cells))
-    dual = -np.asarray(found.ineqlin.marginals)
+    dual = -np.asarray(solution.ineqlin.marginals)
     multipliers = np.maximum(dual[n_units * n_cells :], 0.0)
     tests = dual[: n_units * n_cells].reshape(n_units, n_cells) - multipliers[:, None]
     return multipliers, np.clip(tests, -multipliers[:, None], multipliers[:, None])
@@ -247,11 +221,7 @@ def _program(places: Vector, weights: Matrix, allowed: Vector, reach: int) -> tu
 def _least_of_law(
     positions: Vector, weights: Matrix, tests: Matrix, step: float, reach: int
 ) -> float:
-    """Return the infimum of ``x² + Σ_u Σ_k c_uk w_u(x + y_k)`` over all ``x``.
-
-    ``w_u`` is linear between nodes and constant beyond the last ones, so the sum has kinks where
-    some ``x + y_k`` is a node, and is a parabola between them.
-    """
+    """Return the infimum of ``x² + Σ_u Σ_k c_uk w_u(x + y_k)``, a parabola between kinks."""
     nodes = step * (np.arange(tests.shape[1]) - reach)
     slopes = np.diff(tests, axis=1) / step
     bends = np.diff(np.pad(slopes, ((0, 0), (1, 1))), axis=1)

@@ -1,8 +1,7 @@
 """The noise plan: which law of noise a release will use; the problem that it solves.
 
-Along each direction the outputs are rounded to multiples of a power of two (the grid step) and
-the noise is a discrete Gaussian in those multiples, so the release is a function of integers
-whose law is known exactly (math §11). The directions are those of a frame.
+Along each direction of a frame the outputs are rounded to multiples of a power of two, and the
+noise is a discrete Gaussian in those multiples: integers of exactly known law (math §11).
 """
 
 from __future__ import annotations
@@ -56,11 +55,7 @@ NOISELESS = "the output meets the budget as it is; no noise was added"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revealed:
-    """A part of the output that leaves without noise; curator-only.
-
-    Candidates of one group agree on that part. ``bases[g]`` is the vector, of full length, that
-    the noise is added to when the secret is in group ``g``.
-    """
+    """A part of the output that leaves as it is, one of ``bases`` per group; curator-only."""
 
     groups: Integers
     bases: Matrix
@@ -82,7 +77,7 @@ class Observation:
 class NoisePlan:
     """Noise law for one release, with what was proved about it.
 
-    ``rule``, ``kind``, ``total_variance``, the bounds and ``notes`` are public. The frame, the
+    ``rule``, ``kind``, ``total_variance``, the bounds and ``notes`` are public; the frame, the
     lattice points, the revealed part and the outputs are curator-only.
     """
 
@@ -217,10 +212,10 @@ class NoisePlan:
         return replace(self, membership=proof.membership(view, pool, limit), proofs=proofs)
 
     def _is_calibrated_on(self, outputs: Matrix) -> bool:
-        mine = self.outputs
-        if mine is None or outputs is mine:
-            return mine is not None
-        return outputs.shape == mine.shape and all(map(np.array_equal, outputs, mine))
+        calibrated = self.outputs
+        if calibrated is None or outputs is calibrated:
+            return calibrated is not None
+        return outputs.shape == calibrated.shape and all(map(np.array_equal, outputs, calibrated))
 
     def observe(self, index: int, source: BitSource) -> Observation:
         """Draw the noise for candidate ``index``: the only place where the secret is used."""
@@ -288,9 +283,9 @@ def make_plan(
 class PlanProblem:
     """One release to be calibrated; curator-only.
 
-    ``caps`` and ``priors`` are the success per unit that is allowed, and possible before the
-    release; None where membership is not limited so. ``heat`` are the balances that a release in
-    a session is charged to. ``measured`` is the spread, where it is known.
+    ``caps`` and ``priors`` are the success per unit allowed by the release and possible before it;
+    ``heat`` the balances that a release in a session is charged to; ``measured`` the spread, if
+    known.
     """
 
     values: Matrix
@@ -331,10 +326,10 @@ class PlanProblem:
             limited = np.isfinite(self.caps)
             units = slice(None) if limited.all() else np.flatnonzero(limited)
             share, inside = unit_beliefs_of_view(self.pool, self.log_p, units)
-            terms = [self.caps[units], share, inside]
-            alike = len(share) > 0 and not any(map(np.ptp, terms))
-            found = [x[:1] for x in terms] if alike else np.unique(np.stack(terms), axis=1)
-            budgets += [mi_for_membership(*found)] if len(share) else []
+            columns = [self.caps[units], share, inside]
+            alike = len(share) > 0 and not any(map(np.ptp, columns))
+            distinct = [x[:1] for x in columns] if alike else np.unique(np.stack(columns), axis=1)
+            budgets += [mi_for_membership(*distinct)] if len(share) else []
         if self.heat is not None and self.pool is not None:
             budgets.append(self.heat.implied_nats(self.pool.counts() / self.pool.n_subsets))
         return min(budgets)
@@ -352,10 +347,7 @@ class PlanProblem:
         )
 
     def noiseless_plan(self, rule: str) -> NoisePlan | None:
-        """Return the plan that releases the output itself; None where the limits forbid it.
-
-        Outputs that differ by less than can be squared are refused: no noise can be found.
-        """
+        """Return the plan that releases the output itself; None where the limits forbid it."""
         values = self.values
         groups, nats = distinct_plan_outputs(values, self.log_p)
         if not self._allows(groups, nats):
@@ -403,13 +395,13 @@ def distinct_plan_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, floa
     step = -(-values.shape[1] // SAMPLED_COORDINATES)
     heads = [(row[::step] + 0.0).tobytes() for row in values]  # +0.0 turns -0.0 to 0.0
     repeated = {head for head, count in Counter(heads).items() if count > 1}
-    seen: dict[bytes, int] = {}
+    group_of: dict[bytes, int] = {}
     groups = np.empty(len(values), dtype=np.int64)
     for k, head in enumerate(heads):
         key = _digest(values[k] + 0.0) if head in repeated else head
-        groups[k] = seen.setdefault(key, len(seen))
+        groups[k] = group_of.setdefault(key, len(group_of))
     mass = np.bincount(groups, np.exp(log_p))
-    return groups, float(entropy(np.log(mass[mass > 0]))) if len(seen) > 1 else 0.0
+    return groups, float(entropy(np.log(mass[mass > 0]))) if len(group_of) > 1 else 0.0
 
 
 def _digest(row: Vector) -> bytes:
@@ -419,10 +411,7 @@ def _digest(row: Vector) -> bytes:
 def plan_caps(
     limits: Spent, caps: Vector | None, pool: Candidates | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
-    """Return success caps and priors per unit, or None where membership is not limited.
-
-    A cap of one limits nothing (the unit may already be known) and comes back as infinity.
-    """
+    """Return success caps, infinite where none binds, and priors per unit; None without a limit."""
     if caps is None and limits.success_level is None:
         return None, None
     if pool is None:

@@ -1,8 +1,8 @@
 """From a promising shape to a certified plan: scale it, then prove it on fresh draws.
 
-The scale is found with common random numbers, with room left for the width of the interval. The
-proof uses draws that played no part in choosing anything; when it fails the noise is enlarged
-and a fresh share of the failure probability is used.
+The scale is searched with common random numbers, with room for the width of the interval. The
+proof uses fresh draws; when it fails, the noise grows and a fresh share of the failure probability
+is used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -38,8 +38,8 @@ from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, PlanProblem, make_plan
 from pacprivacy.noise.shapes import (
-    COARSE,
-    LUCK,
+    COARSE_DRAWS,
+    SAFETY_MARGIN_SD,
     RiskShapeProbe,
     Shape,
     ShapeProbe,
@@ -48,6 +48,8 @@ from pacprivacy.noise.shapes import (
 )
 from pacprivacy.noise.spread_frames import Spread
 from pacprivacy.theory import Estimate, empirical_bernstein
+
+Claim: TypeAlias = Literal["information", "membership", "charges"]
 
 INFORMATION_COST = 8 * 10**8  # posterior entries in one verification
 POSTERIOR_COST = 10**8  # posterior entries in one verification of membership
@@ -75,12 +77,9 @@ SAME_SCALE = 0.1  # logarithm of a scale at which the same units are the worst p
 def prove_shape(
     shape: Scalable, problem: PlanProblem, *, rule: str, notes: tuple[str, ...] = ()
 ) -> NoisePlan:
-    """Return a plan of this shape that provably meets the problem's limits.
+    """Return a plan of this shape that provably meets the problem's limits (claim N-5).
 
-    Guarantee
-    ---------
-    Claim N-5. The returned plan meets every limit with probability at least ``1 - gamma`` over
-    the verification draws; attempt ``k`` uses ``gamma 2^-k``, so retries are paid for.
+    Attempt ``k`` uses ``gamma 2^-k``, so retries are paid for.
     """
     search = _Search(shape, problem)
     effort = search.effort()
@@ -110,7 +109,7 @@ def prove_shape(
 
 
 def prove(plan: NoisePlan, problem: PlanProblem, effort: Effort, attempt: int) -> NoisePlan:
-    """Return the plan with what was found about it; the problem says if that is enough."""
+    """Return the plan with its proved figures; the problem says whether they are enough."""
     view = plan.view(problem.values, problem.log_p)
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(problem.log_p)))
     if problem.mi_nats is not None and plan.log_det_nats > problem.mi_nats:
@@ -126,7 +125,7 @@ def prove(plan: NoisePlan, problem: PlanProblem, effort: Effort, attempt: int) -
 
 
 def _proof(
-    claim: Literal["information", "membership", "charges"],
+    claim: Claim,
     problem: PlanProblem,
     n_draws: int,
     attempt: int,
@@ -169,7 +168,9 @@ class _Search:
         self._gamma = problem.gamma / 2 / max(1, problem.claims)  # of the first attempt
         view = self._view = shape.view(problem.spread, problem.log_p)
         coarse = problem.mi_nats is None and problem.heat is None
-        self._probe = ShapeProbe(view, problem.rng("propose"), n_draws=COARSE if coarse else None)
+        self._probe = ShapeProbe(
+            view, problem.rng("propose"), n_draws=COARSE_DRAWS if coarse else None
+        )
         self._near = 1.0
         farthest = float(np.abs(view.points).max(initial=0.0))
         self._least = max(SMALLEST_SCALE, farthest / LARGEST_RATIO)
@@ -242,10 +243,10 @@ class _Search:
             scale = max(scale, self._information_scale(self._problem.mi_nats, room))
         if self._risk is not None:
             room = effort.membership_room
-            found = shape_scale(lambda c: self._excess(c) + room, start=self._near, tolerance=0.01)
+            start = shape_scale(lambda c: self._excess(c) + room, start=self._near, tolerance=0.01)
             rng, n_draws = self._problem.rng("measure"), effort.membership_draws
-            left = self._risk.measure(found, rng, room, n_draws, self._gamma)
-            scale = max(scale, shape_scale(lambda c: self._excess(c) + left, start=found))
+            needed = self._risk.measure(start, rng, room, n_draws, self._gamma)
+            scale = max(scale, shape_scale(lambda c: self._excess(c) + needed, start=start))
         return scale
 
     def enlarged(self, scale: float, failed: NoisePlan, effort: Effort) -> float:
@@ -255,7 +256,7 @@ class _Search:
             here, variance = self._risk.excess(scale)
             over = float((failed.membership.per_unit - caps).max())
             if over > 0 and not self._has_grid(scale):
-                over += LUCK * math.sqrt(variance / effort.membership_draws)
+                over += SAFETY_MARGIN_SD * math.sqrt(variance / effort.membership_draws)
                 shown = shape_scale(lambda c: self._excess(c) - here + over, start=scale)
             self._risk.look_at(2 * failed.membership.per_unit - 1)
         if self._risk is not None and failed.charges is not None:
@@ -276,20 +277,20 @@ class _Search:
         if problem.mi_nats is not None:
             if proved.information is None:
                 return scale  # the Gaussian bound is what binds, and it has no room
-            left = SAFE_SHARE * (problem.mi_nats - proved.information.upper)
+            spare = SAFE_SHARE * (problem.mi_nats - proved.information.upper)
             here = self._probe.information(scale)[0]
             candidates.append(
                 shape_scale(
-                    lambda c: self._probe.information(c)[0] - here - left,
+                    lambda c: self._probe.information(c)[0] - here - spare,
                     start=scale,
                     tolerance=SCALE_TOLERANCE,
                 )
             )
         if self._risk is not None and problem.caps is not None:
             assert proved.membership is not None  # membership was proved
-            left = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
+            spare = SAFE_SHARE * float((problem.caps - proved.membership.upper_per_unit).min())
             here = self._excess(scale)
-            candidates.append(shape_scale(lambda c: self._excess(c) - here - left, start=scale))
+            candidates.append(shape_scale(lambda c: self._excess(c) - here - spare, start=scale))
         if self._risk is not None and problem.heat is not None:
             return scale  # a charge that is proved is either nearly all or far below
         return min(scale, max(candidates))
@@ -368,16 +369,7 @@ Scalable: TypeAlias = Shape | _Template
 
 
 def prove_rescaled(plan: NoisePlan, problem: PlanProblem, *, simulated: bool) -> NoisePlan:
-    """Return a plan along the same directions, at the level that meets other limits.
-
-    The plan gives the ratios of the noise, so it must carry some. A proof on draws is tried only
-    if ``simulated``.
-
-    Guarantee
-    ---------
-    Claim N-8. The returned plan meets the limits of ``problem`` as any plan of its rule does:
-    by the log-determinant bound, or with probability ``1 - gamma`` for ``exact`` and ``risk``.
-    """
+    """Return a plan with the same ratios of noise that meets other limits (claim N-8)."""
     if plan.is_noiseless:
         raise BudgetError("plan must carry noise to be scaled; got one without. Release it as is.")
     template = _Template(plan_before=plan, noise_std=plan.noise_std)
@@ -388,7 +380,7 @@ def prove_rescaled(plan: NoisePlan, problem: PlanProblem, *, simulated: bool) ->
         proved = prove_shape(template, problem, rule=plan.rule)
     except BudgetError:  # too small a share for a proof by simulation
         return closed
-    return min(proved, closed, key=lambda found: found.total_variance)
+    return min(proved, closed, key=lambda plan: plan.total_variance)
 
 
 def _by_log_det(template: _Template, problem: PlanProblem) -> NoisePlan:
@@ -411,7 +403,7 @@ def _by_log_det(template: _Template, problem: PlanProblem) -> NoisePlan:
 class Proof:
     """The simulated draws behind one Monte-Carlo claim, so that it can be recomputed."""
 
-    claim: Literal["information", "membership", "charges"]
+    claim: Claim
     stream: str
     seed: int
     attempt: int
@@ -426,13 +418,15 @@ class Proof:
         self, view: View, pool: Candidates, caps: Vector | None = None
     ) -> MembershipRisk:
         """Return the membership risk, estimated on these draws."""
-        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
-        return membership_risk(view, pool, caps=caps, **settings)
+        rng = self._rng()
+        return membership_risk(
+            view, pool, caps=caps, n_draws=self.n_draws, gamma=self.gamma, rng=rng
+        )
 
     def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
         """Return what every unit pays of its balance, proved on these draws."""
-        settings: Any = {"n_draws": self.n_draws, "gamma": self.gamma, "rng": self._rng()}
-        return heat_charges(view, pool, heat, **settings)
+        rng = self._rng()
+        return heat_charges(view, pool, heat, n_draws=self.n_draws, gamma=self.gamma, rng=rng)
 
     def _rng(self) -> np.random.Generator:
         return public_generator(self.seed, self.stream, self.attempt)

@@ -1,8 +1,8 @@
-"""What a rule is: an object that plans. The rules by name; :func:`calibrate`: a plan for a budget.
+"""Rules are objects that plan noise; :func:`calibrate` plans it for a budget.
 
-Three families of rules are for a secret from the pool: formulas of the outputs' covariance
-(:mod:`pacprivacy.noise.formulas`); searches, proved on simulated draws; and a given shape of
-noise, scaled until it is proved. A fourth is for a fresh secret (:mod:`pacprivacy.noise.iid`).
+For a secret from the pool there are formulas of the outputs' covariance
+(:mod:`pacprivacy.noise.formulas`), searches proved on simulated draws, and fixed shapes scaled
+until they are proved; for a fresh secret, :mod:`pacprivacy.noise.iid`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,28 +51,20 @@ from pacprivacy.noise.spread_frames import (
     axis_spread_variances,
     weighted_spread_mean,
 )
-from pacprivacy.noise.weighting import Weighting, weigh
 
 LEAST_SHARE = 1e-9  # of the largest variance, for a direction that a given shape leaves out
 LARGEST_FULL_DIMENSION = 2048
+FLAT = 1e-12  # variances below this share of the largest are rounding error
 
 Terms: TypeAlias = tuple[float | None, Vector | None, Vector | None]
 
 
 class Rule(ABC):
-    """How noise is found.
+    """How noise is calibrated.
 
-    Attributes
-    ----------
-    family : str
-        Public name of the rule, without its settings.
-    kind : {"exact", "confidence", "empirical"}
-        What a certificate of its plans can promise.
-    n_reserve : int
-        Subsets that must be drawn beside the pool, for a fresh secret; 0 for a secret from the
-        pool.
-    is_simulated : bool
-        Whether its plans are proved on simulated draws.
+    ``family`` is the public name, ``kind`` what a certificate of its plans can promise,
+    ``n_reserve`` the subsets drawn beside the pool for a fresh secret (0 for one from the pool),
+    ``is_simulated`` whether its plans are proved on simulated draws.
     """
 
     family: str
@@ -105,6 +97,11 @@ class Rule(ABC):
         measured: Spread | None = None,
     ) -> PlanProblem:
         """Return what a plan must satisfy; the arguments are those of :func:`calibrate`."""
+        if log_belief is not None and self.n_reserve:
+            raise BudgetError(
+                f"rule must work for a secret from the pool; got {self.name}, which is for a "
+                f"single release of a fresh secret. Leave the rule out in a session."
+            )
         values = as_outputs(outputs)
         log_p = check_log_belief(log_belief, len(values))
         limits = budget_limits(budget, len(values))
@@ -221,56 +218,13 @@ class SpreadRule(CovarianceRule):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Basis(CovarianceRule):
-    """Noise in proportion to the spread along the columns of a public orthogonal matrix.
-
-    The matrix must be fixed without looking at the outputs.
-    """
-
-    matrix: Matrix
-
-    family = "basis"
-
-    def __post_init__(self) -> None:
-        matrix = np.array(self.matrix, dtype=np.float64)
-        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-        if not square or np.abs(matrix.T @ matrix - np.eye(len(matrix))).max() > 1e-9:
-            raise BudgetError(
-                f"matrix must be square and orthogonal; got shape {matrix.shape}. "
-                f"Orthogonalise it first, for example with numpy.linalg.qr."
-            )
-        freeze(matrix)
-        object.__setattr__(self, "matrix", matrix)
-
-    def formula(self, variances: Vector, *, mi_nats: float) -> Vector:
-        """Return noise in proportion to the spread."""
-        return proportional(variances, mi_nats=mi_nats)
-
-    def measure(self, problem: PlanProblem) -> Measured:
-        """Measure the variance along each column."""
-        values, weights = problem.values, np.exp(problem.log_p)
-        _check_rows("matrix", self.matrix, values.shape[1])
-        center = weighted_spread_mean(values, weights)
-        return Measured(
-            center=center,
-            variances=weights @ np.square((values - center) @ self.matrix),
-            frame=lambda noisy: PublicFrame(
-                basis=np.ascontiguousarray(self.matrix[:, noisy]), center=center
-            ),
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoConfidence(CovarianceRule):
     """The papers' Auto-PAC with confidence, as a shape of noise.
 
-    The papers relate ``security`` to the number of simulations only up to an unnamed constant,
-    so their formula proves nothing by itself. Here it only proposes: the secret is one of the
-    pool, whose covariance is known, and the noise is checked with the log-determinant bound like
-    that of any other rule. So the certificate is of kind *exact*, without failure probability, and
-    not of kind *confidence* or *empirical* (:class:`Boxed`, :class:`Empirical`). ``share`` of the
-    budget is the main term; the rest pays for estimation.
+    The papers relate ``security`` to the number of simulations only up to an unnamed constant, so
+    the formula only proposes: the noise is proved by the log-determinant bound, and the certificate
+    is *exact*. ``share`` of the budget is the main term; the rest pays for estimation.
     """
 
     security: float = 1e-3
@@ -298,12 +252,12 @@ class AutoConfidence(CovarianceRule):
         centred = values - center
         eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
         eigenvalues = np.maximum(eigenvalues, 0.0)
-        found = "separated" if self._are_separated(eigenvalues) else "close: isotropic noise"
+        gaps = "separated" if self._are_separated(eigenvalues) else "close: isotropic noise"
         return Measured(
             center=center,
             variances=eigenvalues,
             frame=lambda noisy: PublicFrame(basis=np.ascontiguousarray(vectors), center=center),
-            notes=(f"eigenvalues are {found}",),
+            notes=(f"eigenvalues are {gaps}",),
         )
 
     def formula(self, eigenvalues: Vector, *, mi_nats: float) -> Vector:
@@ -320,12 +274,62 @@ class AutoConfidence(CovarianceRule):
         return len(large) > 0 and (len(large) == 1 or float(np.diff(large).min()) > gap)
 
 
-class SearchingRule(PoolRule):
-    """The least noise that a search finds and simulated draws prove, or the closed form if less.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighting:
+    """The spread in coordinates where noise costs its variance; ``back`` leads to plain ones."""
 
-    With ``holds_information`` a plan also keeps the information that implies a limit on
-    membership.
-    """
+    spread: Spread
+    plain: Spread
+    cost: Matrix
+    back: Matrix
+
+    def unweighted(self, shape: Shape) -> Shape:
+        """Return a shape of the weighted coordinates as one of the unweighted spread."""
+        factor = self.back @ (shape.rotation * np.sqrt(shape.noise_var))
+        rotation, noise_std, _ = np.linalg.svd(factor, full_matrices=False)
+        return Shape(rotation=rotation, noise_var=noise_std**2, groups=shape.groups)
+
+    def cost_of(self, plan: NoisePlan) -> float:
+        """Return the weighted cost of a plan along directions of the unweighted spread."""
+        rotation = plan.frame.rotation if isinstance(plan.frame, SpreadFrame) else None
+        turn = np.eye(self.plain.rank) if rotation is None else rotation
+        along = np.einsum("rq,rs,sq->q", turn, self.cost, turn)
+        return float(np.square(plan.noise_std) @ along)
+
+
+def weigh(spread: Spread, weights: Vector, cost: Matrix) -> Weighting:
+    """Return the spread seen through a cost of noise along its directions."""
+    values, vectors = np.linalg.eigh(cost)
+    root = (vectors * np.sqrt(values)) @ vectors.T
+    inverse = (vectors / np.sqrt(values)) @ vectors.T
+    stretched = spread.coordinates @ root
+    eigenvalues, turn = np.linalg.eigh((stretched.T * weights) @ stretched)
+    order = np.argsort(eigenvalues)[::-1]
+    eigenvalues, turn = np.maximum(eigenvalues[order], 0.0), turn[:, order]
+    back = inverse @ turn
+    weighted = Spread(
+        center=spread.center,
+        eigenvalues=np.maximum(eigenvalues, FLAT**2 * eigenvalues[0]),
+        coordinates=stretched @ turn,
+        basis=None if spread.basis is None else spread.basis @ back,
+        mixing=spread.mixing,
+        values=spread.values,
+    )
+    return Weighting(spread=weighted, plain=spread, cost=cost, back=back)
+
+
+def contrasts(n: int) -> Matrix:
+    """Return ``n - 1`` orthonormal rows that span all differences of ``n`` numbers."""
+    if n < 2:
+        raise BudgetError(f"n must be at least 2; got {n}. Give the number of classes.")
+    rows = np.tril(np.ones((n, n)), -1)[1:]
+    rows[np.arange(n - 1), np.arange(1, n)] = -np.arange(1.0, n)
+    normalised: Matrix = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return normalised
+
+
+class SearchingRule(PoolRule):
+    """The least noise that a search finds and draws prove, or the closed form if less."""
 
     is_simulated = True
     holds_information: bool = False
@@ -347,8 +351,8 @@ class SearchingRule(PoolRule):
             if weighting is None:
                 shapes = _promising_shapes(problem, spread)
             else:
-                found = _promising_shapes(problem, weighting.spread)
-                shapes = [weighting.unweighted(shape) for shape in found]
+                weighted = _promising_shapes(problem, weighting.spread)
+                shapes = [weighting.unweighted(shape) for shape in weighted]
             gamma = problem.gamma / max(1, len(shapes))
             share = replace(problem, gamma=gamma, measured=spread)
             for shape in shapes:
@@ -374,22 +378,24 @@ class SearchingRule(PoolRule):
         return plan_by_formula(partial(_weighted_plan, weighting, self.name), problem)
 
     def propose(self, problem: PlanProblem) -> NoisePlan:
-        """Return the larger of what each limit asks for, or the closed form if less."""
+        """Return the larger of the noises that the limits need, or the closed form if less."""
         if (free := problem.noiseless_plan(self.name)) is not None:
             return free
         weighting = self._weighting(problem)
         spread = problem.spread if weighting is None else weighting.spread
         closed = self._closed(problem, weighting)
-        rng, log_p, asked = problem.rng("propose"), problem.log_p, []
+        rng, log_p, shapes = problem.rng("propose"), problem.log_p, []
         with suppress(BudgetError):  # what cannot be reached by a search is reached in closed form
             if problem.per_unit is not None and problem.pool is not None:
-                asked.append(risk_shapes(spread, problem.pool, log_p, problem.per_unit, rng=rng)[0])
+                shapes.append(
+                    risk_shapes(spread, problem.pool, log_p, problem.per_unit, rng=rng)[0]
+                )
             if problem.mi_nats is not None:
-                asked.append(exact_shapes(spread, log_p, mi_nats=problem.mi_nats, rng=rng)[0])
+                shapes.append(exact_shapes(spread, log_p, mi_nats=problem.mi_nats, rng=rng)[0])
             if weighting is not None:
-                asked = [weighting.unweighted(shape) for shape in asked]
+                shapes = [weighting.unweighted(shape) for shape in shapes]
             # Noise that meets two limits is at least the larger of what each asks for.
-            most = max(asked, key=lambda shape: shape.total_variance)
+            most = max(shapes, key=lambda shape: shape.total_variance)
             if most.total_variance < closed.total_variance:
                 return most.plan(problem.spread, rule=self.name)
         return closed
@@ -407,8 +413,8 @@ def _promising_shapes(problem: PlanProblem, spread: Spread) -> list[Shape]:
         with suppress(BudgetError):
             shapes = risk_shapes(spread, problem.pool, log_p, problem.per_unit, rng=rng)[:1]
     if problem.mi_nats is not None:
-        found = exact_shapes(spread, log_p, mi_nats=problem.mi_nats, rng=rng)
-        shapes += found[:1] if shapes or len(found) > 1 else []
+        informed = exact_shapes(spread, log_p, mi_nats=problem.mi_nats, rng=rng)
+        shapes += informed[:1] if shapes or len(informed) > 1 else []
     return shapes
 
 
@@ -426,13 +432,13 @@ class _Default(SearchingRule):
     family = "default"
 
     def plan(self, problem: PlanProblem) -> NoisePlan:
-        """Ask the rule that fits the limits."""
+        """Plan by the rule that fits the limits."""
         return RULES["exact" if problem.per_unit is None else "risk"].plan(problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Exact(SearchingRule):
-    """The rule ``exact`` with a cost of its own: the least ``tr(W Σ_B)`` found and proved.
+    """The rule ``exact`` for another cost of noise: the least ``tr(W Σ_B)`` that is proved.
 
     Parameters
     ----------
@@ -481,10 +487,7 @@ class Exact(SearchingRule):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Protect(SearchingRule):
-    """Least noise where a task-critical subspace of the output gets noise last.
-
-    The cost of noise is ``weight`` inside the subspace and 1 outside. Budgets keep their rule:
-    ``exact`` for information, ``risk`` where membership is limited.
+    """The least noise on the outputs that matter most.
 
     Parameters
     ----------
@@ -519,8 +522,8 @@ class Protect(SearchingRule):
                 f"got {rows.shape[1]}. Build them for this output."
             )
         _, singular, right = np.linalg.svd(rows, full_matrices=False)
-        kept: Matrix = right[singular > 1e-10 * singular[0]]
-        return kept
+        orthonormal: Matrix = right[singular > 1e-10 * singular[0]]
+        return orthonormal
 
     def cost_matrix(self, dimension: int) -> Matrix:
         """Return the cost as a matrix: the identity, plus ``weight - 1`` inside the subspace."""
@@ -537,13 +540,13 @@ class Protect(SearchingRule):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shaped(PoolRule):
-    """Noise of a given shape, scaled until the budget is proved.
+    """Noise of a fixed shape, scaled until the budget is proved.
 
     Parameters
     ----------
     covariance : array of shape (d, d)
-        Directions and relative sizes of the noise; its scale does not matter. It may come from
-        anywhere but the secret, for example from learning: the proof does not rest on it.
+        Directions and relative sizes of the noise. It may come from anywhere but the secret, for
+        example from learning: the proof does not rest on it.
     """
 
     covariance: npt.ArrayLike
@@ -607,9 +610,9 @@ def as_rule(rule: AnyRule | None) -> Rule:
         return RULES[rule]
     except (KeyError, TypeError):
         raise BudgetError(
-            f"rule must be one of {', '.join(RULES)}, or Basis(matrix), AutoConfidence(...), "
-            f"Boxed(...), Empirical(...), Exact(cost=...), Protect(directions), "
-            f"Shaped(covariance); got {as_told(rule)}. Leave it out for the default."
+            f"rule must be one of {', '.join(RULES)}, or AutoConfidence(...), Boxed(...), "
+            f"Empirical(...), Exact(cost=...), Protect(directions), Shaped(covariance); "
+            f"got {as_told(rule)}. Leave it out for the default."
         ) from None
 
 
@@ -625,7 +628,7 @@ def calibrate(
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> NoisePlan:
-    """Find the noise under which one row of ``outputs`` may be released.
+    """Calibrate the noise under which one row of ``outputs`` may be released.
 
     Parameters
     ----------
@@ -648,11 +651,6 @@ def calibrate(
     rng : Generator or int, optional
         For simulated draws; never for the secret.
 
-    Returns
-    -------
-    NoisePlan
-        ``total_variance``, the proved bounds, and how to sample.
-
     Guarantee
     ---------
     Claim N-6. For rules of kind *exact*, the secret being drawn from ``log_belief``, the release
@@ -660,8 +658,17 @@ def calibrate(
     ``1 - gamma`` over simulated draws for ``exact`` and ``risk``.
     """
     chosen = as_rule(rule)
-    settings: Any = {"pool": pool, "log_belief": log_belief, "caps": caps, "heat": heat}
-    return chosen.plan(chosen.pose(outputs, budget, **settings, gamma=gamma, rng=rng))
+    problem = chosen.pose(
+        outputs,
+        budget,
+        pool=pool,
+        log_belief=log_belief,
+        caps=caps,
+        heat=heat,
+        gamma=gamma,
+        rng=rng,
+    )
+    return chosen.plan(problem)
 
 
 def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidates) -> None:
@@ -671,16 +678,16 @@ def check_rule_feasible(budget: AnyBudget, rule: AnyRule | None, pool: Candidate
 
 
 def propose_rule_noise(
-    outputs: object, budget: AnyBudget, *, rule: AnyRule | None = None, **given: Any
+    outputs: object,
+    budget: AnyBudget,
+    *,
+    rule: AnyRule | None = None,
+    pool: Candidates | None = None,
+    rng: np.random.Generator | int | None = None,
 ) -> NoisePlan:
-    """Return about the noise that :func:`calibrate` will find.
-
-    An estimate for people who choose a budget; nothing may be released on it. No secret is
-    involved: it is a function of the outputs on all candidates. Takes ``pool``, ``log_belief`` and
-    ``rng`` besides.
-    """
+    """Return about the noise of :func:`calibrate`; nothing may be released on it."""
     chosen = as_rule(rule)
-    return chosen.propose(chosen.pose(outputs, budget, **given))
+    return chosen.propose(chosen.pose(outputs, budget, pool=pool, rng=rng))
 
 
 def propose_rule_variance(
@@ -689,12 +696,10 @@ def propose_rule_variance(
     *,
     pool: Candidates | None = None,
     rule: AnyRule | None = None,
-    log_belief: Vector | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> float:
     """Return about the total variance of the noise that :func:`calibrate` will find."""
-    plan = propose_rule_noise(outputs, budget, pool=pool, rule=rule, log_belief=log_belief, rng=rng)
-    return plan.total_variance
+    return propose_rule_noise(outputs, budget, pool=pool, rule=rule, rng=rng).total_variance
 
 
 def _check_rows(name: str, array: Matrix, dimension: int) -> None:

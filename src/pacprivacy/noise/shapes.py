@@ -1,8 +1,7 @@
-"""Shapes of noise, and fast what-if: information and membership risk of a shape at any scale.
+"""Shapes of noise, and their information and membership risk at any scale.
 
-The same simulated draws serve every scale (common random numbers), so the curves are smooth and
-a bisection is safe from Monte-Carlo jitter. What a search finds here is only a proposal; it is
-certified afterwards on fresh draws.
+The same simulated draws serve every scale, so the curves are smooth and can be bisected. A search
+only proposes; fresh draws certify.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, shortened
 from pacprivacy.adversary import (
     IN_CACHE,
     Candidates,
+    Floats,
     Heat,
     View,
     ViewTilts,
@@ -43,10 +42,10 @@ from pacprivacy.theory import entropy
 PROBE_ELEMENTS = 1 << 23
 LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
-COARSE = 1024  # draws of a search by membership; the place that it finds is measured on more
-MEASURED = 1 << 15
-LUCK = 1.3  # deviations that the draws of a proof may be worse than those
-RANKING = (48, 256)  # draws that rank all units
+COARSE_DRAWS = 1024  # draws of a search by membership; the place that it finds is measured on more
+MEASURED_DRAWS = 1 << 15
+SAFETY_MARGIN_SD = 1.3  # between search and proof, in standard deviations
+RANKING_DRAWS = (48, 256)  # draws that rank all units
 RANKING_COST = 10**10  # multiplications
 MOST_SHIFTED = 64  # directions, where units are also ranked by how far they move the mean
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
@@ -58,11 +57,7 @@ FIRST_STEP = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Noise with variances ``noise_var`` along the columns of ``rotation``.
-
-    ``groups`` tells candidates apart without noise (an exact observation); everything that the
-    rotation does not span is then a function of the group.
-    """
+    """Noise of these variances along the columns of ``rotation``, exact between ``groups``."""
 
     rotation: Matrix
     noise_var: Vector
@@ -113,21 +108,14 @@ def axis_shape(noise_var: Vector) -> Shape:
 
 
 def _least_scale(shape: Shape, spread: Spread) -> float:
-    """Return the scale below which a shape is as good as no noise.
-
-    Some budgets are met by any noise along the directions of the spread, however little (outputs
-    that are nearly atoms). Without an end a search would follow them down to zero.
-    """
+    """Return the scale below which a shape is as good as no noise, where a search must end."""
     return math.sqrt(LEAST_NOISE * float(spread.eigenvalues.sum()) / shape.total_variance)
 
 
 def shape_scale(
     excess: Callable[[float], float], *, start: float = 1.0, tolerance: float = 1e-3
 ) -> float:
-    """Return a scale at which a decreasing ``excess`` is not positive, close to the smallest.
-
-    The answer is the upper end of the bracket: never too little noise.
-    """
+    """Return about the smallest scale where a falling ``excess`` is <= 0, never too small."""
     high, step = math.log(start), FIRST_STEP
     above = below = 0.0  # the excess at the two ends of the bracket
     while (below := excess(math.exp(high))) > 0:
@@ -145,10 +133,10 @@ def shape_scale(
         step *= 3
         if low < -LARGEST_LOG_SCALE:
             return math.exp(high)
-        if (found := excess(math.exp(low))) > 0:
-            above = found
+        if (here := excess(math.exp(low))) > 0:
+            above = here
         else:
-            high, below = low, found
+            high, below = low, here
     bisect = False
     while high - low > tolerance:
         share = below / (below - above) if math.isfinite(above) else 0.5
@@ -156,12 +144,12 @@ def shape_scale(
             break
         share = 0.5 if bisect else share
         middle = max(high - share * (high - low) + 0.2 * tolerance, low + 0.1 * tolerance)
-        found = excess(math.exp(min(middle, high - 0.1 * tolerance)))
         middle, width = min(middle, high - 0.1 * tolerance), high - low
-        if found > 0:
-            low, above = middle, found
+        here = excess(math.exp(middle))
+        if here > 0:
+            low, above = middle, here
         else:
-            high, below = middle, found
+            high, below = middle, here
         bisect = high - low > 0.5 * width  # a curve that bends is halved instead
     return math.exp(high)
 
@@ -188,25 +176,25 @@ def exact_shapes(
 ) -> list[Shape]:
     """Return promising shapes with their scale set to the budget, least total noise first.
 
-    The Gaussian answer (``waterfill``) is always among them. Scales come from simulated draws
-    that were also used to choose the shape: certify before use. ``watch`` is called with the
-    name of the start, the number of the step and the total noise of every iterate.
+    The Gaussian answer (``waterfill``) is always among them. Certify before use: the draws that set
+    the scale also chose the shape. ``watch`` gets the start, the step and the noise of every
+    iterate.
     """
     gaussian = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
-    found = [gaussian]
+    shapes = [gaussian]
     partitions = _partitions(spread, log_p, mi_nats)
     gap = _relative_gap(gaussian, spread, log_p, mi_nats, rng)
     if not partitions and gap < SMALL_GAP:
-        return found
+        return shapes
     n_steps = 24 if spread.rank <= 32 else 6
 
     def improve(start: Shape, name: str, steps: int) -> Shape:
-        told = None if watch is None else partial(watch, name)
+        observer = None if watch is None else partial(watch, name)
         return refine_shape(
-            start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=steps, watch=told
+            start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=steps, watch=observer
         )
 
-    found.append(improve(gaussian, "waterfill", n_steps))
+    shapes.append(improve(gaussian, "waterfill", n_steps))
     groups: Integers | None = None
     for depth in range(1, MAX_ATOM_DEPTH + 1):
         starts = list(_group_starts(groups, partitions, spread, log_p, mi_nats))
@@ -215,11 +203,11 @@ def exact_shapes(
         name = f"{depth} released exactly"
         tried = [improve(start, f"{name}, try {i}", 3) for i, start in enumerate(starts, 1)]
         best = min(tried, key=lambda shape: shape.total_variance)
-        if best.total_variance >= min(shape.total_variance for shape in found):
+        if best.total_variance >= min(shape.total_variance for shape in shapes):
             break
-        found.append(improve(best, name, n_steps))
+        shapes.append(improve(best, name, n_steps))
         groups = best.groups
-    return sorted(found, key=lambda shape: shape.total_variance)
+    return sorted(shapes, key=lambda shape: shape.total_variance)
 
 
 def refine_shape(
@@ -232,10 +220,7 @@ def refine_shape(
     n_steps: int,
     watch: Callable[[int, float], None] | None = None,
 ) -> Shape:
-    """Run the damped fixed point from one start; return its best iterate at the budget.
-
-    Where the budget allows any scale, however small, that is the least that is worth a name.
-    """
+    """Run the damped fixed point from one start; return its best iterate at the budget."""
     seed = int(rng.integers(2**63))
     shape, best, stalled = start, None, 0
     for step in range(n_steps + 1):
@@ -291,18 +276,18 @@ def _relative_gap(
     """Return the share of the budget that the Gaussian bound leaves unused, roughly."""
     view = shape.view(spread, log_p)
     n_draws = int(np.clip(GAP_COST // view.n_subsets, 4096, 1 << 15))
-    found = exact_information(view, n_draws=n_draws, gamma=0.1, rng=rng)
-    return (mi_nats - found.value) / mi_nats
+    information = exact_information(view, n_draws=n_draws, gamma=0.1, rng=rng)
+    return (mi_nats - information.value) / mi_nats
 
 
 def _partitions(spread: Spread, log_p: Vector, mi_nats: float) -> list[Integers]:
     """Group the candidates by directions with few distinct values, within the budget."""
-    found: dict[bytes, Integers] = {}
+    partitions: dict[bytes, Integers] = {}
     for direction in _atom_directions(spread):
         groups = _distinct(spread.coordinates @ direction)
         if groups.max() > 0 and _group_entropy(groups, log_p) < mi_nats:
-            found.setdefault(groups.tobytes(), groups)
-    return list(found.values())
+            partitions.setdefault(groups.tobytes(), groups)
+    return list(partitions.values())
 
 
 def _atom_directions(spread: Spread) -> Iterator[Vector]:
@@ -342,8 +327,8 @@ def _group_starts(
         merged = partition if groups is None else groups * (int(partition.max()) + 1) + partition
         _, merged = np.unique(merged, return_inverse=True)
         merged = merged.astype(np.int64)
-        left = mi_nats - _group_entropy(merged, log_p)
-        if left <= 1e-6 or (groups is not None and merged.max() == groups.max()):
+        remaining = mi_nats - _group_entropy(merged, log_p)
+        if remaining <= 1e-6 or (groups is not None and merged.max() == groups.max()):
             continue
         mass = np.bincount(merged, weights)
         sums = np.zeros((len(mass), spread.rank))
@@ -352,7 +337,7 @@ def _group_starts(
         values, vectors = np.linalg.eigh((inside.T * weights) @ inside)
         keep = values > FLAT * max(float(spread.eigenvalues.max()), 1e-300)
         if keep.any():
-            noise_var = waterfill(values[keep], mi_nats=left)
+            noise_var = waterfill(values[keep], mi_nats=remaining)
             yield Shape(rotation=vectors[:, keep], noise_var=noise_var, groups=merged)
 
 
@@ -361,6 +346,7 @@ POWERS = (1.0, 0.8, 0.6)  # flatter versions of the hiding ellipsoid do better f
 N_TRIED = 512  # draws that tell shapes apart
 MOST_SHIFTS = 1 << 27  # numbers that are kept
 BLOCK = 1 << 16  # units whose shifts are looked at together
+HIDING_STEPS = 30
 HIDDEN = (5, 1024)  # after so many steps the search for an ellipsoid goes on with so many units
 SMALL_STEP = 1e-6  # an advantage
 
@@ -408,15 +394,15 @@ def _farthest(spread: Spread, tilts: ViewTilts, log_p: Vector) -> tuple[Integers
     lengths = np.empty(tilts.n_units, np.float32)
     for place, part in tilts.shift_blocks(points, log_p):
         lengths[place] = np.square(part @ (vectors / values[-1])) @ (values[-1] / values)
-    kept = np.sort(np.argpartition(lengths, -n_kept)[-n_kept:])
-    return kept, tilts.shifts(points, log_p, kept)
+    farthest = np.sort(np.argpartition(lengths, -n_kept)[-n_kept:])
+    return farthest, tilts.shifts(points, log_p, farthest)
 
 
-def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
+def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
     """Return the least-trace ellipsoid that covers every unit's shift, by multiplicative weights.
 
-    With ``M = (Σ_i ν_i φ_i φ_iᵀ)^{1/2}`` and ``ν`` raised where ``φ_iᵀ M^{-1} φ_i`` is large,
-    ``M`` tends to the least-trace matrix with ``φ_iᵀ M^{-1} φ_i <= 1`` for all units.
+    With ``M = (Σ_i ν_i φ_i φ_iᵀ)^{1/2}`` and ``ν`` raised where ``φ_iᵀ M^{-1} φ_i`` is large, ``M``
+    tends to the least-trace matrix with ``φ_iᵀ M^{-1} φ_i <= 1`` for all units.
     """
     importance = np.full(len(shifts), 1.0 / len(shifts))
     typical = sum(np.square(part).sum(axis=1).sum() for part in _blocks(shifts)) / len(shifts)
@@ -424,10 +410,10 @@ def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
         return Shape(rotation=np.eye(spread.rank), noise_var=spread.eigenvalues)
     ridge = 1e-9 * typical
     values, vectors = np.ones(spread.rank), np.eye(spread.rank)
-    for step in range(n_steps):
+    for step in range(HIDING_STEPS):
         if step == HIDDEN[0] and len(shifts) > HIDDEN[1]:
-            kept = np.argpartition(importance, -HIDDEN[1])[-HIDDEN[1] :]
-            shifts, importance = shifts[kept], importance[kept] / importance[kept].sum()
+            heaviest = np.argpartition(importance, -HIDDEN[1])[-HIDDEN[1] :]
+            shifts, importance = shifts[heaviest], importance[heaviest] / importance[heaviest].sum()
         weighed = zip(_blocks(shifts), _blocks(importance), strict=True)
         second = sum((part.T * weights) @ part for part, weights in weighed)
         second = second + ridge * np.eye(spread.rank)
@@ -440,17 +426,17 @@ def _hiding_shape(spread: Spread, shifts: Matrix, n_steps: int = 30) -> Shape:
     return Shape(rotation=vectors, noise_var=values)
 
 
-def _blocks(units: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+def _blocks(units: Floats) -> Iterator[Floats]:
     """Yield rows, so many at a time that copies of them take little room."""
     return (units[start : start + BLOCK] for start in range(0, len(units), BLOCK))
 
 
 def _lengths(shifts: Matrix, rotation: Matrix, noise_var: Vector) -> Vector:
     """Return the squared shift of every unit in units of the noise."""
-    found = np.empty(len(shifts))
-    for part, lengths in zip(_blocks(shifts), _blocks(found), strict=True):
+    squared = np.empty(len(shifts))
+    for part, lengths in zip(_blocks(shifts), _blocks(squared), strict=True):
         lengths[:] = np.square(part @ rotation) @ (1 / noise_var)
-    return found
+    return squared
 
 
 def _steps_of(lengths: Vector) -> Vector:
@@ -462,10 +448,7 @@ def _steps_of(lengths: Vector) -> Vector:
 
 
 class ShapeProbe:
-    """Simulated draws of a view, kept so that any scale of the noise can be tried on them.
-
-    For outputs of rank 1 a grid takes the place of the draws.
-    """
+    """Simulated draws of a view, or a grid for rank 1, on which any scale of noise can be tried."""
 
     def __init__(self, view: View, rng: np.random.Generator, *, n_draws: int | None = None) -> None:
         m, points = view.n_subsets, view.points
@@ -484,10 +467,10 @@ class ShapeProbe:
         self._cross = cross.astype(dtype)
         self._log_prior = view.log_prior.astype(dtype)[None, :]
         if view.groups is not None:
-            apart = view.groups[chosen][:, None] != view.groups[None, :]
-            self._log_prior = np.where(apart, -np.inf, self._log_prior).astype(dtype)
+            differs = view.groups[chosen][:, None] != view.groups[None, :]
+            self._log_prior = np.where(differs, -np.inf, self._log_prior).astype(dtype)
 
-    def posterior(self, scale: float, n_draws: int | None = None) -> npt.NDArray[Any]:
+    def posterior(self, scale: float, n_draws: int | None = None) -> Floats:
         """Return the posteriors on the first draws when the noise is ``scale`` times larger."""
         p, total = self._likelihoods(scale, n_draws)[1:]
         p /= total[:, None]
@@ -501,18 +484,18 @@ class ShapeProbe:
         gains = self.view.prior_entropy - np.log(total) + weighted / total
         return float(gains.mean()), float(gains.var(ddof=1))
 
-    def weighted(self, scale: float) -> tuple[npt.NDArray[Any], Vector]:
+    def weighted(self, scale: float) -> tuple[Floats, Vector]:
         """Return posteriors and the weight of each: of the draws, or on a grid."""
-        seen = self.view.scaled(scale)
-        if has_line_advantage(seen):
-            rows = list(line_advantage_posteriors(seen, LINE_STEP))
+        scaled = self.view.scaled(scale)
+        if has_line_advantage(scaled):
+            rows = list(line_advantage_posteriors(scaled, LINE_STEP))
             return np.concatenate([p for p, _ in rows]), np.concatenate([w for _, w in rows])
         p = self.posterior(scale)
         return p, np.full(len(p), 1 / len(p))
 
     def _likelihoods(
         self, scale: float, n_draws: int | None = None
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Vector]:
+    ) -> tuple[Floats, Floats, Vector]:
         dtype = self._signal.dtype if scale > TINY_SCALE else np.float64
         with np.errstate(over="ignore"):  # a candidate that far away is ruled out
             log_p = np.multiply(self._signal[:n_draws], 1 / scale**2, dtype=dtype)
@@ -525,14 +508,11 @@ class ShapeProbe:
 
 def _ranking(tilts: ViewTilts) -> int:
     """Return how many draws rank the units: fewer where units and candidates are many."""
-    return int(np.clip(RANKING_COST // (tilts.rows * tilts.n_units), *RANKING))
+    return int(np.clip(RANKING_COST // (tilts.rows * tilts.n_units), *RANKING_DRAWS))
 
 
 class RiskShapeProbe:
-    """How far the success on any unit is above its cap, as a function of the scale.
-
-    Only the units closest to their caps decide; they are found by :meth:`focus`.
-    """
+    """How far the success on the units closest to their caps is above them, at any scale."""
 
     width = 1.0  # of what is averaged, in units of what it may be
 
@@ -543,8 +523,8 @@ class RiskShapeProbe:
     def focus(self, scale: float) -> None:
         """Keep the units that are closest to their caps at this scale: ranked on a few draws."""
         if self._tilts.n_units > 2 * N_WORST:
-            view, few = self._probe.view, self._probe.posterior(scale, _ranking(self._tilts))
-            self.look_at(self._tilts.sizes(few.astype(np.float32)) / len(few), 4 * N_WORST)
+            view, ranked = self._probe.view, self._probe.posterior(scale, _ranking(self._tilts))
+            self.look_at(self._tilts.sizes(ranked.astype(np.float32)) / len(ranked), 4 * N_WORST)
             chosen = self._chosen
             if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
                 squares = self._tilts.shift_squares(view.points, view.log_prior)
@@ -556,8 +536,8 @@ class RiskShapeProbe:
     def look_at(self, size: Vector, n_kept: int = N_WORST) -> None:
         """Keep the units that are closest to their caps, given their advantage or what grows so."""
         if self._tilts.n_units > 2 * N_WORST:
-            kept = min(n_kept, self._tilts.n_units - 1)
-            self._choose(np.argpartition(self._room_left(size), kept)[:kept])
+            count = min(n_kept, self._tilts.n_units - 1)
+            self._choose(np.argpartition(self._room_left(size), count)[:count])
 
     def _choose(self, units: Integers) -> None:
         self._chosen = np.sort(units).astype(np.int64)
@@ -567,17 +547,13 @@ class RiskShapeProbe:
     def measure(
         self, scale: float, rng: np.random.Generator, room: float, n_draws: int, gamma: float
     ) -> float:
-        """Find on many draws how far the advantage at this scale is from what the few say.
-
-        The room that a proof of so many draws needs is measured for every unit, and counted from
-        then on; return what else must be left: nothing, or the given room where a grid is used.
-        """
+        """Measure the advantage at this scale on many draws; return the room to leave."""
         view = self._probe.view.scaled(scale)
         if has_line_advantage(view):
             exact = line_advantage(view, self._tilts, self._chosen, LINE_STEP)[0]
             self._shift = exact - self._means(scale)[0]
             return room
-        n_measured = max(MEASURED, n_draws // 4)
+        n_measured = max(MEASURED_DRAWS, n_draws // 4)
         bound, variance = advantage_upper(
             view,
             self._tilts,
@@ -587,11 +563,11 @@ class RiskShapeProbe:
             n_measured=n_measured,
             rng=rng,
         )
-        lucky = LUCK * np.sqrt(variance * (1 / n_measured + 1 / n_draws))
+        lucky = SAFETY_MARGIN_SD * np.sqrt(variance * (1 / n_measured + 1 / n_draws))
         self._shift = bound + lucky - self._means(scale)[0]
         return 0.0
 
-    def _means(self, scale: float) -> tuple[Vector, npt.NDArray[Any]]:
+    def _means(self, scale: float) -> tuple[Vector, Floats]:
         folded = self._tilts.fold(self._probe.posterior(scale)).astype(np.float32, copy=False)
         sizes = np.abs(folded @ self._masks)
         return sizes.mean(axis=0, dtype=np.float64), sizes
@@ -625,8 +601,8 @@ class HeatShapeProbe(RiskShapeProbe):
     def focus(self, scale: float) -> None:
         """Keep the units whose mean square move is nearest to what is allowed."""
         if self._tilts.n_units > 2 * N_WORST:
-            few = self._probe.posterior(scale, _ranking(self._tilts))
-            folded, squares = self._tilts.fold(few), np.empty(self._tilts.n_units)
+            ranked = self._probe.posterior(scale, _ranking(self._tilts))
+            folded, squares = self._tilts.fold(ranked), np.empty(self._tilts.n_units)
             for place, masks in self._tilts.blocks(slice(None), np.float32):
                 moved = folded @ masks - self._heat.before[place].astype(np.float32)
                 squares[place] = np.square(moved).mean(axis=0)
@@ -654,17 +630,17 @@ class HeatShapeProbe(RiskShapeProbe):
     def _growth(self, tilted: Matrix, units: Integers) -> tuple[Matrix, Matrix]:
         """Return the potential's growth and the square of the move, each over what it may be."""
         here, moved = self._heat.of(units), tilted - self._heat.before[units]
-        left = np.maximum(here.balance - here.allowed, 0.0)
-        start, slope = heat_potential(here.before, left), heat_slope(here.before, here.balance)
-        grown = (heat_potential(tilted, left) - start - slope * moved) / self._gain[units]
+        after = np.maximum(here.balance - here.allowed, 0.0)
+        start, slope = heat_potential(here.before, after), heat_slope(here.before, here.balance)
+        grown = (heat_potential(tilted, after) - start - slope * moved) / self._gain[units]
         return grown, np.square(moved) / self._square[units]
 
 
 def risk_shape_probe(probe: ShapeProbe, tilts: ViewTilts, limits: Vector | Heat) -> RiskShapeProbe:
     """Return the probe for caps on success, or for balances."""
-    kind: Any = HeatShapeProbe if isinstance(limits, Heat) else RiskShapeProbe
-    found: RiskShapeProbe = kind(probe, tilts, limits)
-    return found
+    if isinstance(limits, Heat):
+        return HeatShapeProbe(probe, tilts, limits)
+    return RiskShapeProbe(probe, tilts, limits)
 
 
 def _stratified_normals(rng: np.random.Generator, n: int, dimension: int) -> Matrix:

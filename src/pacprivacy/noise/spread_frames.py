@@ -1,9 +1,8 @@
 """Frames: the directions along which outputs are measured and noise is added.
 
-The directions are the output's own axes, a public basis, or the principal directions of the
-outputs over the pool (the *spread*). That has rank at most ``m - 1`` whatever the dimension is:
-for tall problems the ``m × m`` Gram matrix gives everything, and a direction is kept as a
-combination of the outputs instead of as a column of length ``d``.
+The output's own axes, a fixed basis, or the principal directions over the pool (the *spread*). The
+spread has rank at most ``m - 1``: for tall problems the ``m × m`` Gram matrix gives everything, and
+a direction is a combination of the outputs instead of a column of length ``d``.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ WIDE = 4  # dimension beyond this multiple of m goes through the Gram matrix
 class Spread:
     """Belief-weighted mean and principal directions of the outputs; curator-only.
 
-    ``eigenvalues`` are the variances along the ``r`` directions, largest first, all positive;
-    ``coordinates`` of shape (m, r) the centred outputs along them. The directions are the columns
-    of ``basis``, or, where that is None, ``Σ_k mixing[k, j] (Y_k - center)``.
+    ``eigenvalues`` are the ``r`` variances, largest first, all positive; ``coordinates``, shape (m,
+    r), the centred outputs. Directions are the columns of ``basis``, or, where that is None, ``Σ_k
+    mixing[k, j] (Y_k - center)``.
     """
 
     center: Vector
@@ -98,10 +97,7 @@ def axis_spread_variances(values: Matrix, center: Vector, weights: Vector) -> Ve
 
 
 def spread_of(values: Matrix, weights: Vector) -> Spread:
-    """Find the principal directions of the outputs under belief weights.
-
-    Directions whose variance is below the rounding error of the decomposition are left out.
-    """
+    """Return the principal directions of the outputs, but for those within rounding error."""
     n_subsets, dimension = values.shape
     if dimension > WIDE * n_subsets:
         return _wide_spread(values, weights)
@@ -123,11 +119,7 @@ def spread_of(values: Matrix, weights: Vector) -> Spread:
 
 
 def _wide_spread(values: Matrix, weights: Vector) -> Spread:
-    """Directions from the Gram matrix of the weighted, centred outputs.
-
-    One pass over the outputs: they are taken relative to the likeliest one, which is within the
-    spread, and the Gram matrix is centred afterwards.
-    """
+    """Return directions from the Gram matrix of outputs relative to the likeliest, in one pass."""
     n_subsets = len(values)
     anchor = values[int(np.argmax(weights))]
     center: Vector = anchor.copy()
@@ -175,9 +167,9 @@ class AxisFrame:
 
     def variances(self, along: Vector) -> Vector:
         """Return the variance per coordinate of noise with these variances along the axes."""
-        found = np.zeros(len(self.center))
-        found[self.axes] = along
-        return found
+        full = np.zeros(len(self.center))
+        full[self.axes] = along
+        return full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,15 +207,15 @@ class SpreadFrame:
     def coordinates(self, values: Matrix) -> Matrix:
         """Return centred coordinates; those of the calibrated outputs are already known."""
         if values is self.spread.values:
-            own = self.spread.coordinates
+            along = self.spread.coordinates
         else:
-            own = self.spread.project(values - self.spread.center)
-        return own if self.rotation is None else own @ self.rotation
+            along = self.spread.project(values - self.spread.center)
+        return along if self.rotation is None else along @ self.rotation
 
     def expand(self, coordinates: Vector) -> Vector:
         """Return the vector with these coordinates."""
-        own = coordinates if self.rotation is None else self.rotation @ coordinates
-        return self.spread.expand(own)
+        along = coordinates if self.rotation is None else self.rotation @ coordinates
+        return self.spread.expand(along)
 
     def variances(self, along: Vector) -> Vector:
         """Return the variance per coordinate of noise with these variances along the directions."""
@@ -233,11 +225,11 @@ class SpreadFrame:
             return np.asarray(np.square(basis) @ along)
         assert spread.mixing is not None  # where there is no basis
         mixing = spread.mixing if turn is None else spread.mixing @ turn
-        found = np.zeros(len(spread.center))
+        variances = np.zeros(len(spread.center))
         for cols in _column_chunks(spread.values):
             centred = spread.values[:, cols] - spread.center[cols]
-            found[cols] = along @ np.square(mixing.T @ centred)
-        return found
+            variances[cols] = along @ np.square(mixing.T @ centred)
+        return variances
 
 
 Frame: TypeAlias = AxisFrame | PublicFrame | SpreadFrame

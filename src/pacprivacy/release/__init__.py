@@ -31,7 +31,6 @@ from pacprivacy.release.error_bars import (
     NAMED as NAMED,
     ErrorBars as ErrorBars,
     Interval as Interval,
-    count_measured as count_measured,
     error_bar_notes as error_bar_notes,
     error_bar_rows as error_bar_rows,
     measure_error_bars as measure_error_bars,

@@ -3,7 +3,7 @@
 import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 
@@ -14,6 +14,7 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
 from pacprivacy.release.bundle import (
     Arrays,
+    Record,
     plain_bundle_budget,
     read_bundle_budget,
     write_bundle_archive,
@@ -53,7 +54,7 @@ class AnswerBundle(_Words):
     """The pool and the terms that the certificate of a responder follows from; curator-only.
 
     ``budget`` is what all answers together may give away, ``query_budget`` what one may. An answer
-    has ``n_classes`` numbers; ``public`` is what the mechanism treats so.
+    has ``n_classes`` numbers.
     """
 
     pool: Pool
@@ -97,7 +98,7 @@ class AnswerBundle(_Words):
         write_bundle_archive(path, KIND, pool_arrays, record)
 
     @classmethod
-    def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
+    def from_archive(cls, arrays: Arrays, record: Record) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
         query = read_bundle_budget(record["query_budget"])
         if not isinstance(query, Information):
@@ -110,59 +111,56 @@ class AnswerBundle(_Words):
         )
 
 
-def certify_answer_bundle(terms: AnswerBundle) -> Certificate:
+def certify_answer_bundle(bundle: AnswerBundle) -> Certificate:
     """Write down what holds for everything that will ever be answered.
 
-    Guarantee
-    ---------
-    Claim F-2. ``mi_upper_nats`` bounds the information of all answers together, since a question
-    that would go beyond it is refused; nothing gives more than names the candidate.
-    Claims H-3, H-4. So is the success on any unit where membership is charged unit by unit.
+    Claim F-2: ``mi_upper_nats`` bounds the information of all answers, since a question beyond it
+    is refused. Claims H-3, H-4: so is the success on any unit where membership is charged.
     """
-    pool, advantage = terms.pool, terms.advantage
-    total = min(terms.total_nats, math.log(pool.n_subsets))
+    pool, advantage = bundle.pool, bundle.advantage
+    total = min(bundle.total_nats, math.log(pool.n_subsets))
     bound = membership_success(total, pool.worst_prior)
     if advantage is not None:
         bound = min(bound, 0.5 + 0.5 * advantage)
-        units = VoteBalances(pool, advantage, terms.query_nats, two_votes=terms.two_votes)
-        if not units.fits(1, terms.query_nats):
+        units = VoteBalances(pool, advantage, bundle.query_nats, two_votes=bundle.two_votes)
+        if not units.fits(1, bundle.query_nats):
             raise BudgetError(
-                f"query_budget must leave room for one answer at least within {terms.budget}, "
-                f"whatever it is; got {terms.query_budget}. Use pac.Information(2**-20)."
+                f"query_budget must leave room for one answer at least within {bundle.budget}, "
+                f"whatever it is; got {bundle.query_budget}. Use pac.Information(2**-20)."
             )
     return Certificate.about(
         pool,
         mi_upper=total,
         bound=bound,
         exact_facts=_EXACT_FACTS,
-        public=("the questions", *terms.public),
-        published=terms.published,
+        public=("the questions", *bundle.public),
+        published=bundle.published,
         kind="exact",
-        budget=f"{terms.budget} in total, {terms.query_budget} per answer",
+        budget=f"{bundle.budget} in total, {bundle.query_budget} per answer",
         rule="waterfill for every answer",
-        mechanism=terms.mechanism,
-        output=terms.output,
-        dimension=terms.n_classes,
+        mechanism=bundle.mechanism,
+        output=bundle.output,
+        dimension=bundle.n_classes,
         log_det_nats=total,
-        noise=_largest_noise(terms),
+        noise=_largest_noise(bundle),
         confidence=1.0,
         notes=(*_NOTES, *pool.notes),
-        simulation=terms.simulation,
+        simulation=bundle.simulation,
         composition={
             "secrets": "one for all answers",
-            "nats_per_answer": terms.query_nats,
+            "nats_per_answer": bundle.query_nats,
             "total_nats": total,
             "session_success_bound": bound,
         },
-        software=terms.software,
+        software=bundle.software,
     )
 
 
-def _largest_noise(terms: AnswerBundle) -> CertificateNoise:
+def _largest_noise(bundle: AnswerBundle) -> CertificateNoise:
     # Points of a simplex have total variance 1 - 1/c at most, in c - 1 directions; waterfill needs
     # no more than proportional noise, (Σ sqrt λ)² / 2β <= (c - 1) (1 - 1/c) / 2β.
-    rank = terms.n_classes - 1
-    most = rank * (1 - 1 / terms.n_classes) / (2 * terms.query_nats)
+    rank = bundle.n_classes - 1
+    most = rank * (1 - 1 / bundle.n_classes) / (2 * bundle.query_nats)
     return CertificateNoise(
         total_variance=most,
         smallest_std=0.0,

@@ -35,6 +35,7 @@ from pacprivacy.theory import lattice_total_variation_bound
 
 SCHEMA_VERSION: Final = 2
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Record: TypeAlias = dict[str, Any]  # of plain JSON types
 Read = TypeVar("Read")
 _BUDGETS: Final = {
     "information": budgets.Information,
@@ -47,9 +48,7 @@ _BUDGETS: Final = {
 PACKED = 1 << 20  # bytes of masks that are not compressed any more
 
 
-def write_bundle_archive(
-    path: str | Path, kind: str, arrays: Arrays, record: dict[str, Any]
-) -> None:
+def write_bundle_archive(path: str | Path, kind: str, arrays: Arrays, record: Record) -> None:
     """Write arrays and a record of plain JSON types to a file that only its owner can read."""
     metadata = msgspec.json.encode({"schema_version": SCHEMA_VERSION, "kind": kind, **record})
     content = {**arrays, "metadata": np.frombuffer(metadata, dtype=np.uint8)}
@@ -65,7 +64,7 @@ def write_bundle_archive(
 
 
 def read_bundle_archive(
-    path: str | Path, readers: Mapping[str, Callable[[Arrays, dict[str, Any]], Read]]
+    path: str | Path, readers: Mapping[str, Callable[[Arrays, Record], Read]]
 ) -> Read:
     """Read a file with the reader for its kind; refuse others, and damaged ones, in one line."""
     try:
@@ -89,14 +88,14 @@ def read_bundle_archive(
     )
 
 
-def plain_bundle_budget(budget: budgets.AnyBudget) -> list[dict[str, Any]]:
+def plain_bundle_budget(budget: budgets.AnyBudget) -> list[Record]:
     """Return a budget as plain JSON types."""
     parts = budget.parts if isinstance(budget, budgets.Combined) else (budget,)
     names = {kind: name for name, kind in _BUDGETS.items()}
     return [{"kind": names[type(part)], **asdict(part)} for part in parts]
 
 
-def read_bundle_budget(plain: list[dict[str, Any]]) -> budgets.AnyBudget:
+def read_bundle_budget(plain: list[Record]) -> budgets.AnyBudget:
     """Rebuild a budget; whatever is wrong with it raises."""
     parts: tuple[Any, ...] = tuple(msgspec.convert(item, _BUDGETS[item["kind"]]) for item in plain)
     return parts[0] if len(parts) == 1 else budgets.Combined(parts)
@@ -110,7 +109,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
+class CuratorStatements:
     """What a certificate says on the curator's word: no figure of the bundle proves it; public."""
 
     rule: str
@@ -126,11 +125,10 @@ class Stated:
 class BundleSession:
     """Where a release stands in its session; public but for the arrays and the observation.
 
-    ``share`` is what this release may spend; of success what the smallest balance may lose. Where
-    membership is limited, ``balances`` are what the units had left before, ``allowed`` the most
-    that each may pay, and ``part`` how much of the reserve is taken. With ``fresh``, every
-    release has a secret of its own. What readers learned follows from ``observation``, the integers
-    that left, once they have.
+    ``share`` is what this release may spend. Where membership is limited, ``balances`` are those
+    before the release, ``allowed`` the most that each unit may pay, ``part`` how much of the
+    reserve is taken. With ``fresh``, every release has a secret of its own. ``observation`` are the
+    released integers.
     """
 
     total: budgets.Spent
@@ -152,17 +150,17 @@ class BundleSession:
 
 class _IidRule(msgspec.Struct):
     name: Literal["boxed", "empirical"]
-    parameters: dict[str, Any]
+    parameters: Record
 
 
 class _Record(msgspec.Struct, kw_only=True):
     """What a file says besides its arrays; seeds are text there, for readers of short integers."""
 
-    pool: dict[str, Any]
+    pool: Record
     seed: int
     gamma: Annotated[float, msgspec.Meta(gt=0, lt=1)]
     simulation: bool
-    stated: Stated
+    stated: CuratorStatements
     session: BundleSession | None
     iid_rule: _IidRule | None
     proofs: tuple[Proof, ...]
@@ -174,8 +172,8 @@ class Bundle:
     """Outputs, pool, belief and lattice law of one release; curator-only.
 
     The certificate is a function of this record and of the simulated draws that its proofs name.
-    ``worst_unit`` is the one whose trade-off is shown: another machine, whose sums round
-    otherwise, might single out another of two that are as good as equal.
+    ``worst_unit``, whose trade-off is shown, is recorded because another machine may round
+    otherwise.
     """
 
     outputs: Matrix
@@ -190,7 +188,7 @@ class Bundle:
     gamma: float
     simulation: bool
     budget: budgets.AnyBudget
-    stated: Stated
+    stated: CuratorStatements
     iid_rule: IidRule | None = None
     session: BundleSession | None = None
     worst_unit: int | None = None
@@ -235,22 +233,19 @@ class Bundle:
         return None if self.session is None else self.session.heat(self.pool, self.log_p)
 
     def times_least(self) -> float | None:
-        """Return how many times the least variance of any noise a release has, at most.
-
-        None where nothing is known: membership is not limited, or other releases came before.
-        """
+        """Return the noise's variance over the least of any noise, at most; None where unknown."""
         if self.iid_rule is not None or self.session is not None:
             return None
         variance = float(np.square(self.grid_step * self.units_per_std).sum())
-        found = noise_limit(self.outputs, self.budget, pool=self.pool, enough=variance)
-        return found.times_least(variance)
+        limit = noise_limit(self.outputs, self.budget, pool=self.pool, enough=variance)
+        return limit.times_least(variance)
 
-    def belief_after(self, seen: Observation) -> Belief:
-        """Return the belief of whoever saw an observation."""
-        offset = (seen.integers - self.points) / self.units_per_std
+    def belief_after(self, observation: Observation) -> Belief:
+        """Return the belief after an observation."""
+        offset = (observation.integers - self.points) / self.units_per_std
         log_likelihood: Vector = -0.5 * np.einsum("kq,kq->k", offset, offset)
-        if self.groups is not None and seen.group is not None:
-            log_likelihood[self.groups != seen.group] = -np.inf
+        if self.groups is not None and observation.group is not None:
+            log_likelihood[self.groups != observation.group] = -np.inf
         return Belief(log_p=self.log_p).updated(log_likelihood)
 
     def save(self, path: str | Path) -> None:
@@ -269,10 +264,10 @@ class Bundle:
             arrays["allowed"] = np.asarray(self.session.allowed)
         rule, session = self.iid_rule, None
         if self.session is not None:
-            seen = self.session.observation
+            observation = self.session.observation
             balances = self.session.balances
             plain = replace(self.session, observation=None, balances=None, allowed=None)
-            session = asdict(plain) | {"group": None if seen is None else seen.group}
+            session = asdict(plain) | {"group": None if observation is None else observation.group}
             if balances is not None:
                 session |= {"advantage": balances.advantage, "reserve": balances.reserve}
         record = {
@@ -294,7 +289,7 @@ class Bundle:
         return read_bundle_archive(path, {KIND: cls.from_archive})
 
     @classmethod
-    def from_archive(cls, arrays: Arrays, record: dict[str, Any]) -> Self:
+    def from_archive(cls, arrays: Arrays, record: Record) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
         pool_arrays = {k.removeprefix("pool_"): v for k, v in arrays.items() if "pool_" in k}
         read = msgspec.convert(record, _Record, strict=False)
@@ -302,16 +297,16 @@ class Bundle:
         rule: IidRule | None = None
         if session is not None and "observed" in arrays:
             group = msgspec.convert(record["session"]["group"], int | None)
-            seen = Observation(integers=arrays["observed"], group=group)
-            session = replace(session, observation=seen)
+            observation = Observation(integers=arrays["observed"], group=group)
+            session = replace(session, observation=observation)
         if session is not None and "balances" in arrays:
-            terms = {name: record["session"][name] for name in ("advantage", "reserve")}
-            balances = Balances(per_unit=arrays["balances"], **terms)
+            advantage, reserve = record["session"]["advantage"], record["session"]["reserve"]
+            balances = Balances(per_unit=arrays["balances"], advantage=advantage, reserve=reserve)
             session = replace(session, balances=balances, allowed=arrays["allowed"])
         if read.iid_rule is not None:
             kind: type[IidRule] = Boxed if read.iid_rule.name == "boxed" else Empirical
             rule = msgspec.convert(read.iid_rule.parameters, kind)
-        found = cls(
+        bundle = cls(
             **{name: arrays[name] for name in ARRAYS},
             pool=Pool.from_arrays(pool_arrays, read.pool),
             groups=arrays.get("groups"),
@@ -325,8 +320,8 @@ class Bundle:
             session=session,
             worst_unit=read.worst_unit,
         )
-        _check_shapes(found)
-        return found
+        _check_shapes(bundle)
+        return bundle
 
 
 def _check_shapes(bundle: Bundle) -> None:
@@ -366,11 +361,11 @@ def _check_shapes(bundle: Bundle) -> None:
                 raise ValueError("balances")
         if not all(0 <= x <= 1 for x in (heat.advantage, heat.reserve, bundle.session.part)):
             raise ValueError("reserve")
-    seen = None if bundle.session is None else bundle.session.observation
-    if seen is not None:
-        if seen.integers.dtype != np.int64 or seen.integers.shape != (d,):
+    observation = None if bundle.session is None else bundle.session.observation
+    if observation is not None:
+        if observation.integers.dtype != np.int64 or observation.integers.shape != (d,):
             raise ValueError("observed")
-        if seen.group is not None and not 0 <= seen.group < m:
+        if observation.group is not None and not 0 <= observation.group < m:
             raise ValueError("group")
 
 
@@ -405,7 +400,7 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
         gamma=context.gamma,
         simulation=context.simulation,
         budget=context.budget,
-        stated=Stated(
+        stated=CuratorStatements(
             rule=plan.rule,
             mechanism=outputs.mechanism_name,
             output=outputs.structure.describe(),

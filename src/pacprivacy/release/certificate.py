@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Self, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, NotRequired, Self, TypeAlias, TypedDict, Unpack
 
 import msgspec
 import numpy as np
@@ -29,20 +29,17 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
-from pacprivacy.noise import Kind, NoisePlan, Proof
-from pacprivacy.release.bundle import Bundle, BundleSession, Context
+from pacprivacy.noise import Claim, Kind, NoisePlan, Proof
+from pacprivacy.release.bundle import Bundle, BundleSession, Context, Record
 from pacprivacy.release.certificate_text import (
-    advantage_in_text,
-    asked_text,
+    budget_text,
     certificate_html,
     certificate_text,
-    is_in_session,
     not_hidden_text,
     not_promised_text,
     open_parts_text,
     plural_text,
     promise_text,
-    promised_in_text,
 )
 from pacprivacy.sample import Pool
 from pacprivacy.theory import (
@@ -147,11 +144,7 @@ class CertificateNoise:
         )
 
     def rounded(self) -> Self:
-        """Return the figures as they leave: rounded up to two digits, units down to a power of two.
-
-        Noise is found from the spread over the candidates, which for a mean is the standard
-        deviation of all records.
-        """
+        """Return the figures rounded up to two digits, and units down to a power of two."""
         return replace(
             self,
             total_variance=two_digits(self.total_variance),
@@ -161,16 +154,38 @@ class CertificateNoise:
         )
 
 
+class StatedFields(TypedDict):
+    """Fields of a certificate that whoever writes it states: the others follow from the pool."""
+
+    kind: Kind
+    budget: str
+    rule: str
+    mechanism: str
+    output: str
+    dimension: int
+    log_det_nats: float
+    confidence: float
+    notes: tuple[str, ...]
+    simulation: bool
+    composition: Record | None
+    software: str
+    information: NotRequired[Estimate | None]
+    membership: NotRequired[Estimate | None]
+    membership_mean: NotRequired[Estimate | None]
+    side_knowledge: NotRequired[tuple[SideKnowledge, ...]]
+    divergences: NotRequired[tuple[InformationDivergence, ...]]
+    trade_off: NotRequired[tuple[TradeOff, ...]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """What every attacker is held to; every field is public.
 
-    ``mi_upper_nats`` is the best proved bound on the mutual information between the secret
-    index and everything released; ``any_inference`` turns it into the success of *any* guess
-    with a given prior. ``membership_bound`` is *balanced* success: of an attacker who is shown the
-    release and a unit that was used or not with equal odds; ``prior`` is how sure the pool alone
-    makes a guess of the worst-placed unit. ``trade_off`` bounds true positives by false ones;
-    ``divergences`` are other distances of (secret, release) from independence.
+    ``mi_upper_nats`` is the best proved bound on the mutual information between the secret index
+    and everything released; ``any_inference`` turns it into the success of *any* guess with a
+    prior. ``membership_bound`` is *balanced* success, for a unit that was used or not with equal
+    odds; ``prior`` how sure the pool alone makes a guess. ``trade_off`` bounds true positives by
+    false ones; ``divergences`` are other distances of (secret, release) from independence.
 
     Examples
     --------
@@ -210,7 +225,7 @@ class Certificate:
     not_promised: tuple[Text, ...]
     notes: tuple[Text, ...]
     simulation: bool
-    composition: dict[str, Any] | None = None
+    composition: Record | None = None
     software: Text
     schema_version: int = SCHEMA_VERSION
     divergences: tuple[InformationDivergence, ...] = ()
@@ -228,14 +243,14 @@ class Certificate:
         exact_facts: Sequence[str],
         public: Sequence[str] = (),
         published: Sequence[str] = (),
-        **said: Any,
+        **fields: Unpack[StatedFields],
     ) -> Self:
-        """Write a certificate: what follows from the pool and two proved bounds, and what is said.
+        """Write a certificate: what follows from the pool and two proved bounds, and stated fields.
 
-        ``exact_facts`` are what leaves without noise, ``published`` what the mechanism adds to
-        them; ``public`` is what it treats as known.
+        ``exact_facts`` leave without noise, ``published`` is what the mechanism adds to them;
+        ``public`` what it treats as known.
         """
-        exact = said["kind"] == "exact"
+        exact = fields["kind"] == "exact"
         return cls(
             scheme=pool.scheme,
             unit=pool.unit,
@@ -261,46 +276,47 @@ class Certificate:
             not_promised=not_promised_text(
                 pool, mi_upper=mi_upper, exact_facts=exact_facts, knows_pool=exact
             ),
-            **said,
+            **fields,
         )
 
     def __str__(self) -> str:
-        return certificate_text(self.to_public_dict())
+        return certificate_text(self)
 
     def _repr_html_(self) -> str:
-        return certificate_html(self.promise, self.to_public_dict())
+        return certificate_html(self.promise, self)
 
     @property
     def readings(self) -> tuple[str, ...]:
         """How the released numbers are to be read, in sentences."""
-        said = (text for text in self.public if ESTIMATES in text or text.startswith(DATES))
+        facts = (text for text in self.public if ESTIMATES in text or text.startswith(DATES))
         short = [note.partition(".")[0] for note in self.notes if NO_INTERVAL in note]
-        return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*said, *short))
+        return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*facts, *short))
 
     @property
     def promise(self) -> str:
         """What is promised about one unit, as one sentence."""
-        return promise_text(self.to_public_dict())
+        return promise_text(self)
 
     @property
     def promised_success(self) -> float:
         """The membership success that is promised: over the session, if there is one."""
-        return promised_in_text(self.to_public_dict())
+        session = self.composition or {}
+        return float(session.get("session_success_bound", self.membership_bound))
 
     @property
     def asked(self) -> str:
         """The budget, in words: over the session, if there is one."""
-        return asked_text(self.to_public_dict())
+        return budget_text(self)
 
     @property
     def is_in_session(self) -> bool:
         """Whether its own figures rest on the values of earlier releases, and are no promise."""
-        return is_in_session(self.to_public_dict())
+        return "release_number" in (self.composition or {})
 
     @property
     def not_hidden(self) -> str:
         """What is not hidden, as short as the promise; ``not_promised`` has the whole of it."""
-        return not_hidden_text(self.to_public_dict())
+        return not_hidden_text(self)
 
     @property
     def units(self) -> str:
@@ -310,7 +326,7 @@ class Certificate:
     @property
     def advantage(self) -> float:
         """How much better than even odds every attacker does at most: ``2 x success - 1``."""
-        return advantage_in_text(self.to_public_dict())
+        return min(1.0, max(0.0, 2.0 * self.promised_success - 1.0))  # exact: no rounding
 
     def success_at(self, prior: float) -> float:
         """Return the most success of a guess of one unit's membership at another prior."""
@@ -326,7 +342,7 @@ class Certificate:
         """What differential privacy would have to be to allow as much success; no DP claim."""
         return read_as_dp(min(1.0, self.promised_success))
 
-    def to_public_dict(self) -> dict[str, Any]:
+    def to_public_dict(self) -> Record:
         """Return everything as plain JSON types."""
         plain = asdict(self)
         for name in TUPLES:
@@ -346,9 +362,9 @@ class Certificate:
         """Rebuild a certificate; refuse other schema versions and fields that make no sense."""
         version = plain.get("schema_version") if isinstance(plain, dict) else None
         if type(version) is not int or version != SCHEMA_VERSION:
-            found = version if isinstance(version, int | str) else type(plain).__name__
+            shown = version if isinstance(version, int | str) else type(plain).__name__
             raise CertificateError(
-                f"certificate must have schema version {SCHEMA_VERSION}; got {found!r}. "
+                f"certificate must have schema version {SCHEMA_VERSION}; got {shown!r}. "
                 "Use the version of pacprivacy that wrote it; 'dp-1' is differential privacy, for "
                 "'pac verify' and dp.DPCertificate."
             )
@@ -358,6 +374,8 @@ class Certificate:
                 msgspec.convert(plain, facts)
         except msgspec.ValidationError as error:
             raise _refuse(*_place_and_reason(error)) from None
+        if certificate.membership is not None and certificate.membership_mean is None:
+            raise _refuse("membership_mean", "it is not there")
         again = certificate.to_public_dict()
         for name in {**plain, **again}:  # whatever else a file says would be lost
             if name not in plain or name not in again or plain[name] != again[name]:
@@ -400,10 +418,9 @@ def certified_plan(plan: NoisePlan, context: Context) -> NoisePlan:
         return plan
     heat = None if context.session is None else context.session.heat(pool, context.log_p)
     if plan.is_noiseless:
-        told = adversary.noiseless_membership(pool, context.log_p, plan.groups)
         return replace(
             plan,
-            membership=told,
+            membership=adversary.noiseless_membership(pool, context.log_p, plan.groups),
             charges=adversary.noiseless_heat_paid(pool, context.log_p, plan.groups, heat),
         )
     view = plan.view(context.outputs, context.log_p)
@@ -420,18 +437,14 @@ def certified_plan(plan: NoisePlan, context: Context) -> NoisePlan:
     return plan
 
 
-def _proof(claim: Any, seed: int, n_draws: int, gamma: float) -> Proof:
+def _proof(claim: Claim, seed: int, n_draws: int, gamma: float) -> Proof:
     return Proof(
         claim=claim, stream=f"assess-{claim}", seed=seed, attempt=0, n_draws=n_draws, gamma=gamma
     )
 
 
 def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
-    """Write down what was proved: a function of the bundle and of the proved figures alone.
-
-    ``verify`` calls it too, with figures that it has computed again, so that whatever a reader
-    sees is compared with what the bundle gives.
-    """
+    """Write down what was proved: a function of the bundle and the figures, for ``verify`` too."""
     pool, kind, stated = bundle.pool, bundle.kind, bundle.stated
     exact = kind == "exact"
     mi_upper = max(0.0, proved.mi_upper)
@@ -511,10 +524,7 @@ def _confidence(bundle: Bundle) -> float:
 
 
 def _session_notes(bundle: Bundle) -> tuple[str, ...]:
-    """Say how sure the proofs of several releases are together: failures add up.
-
-    What each unit pays is proved for that unit, not for all of them at once (claim H-1).
-    """
+    """Say how sure the proofs of several releases are together: failures add up (claim H-1)."""
     if bundle.session is None:
         return ()
     count, charged = bundle.session.before.n_releases + 1, bundle.session.balances is not None
@@ -528,28 +538,25 @@ def _session_notes(bundle: Bundle) -> tuple[str, ...]:
 def _side_knowledge(
     view: adversary.View, pool: Pool, *, seed: int
 ) -> tuple[adversary.SideKnowledge, ...]:
-    """Return the success of attackers who are told 1, 2 and 4 memberships.
-
-    Where a unit is in most candidates, being told that others are out or in are not the same.
-    """
-    found: list[adversary.SideKnowledge] = []
+    """Return the success of attackers who know 1, 2 and 4 memberships; of folds, in and out."""
+    rows: list[adversary.SideKnowledge] = []
     directions: tuple[adversary.Direction | None, ...] = (
         ("out", "in") if pool.folds > 2 else (None,)
     )
     for direction in directions:
-        left = {None: 0.5, "out": 1 / pool.folds, "in": 1 - 1 / pool.folds}[direction]
-        for told in TOLD:
-            kept = pool.n_subsets * left**told
-            if told >= pool.n_units or kept < 1:
+        share_left = {None: 0.5, "out": 1 / pool.folds, "in": 1 - 1 / pool.folds}[direction]
+        for n_told in TOLD:
+            n_consistent = pool.n_subsets * share_left**n_told
+            if n_told >= pool.n_units or n_consistent < 1:
                 break
-            draws = int(np.clip(SIDE_COST // (8 * int(kept) * pool.n_units), 128, 1024))
-            rng = public_generator(seed, "side-knowledge", told)
-            found.append(
+            draws = int(np.clip(SIDE_COST // (8 * int(n_consistent) * pool.n_units), 128, 1024))
+            rng = public_generator(seed, "side-knowledge", n_told)
+            rows.append(
                 adversary.side_knowledge(
-                    view, pool, n_told=told, direction=direction, n_draws=draws, rng=rng
+                    view, pool, n_told=n_told, direction=direction, n_draws=draws, rng=rng
                 )
             )
-    return tuple(found)
+    return tuple(rows)
 
 
 def _divergences(view: adversary.View, *, seed: int) -> tuple[adversary.InformationDivergence, ...]:
@@ -562,7 +569,7 @@ def _divergences(view: adversary.View, *, seed: int) -> tuple[adversary.Informat
 
 
 def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
-    """Return what of the release is computed from all candidates, or leaves as it is."""
+    """Return which parts of the release are computed from all candidates, or leave as they are."""
     unanimous = bundle.groups is not None and not np.ptp(bundle.groups)
     directions = len(bundle.units_per_std)
     return open_parts_text(directions, int(bundle.outputs.shape[1]), unanimous=unanimous)
@@ -582,12 +589,12 @@ def certificate_charge(proved: Proved, part: BundleSession | None, charges: Vect
     spent = Spent(n_releases=1, mi_nats=max(0.0, proved.mi_upper))
     if part is None or part.balances is None or charges is None:
         return spent
-    left = part.balances.after(charges, part.part)
-    lost = part.balances.increment_left - left.increment_left
+    after = part.balances.after(charges, part.part)
+    lost = part.balances.increment_left - after.increment_left
     return replace(spent, success_increment=max(0.0, lost))
 
 
-def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
+def _composition(bundle: Bundle, proved: Proved) -> Record | None:
     """Return what the certificate says about its session: sums, the total, what was learned."""
     part, pool = bundle.session, bundle.pool
     if part is None:
@@ -599,10 +606,10 @@ def _composition(bundle: Bundle, proved: Proved) -> dict[str, Any] | None:
     return facts
 
 
-def _session_facts(part: BundleSession, charge: Spent, *, prior: float) -> dict[str, Any]:
+def _session_facts(part: BundleSession, charge: Spent, *, prior: float) -> Record:
     """Return what the certificate of a release says about its session."""
     total, after = part.total, part.before + charge
-    facts: dict[str, Any] = {
+    facts: Record = {
         "release_number": after.n_releases,
         "secrets": "fresh for every release" if part.fresh else "one for all releases",
         "spent_nats_so_far": after.mi_nats,
@@ -630,11 +637,7 @@ def certificate_success_bound(total: Spent, prior: float) -> float:
 
 
 def certificate_learned_facts(belief: adversary.Belief, pool: Pool) -> dict[str, float]:
-    """Return what readers of all releases so far can have learned.
-
-    The belief is a function of the pool, the outputs and the values that left, all of which the
-    attacker has: saying it tells nothing more (claim S-1 is about everything released).
-    """
+    """Return what readers of all releases so far can have learned: they can compute it (S-1)."""
     return {
         "learned_nats": belief.learned_nats,
         "best_guess_now": float(belief.success_per_unit(pool).max()),

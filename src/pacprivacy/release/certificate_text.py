@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pacprivacy._certificates import readings_text, rows_html
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 from pacprivacy._values import SIMULATION, WIDTH, times_in_100
-from pacprivacy.adversary import FALSE_POSITIVES
+from pacprivacy.adversary import FALSE_POSITIVES, SideKnowledge
 from pacprivacy.sample import Pool
-from pacprivacy.theory import success_at
+from pacprivacy.theory import Estimate, success_at
+
+if TYPE_CHECKING:
+    from pacprivacy.release.certificate import Certificate
 
 KINDS: Final = {
     "exact": "exact: the secret is uniform over a finite pool, so its law is known",
@@ -39,53 +42,53 @@ NOISE_LEVEL: Final = (
 ELSEWHERE: Final = "Releases and answers made outside this certificate from the same secret subset."
 
 
-def certificate_text(cert: dict[str, Any]) -> str:
+def certificate_text(cert: Certificate) -> str:
     """Return a certificate as text for a terminal of 80 columns."""
     lines = [_wrap(promise_text(cert), ""), ""]
-    if cert["simulation"]:
+    if cert.simulation:
         lines += [SIMULATION, ""]
     lines += _rows(
         [
-            ("Kind", KINDS[cert["kind"]]),
-            ("Asked", asked_text(cert)),
+            ("Kind", KINDS[cert.kind]),
+            ("Asked", budget_text(cert)),
             *_proved_rows(cert),
             ("Side knowledge", _side_text(cert)),
             ("Pool", _pool_text(cert)),
-            ("Mechanism", f"{cert['mechanism']} -> {cert['output']}"),
+            ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
             ("Noise", _noise_text(cert)),
             ("Confidence", _confidence_text(cert)),
-            *([("Session", _session_text(cert))] if cert["composition"] else []),
-            ("Treated as public", "; ".join(cert["public"])),
+            *([("Session", _session_text(cert))] if cert.composition else []),
+            ("Treated as public", "; ".join(cert.public)),
         ]
     )
-    if cert.get("published"):
+    if cert.published:
         lines += ["", "Published without noise"]
-        lines += [_wrap(f"- {item}", "  ") for item in cert["published"]]
+        lines += [_wrap(f"- {item}", "  ") for item in cert.published]
     lines += ["", "Not promised"]
-    lines += [_wrap(f"- {item}", "  ") for item in cert["not_promised"]]
-    if cert["notes"]:
-        lines += ["Notes", *(_wrap(f"- {item}", "  ") for item in cert["notes"])]
-    lines += [f"pacprivacy {cert['software']}, certificate schema {cert['schema_version']}"]
+    lines += [_wrap(f"- {item}", "  ") for item in cert.not_promised]
+    if cert.notes:
+        lines += ["Notes", *(_wrap(f"- {item}", "  ") for item in cert.notes)]
+    lines += [f"pacprivacy {cert.software}, certificate schema {cert.schema_version}"]
     return "\n".join(lines)
 
 
-def promise_text(cert: dict[str, Any]) -> str:
-    """Return what is promised about one unit, and first that a value without noise is exact."""
+def promise_text(cert: Certificate) -> str:
+    """Return the promise about one unit, and first that a value without noise is exact."""
     return _exact_text(cert) + _promise_text(cert)
 
 
-def _exact_text(cert: dict[str, Any]) -> str:
-    if cert["kind"] != "exact" or cert["noise"]["n_directions"]:
+def _exact_text(cert: Certificate) -> str:
+    if cert.kind != "exact" or cert.noise.n_directions:
         return ""
-    if cert["mi_upper_nats"] == 0:
+    if cert.mi_upper_nats == 0:
         return "No noise was needed: all candidates agree, and the value is exact. "
     return "No noise was needed: the budget allows the exact value of one candidate. "
 
 
-def _promise_text(cert: dict[str, Any]) -> str:
-    session, unit = cert["composition"] or {}, cert["unit"]
-    success = promised_in_text(cert)
-    if cert["kind"] != "empirical" and success >= 1:
+def _promise_text(cert: Certificate) -> str:
+    session, unit = cert.composition or {}, cert.unit
+    success = cert.promised_success
+    if cert.kind != "empirical" and success >= 1:
         span = "over the whole session " if session else ""
         return (
             f"Nothing is promised {span}about guessing whether one given {unit} was used: the "
@@ -93,10 +96,10 @@ def _promise_text(cert: dict[str, Any]) -> str:
         )
     studied, most = "all releases of this session" if session else "this release", "at most"
     lead = f"Take a {unit} {'who' if unit == 'person' else 'that'} is equally likely"
-    if cert["kind"] == "empirical":
+    if cert.kind == "empirical":
         lead, most = f"By simulation, not by proof: take{lead.removeprefix('Take')}", "about"
-    if cert["kind"] == "confidence":
-        doubt = failure_text(cert["confidence"])
+    if cert.kind == "confidence":
+        doubt = failure_text(cert.confidence)
         lead = f"Unless the simulation misled (probability at most {doubt}): t{lead[1:]}"
         studied += " and does not know the pool"
     return (
@@ -105,11 +108,11 @@ def _promise_text(cert: dict[str, Any]) -> str:
     )
 
 
-def not_hidden_text(cert: dict[str, Any]) -> str:
+def not_hidden_text(cert: Certificate) -> str:
     """Return what no release hides, as short as the promise beside which it stands."""
     return (
         f"Who is in the table at all is not hidden, nor is what is true of its "
-        f"{plural_text(cert['unit'])} as a whole: what the values say about all of them, they say "
+        f"{plural_text(cert.unit)} as a whole: what the values say about all of them, they say "
         f"about each."
     )
 
@@ -124,49 +127,33 @@ def plural_text(unit: str) -> str:
     return f"{head}{'es' if head.endswith(('s', 'x', 'ch', 'sh')) else 's'}{of}{tail}"
 
 
-def promised_in_text(cert: dict[str, Any]) -> float:
-    """Return the membership success that is promised: over the session, if there is one."""
-    session = cert["composition"] or {}
-    return float(session.get("session_success_bound", cert["membership_bound"]))
-
-
-def is_in_session(cert: dict[str, Any]) -> bool:
-    """Whether figures of this release rest on the values of earlier ones, and are no promise."""
-    return "release_number" in (cert["composition"] or {})
-
-
-def asked_text(cert: dict[str, Any]) -> str:
+def budget_text(cert: Certificate) -> str:
     """Return the budget: over the session, if there is one."""
-    session = cert["composition"] or {}
-    if not is_in_session(cert) or "target" in session:
-        return str(cert["budget"])
+    session = cert.composition or {}
+    if not cert.is_in_session or "target" in session:
+        return str(cert.budget)
     nats, success = session.get("total_nats"), session.get("total_success")
     parts = [] if nats is None else [f"mutual information <= {nats:g} nats"]
     parts += [] if success is None else [f"membership success <= {percent_at_most(success)} %"]
     return f"{' and '.join(parts)}, over the whole session"
 
 
-def advantage_in_text(cert: dict[str, Any]) -> float:
-    """Return how much better than even odds an attacker does: over the session, if there is one."""
-    return min(1.0, max(0.0, 2.0 * promised_in_text(cert) - 1.0))  # exact: no rounding
-
-
-def _advantage_text(cert: dict[str, Any]) -> str:
-    advantage, prior = advantage_in_text(cert), cert["prior"]
+def _advantage_text(cert: Certificate) -> str:
+    advantage, prior = cert.advantage, cert.prior
     shown = at_most(advantage, decimals=4)
     return (
         f"at most {shown}, twice what success is above 50 %, for whoever is shown the release and "
-        f"a {cert['unit']} that was used or not with equal odds. The pool's own prior is "
+        f"a {cert.unit} that was used or not with equal odds. The pool's own prior is "
         f"{100 * prior:.4g} %: there success is at most "
         f"{percent_at_most(success_at(advantage, prior))} %; at any prior p at most "
         f"max(p, 1-p) + min(p, 1-p) x {shown}"
     )
 
 
-def trade_off_text_rows(cert: dict[str, Any]) -> list[tuple[float, float, float | None]]:
-    """Return false positives, true positives of every unit, and of the worst-placed unit."""
-    drawn = {item["false_positives"]: item["true_positives"] for item in cert.get("trade_off", ())}
-    advantage = advantage_in_text(cert)
+def trade_off_text_rows(cert: Certificate) -> list[tuple[float, float, float | None]]:
+    """Return false positives, true ones of every unit, and those of the worst-placed unit."""
+    drawn = {item.false_positives: item.true_positives for item in cert.trade_off}
+    advantage = cert.advantage
     rows = []
     for rate in FALSE_POSITIVES:
         simple = min(1.0, (rate + advantage) * (1 + 2.0**-51))
@@ -174,7 +161,7 @@ def trade_off_text_rows(cert: dict[str, Any]) -> list[tuple[float, float, float 
     return rows
 
 
-def _trade_off_text(cert: dict[str, Any]) -> str:
+def _trade_off_text(cert: Certificate) -> str:
     rows = trade_off_text_rows(cert)
     rates, simple, drawn = (
         ", ".join("-" if value is None else percent_at_most(value) for value in column)
@@ -183,69 +170,69 @@ def _trade_off_text(cert: dict[str, Any]) -> str:
     rates = ", ".join(f"{100 * rate:.3g}" for rate, _, _ in rows)
     text = f"at {rates} % false positives at most {simple} % true ones, for every unit "
     text += "(false positives plus advantage)"
-    if cert.get("trade_off"):
-        draws = cert["trade_off"][0]["n_draws"]
+    if cert.trade_off:
+        draws = cert.trade_off[0].n_draws
         text += f"; {drawn} % for the unit placed worst (likelihood ratios, {draws} draws)"
     return text
 
 
-def _proved_rows(cert: dict[str, Any]) -> list[tuple[str, str]]:
+def _proved_rows(cert: Certificate) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
-    if cert["membership"] is not None and not is_in_session(cert):
-        worst, mean = cert["membership"], cert["membership_mean"]
+    worst, mean = cert.membership, cert.membership_mean
+    if worst is not None and mean is not None and not cert.is_in_session:
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
         rows.append(("", f"mean over units {_percent(mean)}"))
-    if advantage_in_text(cert) < 1:
-        doubt = "by simulation, not by proof: " * (cert["kind"] == "empirical")
+    if cert.advantage < 1:
+        doubt = "by simulation, not by proof: " * (cert.kind == "empirical")
         rows.append(("Advantage", doubt + _advantage_text(cert)))
         rows.append(("Trade-off", doubt + _trade_off_text(cert)))
     guesses = ", ".join(
         f"prior {100 * float(prior):.4g} % -> {percent_at_most(success)} %"
-        for prior, success in sorted(cert["any_inference"].items(), reverse=True)
+        for prior, success in sorted(cert.any_inference.items(), reverse=True)
     )
-    nats = at_most(cert["mi_upper_nats"], decimals=6)
-    alone = "by this release, given the earlier ones: " if is_in_session(cert) else ""
+    nats = at_most(cert.mi_upper_nats, decimals=6)
+    alone = "by this release, given the earlier ones: " if cert.is_in_session else ""
     rows.append(("Any inference", f"{alone}at most {nats} nats: {guesses}"))
-    found = cert["information"]
-    text = f"log-determinant bound {at_most(cert['log_det_nats'], decimals=6)} nats"
-    if found is not None:
-        text += f"; exact {found['value']:.6g} nats, at most {at_most(found['upper'], decimals=6)}"
+    exact = cert.information
+    text = f"log-determinant bound {at_most(cert.log_det_nats, decimals=6)} nats"
+    if exact is not None:
+        text += f"; exact {exact.value:.6g} nats, at most {at_most(exact.upper, decimals=6)}"
     rows.append(("Information", alone + text))
-    if cert.get("divergences"):
+    if cert.divergences:
         rows.append(("Other distances", alone + _divergence_text(cert)))
-    readings = readings_text(min(1.0, promised_in_text(cert)))
+    readings = readings_text(min(1.0, cert.promised_success))
     rows.append(("In terms of DP", f"{readings}; not a DP claim"))
     return rows
 
 
-def _divergence_text(cert: dict[str, Any]) -> str:
+def _divergence_text(cert: Certificate) -> str:
     parts = [
-        f"{item['name']} at most {at_most(item['estimate']['upper'], decimals=4)} "
-        f"(prior 50 % -> {percent_at_most(item['success']['0.5'])} %)"
-        for item in cert["divergences"]
+        f"{item.name} at most {at_most(item.estimate.upper, decimals=4)} "
+        f"(prior 50 % -> {percent_at_most(item.success['0.5'])} %)"
+        for item in cert.divergences
     ]
     return "from independence, for any inference: " + ", ".join(parts)
 
 
-def _percent(estimate: dict[str, Any]) -> str:
-    low = at_least(estimate["lower"], decimals=2, percent=True)
-    high = percent_at_most(estimate["upper"])
-    return f"{100 * estimate['value']:.2f} % (between {low} and {high})"
+def _percent(estimate: Estimate) -> str:
+    low = at_least(estimate.lower, decimals=2, percent=True)
+    high = percent_at_most(estimate.upper)
+    return f"{100 * estimate.value:.2f} % (between {low} and {high})"
 
 
-def _side_text(cert: dict[str, Any]) -> str:
-    if not cert["side_knowledge"]:
+def _side_text(cert: Certificate) -> str:
+    if not cert.side_knowledge:
         return "not computed for this kind"
-    items = cert["side_knowledge"]
-    n_sets = max(item["n_sets"] for item in items)
+    items = cert.side_knowledge
+    n_sets = max(item.n_sets for item in items)
     parts = [
-        f"told {item['n_told']}{_told_text(item)}: {100 * item['mean_without_release']:.1f} -> "
-        f"{100 * item['mean_success']:.1f} %{_increment_text(item)}"
+        f"told {item.n_told}{_told_text(item)}: {100 * item.mean_without_release:.1f} -> "
+        f"{100 * item.mean_success:.1f} %{_increment_text(item)}"
         for item in items
     ]
-    looked_at = items[0].get("n_looked_at", cert["n_units"])
+    looked_at = items[0].n_looked_at
     whom = "any other unit"
-    if looked_at < cert["n_units"]:
+    if looked_at is not None and looked_at < cert.n_units:
         whom += f" of {looked_at} sampled units"
     text = (
         f"best guess about {whom} before -> after this release, then the most that it adds "
@@ -254,54 +241,52 @@ def _side_text(cert: dict[str, Any]) -> str:
     return f"{text}. {TOLD_OUT}" if _told_text(items[0]) else text
 
 
-def _told_text(item: dict[str, Any]) -> str:
-    direction = item.get("direction")
-    return "" if direction is None else f" {direction}"
+def _told_text(item: SideKnowledge) -> str:
+    return "" if item.direction is None else f" {item.direction}"
 
 
-def _increment_text(item: dict[str, Any]) -> str:
-    if "mean_increment" not in item:  # as in files of version 0.1
+def _increment_text(item: SideKnowledge) -> str:
+    if item.mean_increment is None or item.largest_increment is None:  # in files of version 0.1
         return ", not recorded"
-    mean, largest = (percent_at_most(item[f"{name}_increment"], 1) for name in ("mean", "largest"))
+    mean, largest = (
+        percent_at_most(share, 1) for share in (item.mean_increment, item.largest_increment)
+    )
     return f", +{mean} (+{largest})"
 
 
-def _pool_text(cert: dict[str, Any]) -> str:
+def _pool_text(cert: Certificate) -> str:
+    return f"{cert.scheme}, {cert.n_subsets} subsets of {cert.n_units} units (unit: {cert.unit})"
+
+
+def _noise_text(cert: Certificate) -> str:
+    noise = cert.noise
+    if noise.n_directions == 0:
+        return f"none ({cert.rule})"
     return (
-        f"{cert['scheme']}, {cert['n_subsets']} subsets of {cert['n_units']} units "
-        f"(unit: {cert['unit']})"
+        f"{cert.rule}: total variance {noise.total_variance:.4g} over "
+        f"{noise.n_directions} of {cert.dimension} directions, standard deviation "
+        f"{noise.smallest_std:.3g} to {noise.largest_std:.3g}; integer noise, grid "
+        f"{noise.smallest_grid_step:.3g} or coarser"
     )
 
 
-def _noise_text(cert: dict[str, Any]) -> str:
-    noise = cert["noise"]
-    if noise["n_directions"] == 0:
-        return f"none ({cert['rule']})"
-    return (
-        f"{cert['rule']}: total variance {noise['total_variance']:.4g} over "
-        f"{noise['n_directions']} of {cert['dimension']} directions, standard deviation "
-        f"{noise['smallest_std']:.3g} to {noise['largest_std']:.3g}; integer noise, grid "
-        f"{noise['smallest_grid_step']:.3g} or coarser"
-    )
-
-
-def _confidence_text(cert: dict[str, Any]) -> str:
-    if cert["kind"] != "exact":
+def _confidence_text(cert: Certificate) -> str:
+    if cert.kind != "exact":
         return "see the notes"
-    if cert["confidence"] == 1.0:
+    if cert.confidence == 1.0:
         return "closed form, no failure probability"
     return (
-        f"1 - {failure_text(cert['confidence'])} over our own simulated draws, for the whole "
+        f"1 - {failure_text(cert.confidence)} over our own simulated draws, for the whole "
         f"certificate"
     )
 
 
-def _session_text(cert: dict[str, Any]) -> str:
-    """Say how far the session is. The promise is said above; what was learned is not promised."""
+def _session_text(cert: Certificate) -> str:
+    """Return how far the session is, less what is said elsewhere or not promised."""
     elsewhere = ("total_success", "session_success_bound", "learned_nats", "best_guess_now")
     shown = {
         key: at_most(value, significant=6) if isinstance(value, float) else value
-        for key, value in sorted(cert["composition"].items())
+        for key, value in sorted((cert.composition or {}).items())
         if value is not None and key not in elsewhere
     }
     return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
@@ -325,18 +310,18 @@ def _wrap(text: str, indent: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=hanging)
 
 
-def certificate_html(promise: str, cert: dict[str, Any]) -> str:
+def certificate_html(promise: str, cert: Certificate) -> str:
     """Return the promise and a few figures of a certificate as HTML."""
-    noise = cert["noise"]
+    noise = cert.noise
     rows = [
-        ("Kind", cert["kind"]),
-        ("Asked", asked_text(cert)),
-        ("Information", f"at most {at_most(cert['mi_upper_nats'], decimals=6)} nats"),
-        ("Mechanism", f"{cert['mechanism']} -> {cert['output']}"),
-        ("Noise", f"{cert['rule']}, total variance {noise['total_variance']:.4g}"),
-        ("Pool", f"{cert['n_subsets']} subsets of {cert['n_units']} units ({cert['scheme']})"),
+        ("Kind", cert.kind),
+        ("Asked", budget_text(cert)),
+        ("Information", f"at most {at_most(cert.mi_upper_nats, decimals=6)} nats"),
+        ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
+        ("Noise", f"{cert.rule}, total variance {noise.total_variance:.4g}"),
+        ("Pool", f"{cert.n_subsets} subsets of {cert.n_units} units ({cert.scheme})"),
     ]
-    return rows_html(promise, rows, simulation=cert["simulation"])
+    return rows_html(promise, rows, simulation=cert.simulation)
 
 
 def open_parts_text(
@@ -355,11 +340,7 @@ def open_parts_text(
 def not_promised_text(
     pool: Pool, *, mi_upper: float, exact_facts: Sequence[str], knows_pool: bool = True
 ) -> tuple[str, ...]:
-    """Return what a certificate does not promise, in sentences.
-
-    ``exact_facts`` leave without noise and are computed from all candidates; ``knows_pool`` says
-    whether the promise is about attackers who know the pool.
-    """
+    """Return what is not promised, ``exact_facts`` included, in sentences."""
     items = [SCOPE, f"{LOOPHOLE}; here: {'; '.join(exact_facts)}."]
     if knows_pool:
         items.insert(

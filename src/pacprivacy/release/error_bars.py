@@ -1,21 +1,15 @@
-"""How sure a released number is: error bars from the pool's own spread and from the noise.
+"""How sure a released number is: error bars from the spread over the pool and from the noise.
 
-The pool knows the sampling variance. With ``C`` the variance of an output over the candidates
-(every candidate alike, whatever was released before) and ``S`` that of its noise, the value on all
-records lies within ``y ± z sqrt(C + S)``, and the parameter of the population that the records are
-a sample of within ``y ± z sqrt(C/(1-f) + S)``, for candidates that hold a share ``f`` of the units
-(math §16). Both are approximate: normal intervals for smooth statistics and quantiles.
+With ``C`` the variance of an output over the candidates and ``S`` that of its noise, the value on
+all records lies within ``y ± z sqrt(C + S)``, and the parameter of the population behind them
+within ``y ± z sqrt(C/(1-f) + S)``, for candidates that hold a share ``f`` of the units (math §16).
+Both are approximate: normal intervals for smooth statistics and quantiles. For the population ``C``
+is an estimate, and Student's law takes the place of the normal one (claim R-8).
 
-``C`` is exact for the records. For the population it is an estimate: where few people are left out,
-a quantile moves between a handful of neighbouring values, whose gaps are all that is known of the
-density. The interval of the population then takes Student's law in place of the normal one, with
-the degrees of freedom that the gaps have (claim R-8).
-
-The mean over the candidates may differ from the value on all records, by a bias ``b``. Within the
-error it is part of it: ``b²`` is added to both variances. Beyond it the number is no estimate of
-that of all records, and has no standard error and no interval: an undeclared total, a number of
-distinct values. ``C``, ``S``, ``b`` and which numbers have an interval are facts about the
-universe. The figures leave rounded up to two digits, and the certificate names all of them.
+The mean over the candidates may differ from the value on all records by a bias ``b``. Within the
+error ``b²`` is added to both variances; beyond it the number has no standard error and no interval.
+All figures are facts about the universe, leave rounded up to two digits, and are named by the
+certificate.
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MethodType
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import scipy
@@ -55,10 +49,12 @@ from pacprivacy.errors import (
 )
 from pacprivacy.mechanism import Mechanism, Structure, flatten, node_value, shown_name
 from pacprivacy.noise import NoisePlan
+from pacprivacy.release.bundle import Record
 from pacprivacy.sample import Pool
 from pacprivacy.simulation import Outputs
 
 Of = Literal["records", "population"]
+Value: TypeAlias = Any  # whatever structure of numbers the mechanism returned
 
 NAMED: Final = "error bars: "
 PROBED: Final = 4096  # numbers that post-processing is followed through one by one
@@ -97,22 +93,20 @@ ADVICE: Final = (
 class Interval(NamedTuple):
     """Two ends, each shaped and labelled like the released value."""
 
-    lower: Any
-    upper: Any
+    lower: Value
+    upper: Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ErrorBars:
     """Spread over the pool and noise of every released number, in its units; public.
 
-    Both are standard deviations, rounded up to two digits. ``structure`` has dictionaries in the
-    place of estimators; ``share`` is that of the units in a candidate; ``rounds`` whether the
-    numbers were rounded to whole ones; ``bias`` how far the mean over the candidates is from the
-    value on all records, rounded up, 0 where it is small. ``no_interval`` are the places of numbers
-    that do not estimate those of all records, ``constants`` of numbers that were not measured but
-    declared or published exactly, as the edges of bins; ``freedom`` the degrees of freedom of each
-    spread as an estimate for the population, rounded down, None where all are ``NORMAL_FREEDOM`` or
-    more.
+    Standard deviations, rounded up to two digits. ``structure`` has dictionaries in place of
+    estimators; ``share`` is that of the units in a candidate; ``rounds`` whether numbers were
+    rounded to whole ones; ``bias`` the distance from all records, 0 where it is small;
+    ``no_interval`` the places of numbers that do not estimate those of all records, ``constants``
+    of numbers that were declared or published exactly; ``freedom`` the degrees of freedom of the
+    spreads, None where all are ``NORMAL_FREEDOM``.
     """
 
     structure: Structure
@@ -135,10 +129,7 @@ class ErrorBars:
         return len({*self.no_interval, *self.constants}) < len(self.spread)
 
     def std_error(self, of: Of = "records") -> Vector:
-        """Return the standard error of every number, for all records or for their population.
-
-        NaN where a number is no estimate of that of all records.
-        """
+        """Return the standard errors, for all records or their population; NaN for no estimate."""
         error = self._errors(of)
         error[list(self.no_interval)] = np.nan
         return error
@@ -162,15 +153,7 @@ class ErrorBars:
         return np.zeros(len(self.spread)) if self.bias is None else self.bias
 
     def compared(self, outputs: Outputs) -> Self:
-        """Return the bars with the bias of numbers that estimate those of all records.
-
-        The others have no interval.
-
-        Guarantee
-        ---------
-        Claim R-11. A function of the candidates' values, the noise law and the value on all
-        records: which candidate is the secret has no part in it.
-        """
+        """Return the bars with the bias of estimates of all records (claim R-11)."""
         if outputs.on_all is None:
             return self
         places = set(range(len(self.spread))) - set(self.constants)
@@ -190,7 +173,7 @@ class ErrorBars:
             no_interval=tuple(sorted(places & set(np.flatnonzero(unlike).tolist()))),
         )
 
-    def numbers_of(self, value: Any) -> Vector:
+    def numbers_of(self, value: object) -> Vector:
         """Return the numbers of a released value, in the order of the bars."""
         numbers = flatten(value)[0]
         if len(numbers) != len(self.spread):
@@ -214,10 +197,10 @@ class ErrorBars:
         normal: Vector = np.full(len(self.spread), float(scipy.special.ndtri(level)))
         if of == "records" or self.freedom is None:
             return normal
-        few = np.flatnonzero((self.freedom < NORMAL_FREEDOM) & (self.spread > 0))
-        ratio = np.square(self.noise_std[few] / self.spread[few]) * (1.0 - self.share)
+        student = np.flatnonzero((self.freedom < NORMAL_FREEDOM) & (self.spread > 0))
+        ratio = np.square(self.noise_std[student] / self.spread[student]) * (1.0 - self.share)
         # the variance of the noise is known: Satterthwaite's degrees of freedom of the sum
-        normal[few] = scipy.special.stdtrit(self.freedom[few] * np.square(1 + ratio), level)
+        normal[student] = scipy.special.stdtrit(self.freedom[student] * np.square(1 + ratio), level)
         return normal
 
     @property
@@ -244,7 +227,7 @@ class ErrorBars:
         """Return the bars with the noise multiplied, as for a mean of several observations."""
         return replace(self, noise_std=round_up_error_bars(self.noise_std * factor))
 
-    def to_public_dict(self) -> dict[str, Any]:
+    def to_public_dict(self) -> Record:
         """Return everything as plain JSON types, shaped like the value."""
         shaped = {
             "std_error": self.std_error(),
@@ -264,13 +247,13 @@ class ErrorBars:
     def from_dict(cls, plain: Any, *, named: Sequence[str], kind: Any = None) -> Self:
         """Rebuild error bars, in the types of a value; refuse others than a certificate names."""
 
-        def read(shaped: Any) -> Vector:
+        def read(shaped: object) -> Vector:
             return flatten(node_value(shaped, kind, floats=True))[0]
 
         wrong = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, MechanismError)
         with suppress(*wrong):
             spread, structure = flatten(node_value(plain["spread"], kind, floats=True))
-            found = cls(
+            bars = cls(
                 structure=structure,
                 spread=spread,
                 noise_std=read(plain["noise_std"]),
@@ -281,15 +264,15 @@ class ErrorBars:
                 constants=tuple(map(int, plain.get("constants", ()))),
                 freedom=None if (freedom := plain.get("freedom")) is None else read(freedom),
             )
-            if found.sentence in named and found.to_public_dict() == plain:
-                return found
+            if bars.sentence in named and bars.to_public_dict() == plain:
+                return bars
         raise CertificateError(
             "error_bars must be those that the certificate names; got others. "
             "Use the file as it was written."
         )
 
 
-def _nulls(plain: Any) -> Any:
+def _nulls(plain: object) -> object:
     """Put None in the place of NaN, which is no JSON."""
     if isinstance(plain, dict):
         return {name: _nulls(item) for name, item in plain.items()}
@@ -317,9 +300,8 @@ def round_up_error_bars(figures: Vector) -> Vector:
 def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBars | None:
     """Return the error bars of a release; a function of pool and noise law, not of the secret.
 
-    Post-processing of our own is followed linearly, from the mean of the outputs over the pool.
-    None where it gives something that is not made of numbers, and where it is the user's: what was
-    not released is not shown to it.
+    Post-processing of our own is followed linearly. None where it gives no numbers, and where it is
+    the user's: what was not released is not shown to it.
     """
     values = outputs.values
     (sampling, _, size), noise = column_spreads(values), np.sqrt(plan.noise_variances())
@@ -383,12 +365,9 @@ def _is_ours(mechanism: Mechanism | None) -> bool:
 
 
 def _through(
-    outputs: Outputs, plan: NoisePlan, errors: tuple[Vector, Vector, Any]
+    outputs: Outputs, plan: NoisePlan, errors: tuple[Vector, Vector, Mask]
 ) -> tuple[Vector, Vector, Structure, Matrix | None]:
-    """Return spread and noise behind the mechanism's post-processing, what it builds, and values.
-
-    The values are those of the candidates, as far as the post-processing is linear.
-    """
+    """Return spread, noise, structure and candidates' values behind linear post-processing."""
     finished = partial(_finished, outputs)
     sampling, noise, moving = errors
     centre = outputs.values.mean(axis=0)
@@ -411,17 +390,13 @@ def _through(
 def spread_freedom(values: Matrix) -> Vector | None:
     """Return the degrees of freedom of the variance of each column, as a population's.
 
-    None where all are ``NORMAL_FREEDOM`` or more.
-
-    Guarantee
-    ---------
-    Claim R-8. With ``F`` the distribution of a column, the gaps ``e_i`` between its distinct values
-    make its variance ``Σ e_i e_j A_ij``, ``A_ij = min(F_i, F_j) (1 - max(F_i, F_j))``. Gaps between
-    records are exponential variables, and the relative variance of the sum is half of ``Σ w_i²``,
-    ``w_i = 2 e_i (A e)_i / e'Ae``: that of ``4/Σ w_i²`` degrees of freedom. Gaps that vary less, as
-    between whole numbers, count by their own variation.
+    Claim R-8: with ``F`` the distribution of a column, the gaps ``e_i`` between its distinct values
+    make its variance ``e'Ae``, ``A_ij = min(F_i, F_j) (1 - max(F_i, F_j))``. Gaps between records
+    are exponential: ``4/Σ w_i²`` degrees of freedom, ``w_i = 2 e_i (A e)_i / e'Ae``. Gaps that vary
+    less, as between whole numbers, count by their own variation. None where all are
+    ``NORMAL_FREEDOM`` or more.
     """
-    found = np.full(values.shape[1], float(NORMAL_FREEDOM))
+    freedom = np.full(values.shape[1], float(NORMAL_FREEDOM))
     for i, column in enumerate(np.sort(values, axis=0).T):
         steps = np.diff(column)
         ends = np.flatnonzero(steps > SAME_VALUE * (column[-1] - column[0]))
@@ -434,14 +409,14 @@ def spread_freedom(values: Matrix) -> Vector | None:
         mean = weights @ gaps / weights.sum()
         regular = weights @ np.square(gaps / mean - 1) / weights.sum()  # 0 on a lattice
         relative *= min(float(regular), 1.0)
-        found[i] = min(NORMAL_FREEDOM, max(1, math.floor(4 / max(relative, 1e-9))))
-    return found if (found < NORMAL_FREEDOM).any() else None
+        freedom[i] = min(NORMAL_FREEDOM, max(1, math.floor(4 / max(relative, 1e-9))))
+    return freedom if (freedom < NORMAL_FREEDOM).any() else None
 
 
 # --- for people ----------------------------------------------------------------------------------
 
 
-def error_bar_rows(value: Any, bars: ErrorBars | None, *, most: int | None = None) -> list[Row]:
+def error_bar_rows(value: object, bars: ErrorBars | None, *, most: int | None = None) -> list[Row]:
     """Return the first measured numbers of a value by name."""
     if bars is None:
         return []
@@ -462,7 +437,7 @@ def _shown_names(bars: ErrorBars, numbers: Vector, most: int | None = None) -> l
 
 
 def _list_places(bars: ErrorBars, numbers: Vector, places: Sequence[int]) -> list[str]:
-    """Return the names of the first few places, for a warning."""
+    """Return the names of the first places, for a warning."""
     shown = places[:SHOWN_NAMES]
     names = _shown_names(bars, numbers, max(shown) + 1 + MAX_BINS)
     return [names[i] for i in shown]
@@ -487,10 +462,10 @@ def _bin_names(names: list[str], numbers: Vector) -> list[str]:
     at = {name: i for i, name in enumerate(names)}
     renamed = list(names)
     for i, name in enumerate(names):
-        if (found := _BIN.fullmatch(name)) is None:
+        if (match := _BIN.fullmatch(name)) is None:
             continue
-        path, edges = found["path"], f"{found['path']}.edges".removeprefix(".")
-        first, place = int(found["bin"]), found["place"]
+        path, edges = match["path"], f"{match['path']}.edges".removeprefix(".")
+        first, place = int(match["bin"]), match["place"]
         low, high, beyond = (at.get(f"{edges}[{place}{first + step}]") for step in range(3))
         if low is None or high is None or math.isnan(numbers[low]):
             continue
@@ -500,7 +475,7 @@ def _bin_names(names: list[str], numbers: Vector) -> list[str]:
     return renamed
 
 
-def picked_error_bars(value: Any, like: Any) -> Any:
+def picked_error_bars(value: Value, like: object) -> Value:
     """Return of a value from a file what the error bars are about: of estimators, attributes."""
     if isinstance(value, dict) and isinstance(like, dict):
         for inner in ("attributes", "steps"):
@@ -550,11 +525,8 @@ def _warn_of_unlike(bars: ErrorBars, outputs: Outputs, numbers: Vector) -> None:
     )
 
 
-def warn_of_error_bars(value: Any, bars: ErrorBars | None, outputs: Outputs) -> None:
-    """Warn the curator, once per release, of numbers that tell little about all records.
-
-    They are of another size there, mostly noise, or have heavy tails.
-    """
+def warn_of_error_bars(value: object, bars: ErrorBars | None, outputs: Outputs) -> None:
+    """Warn the curator of numbers that are mostly noise, heavy-tailed or no estimates."""
     if bars is None:
         return
     values = outputs.values

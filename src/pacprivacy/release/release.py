@@ -27,12 +27,13 @@ from pacprivacy._values import (
 )
 from pacprivacy.errors import CertificateError, SecretError
 from pacprivacy.mechanism import node_type, node_value
-from pacprivacy.release.bundle import Bundle
+from pacprivacy.release.bundle import Bundle, Record
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.error_bars import (
     ErrorBars,
     Interval,
     Of,
+    Value,
     count_measured,
     error_bar_rows,
     picked_error_bars,
@@ -50,13 +51,11 @@ class Release:
     certificate : Certificate, public
         What is promised, to whom, how it was proved.
     proof : Bundle, curator-only
-        Everything needed to recompute the certificate; never published. None in a release that
-        was loaded from its public file, which has no ``bundle``.
+        Everything that the certificate is recomputed from; None in a release from a public file.
     error_bars : ErrorBars, public, optional
-        Spread over the pool and noise of every number. ``std_error``, ``noise_std`` and
-        :meth:`interval` give them the shape and the labels of the value.
+        Spread over the pool and noise of every number.
     model : mapping, public, optional
-        How the value is applied to new rows, by ``pac predict``: names and levels of the columns.
+        Names and levels of the columns, with which ``pac predict`` applies the value to new rows.
     table : mapping, public, optional
         How a query arranges the value: its text, its plan, names of columns, places of rows.
 
@@ -75,7 +74,7 @@ class Release:
     ['certificate', 'error_bars', 'schema_version', 'types', 'value']
     """
 
-    value: Any
+    value: Value
     certificate: Certificate
     proof: Bundle | None = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
@@ -93,16 +92,13 @@ class Release:
         return self.proof
 
     @property
-    def std_error(self) -> Any:
-        """Standard error of every number, as an estimate of its value on all records.
-
-        NaN for a number that is no estimate of it.
-        """
+    def std_error(self) -> Value:
+        """Standard error of every number as an estimate for all records; NaN for no estimate."""
         bars = self._estimates()
         return bars.structure.restore(bars.std_error())
 
     @property
-    def noise_std(self) -> Any:
+    def noise_std(self) -> Value:
         """Standard deviation of the noise in every number, rounded up to two digits."""
         bars = self._bars()
         return bars.structure.restore(bars.noise_std)
@@ -110,23 +106,17 @@ class Release:
     def interval(self, confidence: float = 0.95, *, of: Of = "records") -> Interval:
         """Return where the value on all records lies, or that of the population behind them.
 
-        Approximate normal intervals from the spread over the pool and from the noise; heavy tails
-        are not in them. NaN for a number whose value on all records is out of reach of those on
-        candidates, as that of a total that was not declared.
-
         Parameters
         ----------
         confidence : float
-            Nominal coverage.
+            Nominal coverage of an approximate normal interval, which knows no heavy tails.
         of : {"records", "population"}
-            What is to be covered: the same statistic on all records, or the parameter that they
-            are a sample of.
+            What is covered: the same statistic on all records, or the parameter behind them.
 
         Returns
         -------
-        Interval
-            ``lower`` and ``upper``, each shaped like the value; of an estimator, dictionaries of
-            its released attributes.
+        Interval     ``lower`` and ``upper``, each shaped like the value; NaN for a number that does
+        not estimate     that of all records, such as an undeclared total.
 
         Guarantee
         ---------
@@ -154,7 +144,7 @@ class Release:
             )
         return bars
 
-    def errors(self) -> tuple[Any, Any, Any]:
+    def errors(self) -> tuple[Value, Value, Value]:
         """Return standard errors and both ends of 95 % intervals; NaN where there are none."""
         bars = self._bars()
         ends = bars.interval(bars.numbers_of(self.value), 0.95, "records")
@@ -166,10 +156,7 @@ class Release:
         return error_bar_rows(self.value, self.error_bars, most=most)
 
     def to_frame(self) -> Any:
-        """Return all numbers by name, with standard error and 95 % interval, as a frame.
-
-        Of pandas, or of polars where pandas is not installed.
-        """
+        """Return all numbers with their standard errors and intervals as a frame."""
         return values_frame(self.rows())
 
     def lines(self, most: int = SHOWN_ROWS) -> list[str]:
@@ -200,13 +187,10 @@ class Release:
         return release_html(repr(self.value), self.certificate._repr_html_(), shown)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw what is promised and the noise per direction, for the curator.
-
-        Returns a figure, which a notebook shows; ``path`` is a file to write besides.
-        """
+        """Draw the promise and the noise, for the curator; also to a file, if ``path`` is named."""
         return draw("plot_release", self, path)
 
-    def to_public_dict(self) -> dict[str, Any]:
+    def to_public_dict(self) -> Record:
         """Return value, error bars and certificate as plain JSON types."""
         bars, kind = self.error_bars, node_type(self.value)
         return {
@@ -220,16 +204,10 @@ class Release:
         }
 
     def save(self, folder: str | Path, *, sign: str | Path | None = None) -> Path:
-        """Write ``release.json``, ``values.csv`` and ``curator.npz`` (mode 0600) into a folder.
+        """Write ``release.json``, ``values.csv`` and ``curator.npz`` (mode 0600); return the first.
 
-        The first two may be published; ``values.csv`` has the numbers with their intervals. Value
-        and certificate are under one digest. ``sign`` is a PEM file with an ed25519 private key,
-        for a signature that anyone can check who has the public one.
-
-        Returns
-        -------
-        Path
-            The public file.
+        The first two may be published. Value and certificate are under one digest; ``sign`` is a
+        PEM file with an ed25519 private key, for a signature that anyone can check.
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
@@ -249,9 +227,9 @@ class Release:
     def load(cls, path: str | Path, *, public_key: str | Path | None = None) -> Release:
         """Read a public file: value, error bars and certificate, without the curator's bundle.
 
-        The value comes as it was released: arrays, frames, dictionaries and tuples with their
-        names; of an estimator a dictionary of its released attributes. A file that was changed is
-        refused, and, given a public key (PEM, ed25519), one that its owner has not signed.
+        Values come with their types and names; an estimator as a dictionary of its released
+        attributes. A changed file is refused, and, with a public key (PEM, ed25519), one without
+        its signature.
         """
         content = read_release(path, public_key=public_key)
         if not (isinstance(content, dict) and "certificate" in content):
@@ -281,13 +259,13 @@ class Release:
         )
 
 
-Seen_co = TypeVar("Seen_co", covariant=True)
+Observed_co = TypeVar("Observed_co", covariant=True)
 
 
-class ReleaseSampler(Protocol[Seen_co]):
+class ReleaseSampler(Protocol[Observed_co]):
     """Something that draws what leaves, given the secret index: a noise plan, or many at once."""
 
-    def observe(self, index: int, source: BitSource) -> Seen_co:
+    def observe(self, index: int, source: BitSource) -> Observed_co:
         """Draw the noise around the output of candidate ``index``."""
         ...
 
@@ -320,7 +298,7 @@ class ReleaseSecret(ProcessBound):
         secret._index, secret._n_subsets = index, n_subsets
         return secret
 
-    def observe(self, plan: ReleaseSampler[Seen_co], source: BitSource) -> Seen_co:
+    def observe(self, plan: ReleaseSampler[Observed_co], source: BitSource) -> Observed_co:
         """Draw the noise around the secret's output; refuse in a fork."""
         self.check_process()
         return plan.observe(self._index, source)

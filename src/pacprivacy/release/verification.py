@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -42,10 +42,7 @@ UNIT_MASS = 1e-9
 
 
 def rebuild_verified(bundle: Bundle) -> Certificate:
-    """Write the certificate again, from figures that are computed again.
-
-    With the threads of the release, so that it takes the same time.
-    """
+    """Write the certificate again from figures computed again, with the threads of the release."""
     _check_points(bundle)
     _check_belief(bundle)
     with single_threaded():
@@ -119,10 +116,8 @@ def _proof_of(bundle: Bundle, claim: str) -> Proof:
 def _check_points(bundle: Bundle) -> None:
     """Refuse lattice points that do not place the outputs where they are.
 
-    Two candidates of one group must be as far apart on the lattice as their outputs are: less,
-    and the noise would hide less than is claimed. Candidates of different groups are told apart
-    anyway; on the lattice they may be closer but not further apart. All pairs are compared: their
-    distances are all that a posterior depends on. Candidates that are all but ruled out do not
+    All pairs are compared. Two candidates of one group must be as far apart on the lattice as their
+    outputs are; those of different groups no further. Candidates that are all but ruled out do not
     count, since no noise was chosen for them.
     """
     outputs, points = bundle.outputs, bundle.points
@@ -135,8 +130,8 @@ def _check_points(bundle: Bundle) -> None:
     largest = max(float(apart.max()) for _, apart in distances_between_rows(outputs))
     room = DISTANCE * largest + float(bundle.grid_step.sum())
     pairs = zip(distances_between_rows(outputs), distances_between_rows(lattice), strict=True)
-    for (few, apart), (_, steps) in pairs:
-        together = groups[few, None] == groups
+    for (rows, apart), (_, steps) in pairs:
+        together = groups[rows, None] == groups
         if not ((steps > apart + room) | (together & (apart > steps + room))).any():
             continue
         raise CertificateError(
@@ -189,15 +184,15 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
 
 def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a budget that the proved bounds do not meet."""
-    asked = budget_limits(bundle.budget, bundle.pool.n_subsets)
-    _within("information", certificate.mi_upper_nats, asked.mi_nats, bundle)
-    _within("membership success", certificate.membership_bound, asked.success_level, bundle)
+    limits = budget_limits(bundle.budget, bundle.pool.n_subsets)
+    _within("information", certificate.mi_upper_nats, limits.mi_nats, bundle)
+    _within("membership success", certificate.membership_bound, limits.success_level, bundle)
 
 
 def _check_session(bundle: Bundle, part: BundleSession, proved: CertificateFigures) -> None:
     """Refuse a release that cost more than its share, or sums beyond the session's total."""
-    asked, nats = budget_limits(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
-    for limits in (asked, part.share):
+    budget, nats = budget_limits(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
+    for limits in (budget, part.share):
         _within("information", nats, limits.mi_nats, bundle)
     charges = certified_charges(proved, bundle)
     after = part.before + certificate_charge(proved, part, charges)
@@ -210,9 +205,9 @@ def _check_session(bundle: Bundle, part: BundleSession, proved: CertificateFigur
 
 def _check_balances(bundle: Bundle, part: BundleSession, charges: Vector | None) -> None:
     """Refuse balances that a session cannot have, and charges that are not allowed (H-1)."""
-    asked, level = budget_limits(bundle.budget, bundle.pool.n_subsets), part.total.success_level
+    budget, level = budget_limits(bundle.budget, bundle.pool.n_subsets), part.total.success_level
     if charges is None or part.balances is None or part.allowed is None:
-        if level is not None or asked.success_level is not None:
+        if level is not None or budget.success_level is not None:
             raise CertificateError(
                 "balances must be given where membership is limited; the bundle holds none. "
                 "Do not rely on this certificate."
@@ -222,8 +217,8 @@ def _check_balances(bundle: Bundle, part: BundleSession, charges: Vector | None)
     full = Balances.begin(balances.advantage, len(allowed)).per_unit
     if level is not None:
         _within("advantage", balances.advantage, 2 * level - 1, bundle)
-    if asked.success_level is not None:
-        most = Balances.begin(2 * asked.success_level - 1, 1).worst
+    if budget.success_level is not None:
+        most = Balances.begin(2 * budget.success_level - 1, 1).worst
         _within("largest charge that is allowed", float(allowed.max()), most, bundle)
     first = part.before.n_releases == 0
     _within("largest balance", float((balances.per_unit / full).max()), 1.0, bundle)
@@ -295,12 +290,12 @@ def _verify_release(
             "bundle must be given with a PAC certificate; got None. Pass the curator's curator.npz."
         )
     _refuse_sums(certificate)
-    found = load_verified_bundle(bundle) if isinstance(bundle, str | Path) else bundle
-    if isinstance(found, AnswerBundle):
-        again, table = certify_answer_bundle(found), NOT_CHECKABLE_ANSWERS
+    loaded = load_verified_bundle(bundle) if isinstance(bundle, str | Path) else bundle
+    if isinstance(loaded, AnswerBundle):
+        again, table = certify_answer_bundle(loaded), NOT_CHECKABLE_ANSWERS
     else:
-        table = NOT_CHECKABLE if found.iid_rule is None else NOT_CHECKABLE_IID
-        again = rebuild_verified(found)
+        table = NOT_CHECKABLE if loaded.iid_rule is None else NOT_CHECKABLE_IID
+        again = rebuild_verified(loaded)
     compare_verified(certificate, again)
     unproved = {name: why for name, why in table.items() if _is_said(again, name)}
     return Verified(
@@ -333,46 +328,46 @@ def _is_said(certificate: Certificate, name: str) -> bool:
     return getattr(certificate, name) not in (None, ())
 
 
-def compare_verified(claimed: Any, found: Any, name: str = "") -> None:
+def compare_verified(claimed: object, rebuilt: object, name: str = "") -> None:
     """Refuse a certificate that differs from the one written again, naming the first field."""
-    if isinstance(found, float):
-        _compare_numbers(name, claimed, found)
-    elif type(claimed) is not type(found):
-        raise _mismatch(name, claimed, found)
-    elif is_dataclass(found):
-        for item in fields(found):
+    if isinstance(rebuilt, float):
+        _compare_numbers(name, claimed, rebuilt)
+    elif type(claimed) is not type(rebuilt):
+        raise _mismatch(name, claimed, rebuilt)
+    elif is_dataclass(rebuilt):
+        for item in fields(rebuilt):
             inner = f"{name}.{item.name}".lstrip(".")
-            compare_verified(getattr(claimed, item.name), getattr(found, item.name), inner)
-    elif isinstance(found, dict):
-        if set(claimed) != set(found):
-            raise _mismatch(name, sorted(claimed), sorted(found))
-        for key, value in found.items():
+            compare_verified(getattr(claimed, item.name), getattr(rebuilt, item.name), inner)
+    elif isinstance(rebuilt, dict) and isinstance(claimed, dict):
+        if set(claimed) != set(rebuilt):
+            raise _mismatch(name, sorted(claimed), sorted(rebuilt))
+        for key, value in rebuilt.items():
             compare_verified(claimed[key], value, f"{name}.{key}")
-    elif isinstance(found, tuple):
-        if len(claimed) != len(found):
-            raise _mismatch(name, f"{len(claimed)} items", f"{len(found)} items")
-        for ours, theirs in zip(claimed, found, strict=True):
+    elif isinstance(rebuilt, tuple) and isinstance(claimed, tuple):
+        if len(claimed) != len(rebuilt):
+            raise _mismatch(name, f"{len(claimed)} items", f"{len(rebuilt)} items")
+        for ours, theirs in zip(claimed, rebuilt, strict=True):
             compare_verified(ours, theirs, name)
-    elif claimed != found:
-        raise _mismatch(name, claimed, found)
+    elif claimed != rebuilt:
+        raise _mismatch(name, claimed, rebuilt)
 
 
-def _compare_numbers(name: str, claimed: Any, found: float) -> None:
+def _compare_numbers(name: str, claimed: object, rebuilt: float) -> None:
+    if isinstance(claimed, bool) or not isinstance(claimed, int | float):
+        raise _mismatch(name, claimed, rebuilt)
     # A confidence is so close to one that only its last bits tell it from certainty.
-    exactly = name.split(".")[-1] == "confidence"
-    same = isinstance(claimed, int | float) and not isinstance(claimed, bool)
-    if exactly:
-        same = same and claimed == found
+    if name.split(".")[-1] == "confidence":
+        same = claimed == rebuilt
     else:
         # Noise has the scale of the outputs, which may be tiny; the rest are nats and rates.
         least = 0.0 if name.startswith("noise.") else ABSOLUTE
-        same = same and math.isclose(claimed, found, rel_tol=RELATIVE, abs_tol=least)
+        same = math.isclose(claimed, rebuilt, rel_tol=RELATIVE, abs_tol=least)
     if not same:
-        raise _mismatch(name, claimed, found)
+        raise _mismatch(name, claimed, rebuilt)
 
 
-def _mismatch(name: str, claimed: Any, found: Any) -> CertificateError:
-    says, gives = (textwrap.shorten(repr(value), LONGEST) for value in (claimed, found))
+def _mismatch(name: str, claimed: object, rebuilt: object) -> CertificateError:
+    says, gives = (textwrap.shorten(repr(value), LONGEST) for value in (claimed, rebuilt))
     return CertificateError(
         f"certificate field {name} must follow from the bundle; it says {says}, the bundle "
         f"gives {gives}. Do not rely on this certificate."

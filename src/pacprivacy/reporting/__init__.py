@@ -1,5 +1,14 @@
 """Pages and plots for people: :func:`report` gathers and writes, the rest only draws."""
 
+from pacprivacy.reporting.charts import (
+    PlanNumber as PlanNumber,
+    PlanRow as PlanRow,
+    plot_audit as plot_audit,
+    plot_plan as plot_plan,
+    plot_release as plot_release,
+    plot_session as plot_session,
+    plot_tune as plot_tune,
+)
 from pacprivacy.reporting.contents import (
     About as About,
     CuratorFigures as CuratorFigures,
@@ -13,14 +22,5 @@ from pacprivacy.reporting.page import (
     read_page_template as read_page_template,
     render_page as render_page,
     report as report,
-)
-from pacprivacy.reporting.plots import (
-    PlanNumber as PlanNumber,
-    PlanRow as PlanRow,
-    plot_audit as plot_audit,
-    plot_plan as plot_plan,
-    plot_release as plot_release,
-    plot_session as plot_session,
-    plot_tune as plot_tune,
 )
 from pacprivacy.reporting.style import FORMATS as FORMATS

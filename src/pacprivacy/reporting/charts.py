@@ -1,30 +1,48 @@
 """The charts: one function draws each, on a page, in a notebook or in a file.
 
-``draw_*`` draw on axes that they are given, for the page too; ``plot_*`` make a figure of their own
-and return it, for a notebook to show, and write it to a file if one is named.
+``chart_*`` draw on axes, for the page too; ``plot_*`` return a matplotlib figure, which a notebook
+shows, and write it to ``path`` (.png, .svg or .pdf) if one is named.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import AuditResult
-from pacprivacy.reporting.contents import Row, SessionFigures, UtilityCurve
+from pacprivacy.errors import CertificateError, DataError
+from pacprivacy.release import Release
+from pacprivacy.reporting.contents import (
+    LEARNED,
+    Row,
+    SessionFigures,
+    UtilityCurve,
+    report_session_figures,
+)
 from pacprivacy.reporting.style import (
     BLUE,
     GREEN,
     GREY,
     INK,
+    MARKERS,
     ORANGE,
+    PALETTE,
     ROOM,
     SOFT,
+    Axes,
+    Figure,
+    save_styled,
     style_axes,
     style_log_axis,
     style_number,
+    styled,
+    styled_figure,
 )
 
 RATES: Final = ([share / 5 for share in range(6)], [f"{20 * share} %" for share in range(6)])
@@ -35,15 +53,15 @@ LONGEST: Final = 34  # characters of a name beside a row
 # --- one release ----------------------------------------------------------------------------
 
 
-def chart_odds(axes: Any, prior: float, bound: float) -> None:
+def chart_odds(axes: Axes, prior: float, bound: float) -> None:
     """Draw how much room the promise leaves between a blind guess and certainty."""
     axes.barh(0, 1.0, color=GREY, alpha=0.45, height=1.0)
     axes.barh(0, bound, color=ROOM, height=1.0)
     axes.barh(0, prior, color=GREY, height=1.0)
     axes.plot([bound, bound], [-0.7, 0.7], color=INK, lw=2.6, marker="")
     axes.text(prior - 0.01, -0.62, f"blind guess {100 * prior:.4g} %", ha="right", va="top", c=SOFT)
-    said = f"promised: at most {percent_at_most(bound)} %"
-    axes.text(bound, 0.85, said, ha="left" if bound < 0.72 else "right", weight="bold")
+    text = f"promised: at most {percent_at_most(bound)} %"
+    axes.text(bound, 0.85, text, ha="left" if bound < 0.72 else "right", weight="bold")
     if bound < 0.999:
         axes.text(1.0, -0.62, "certainty", ha="right", va="top", c=SOFT)
     axes.set(xlim=(0, 1), ylim=(-1.5, 1.7))
@@ -51,7 +69,7 @@ def chart_odds(axes: Any, prior: float, bound: float) -> None:
 
 
 def chart_priors(
-    axes: Any, curve: Sequence[tuple[float, float]], dot: tuple[float, float], label: str
+    axes: Axes, curve: Sequence[tuple[float, float]], dot: tuple[float, float], label: str
 ) -> None:
     """Draw the bound on any guess against how good the guess is without the release."""
     priors, success = zip((0.0, 0.0), *curve, (1.0, 1.0), strict=True)
@@ -59,8 +77,15 @@ def chart_priors(
     axes.plot([0, 1], [0, 1], color=SOFT, lw=1.4, ls="--", marker="")
     axes.plot(priors, success, color=BLUE, marker="")
     axes.plot(*dot, "o", color=BLUE, ms=12, mew=2)
-    place = {"textcoords": "offset points", "va": "top", "in_layout": False}
-    axes.annotate(label, dot, (12, -5), weight="bold", **place)
+    axes.annotate(
+        label,
+        dot,
+        (12, -5),
+        weight="bold",
+        textcoords="offset points",
+        va="top",
+        in_layout=False,
+    )
     axes.text(0.79, 0.7, "blind guess", c=SOFT)
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
     style_axes(axes, "success without the release", "success with it, at most")
@@ -68,7 +93,9 @@ def chart_priors(
     axes.set_yticks(*RATES)
 
 
-def chart_trade_off(axes: Any, advantage: float, drawn: Sequence[tuple[float, float]] = ()) -> None:
+def chart_trade_off(
+    axes: Axes, advantage: float, drawn: Sequence[tuple[float, float]] = ()
+) -> None:
     """Draw the most true positives against false ones: for every unit, and for the worst-placed."""
     rates, most = (0.0, 1.0 - advantage, 1.0), (advantage, 1.0, 1.0)
     axes.fill_between(rates, rates, most, color=ROOM, lw=0)
@@ -88,7 +115,7 @@ def chart_noise_height(rows: Sequence[Row]) -> float:
     return 1.1 + 0.34 * min(len(rows), MOST_NAMES)
 
 
-def chart_noise(axes: Any, rows: Sequence[Row], units: str) -> None:
+def chart_noise(axes: Axes, rows: Sequence[Row], units: str) -> None:
     """Draw what of each number's error is noise, with the noise in the number's own units."""
     shown = rows[:MOST_NAMES]
     for place, row in enumerate(shown):
@@ -98,10 +125,10 @@ def chart_noise(axes: Any, rows: Sequence[Row], units: str) -> None:
         names = ("noise", f"choice of the {_short(units)}") if place == 0 else ("", "")
         axes.barh(place, share, height=0.62, color=BLUE, label=names[0])
         axes.barh(place, rest, left=share, height=0.62, color=GREY, label=names[1])
-        aside = {"transform": axes.get_yaxis_transform(), "va": "center"}
-        axes.text(-0.015, place, _short(row.name), ha="right", **aside)
-        said = f"noise ± {style_number(row.noise_std)}" if square else "no error"
-        axes.text(1.015, place, said, ha="left", weight="bold", **aside)
+        beside = axes.get_yaxis_transform()
+        text = f"noise ± {style_number(row.noise_std)}" if square else "no error"
+        axes.text(-0.015, place, _short(row.name), ha="right", va="center", transform=beside)
+        axes.text(1.015, place, text, ha="left", va="center", weight="bold", transform=beside)
     more = len(rows) - len(shown)
     title = "share of the squared error" + f"; the first {len(shown)} numbers" * bool(more)
     style_axes(axes, "", title)
@@ -116,7 +143,7 @@ def _short(name: str) -> str:
 
 
 def chart_units(
-    axes: Any, edges: Sequence[float], counts: Sequence[int], bound: float, units: str
+    axes: Axes, edges: Sequence[float], counts: Sequence[int], bound: float, units: str
 ) -> None:
     """Draw how many units are at which risk, with the promise beside."""
     high = max(edges[-1], bound) + 0.01
@@ -137,7 +164,7 @@ def chart_units(
 # --- noise against budget -------------------------------------------------------------------
 
 
-def chart_utility(axes: Any, curve: UtilityCurve) -> None:
+def chart_utility(axes: Axes, curve: UtilityCurve) -> None:
     """Draw noise against the bound."""
     bounds = [point.success for point in curve.points]
     noise = [point.times_noise for point in curve.points]
@@ -157,12 +184,8 @@ def chart_utility(axes: Any, curve: UtilityCurve) -> None:
 # --- many releases --------------------------------------------------------------------------
 
 
-def chart_session(axes: Any, session: SessionFigures) -> None:
-    """Draw what was spent after each release under the promise, as stairs.
-
-    Of membership where that is limited, in percentage points; else of information. Beside it is
-    what was learned in this run, where the figures have it.
-    """
+def chart_session(axes: Axes, session: SessionFigures) -> None:
+    """Draw what was spent, and learned, after each release under the promise, as stairs."""
     steps, total = session.steps, session.total_nats
     spent = [step.spent_nats for step in steps]
     learned = [step.learned_nats for step in steps if step.learned_nats is not None]
@@ -178,15 +201,23 @@ def chart_session(axes: Any, session: SessionFigures) -> None:
     end = numbers[-1] + 0.5
     first = numbers[0] == 1  # else the releases before are not known
 
-    def stairs(values: list[float], **look: Any) -> None:
+    def stairs(values: list[float], colour: str, line: str, label: str) -> None:
         x, y = [*numbers, end], [*values, values[-1]]
         start = [0.0] * first
-        axes.step([*start, *x], [*start, *y], where="post", marker="", **look)
+        axes.step(
+            [*start, *x],
+            [*start, *y],
+            where="post",
+            marker="",
+            color=colour,
+            ls=line,
+            label=label,
+        )
 
-    stairs(spent, color=BLUE, label="spent, at most")
+    stairs(spent, BLUE, "-", "spent, at most")
     axes.plot(numbers, spent, "o", color=BLUE, ms=9)
     if len(learned) == len(steps):
-        stairs(learned, color=GREEN, ls="--", label="learned in this run (for the curator)")
+        stairs(learned, GREEN, "--", "learned in this run (for the curator)")
         axes.legend(
             loc="lower right", ncols=2, bbox_to_anchor=(1, 1), borderaxespad=0, columnspacing=3
         )
@@ -202,13 +233,10 @@ def chart_session(axes: Any, session: SessionFigures) -> None:
 # --- attacks --------------------------------------------------------------------------------
 
 
-def chart_audit(axes: Any, results: Sequence[AuditResult], *, verdicts: bool = False) -> None:
-    """Draw the success of every attack with its interval, between blind guess and promise.
-
-    ``verdicts`` writes questions and verdicts beside, where no table does.
-    """
+def chart_audit(axes: Axes, results: Sequence[AuditResult], *, verdicts: bool = False) -> None:
+    """Draw the success of every attack between blind guess and promise, with verdicts on demand."""
     for row, result in enumerate(results):
-        violated, found = result.verdict == "VIOLATED", result.success
+        violated, success = result.verdict == "VIOLATED", result.success
         colour = ORANGE if violated else BLUE
         room = result.bound - result.prior
         names = ("allowed", "blind guess, at most", "promised at most") if row == 0 else [""] * 3
@@ -217,21 +245,21 @@ def chart_audit(axes: Any, results: Sequence[AuditResult], *, verdicts: bool = F
         reach = [row - 0.34, row + 0.34]
         axes.plot(blind, reach, color=SOFT, lw=1.4, ls=":", marker="", label=names[1])
         axes.plot(most, reach, color=INK, lw=2.6, marker="", label=names[2])
-        axes.plot([found.lower, found.upper], [row, row], color=colour, lw=3, marker="")
-        axes.plot(found.value, row, "X" if violated else "o", color=colour, ms=10)
+        axes.plot([success.lower, success.upper], [row, row], color=colour, lw=3, marker="")
+        axes.plot(success.value, row, "X" if violated else "o", color=colour, ms=10)
         sides = [
             (-0.015, "right", result.attack.replace("_", " ")[:LONGEST], result.question[:LONGEST])
         ]
         if verdicts:
-            said = f"{100 * found.value:.1f} %, promised {percent_at_most(result.bound)} %"
-            sides.append((1.015, "left", said, result.verdict))
+            text = f"{100 * success.value:.1f} %, promised {percent_at_most(result.bound)} %"
+            sides.append((1.015, "left", text, result.verdict))
         for x, side, first, second in sides:
-            place = {"transform": axes.get_yaxis_transform(), "ha": side}
+            beside, y = axes.get_yaxis_transform(), row - 0.05 * verdicts
             ink, small = (colour, colour) if violated and side == "left" else (INK, SOFT)
             above = "bottom" if verdicts else "center"
-            axes.text(x, row - 0.05 * verdicts, first, va=above, weight="bold", c=ink, **place)
+            axes.text(x, y, first, va=above, ha=side, weight="bold", c=ink, transform=beside)
             if verdicts:
-                axes.text(x, row + 0.05, second, va="top", c=small, **place)
+                axes.text(x, row + 0.05, second, va="top", ha=side, c=small, transform=beside)
     trials = min(result.n_trials for result in results)
     axes.set_xlabel(f"success of the attack on {trials} fresh simulated releases")
     axes.set(xlim=(0, 1), ylim=(len(results) - 0.45, -0.55), yticks=[])
@@ -239,4 +267,148 @@ def chart_audit(axes: Any, results: Sequence[AuditResult], *, verdicts: bool = F
     axes.grid(axis="x")
 
 
-# --- utilities ------------------------------------------------------------------------------
+# --- figures of their own ------------------------------------------------------------------------
+
+
+@styled
+def plot_release(release: Release, path: str | Path | None = None) -> Figure:
+    """Draw what a release promises, and how much of each number's error is noise."""
+    cert, rows = release.certificate, release.rows()
+    figure = styled_figure(1.7 + chart_noise_height(rows))
+    above, below = figure.subplots(2, 1, height_ratios=(1.2, chart_noise_height(rows)))
+    chart_odds(above, 0.5, cert.promised_success)
+    title = f"membership success, one {cert.unit}"
+    if cert.is_in_session:
+        title += ", over the whole session"
+    elif cert.membership_mean is not None:
+        title += f"; on average at most {percent_at_most(cert.membership_mean.upper)} %"
+    above.set_title(title)
+    chart_noise(below, rows, cert.units)
+    return save_styled(figure, path)
+
+
+class PlanNumber(NamedTuple):
+    """Noise of one number, and its distance from the answer on all records; curator-only.
+
+    Root mean squares over all candidates and all draws of the noise, in the units of the number.
+    """
+
+    name: str
+    noise: float
+    distance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """What one budget would cost, before anything is spent; curator-only.
+
+    ``times_least`` is the noise's variance over the least of any noise, at most; None where
+    unknown.
+    """
+
+    budget: str
+    numbers: tuple[PlanNumber, ...]
+    times_least: float | None = None
+
+
+@styled
+def plot_plan(
+    rows: Sequence[PlanRow], path: str | Path | None = None, *, title: str = ""
+) -> Figure:
+    """Draw noise, of several numbers their relative mean, against the budget; for the curator."""
+    _refuse_nothing(rows, "rows", "Plan at least one budget.")
+    figure = styled_figure(3.8)
+    axes = figure.subplots()
+    several = len(rows[0].numbers) > 1
+    noise = [_relative_noise(row, rows[-1]) if several else row.numbers[0].noise for row in rows]
+    axes.plot(noise, "o-", label="noise")
+    if not several:
+        far = [row.numbers[0].distance for row in rows]
+        axes.plot(far, "s--", color=GREEN, label="distance from full answer")
+    angle, side = (20, "right") if len(rows) > 4 else (0, "center")
+    axes.set_xticks(range(len(rows)), [row.budget for row in rows], rotation=angle, ha=side)
+    unit = f"times that at {rows[-1].budget}" if several else "root mean square, its units"
+    axes.set(ylabel=unit, title=title)
+    if all(value > 0 for value in noise):
+        axes.set_yscale("log")
+        style_log_axis(axes.yaxis)
+    axes.legend()
+    return save_styled(figure, path)
+
+
+def _relative_noise(row: PlanRow, last: PlanRow) -> float:
+    """Return the mean over the numbers of how many times the noise of another budget they have."""
+    pairs = zip(row.numbers, last.numbers, strict=True)
+    times = [one.noise / other.noise for one, other in pairs if other.noise > 0]
+    return sum(times) / len(times) if times else 0.0
+
+
+@styled
+def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Figure:
+    """Draw what a session has spent after each release, and what was learned; for the curator."""
+    figures = report_session_figures([release.certificate for release in releases])
+    if figures is None or len(figures.steps) != len(releases):
+        raise CertificateError(
+            "releases must be those of a session; got none, or others. Release something first."
+        )
+    figure = styled_figure(3.9)
+    chart_session(figure.subplots(), figures)
+    if all(step.learned_nats is not None for step in figures.steps):
+        figure.supxlabel(textwrap.fill(LEARNED, 100), x=0.012, ha="left", fontsize=11, color=SOFT)
+    return save_styled(figure, path)
+
+
+@styled
+def plot_audit(
+    results: Sequence[AuditResult], path: str | Path | None = None, *, title: str = ""
+) -> Figure:
+    """Draw the success of every attack with its interval, beside blind success and the promise."""
+    _refuse_nothing(results, "results", "Run at least one attack.")
+    figure = styled_figure(1.7 + 0.6 * len(results))
+    chart_audit(figure.subplots(), results, verdicts=True)
+    figure.legend(loc="outside lower center", ncols=3)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
+    return save_styled(figure, path)
+
+
+@styled
+def plot_tune(
+    curves: Sequence[Any],
+    path: str | Path | None = None,
+    *,
+    title: str = "",
+    parameter: str = "parameter",
+    utility: str = "utility of a release",
+) -> Figure:
+    """Draw utility against the parameter, one line per budget; the choice is ringed."""
+    _refuse_nothing(curves, "curves", "Tune for at least one budget.")
+    figure = styled_figure(4.8)
+    axes = figure.subplots()
+    points = curves[0].points
+    thetas = [point.theta for point in points]
+    numeric = all(isinstance(theta, int | float) for theta in thetas)
+    places = thetas if numeric else list(range(len(thetas)))
+    plain = [point.no_noise for point in points]
+    axes.plot(places, plain, color=INK, ls=":", marker="", label="no noise")
+    for number, curve in enumerate(curves):
+        colour, mark = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+        worth = [point.utility for point in curve.points]
+        errors = [2 * point.standard_error for point in curve.points]
+        axes.errorbar(
+            places, worth, errors, color=colour, marker=mark, capsize=2.5, label=curve.budget
+        )
+        best = [point is curve.best_point for point in curve.points].index(True)
+        axes.plot(places[best], worth[best], "o", ms=14, mfc="none", mec=colour, mew=1.8)
+    if not numeric:
+        axes.set_xticks(places, [str(theta) for theta in thetas])
+    elif min(thetas) > 0 and max(thetas) > 20 * min(thetas):
+        axes.set_xscale("log")
+        style_log_axis(axes.xaxis)
+    axes.set(xlabel=parameter, ylabel=utility, title=title)
+    figure.legend(loc="outside lower center", ncols=2)
+    return save_styled(figure, path)
+
+
+def _refuse_nothing(items: Sequence[object], name: str, advice: str) -> None:
+    if not items:
+        raise DataError(f"{name} must not be empty; got none. {advice}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -49,10 +49,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilityCurve:
-    """Noise against budget, by increasing success; ``start`` is the release itself; public.
-
-    An exact fact of all records but for its rounding: a page that shows it says so.
-    """
+    """Noise against budget, by increasing success; ``start`` is the release itself; public."""
 
     points: tuple[CurvePoint, ...]
     start: int
@@ -60,11 +57,7 @@ class UtilityCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStep:
-    """One release of a session; public.
-
-    ``learned_nats`` and ``best_guess`` are what the released values have told in this run, up to
-    this one: for the curator, because no promise limits them.
-    """
+    """One release of a session; public, but for what was learned up to it in this run."""
 
     number: int
     mechanism: str
@@ -86,12 +79,7 @@ class SessionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorFigures:
-    """What only the curator may see; curator-only.
-
-    ``unit_success_edges`` and ``unit_success_counts`` are a histogram of the best attacker's
-    success over the units; ``times_least`` is how many times the least variance of any noise this
-    one has, at most.
-    """
+    """Risk of the units as a histogram, and the noise over the least of any; curator-only."""
 
     unit_success_edges: tuple[float, ...] = ()
     unit_success_counts: tuple[int, ...] = ()
@@ -112,9 +100,9 @@ class About:
 class ReportData:
     """Everything that a report shows; public but for ``curator`` and the units of ``audit``.
 
-    ``values`` are the released numbers by name, with their error bars, and ``value_text`` stands
-    for what has none; ``answer`` is there for a query, in the order of the query. ``any_inference``
-    is the bound on an arbitrary guess over a grid of priors.
+    ``values`` are the released numbers by name; ``value_text`` stands for what has none; ``answer``
+    is there for a query. ``any_inference`` is the bound on an arbitrary guess over a grid of
+    priors.
     """
 
     certificate: Certificate
@@ -145,25 +133,29 @@ def build_report_contents(
     curator: bool = False,
     session: Sequence[Certificate] = (),
     audit: Sequence[AuditResult] = (),
-    **shown: Any,
+    about: About | None = None,
+    values: tuple[Row, ...] = (),
+    value_text: str = "",
+    answer: QueryAnswer | None = None,
 ) -> ReportData:
-    """Return the data of a report; ``shown`` are other fields of it, as they are.
+    """Return the data of a report.
 
-    Guarantee
-    ---------
-    Claim R-9. Without ``curve`` and ``curator`` the bundle is not looked at: what is shown is a
+    Claim R-9: without ``curve`` and ``curator`` the bundle is not looked at; what is shown is a
     function of what was published.
     """
-    found = ReportData(
+    data = ReportData(
         certificate=certificate,
+        about=About() if about is None else about,
+        values=values,
+        value_text=value_text,
+        answer=answer,
         any_inference=_any_inference(certificate.mi_upper_nats),
         curve=None if bundle is None or not curve else _utility_curve(certificate, bundle),
         session=report_session_figures([certificate, *session]),
         audit=tuple(audit),
         curator=None if bundle is None or not curator else _curator_figures(certificate, bundle),
-        **shown,
     )
-    return found if curator else found.to_public()
+    return data if curator else data.to_public()
 
 
 def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
@@ -177,8 +169,8 @@ def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
 def check_report_contents(certificate: Certificate, bundle: Bundle) -> None:
     """Refuse a bundle of another release; ``pac verify`` checks much more."""
     noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
-    said = certificate.noise.rounded()
-    ours = (certificate.n_subsets, certificate.n_units, certificate.dimension, said)
+    stated = certificate.noise.rounded()
+    ours = (certificate.n_subsets, certificate.n_units, certificate.dimension, stated)
     shape = (bundle.pool.n_subsets, bundle.pool.n_units, bundle.outputs.shape[1], noise)
     if ours != shape:
         raise CertificateError(
@@ -188,20 +180,17 @@ def check_report_contents(certificate: Certificate, bundle: Bundle) -> None:
 
 
 def _utility_curve(certificate: Certificate, bundle: Bundle) -> UtilityCurve | None:
-    """Propose noise for a grid of bounds, beside what is proposed for the release's own.
-
-    None in a session, where noise depends on what was released before, and where there is none.
-    """
-    own = certificate.membership_bound
-    if certificate.composition or bundle.iid_rule is not None or not 0.5 < own < 1:
+    """Propose noise for a grid of bounds; None in a session, and where there is no noise."""
+    bound_here = certificate.membership_bound
+    if certificate.composition or bundle.iid_rule is not None or not 0.5 < bound_here < 1:
         return None
-    bounds = sorted([own, *(stop for stop in STOPS if abs(stop - own) > ROOM)])
+    bounds = sorted([bound_here, *(stop for stop in STOPS if abs(stop - bound_here) > ROOM)])
     variances = [
         # A fixed seed: the bundle's is not for readers, not even through the last digits.
         propose_rule_variance(bundle.outputs, Membership(bound), pool=bundle.pool, rng=0)
         for bound in bounds
     ]
-    start = bounds.index(own)
+    start = bounds.index(bound_here)
     if not variances[start] > 0:
         return None
     times = [two_digits(float(np.sqrt(variance / variances[start]))) for variance in variances]

@@ -98,24 +98,18 @@ def report(
     title, by, dataset, date : str, optional
         What the page is called, who answers for it, the name of the data, and when: today if None.
     officer : bool
-        Whether to write the certificate for a privacy officer instead: one printed page, with a
-        glossary.
+        Whether to write the certificate for a privacy officer instead: one page, with a glossary.
     curator : bool
         Whether to add the risk per unit; not for publication.
     curve : bool, optional
-        Whether to add noise against budget, which needs the bundle and is a fact of all records
-        that was not published before; the page lists it so. By default for the curator only.
+        Whether to add noise against budget: a fact of all records, from the bundle, that the page
+        lists as published. By default for the curator only.
     bundle : path, optional
         The curator's file; by default ``curator.npz`` beside the release.
     audit : sequence of AuditResult or path
         What attacks achieved, or the file that ``pac audit --json`` printed.
     session : sequence of Release or path
         Other releases of the same session.
-
-    Returns
-    -------
-    Path
-        The page.
 
     Guarantee
     ---------
@@ -151,10 +145,10 @@ def report(
         raise DataError("officer and curator must not both be set; got both. Write two pages.")
     loaded = release if isinstance(release, Release) else Release.load(release)
     needed = curator if curve is None else curve or curator
-    found = None
+    curator_bundle = None
     if needed or bundle is not None:
-        found = _bundle_of(release, bundle)
-        check_report_contents(loaded.certificate, found)
+        curator_bundle = _bundle_of(release, bundle)
+        check_report_contents(loaded.certificate, curator_bundle)
     rows = loaded.rows(MOST_VALUES)
     data = build_report_contents(
         loaded.certificate,
@@ -162,7 +156,7 @@ def report(
         values=tuple(rows),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
         answer=query_answer(loaded),
-        bundle=found,
+        bundle=curator_bundle,
         curve=curator if curve is None else curve,
         curator=curator,
         session=[_certificate_of(other) for other in session],
@@ -196,9 +190,9 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bund
             f"bundle must be a file; got {path}, which is not there. "
             f"Name the curator.npz of the release, or ask for the public page."
         )
-    found = load_verified_bundle(path)
-    if isinstance(found, Bundle):
-        return found
+    loaded = load_verified_bundle(path)
+    if isinstance(loaded, Bundle):
+        return loaded
     raise CertificateError(  # a predictor's
         "bundle must be of a release; got that of a predictor, which holds no outputs. "
         "Ask for the public page."
@@ -221,21 +215,17 @@ def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
 
 
 def render_page(data: ReportData, *, officer: bool = False) -> str:
-    """Return the report as HTML: the curator's version if ``data.curator`` is there, else public.
-
-    The page loads nothing; it is for screens and for paper, light and dark. For an ``officer`` it
-    is the certificate on one printed page, with a glossary.
-    """
+    """Return the report as HTML that loads nothing; for an ``officer`` one printed page."""
     from markupsafe import Markup  # slow to import, not always needed
 
     if not can_draw():
         data = replace(data, curve=None)  # its slider moves along a picture
     css, js = read_page_template("report.css"), read_page_template("report.js")
     cert = data.certificate
-    asked = cert.mechanism.replace("<lambda>", "A function")
+    subject = cert.mechanism.replace("<lambda>", "A function")
     if data.answer is not None:  # its text stands above its answer
-        asked = asked.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
-        asked = asked or "A query"
+        subject = subject.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
+        subject = subject or "A query"
     frame = _environment().get_template("officer.html" if officer else "report.html")
     page: str = frame.render(
         css=Markup(css),
@@ -244,15 +234,15 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         f"script-src '{page_content_source(js)}'",
         data=data,
         cert=cert,
-        asked=asked,
-        title=data.about.title or asked,
+        asked=subject,
+        title=data.about.title or subject,
         kind=KINDS[cert.kind],
         units=cert.units,
         shown_values=SHOWN_VALUES,
         most_values=MOST_VALUES,
         promised=cert.promised_success,
         published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
-        trade_off=trade_off_text_rows(cert.to_public_dict()),
+        trade_off=trade_off_text_rows(cert),
         told_out=TOLD_OUT,
         learned=LEARNED,
         readings=cert.dp_readings,
@@ -359,34 +349,32 @@ def _pictures(data: ReportData) -> dict[str, Any]:
 @styled
 def _draw_pictures(data: ReportData) -> dict[str, str]:
     cert, curator = data.certificate, data.curator
-    said = f"one {cert.unit}: {percent_at_most(cert.promised_success)} %"
+    label = f"one {cert.unit}: {percent_at_most(cert.promised_success)} %"
     dot = (0.5, cert.promised_success)
-    found: dict[str, str] = {}
+    pictures: dict[str, str] = {}
     room = "Room between a blind guess and the promise"
-    found["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
-    found["prior_chart"] = _picture(
-        "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, said
+    pictures["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
+    pictures["prior_chart"] = _picture(
+        "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, label
     )
     if cert.advantage < 1:
-        drawn = [
-            (rate, worst)
-            for rate, _, worst in trade_off_text_rows(cert.to_public_dict())
-            if worst is not None
-        ]
-        found["trade_off_chart"] = _picture(
+        drawn = [(rate, worst) for rate, _, worst in trade_off_text_rows(cert) if worst is not None]
+        pictures["trade_off_chart"] = _picture(
             "True against false positives", 3.0, charts.chart_trade_off, cert.advantage, drawn,
             width=4.6,
         )  # fmt: skip
     if data.values and cert.noise.n_directions:
         title, height = "How much of each error is noise", charts.chart_noise_height(data.values)
-        found["noise_chart"] = _picture(title, height, charts.chart_noise, data.values, cert.units)
+        pictures["noise_chart"] = _picture(
+            title, height, charts.chart_noise, data.values, cert.units
+        )
     if (session := data.session) is not None:
         title = "What the session has spent"
-        found["session_chart"] = _picture(title, 3.2, charts.chart_session, session)
+        pictures["session_chart"] = _picture(title, 3.2, charts.chart_session, session)
     if data.audit:
         title, height = "Attacks against the promise", 0.8 + 0.7 * len(data.audit)
-        found["audit_chart"] = _picture(title, height, charts.chart_audit, data.audit)
+        pictures["audit_chart"] = _picture(title, height, charts.chart_audit, data.audit)
     if curator is not None and curator.unit_success_counts:
         risks = (curator.unit_success_edges, curator.unit_success_counts, cert.membership_bound)
-        found["unit_chart"] = _picture("Risk", 3.2, charts.chart_units, *risks, cert.units)
-    return found
+        pictures["unit_chart"] = _picture("Risk", 3.2, charts.chart_units, *risks, cert.units)
+    return pictures

@@ -1,8 +1,7 @@
 """How everything is drawn: one palette, one set of axes, files, and pictures for the page.
 
-Matplotlib draws. For the page its SVG is stripped to shapes and texts, and every colour becomes a
-variable of the page's style sheet, so that one picture is right on a light screen, on a dark one
-and on paper.
+For the page matplotlib's SVG is stripped to shapes and texts, and every colour becomes a variable
+of the page's style sheet: one picture for light screens, dark ones and paper.
 """
 
 import functools
@@ -13,7 +12,7 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 from xml.etree import ElementTree
 
 from pacprivacy.errors import DataError
@@ -76,6 +75,10 @@ STYLE: Final[dict[Any, Any]] = {
     "ytick.minor.size": 0,
 }
 
+Axes: TypeAlias = Any  # of matplotlib, which is imported only to draw
+Axis: TypeAlias = Any
+Figure: TypeAlias = Any
+
 P = ParamSpec("P")
 Drawn = TypeVar("Drawn")
 
@@ -104,9 +107,9 @@ def can_draw() -> bool:
 
 @functools.cache
 def _figure_class() -> Any:
-    from matplotlib.figure import Figure  # slow to import, and needed for pictures only
+    from matplotlib import figure  # slow to import, and needed for pictures only
 
-    class NotebookFigure(Figure):
+    class NotebookFigure(figure.Figure):
         """A figure that a notebook shows, whatever its settings are."""
 
         def _repr_png_(self) -> bytes:
@@ -117,12 +120,12 @@ def _figure_class() -> Any:
     return NotebookFigure
 
 
-def styled_figure(height: float, width: float = WIDTH) -> Any:
+def styled_figure(height: float, width: float = WIDTH) -> Figure:
     """Return an empty figure of the house's width; a notebook shows it, no window opens."""
     return _figure_class()(figsize=(width, height), layout="constrained")
 
 
-def save_styled(figure: Any, path: str | Path | None) -> Any:
+def save_styled(figure: Figure, path: str | Path | None) -> Figure:
     """Write a figure to a file, if one is named, and return it."""
     if path is None:
         return figure
@@ -141,13 +144,13 @@ def save_styled(figure: Any, path: str | Path | None) -> Any:
     return figure
 
 
-def style_axes(axes: Any, x: str, y: str) -> None:
+def style_axes(axes: Axes, x: str, y: str) -> None:
     """Name the axes; the vertical one above, where it is read without turning the head."""
     axes.set_xlabel(x)
     axes.set_title(y, fontsize=12, fontweight="normal", color=SOFT)
 
 
-def style_log_axis(axis: Any) -> None:
+def style_log_axis(axis: Axis) -> None:
     """Write plain numbers on a logarithmic axis, and several in a decade where few are seen."""
     low, high = axis.get_view_interval()
     axis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0) if high < 150 * low else (1.0,))
@@ -166,11 +169,8 @@ def style_number(value: float) -> str:
 UNWRITTEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML has none of them
 
 
-def style_svg(figure: Any, title: str, extra: str = "") -> str:
-    """Return a figure as SVG for the page: shapes and texts, without addresses and styles.
-
-    ``extra`` is SVG to put on top, in points from the upper left corner.
-    """
+def style_svg(figure: Figure, title: str, extra: str = "") -> str:
+    """Return a figure as plain SVG for the page, with ``extra`` SVG on top."""
     import matplotlib as mpl  # slow to import, and needed for pictures only
 
     buffer = io.BytesIO()
@@ -198,20 +198,22 @@ def _plain(node: ElementTree.Element) -> ElementTree.Element | None:
     """Return a shape with attributes in place of styles, which the page's policy forbids."""
     tag = node.tag.rpartition("}")[2]
     style = [item.partition(":") for item in node.get("style", "").split(";")]
-    found = {name.strip(): value.strip() for name, _, value in style} | dict(node.items())
-    kept = {name: value for name, value in found.items() if name in KEPT}
+    attributes = {name.strip(): value.strip() for name, _, value in style} | dict(node.items())
+    kept = {name: value for name, value in attributes.items() if name in KEPT}
     for name in ("fill", "stroke"):
         if (colour := kept.get(name, "").lower()) in ON_PAGE:
             kept[name] = f"var(--{ON_PAGE[colour]})"
-    if tag == "text" and re.search("bold|[67]00", found.get("font-weight", found.get("font", ""))):
+    if tag == "text" and re.search(
+        "bold|[67]00", attributes.get("font-weight", attributes.get("font", ""))
+    ):
         kept["font-weight"] = "600"
-    if "{http://www.w3.org/1999/xlink}href" in found:
-        kept["xlink:href"] = found["{http://www.w3.org/1999/xlink}href"]
-    if tag == "path" and "id" in found:  # a marker, which is used by its name
-        kept["id"] = found["id"]
-    made = ElementTree.Element(tag, kept)
-    made.text = node.text if tag in ("text", "tspan") else None
-    made.extend(child for child in map(_plain, node) if child is not None)
+    if "{http://www.w3.org/1999/xlink}href" in attributes:
+        kept["xlink:href"] = attributes["{http://www.w3.org/1999/xlink}href"]
+    if tag == "path" and "id" in attributes:  # a marker, which is used by its name
+        kept["id"] = attributes["id"]
+    shape = ElementTree.Element(tag, kept)
+    shape.text = node.text if tag in ("text", "tspan") else None
+    shape.extend(child for child in map(_plain, node) if child is not None)
     unseen = kept.get("fill") == "none" and "stroke" not in kept
-    empty = tag in ("g", "defs") and not len(made)
-    return None if tag not in SHAPES or unseen or empty else made
+    empty = tag in ("g", "defs") and not len(shape)
+    return None if tag not in SHAPES or unseen or empty else shape

@@ -2,6 +2,7 @@
 
 from pacprivacy.residual.learned_noise import (
     LearnedNoise as LearnedNoise,
+    LearningOptions as LearningOptions,
     LearningStep as LearningStep,
     NoiseShortfall as NoiseShortfall,
     Training as Training,

@@ -1,7 +1,7 @@
 """The game of learned noise, compiled: a leader's law of noise against a follower's decoder.
 
-A decoder is a pair of plain functions on a dictionary of arrays, so that it can be compiled,
-differentiated and trained for many budgets at once. Needs jax.
+A decoder is a pair of plain functions on a dictionary of arrays, to be compiled and differentiated
+for many budgets at once. Needs jax.
 """
 
 import math
@@ -168,10 +168,7 @@ def run_game(
     step: jax.Array,
     key: jax.Array,
 ) -> tuple[State, dict[str, jax.Array]]:
-    """Train for one chunk; states that are not active stay as they are.
-
-    Before step 0 the decoder warms up and the noise stays as it is.
-    """
+    """Train for one chunk where active; before step 0 only the decoder warms up."""
     over = jax.vmap(_Game(rules, pool).chunk, in_axes=(0, 0, 0, None, None))
     done: tuple[State, dict[str, jax.Array]] = over(state, goal, active, step, key)
     return done
@@ -183,8 +180,8 @@ def game_claim(
 ) -> tuple[jax.Array, jax.Array]:
     """Return claimed information and its standard error for every budget, on fresh draws."""
     over = jax.vmap(_Game(rules, pool).claim, in_axes=(0, None))
-    found: tuple[jax.Array, jax.Array] = over(state, key)
-    return found
+    claims: tuple[jax.Array, jax.Array] = over(state, key)
+    return claims
 
 
 class _Game:
@@ -224,30 +221,26 @@ class _Game:
             taught, led = jax.random.split(draws)
             if self._decoder is not None:
                 state = self._teach(state, taught)
-            after, seen = self._lead(state, goal, number, led)
-            return jax.tree.map(lambda a, b: jnp.where(number < 0, b, a), after, state), seen
+            after, measured = self._lead(state, goal, number, led)
+            return jax.tree.map(lambda a, b: jnp.where(number < 0, b, a), after, state), measured
 
-        moved, seen = jax.lax.scan(one, state, step + jnp.arange(self._training.chunk))
-        kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), moved, state)
-        return kept, seen
+        moved, measured = jax.lax.scan(one, state, step + jnp.arange(self._training.chunk))
+        merged = jax.tree.map(lambda new, old: jnp.where(active, new, old), moved, state)
+        return merged, measured
 
     def claim(self, state: State, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         batch = self._training.batch
         n_batches = max(2, math.ceil(self._training.n_check / batch))
 
         def one(carry: None, k: jax.Array) -> tuple[None, jax.Array]:
-            terms, _ = self._terms(state["leader"], state.get("follower"), self._draw(k, 1))
-            return carry, terms.mean()
+            summands, _ = self._terms(state["leader"], state.get("follower"), self._draw(k, 1))
+            return carry, summands.mean()
 
-        left = jax.lax.scan(one, None, jax.random.split(key, n_batches))[1]
-        return self._pool.entropy - left.mean(), left.std(ddof=1) / math.sqrt(n_batches)
+        entropies = jax.lax.scan(one, None, jax.random.split(key, n_batches))[1]
+        return self._pool.entropy - entropies.mean(), entropies.std(ddof=1) / math.sqrt(n_batches)
 
     def _draw(self, key: jax.Array, n_batches: int) -> Draws:
-        """Draw batches one after another; in each the secrets are spread evenly.
-
-        Normals come in pairs of opposite sign for the same secret: most of the variance of a
-        cross-entropy is linear in the noise, and cancels.
-        """
+        """Draw batches with evenly spread secrets and normals in pairs of opposite sign."""
         jitter, mixed, normal = jax.random.split(key, 3)
         half, m, r = self._training.batch // 2, *self._pool.points.shape
         places = (jax.random.uniform(jitter, (n_batches, half)) + jnp.arange(half)) / half
@@ -269,10 +262,7 @@ class _Game:
     def _terms(
         self, leader: Params, follower: Params | None, draws: Draws
     ) -> tuple[jax.Array, jax.Array]:
-        """Return what every draw adds to ``H_c``, and the second moments of the noise.
-
-        ``H_c`` is the mean entropy of the exact posterior, or the decoder's cross-entropy.
-        """
+        """Return each draw's term of the exact or cross-entropy, and the noise's second moments."""
         noise = self._family.shape(leader, draws.normals, draws.component, jnp)
         weights = jnp.exp(self._family.log_weights(leader, jnp))[draws.component]
         weights = weights * self._family.n_components
@@ -281,14 +271,14 @@ class _Game:
         if self._decoder is None or follower is None:
             log_q = self._family.pair_log_density(leader, z, self._pool.points, jnp)
             log_post = jax.nn.log_softmax(self._pool.log_p + log_q)
-            terms = -(jnp.exp(log_post) * jnp.maximum(log_post, LOWEST_LOG)).sum(axis=1)
-            return weights * terms, second
-        seen = z / jnp.sqrt(self._pool.variance + jax.lax.stop_gradient(second))
+            summands = -(jnp.exp(log_post) * jnp.maximum(log_post, LOWEST_LOG)).sum(axis=1)
+            return weights * summands, second
+        inputs = z / jnp.sqrt(self._pool.variance + jax.lax.stop_gradient(second))
         if self._pool.slices is not None:
-            seen = seen @ self._pool.slices
-        log_guess = self._decoder.apply(follower, seen)
-        terms = -jnp.take_along_axis(log_guess, draws.chosen[:, None], axis=1)[:, 0]
-        return weights * terms, second
+            inputs = inputs @ self._pool.slices
+        log_guess = self._decoder.apply(follower, inputs)
+        summands = -jnp.take_along_axis(log_guess, draws.chosen[:, None], axis=1)[:, 0]
+        return weights * summands, second
 
     def _teach(self, state: State, key: jax.Array) -> State:
         """Let the decoder take its steps against the noise as it is."""
@@ -312,17 +302,17 @@ class _Game:
         draws = self._draw(key, 2)
 
         def objective(leader: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
-            terms, second = self._terms(leader, state.get("follower"), draws)
-            told = self._pool.entropy - terms.reshape(2, -1).mean(axis=1)
-            miss = ((told - goal.mi_nats) / goal.mi_nats).prod()
+            summands, second = self._terms(leader, state.get("follower"), draws)
+            informed = self._pool.entropy - summands.reshape(2, -1).mean(axis=1)
+            miss = ((informed - goal.mi_nats) / goal.mi_nats).prod()
             noise = second.sum()
-            seen = {"noise": noise, "claimed": told.mean()}
-            return noise / goal.unit + self._penalty(step) * miss, seen
+            measured = {"noise": noise, "claimed": informed.mean()}
+            return noise / goal.unit + self._penalty(step) * miss, measured
 
-        slope, seen = jax.grad(objective, has_aux=True)(state["leader"])
+        slope, measured = jax.grad(objective, has_aux=True)(state["leader"])
         updates, memory = self._leader_step.update(slope, state["leader_memory"])
         leader = optax.apply_updates(state["leader"], updates)
-        return {**state, "leader": leader, "leader_memory": memory}, seen
+        return {**state, "leader": leader, "leader_memory": memory}, measured
 
 
 def _decoder(rules: Rules, pool: Candidates) -> Decoder | None:

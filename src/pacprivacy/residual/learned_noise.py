@@ -1,15 +1,14 @@
 """Learned noise: the game of [RPAC] between a law of noise and a decoder. Needs ``[jax]``.
 
 What is learned is *not certified*. The optimal decoder on a pool is the posterior
-``P_k(z) ∝ p_k q(z - y_k)``; with a density ``q`` it can be computed, so
-:func:`check_learned_noise` measures what a learned decoder missed, and :func:`plan_learned_noise`
-turns the shape of Gaussian noise into a plan with a proof of its own.
+``P_k(z) ∝ p_k q(z - y_k)``: :func:`check_learned_noise` measures with it what a learned decoder
+missed, and :func:`plan_learned_noise` turns the shape of Gaussian noise into a proved plan.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import numpy as np
 
@@ -42,25 +41,18 @@ class Training:
 
     Attributes
     ----------
-    n_steps : int
-        Most steps of the leader.
-    batch : int
-        Simulated releases per estimate, an even number; a leader's step uses two estimates.
+    n_steps, batch : int
+        Most steps of the leader, and simulated releases per estimate, an even number.
     follower_steps, warm_up : int
         Steps of the decoder before each step of the leader, and rounds of them before the first.
     leader_rate, follower_rate : float
         First step sizes of Adam; both fall to nothing along a cosine.
     penalty_start, penalty_end : float
-        Weight of the squared miss of the budget, relative to the budget; it grows geometrically
-        over the first half of the steps. Noise is counted in units of its start.
-    hidden, n_layers : int
-        Size of the decoder.
-    n_slices : int
-        Sliced variant: the decoder sees this many random projections of the release instead of
-        the release; 0 for all of it.
+        Weight of the squared miss of the budget, relative to it; grows over half of the steps.
+    hidden, n_layers, n_slices : int
+        Size of the decoder, and how many random projections it sees; 0 for the whole release.
     chunk, patience, tolerance : int, int, float
-        Training stops early when, over ``patience`` chunks after the penalty has grown, noise and
-        claimed information move by less than this share.
+        Training stops when noise and claim move by less over ``patience`` chunks.
     n_check : int
         Fresh draws on which the follower's claim is evaluated in the end.
     """
@@ -114,30 +106,12 @@ class History:
 class LearnedNoise:
     """A learned law of noise, *not certified*: its information is what a decoder claims.
 
-    A decoder that guesses badly makes a leaky release look private, so ``claimed_nats`` is a
-    lower bound of the truth and never a promise. :func:`check_learned_noise` computes the true
-    information; :func:`plan_learned_noise` turns the shape of a Gaussian into a certified plan.
+    A decoder that guesses badly makes a leaky release look private: ``claimed_nats``, with standard
+    error ``claimed_error``, is a lower bound of the truth on fresh draws and never a promise.
 
-    Attributes
-    ----------
-    family : NoiseFamily, public
-        The kind of law.
-    follower : str, public
-        Who guessed: ``mlp``, ``transformer`` or ``exact``.
-    mi_nats : float, public
-        The budget that was aimed at.
-    claimed_nats, claimed_error : float, public
-        Prior entropy less the follower's cross-entropy, on fresh draws, and its standard error.
-    params : dict of arrays, curator-only
-        Parameters of the law, along the principal directions of the outputs.
-    spread, log_p : curator-only
-        The outputs and the attacker's belief before the release.
-    history : History, curator-only
-        Loss curves.
-    stopped_early : bool
-        Whether nothing moved any more before the last step.
-    seed : int
-        Of everything random in the training.
+    ``family``, ``follower``, the budget ``mi_nats`` and the claim are public. Curator-only are the
+    ``params`` of the law along the principal directions, the ``spread`` of the outputs, the belief
+    ``log_p`` and the loss curves ``history``.
     """
 
     family: families.NoiseFamily
@@ -149,7 +123,6 @@ class LearnedNoise:
     spread: Spread
     log_p: Vector
     history: History
-    stopped_early: bool
     seed: int
 
     def __post_init__(self) -> None:
@@ -173,10 +146,7 @@ class LearnedNoise:
         return float(second.sum())
 
     def covariance(self) -> Matrix:
-        """Return the covariance of a Gaussian in the output's coordinates, shape (d, d).
-
-        With :class:`pacprivacy.noise.Shaped` it becomes a rule whose noise is proved anew.
-        """
+        """Return the covariance of a Gaussian in the output's coordinates, shape (d, d)."""
         shape = self.covariance_shape()
         columns = [
             self.spread.expand(np.sqrt(variance) * direction)
@@ -211,7 +181,27 @@ class LearningStep:
 Report = Callable[[LearningStep], None]
 
 
-def learn_noise(outputs: object, mi_nats: float, **settings: Any) -> LearnedNoise:
+class LearningOptions(TypedDict, total=False):
+    """Options of :func:`learn_noise` and :func:`learn_noise_curve`.
+
+    ``family`` is ``gaussian_diagonal``, ``gaussian_full``, ``mixture``, ``flow``, or an object of
+    these. ``follower`` is ``mlp`` or ``transformer``, a decoder that is trained along, or
+    ``exact``, the posterior, the best decoder there is. ``training`` has steps, rates and sizes,
+    ``log_belief`` the attacker's belief before the release, uniform by default. ``report`` is
+    called with every chunk of steps. The same seed ``rng`` gives the same noise on one machine.
+    """
+
+    family: str | families.NoiseFamily
+    follower: str
+    training: Training | None
+    log_belief: Vector | None
+    report: Report | None
+    rng: np.random.Generator | int | None
+
+
+def learn_noise(
+    outputs: object, mi_nats: float, **options: Unpack[LearningOptions]
+) -> LearnedNoise:
     """Learn noise for one information budget; needs ``pacprivacy[jax]``.
 
     Parameters
@@ -220,27 +210,15 @@ def learn_noise(outputs: object, mi_nats: float, **settings: Any) -> LearnedNois
         The mechanism's output on every candidate.
     mi_nats : float
         What the follower may learn about the index, in nats.
-    family : str or family
-        ``gaussian_diagonal``, ``gaussian_full``, ``mixture``, ``flow``, or an object of these.
-    follower : str
-        ``mlp`` or ``transformer``: a decoder that is trained along. ``exact``: the posterior
-        itself, the best decoder there is.
-    training : Training, optional
-        Steps, rates and sizes.
-    log_belief : array of shape (m,), optional
-        The attacker's belief before the release; uniform by default.
-    report : callable, optional
-        Told about every chunk of steps.
-    rng : Generator or int, optional
-        Everything random in the training; the same seed gives the same noise on the same
-        machine.
+    **options
+        Those of :class:`LearningOptions`.
 
     Returns
     -------
     LearnedNoise
         Marked *not certified*: the budget is met in the follower's eyes only.
     """
-    return learn_noise_curve(outputs, [mi_nats], **settings)[0]
+    return learn_noise_curve(outputs, [mi_nats], **options)[0]
 
 
 def learn_noise_curve(
@@ -254,7 +232,7 @@ def learn_noise_curve(
     report: Report | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[LearnedNoise, ...]:
-    """Learn noise for several budgets side by side; parameters are those of :func:`learn_noise`."""
+    """Learn noise for several budgets side by side; options are those of :func:`learn_noise`."""
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
     spread = spread_of(values, np.exp(log_p))
@@ -318,22 +296,22 @@ class _Run:
         state = game.begin_game(rules, pool, stacked, first)
         active, curves = np.ones(n, dtype=bool), [_Curve(training) for _ in range(n)]
         for step in self._steps():
-            state, seen = game.run_game(rules, pool, state, goal, active, step, middle)
+            state, measured = game.run_game(rules, pool, state, goal, active, step, middle)
             if step < 0:
                 continue
-            noise = np.asarray(seen["noise"], dtype=np.float64) * self._length**2
-            claimed = np.asarray(seen["claimed"], dtype=np.float64)
+            noise = np.asarray(measured["noise"], dtype=np.float64) * self._length**2
+            claimed = np.asarray(measured["claimed"], dtype=np.float64)
             for i in np.flatnonzero(active):
                 active[i] = curves[i].add(step, noise[i], claimed[i])
                 if self._report is not None:
-                    told = LearningStep(
+                    progress = LearningStep(
                         mi_nats=float(self._budgets[i]),
                         step=step + len(noise[i]),
                         n_steps=training.n_steps,
                         noise=float(noise[i].mean()),
                         claimed_nats=float(claimed[i].mean()),
                     )
-                    self._report(told)
+                    self._report(progress)
             if not active.any():
                 break
         claims = np.asarray(game.game_claim(rules, pool, state, last), dtype=np.float64)
@@ -351,7 +329,6 @@ class _Run:
                 spread=self._spread,
                 log_p=self._log_p,
                 history=curves[i].history(),
-                stopped_early=curves[i].n_steps < training.n_steps,
                 seed=self._seed,
             )
             for i in range(n)
@@ -474,16 +451,13 @@ def check_learned_noise(
     noise_scale: float = 1.0,
     rng: np.random.Generator | int | None = None,
 ) -> NoiseShortfall:
-    """Evaluate learned noise with the optimal adversary.
-
-    The draws are independent of those of the training; with ``noise_scale`` that multiple of the
-    noise is looked at instead.
+    """Evaluate learned noise, or ``noise_scale`` times it, with the optimal adversary.
 
     Guarantee
     ---------
-    Claim W-1. The interval holds the mutual information between the secret index and the
-    output plus this noise, in real numbers, with probability ``1 - gamma`` over the simulated
-    draws. It certifies no release: nothing is released with float noise.
+    Claim W-1. The interval holds the mutual information between the secret index and the output
+    plus this noise, in real numbers, with probability ``1 - gamma`` over fresh draws. It certifies
+    no release: nothing is released with float noise.
     """
     generator = public_generator(coerce_seed(rng), "learned information")
     m = len(learned.log_p)
@@ -509,8 +483,13 @@ def check_learned_noise(
         high=prior,
         gamma=gamma,
     )
-    clipped = {end: max(0.0, getattr(estimate, end)) for end in ("value", "lower", "upper")}
-    return NoiseShortfall(claimed_nats=learned.claimed_nats, true_nats=replace(estimate, **clipped))
+    true_nats = replace(
+        estimate,
+        value=max(0.0, estimate.value),
+        lower=max(0.0, estimate.lower),
+        upper=max(0.0, estimate.upper),
+    )
+    return NoiseShortfall(claimed_nats=learned.claimed_nats, true_nats=true_nats)
 
 
 def plan_learned_noise(
@@ -520,14 +499,10 @@ def plan_learned_noise(
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> NoisePlan:
-    """Turn the shape of learned Gaussian noise into a certified plan.
+    """Turn the shape of learned Gaussian noise into a certified plan of kind *exact*.
 
-    The learned covariance is a proposal like any other: it is scaled until the exact adversary
-    proves the budget on fresh draws, and put on the integer lattice. Neither the training nor
-    the decoder's claim is part of the proof.
-
-    Without ``mi_nats`` the budget of the training is proved; ``rng`` is for simulated draws and
-    never for the secret. The plan is of kind *exact*.
+    The covariance is scaled until the exact adversary proves ``mi_nats``, by default the budget of
+    the training, on fresh draws. Neither the training nor the decoder's claim is part of the proof.
 
     Guarantee
     ---------

@@ -1,9 +1,7 @@
 """Laws of noise that can be learned: a reparameterised draw, and a density.
 
-Only a law whose density is known can be checked with the exact adversary, so every family here
-has one. The formulas are written once for numpy and for jax: ``xp`` is whichever of the two the
-arrays belong to. Training uses jax in single precision; draws and densities that a proof rests on
-use numpy in double precision.
+Every density is known, so that the exact adversary can check a law. Formulas are written once for
+numpy and jax, ``xp``: training is in single precision, what a proof rests on in double.
 """
 
 import math
@@ -16,8 +14,9 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import BudgetError
 
-Array: TypeAlias = Any  # of numpy or of jax
-Params: TypeAlias = dict[str, Any]
+Library: TypeAlias = Any  # numpy, or jax.numpy, which is not always installed
+Array: TypeAlias = Any  # of either
+Params: TypeAlias = dict[str, Array]
 
 MOST_COMPONENTS = 64
 MOST_LAYERS = 32
@@ -44,20 +43,20 @@ class NoiseFamily(ABC):
     def start(self, noise_var: Vector, rng: np.random.Generator) -> Params:
         """Return parameters of a law close to the Gaussian with these variances."""
 
-    def log_weights(self, params: Params, xp: Any) -> Array:
+    def log_weights(self, params: Params, xp: Library) -> Array:
         """Return the log probability of each component, shape (n_components,)."""
         return xp.zeros(1)
 
     @abstractmethod
-    def shape(self, params: Params, normals: Array, component: Array, xp: Any) -> Array:
+    def shape(self, params: Params, normals: Array, component: Array, xp: Library) -> Array:
         """Turn standard normals of shape (n, r) into noise, row ``i`` from ``component[i]``."""
 
     @abstractmethod
-    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Any) -> Array:
+    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Library) -> Array:
         """Return ``E[B_i²]``, shape (r,); from weighted draws where there is no formula."""
 
     @abstractmethod
-    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Any) -> Array:
+    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Library) -> Array:
         """Return ``ln q(z_i - y_k)``, shape (n, m)."""
 
     def rescaled(self, params: Params, noise_scale: float) -> Params:
@@ -91,7 +90,7 @@ class GaussianNoise(NoiseFamily):
             params["lower"] = np.zeros((len(noise_var), len(noise_var)))
         return params
 
-    def factor(self, params: Params, xp: Any) -> Array:
+    def factor(self, params: Params, xp: Library) -> Array:
         """Return the lower triangular ``L`` with covariance ``L Lᵀ``."""
         std = xp.exp(params["log_std"])
         if not self.full:
@@ -99,17 +98,17 @@ class GaussianNoise(NoiseFamily):
         unit = xp.eye(len(std)) + xp.tril(params["lower"], -1)
         return std[:, None] * unit
 
-    def shape(self, params: Params, normals: Array, component: Array, xp: Any) -> Array:
+    def shape(self, params: Params, normals: Array, component: Array, xp: Library) -> Array:
         """Turn standard normals into noise."""
         if not self.full:
             return normals * xp.exp(params["log_std"])
         return normals @ self.factor(params, xp).T
 
-    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Any) -> Array:
+    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Library) -> Array:
         """Return the variances."""
         return xp.square(self.factor(params, xp)).sum(axis=1)
 
-    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Any) -> Array:
+    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Library) -> Array:
         """Return ``ln q(z_i - y_k)``."""
         if self.full:
             factor = self.factor(params, xp)
@@ -153,26 +152,26 @@ class MixtureNoise(NoiseFamily):
             "log_std": np.log(std) + 0.1 * jitter[1],
         }
 
-    def log_weights(self, params: Params, xp: Any) -> Array:
+    def log_weights(self, params: Params, xp: Library) -> Array:
         """Return the log probability of each component."""
         logits = params["logits"]
         return logits - _log_sum_exp(logits, 0, xp)
 
-    def _means(self, params: Params, xp: Any) -> Array:
+    def _means(self, params: Params, xp: Library) -> Array:
         weights = xp.exp(self.log_weights(params, xp))
         return params["means"] - weights @ params["means"]
 
-    def shape(self, params: Params, normals: Array, component: Array, xp: Any) -> Array:
+    def shape(self, params: Params, normals: Array, component: Array, xp: Library) -> Array:
         """Turn standard normals into noise, row by row from the component named."""
         std = xp.exp(params["log_std"])
         return self._means(params, xp)[component] + normals * std[component]
 
-    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Any) -> Array:
+    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Library) -> Array:
         """Return the variances of the mixture."""
         inside = xp.square(self._means(params, xp)) + xp.exp(2 * params["log_std"])
         return xp.exp(self.log_weights(params, xp)) @ inside
 
-    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Any) -> Array:
+    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Library) -> Array:
         """Return ``ln q(z_i - y_k)``."""
         means, log_std = self._means(params, xp), params["log_std"]
         log_weights = self.log_weights(params, xp)
@@ -226,15 +225,15 @@ class FlowNoise(NoiseFamily):
             params[f"outer_{layer}"] = FIRST_WEIGHT * last
         return params
 
-    def _move(self, params: Params, layer: int, x: Array, xp: Any) -> tuple[Array, Array]:
+    def _move(self, params: Params, layer: int, x: Array, xp: Library) -> tuple[Array, Array]:
         """Return log scale and shift of a layer; zero on the coordinates it leaves alone."""
         r = x.shape[-1]
-        kept = (xp.arange(r) + layer) % 2
-        hidden = xp.tanh((x * kept) @ params[f"inner_{layer}"] + params[f"bias_{layer}"])
+        fixed = (xp.arange(r) + layer) % 2
+        hidden = xp.tanh((x * fixed) @ params[f"inner_{layer}"] + params[f"bias_{layer}"])
         both = hidden @ params[f"outer_{layer}"]
-        return xp.tanh(both[..., :r]) * (1 - kept), both[..., r:] * (1 - kept)
+        return xp.tanh(both[..., :r]) * (1 - fixed), both[..., r:] * (1 - fixed)
 
-    def shape(self, params: Params, normals: Array, component: Array, xp: Any) -> Array:
+    def shape(self, params: Params, normals: Array, component: Array, xp: Library) -> Array:
         """Turn standard normals into noise."""
         x = normals
         for layer in range(self.n_layers):
@@ -242,11 +241,11 @@ class FlowNoise(NoiseFamily):
             x = x * xp.exp(log_scale) + shift
         return x * xp.exp(params["log_std"])
 
-    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Any) -> Array:
+    def second_moments(self, params: Params, noise: Array, weights: Array, xp: Library) -> Array:
         """Return the mean squares of the draws."""
         return (weights[:, None] * xp.square(noise)).mean(axis=0)
 
-    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Any) -> Array:
+    def pair_log_density(self, params: Params, z: Array, points: Array, xp: Library) -> Array:
         """Return ``ln q(z_i - y_k)``: every difference is taken back through the layers."""
         x = (z[:, None, :] - points[None, :, :]) / xp.exp(params["log_std"])
         volume = -params["log_std"].sum() * xp.ones(x.shape[:2])
@@ -276,13 +275,13 @@ def find_family(family: str | NoiseFamily) -> NoiseFamily:
     return FAMILIES[family]
 
 
-def _log_sum_exp(values: Array, axis: int, xp: Any) -> Array:
+def _log_sum_exp(values: Array, axis: int, xp: Library) -> Array:
     """Return ``ln Σ exp`` along an axis, without overflow."""
     top = values.max(axis=axis, keepdims=True)
     return (top + xp.log(xp.exp(values - top).sum(axis=axis, keepdims=True))).squeeze(axis)
 
 
-def _square_distances(left: Array, right: Array, xp: Any) -> Array:
+def _square_distances(points: Array, others: Array, xp: Library) -> Array:
     """Return ``|a_i - b_k|²``, shape (n, m)."""
-    squares = xp.square(left).sum(axis=1)[:, None] + xp.square(right).sum(axis=1)
-    return xp.maximum(squares - 2 * left @ right.T, 0.0)
+    squares = xp.square(points).sum(axis=1)[:, None] + xp.square(others).sum(axis=1)
+    return xp.maximum(squares - 2 * points @ others.T, 0.0)

@@ -22,11 +22,10 @@ def intrinsic_privacy(
 ) -> float:
     """Return ``-D(p || R)``: how close the secret is to the reference before any release.
 
-    At most 0, and 0 if both laws agree. Both laws are given by logarithms, uniform by default; the
-    reference need not be normalised. ``n_subsets`` is needed where neither is given.
-    ``divergence`` is a name (``"kl"`` is in nats), or a convex ``f`` with ``f(1) = 0`` for
-    ``Σ R f(p/R)``. Where the reference rules out what the secret allows, the result is ``-inf``,
-    but for the two bounded divergences that have a name.
+    At most 0, and 0 if both laws agree. Laws are logarithms, uniform by default; ``n_subsets`` is
+    needed where neither is there. ``divergence`` is a name (``"kl"`` is in nats), or a convex ``f``
+    with ``f(1) = 0`` for ``Σ R f(p/R)``; the result is ``-inf`` where the reference rules out what
+    the secret allows, but for the two bounded divergences.
     """
     sizes = [len(np.asarray(a)) for a in (log_reference, log_belief) if a is not None]
     size = sizes[0] if sizes else n_subsets
@@ -79,7 +78,7 @@ class Residual:
 
     @property
     def share_left(self) -> float:
-        """Proved share of the secret's entropy that is left."""
+        """Proved share of the secret's entropy that remains."""
         return self.entropy.lower / self.prior_entropy if self.prior_entropy > 0 else 1.0
 
 
@@ -104,38 +103,34 @@ def residual_privacy(
     ``residual.lower`` and the secret's entropy at least ``entropy.lower``.
     """
     view = plan.view(outputs, log_belief)
-    found = exact_information(view, n_draws=n_draws, gamma=gamma, rng=rng)
+    information = exact_information(view, n_draws=n_draws, gamma=gamma, rng=rng)
     size = len(np.asarray(getattr(outputs, "values", outputs)))
     prior = float(entropy(check_log_belief(log_belief, size)))
     intrinsic = intrinsic_privacy(log_reference, log_belief, n_subsets=size)
     return Residual(
         intrinsic=intrinsic,
-        information=found,
-        residual=_less(intrinsic, found),
-        entropy=_less(prior, found),
+        information=information,
+        residual=_less(intrinsic, information),
+        entropy=_less(prior, information),
         prior_entropy=prior,
     )
 
 
-def _less(start: float, taken: Estimate) -> Estimate:
+def _less(start: float, information: Estimate) -> Estimate:
     return Estimate(
-        value=start - taken.value,
-        lower=start - taken.upper,
-        upper=start - taken.lower,
-        confidence=taken.confidence,
-        n_draws=taken.n_draws,
+        value=start - information.value,
+        lower=start - information.upper,
+        upper=start - information.lower,
+        confidence=information.confidence,
+        n_draws=information.n_draws,
     )
 
 
 def compose_residual_privacy(entropies: Sequence[float], prior_entropy: float) -> float:
     """Bound the residual entropy after several releases of one secret: ``Σ H_i - (k-1) H(J)``.
 
-    The entropies are ``H(J | Z_i)`` of each release, or lower bounds of them; the prior one is
-    ``H(J)``. The result is never below 0.
-
-    Guarantee
-    ---------
-    Claim RP-3. For releases whose noises are independent given the secret.
+    ``entropies`` are lower bounds of ``H(J | Z_i)``. Claim RP-3, for releases whose noises are
+    independent given the secret.
     """
     if not entropies or any(h > prior_entropy * (1 + 1e-12) + 1e-12 for h in entropies):
         raise BudgetError(

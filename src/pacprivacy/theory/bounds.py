@@ -28,11 +28,10 @@ def bernoulli_kl(q: Vector, p: Vector | float) -> Vector: ...
 @overload
 def bernoulli_kl(q: Vector | float, p: Vector) -> Vector: ...
 def bernoulli_kl(q: Vector | float, p: Vector | float) -> Vector | float:
-    """Divergence ``q ln(q/p) + (1-q) ln((1-q)/(1-p))`` of two success rates, in nats.
+    """Return the divergence ``q ln(q/p) + (1-q) ln((1-q)/(1-p))`` of two success rates, in nats.
 
-    Infinite if ``p`` rules out what ``q`` allows; arrays broadcast. Written as a sum of two terms
-    >= 0, so that nothing cancels when ``q`` is close to ``p`` (small budgets); the relative error
-    is below 1e-13.
+    Infinite if ``p`` rules out what ``q`` allows; arrays broadcast. A sum of two terms >= 0, so
+    nothing cancels when ``q`` is close to ``p``; the relative error is below 1e-13.
     """
     if type(q) is float and type(p) is float and 0.0 < q <= 1.0 and 0.0 < p < 1.0:
         return _one_excess(q, p, q - p) + _one_excess(1.0 - q, 1.0 - p, p - q)
@@ -87,7 +86,7 @@ def _excess(q: Vector, p: Vector, shift: Vector) -> Vector:
 
 
 def binary_entropy(p: float) -> float:
-    """Entropy of a coin with success rate ``p``, in nats."""
+    """Return the entropy of a coin with success rate ``p``, in nats."""
     if not 0.0 <= p <= 1.0:
         raise BudgetError(f"p must be between 0 and 1; got {p}. Pass a probability.")
     if p in (0.0, 1.0):
@@ -96,7 +95,7 @@ def binary_entropy(p: float) -> float:
 
 
 def entropy(log_p: ArrayLike) -> Vector:
-    """Entropy, in nats, of laws given by their log-probabilities along the last axis."""
+    """Return the entropy, in nats, of laws in log-probabilities along the last axis."""
     logs = np.asarray(log_p, dtype=np.float64)
     # A probability of zero contributes nothing; its logarithm must not meet the product.
     finite = np.where(np.isneginf(logs), 0.0, logs)
@@ -105,18 +104,17 @@ def entropy(log_p: ArrayLike) -> Vector:
 
 
 def log_det_bound(eigenvalues: ArrayLike, noise_var: ArrayLike) -> float:
-    """Upper bound on the information of a release with Gaussian noise.
+    """Return an upper bound on the information of a release with Gaussian noise.
 
     ``1/2 Σ ln(1 + λ_i / b_i)`` in nats, for variances of the output and of the noise along the axes
-    of the noise basis; along axes that are not eigenvectors, those are the diagonal of the
-    covariance (Hadamard's inequality). An axis that never moves costs nothing, even without noise;
-    one that moves without noise costs infinity.
+    of the noise; along other axes than eigenvectors by Hadamard's inequality. An axis that never
+    moves costs nothing; one that moves without noise costs infinity.
 
     Guarantee
     ---------
-    Claim T-2. Assumes the covariance is exact for the law of the secret (divisor m, or
-    weighted by the belief) and the noise is Gaussian and independent of the secret. Ensures
-    that the mutual information is at most the result; slack: the Gaussianity gap.
+    Claim T-2. Assumes the covariance is exact for the law of the secret (divisor m, or weighted by
+    the belief) and Gaussian noise that is independent of it. Ensures that the mutual information is
+    at most the result; slack: the Gaussianity gap.
     """
     spread, noise = np.broadcast_arrays(
         np.asarray(eigenvalues, dtype=np.float64), np.asarray(noise_var, dtype=np.float64)
@@ -136,16 +134,15 @@ def log_det_bound(eigenvalues: ArrayLike, noise_var: ArrayLike) -> float:
 
 
 def lattice_total_variation_bound(n_directions: int, units_per_std: ArrayLike) -> float:
-    """Distance between the discrete Gaussian release and a rounded continuous one.
+    """Return the distance of the discrete Gaussian release from a rounded continuous one.
 
     ``Σ_i 1/(16 s_i²)``, rounded up, for standard deviations of ``s_i >= 1`` grid steps.
 
     Guarantee
     ---------
-    Claim L-2. For every candidate j, ``t = a_j + N_Z(0, s²)`` and
-    ``t' = round(a_j + N(0, s²))`` are within this total variation; ``t'`` is a function of
-    the continuous release. So no attack on ``t`` succeeds more often than the best attack on
-    the continuous release by more than the result. Slack: a factor of about three.
+    Claim L-2. For every candidate j, ``a_j + N_Z(0, s²)`` and ``round(a_j + N(0, s²))`` are within
+    this total variation, so no attack on the release succeeds more often than the best attack on
+    the continuous one by more than the result. Slack: a factor of about three.
     """
     units = np.asarray(units_per_std, dtype=np.float64)
     if n_directions < 0:
@@ -167,16 +164,14 @@ def lattice_total_variation_bound(n_directions: int, units_per_std: ArrayLike) -
 
 
 def information_slack_bound(total_variation: float, n_subsets: int) -> float:
-    """How far the information of two releases can be apart when their laws are this close.
+    """Return how far the information of two releases can be apart when their laws are this close.
 
-    ``τ ln m + (1+τ) h(τ/(1+τ))`` nats, rounded up, never above ``ln m``, for laws within total
-    variation ``τ`` for each of ``m`` candidates.
+    ``τ ln m + (1+τ) h(τ/(1+τ))`` nats, rounded up, never above ``ln m``.
 
     Guarantee
     ---------
-    Claim L-2, Winter's continuity bound for the conditional entropy of the secret. With
-    :func:`lattice_total_variation_bound`, ``MI(J; t) <= MI(J; a_J + N(0, s²)) + result`` for every
-    law of the secret.
+    Claim L-2, Winter's continuity bound. For laws within total variation ``τ`` for each of ``m``
+    candidates, such as a release on the lattice and the continuous one.
     """
     if n_subsets < 1:
         raise BudgetError(f"n_subsets must be >= 1; got {n_subsets}. Pass the pool's size.")
@@ -193,15 +188,9 @@ def information_slack_bound(total_variation: float, n_subsets: int) -> float:
     return min(slack, most) * _ROUND_UP
 
 
-# Covers the rounding of a dozen floating-point operations, each within 2^-53.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number with its interval: the truth is inside with probability >= ``confidence``.
-
-    A closed form has confidence 1 and no draws.
-    """
+    """A number whose interval holds the truth with probability >= ``confidence``."""
 
     value: Finite
     lower: Finite
@@ -251,15 +240,13 @@ def empirical_bernstein(
     """Bound how far a sample mean can be below the true mean.
 
     ``sqrt(2 V ln(2/γ)/N) + 7 w ln(2/γ) / (3(N-1))`` for draws in an interval of width ``w``; the
-    variance has divisor ``N - 1``. ``gamma`` is for one side and one mean: divide it for a union
-    bound.
+    variance has divisor ``N - 1``, and ``gamma`` is for one side and one mean.
 
     Guarantee
     ---------
-    Claim T-3 (Maurer and Pontil 2009, Theorem 4). Assumes independent identically
-    distributed draws in an interval of this width. Ensures that the true mean exceeds the
-    sample mean by more than the result with probability at most ``gamma``; by symmetry the
-    same holds below.
+    Claim T-3 (Maurer and Pontil 2009, Theorem 4). For independent identically distributed draws the
+    true mean exceeds the sample mean by more than the result with probability at most ``gamma``; by
+    symmetry the same holds below.
     """
     _require_gamma(gamma)
     spread = np.asarray(variance, dtype=np.float64)
@@ -285,13 +272,11 @@ def empirical_bernstein(
 def bernstein_estimate(
     mean: float, variance: float, n_draws: int, *, low: float, high: float, gamma: float
 ) -> Estimate:
-    """Two-sided empirical Bernstein interval of a mean of draws between ``low`` and ``high``.
-
-    The variance has divisor ``n_draws - 1``; half of ``gamma`` is for each side.
+    """Return the two-sided interval of a mean of draws between ``low`` and ``high``.
 
     Guarantee
     ---------
-    Claim T-3. Ensures that the true mean is inside with probability at least ``1 - gamma``.
+    Claim T-3. The true mean is inside with probability at least ``1 - gamma``.
     """
     _require_gamma(gamma)
     if not low < high:
@@ -319,13 +304,12 @@ def std_upper_bound(
     """Bound standard deviations for the whole family of subsets, not only for the sample.
 
     ``σ̂_i + R_i sqrt(2 ln(d/γ)/(m-1))`` for sample deviations (divisor ``m - 1``) and the widths
-    ``R`` of a known box that contains every output; ``gamma`` is for all dimensions together.
+    ``R`` of a box that contains every output.
 
     Guarantee
     ---------
-    Claim T-4 (Maurer and Pontil 2009, Theorem 10, and a union over dimensions). Assumes
-    independent identically distributed subsets and outputs inside the box. Ensures that every
-    true standard deviation is at most the result with probability at least ``1 - gamma``.
+    Claim T-4 (Maurer and Pontil 2009, Theorem 10). For independent identically distributed subsets
+    all bounds hold together with probability at least ``1 - gamma``.
     """
     _require_gamma(gamma)
     spread, box = np.asarray(std_hat, dtype=np.float64), np.asarray(width, dtype=np.float64)
@@ -344,7 +328,7 @@ def std_upper_bound(
 
 
 def clopper_pearson(successes: int, trials: int, *, gamma: float) -> Estimate:
-    """Exact two-sided interval of a success rate: inverted binomial tails, ``gamma / 2`` each."""
+    """Return the exact interval of a success rate: inverted binomial tails, ``gamma / 2`` each."""
     from scipy.special import betainccinv, betaincinv  # slow to import, not always needed
 
     _require_gamma(gamma)
@@ -378,10 +362,7 @@ def _require_gamma(gamma: float) -> None:
 
 
 def water_filled_noise(variances: Vector, mi_nats: float) -> Vector:
-    """Return the noise variances of least sum whose ``log_det_bound`` is at most ``mi_nats``.
-
-    ``variances`` are positive, the largest of them 1.
-    """
+    """Return the noise of least sum within ``log_det_bound``; the largest variance is 1."""
 
     def excess(log_level: float) -> float:
         return log_det_bound(variances, _filled(variances, math.exp(log_level))) - mi_nats
@@ -409,10 +390,10 @@ def falling_root(excess: Callable[[float], float], low: float, high: float) -> f
             middle = 0.5 * (low + high)
             if not low < middle < high:
                 break
-        found = excess(middle)
-        if found > 0:
-            low, above, below = middle, found, below / 2 if last > 0 else below
+        value = excess(middle)
+        if value > 0:
+            low, above, below = middle, value, below / 2 if last > 0 else below
         else:
-            high, below, above = middle, found, above / 2 if last < 0 else above
-        last = 1 if found > 0 else -1
+            high, below, above = middle, value, above / 2 if last < 0 else above
+        last = 1 if value > 0 else -1
     return high

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias, overload
+from typing import Final, Literal, TypeAlias, overload
 
 import numpy as np
 
-from pacprivacy._checks import Vector, check_positive
+from pacprivacy._checks import Mask, Vector, check_positive
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory.bounds import bernoulli_kl, falling_root
 
@@ -27,16 +27,16 @@ def posterior_success(mi_nats: Vector, prior: Vector | float = 0.5) -> Vector: .
 @overload
 def posterior_success(mi_nats: Vector | float, prior: Vector) -> Vector: ...
 def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> Vector | float:
-    """Largest success rate that an information budget leaves to any adversary.
+    """Return the largest success rate that an information budget leaves to any adversary.
 
     The largest ``q >= prior`` with ``kl(q, prior) <= mi_nats``, rounded up; ``prior`` is the best
     success without the release, for someone who knows the pool.
 
     Guarantee
     ---------
-    Claim T-1. Assumes ``mi_nats`` bounds the information and ``prior`` the blind success.
-    Ensures that every adversary, for every success criterion, succeeds with probability at
-    most the result. Slack: 2^-42 of the budget and one unit in the last place.
+    Claim T-1. If ``mi_nats`` bounds the information and ``prior`` the blind success, every
+    adversary, for every success criterion, succeeds with probability at most the result. Slack:
+    2^-42 of the budget and one unit in the last place.
     """
     budget, start = np.broadcast_arrays(
         np.asarray(mi_nats, dtype=np.float64), np.asarray(prior, dtype=np.float64)
@@ -77,7 +77,7 @@ def _one_success(goal: float, prior: float) -> float:
 
 
 def mi_for_success(success: float, prior: float = 0.5) -> float:
-    """Information budget that keeps every adversary at or below a success rate.
+    """Return the information budget that keeps every adversary at or below a success rate.
 
     Guarantee
     ---------
@@ -107,7 +107,7 @@ def membership_success(
 def membership_success(
     mi_nats: Vector | float, share: Vector | float = 0.5, inside: Vector | float | None = None
 ) -> Vector | float:
-    """Largest balanced success on one unit's membership that an information budget leaves.
+    """Return the largest balanced success on one unit's membership that a budget leaves.
 
     Parameters
     ----------
@@ -118,22 +118,18 @@ def membership_success(
     inside : float or array in [0, 1], optional
         The attacker's belief that it is in before this release; by default ``share``.
 
-    Returns
-    -------
-    float or array
-        ``1/2 + E|a|/2`` at most, where ``a = (Q - share) / (2 share (1 - share))``; rounded up.
-
     Guarantee
     ---------
     Claim T-6. Whoever is shown the release and a unit that was used or not with equal odds tells
-    which with at most this success. For ``share = 1/2`` it is :func:`posterior_success`.
+    which with at most this success, ``1/2 + E|a|/2`` rounded up, where ``a = (Q - share) / (2 share
+    (1 - share))``. For ``share = 1/2`` it is :func:`posterior_success`.
     """
     f, q = _unit_terms(share, inside)
-    found = np.asarray(posterior_success(np.asarray(mi_nats), np.maximum(q, 1 - q)))
+    success = np.asarray(posterior_success(np.asarray(mi_nats), np.maximum(q, 1 - q)))
     if (f != 0.5).any():
         goal, f, q = np.broadcast_arrays(np.asarray(mi_nats) * (1 + 1e-9) + _ROOM, f, q)
-        shape, terms = f.shape, np.stack([goal.ravel(), f.ravel(), q.ravel()])
-        (goal, f, q), again = np.unique(terms, axis=1, return_inverse=True)
+        shape, columns = f.shape, np.stack([goal.ravel(), f.ravel(), q.ravel()])
+        (goal, f, q), again = np.unique(columns, axis=1, return_inverse=True)
         highest = _SURE / np.minimum(f, 1 - f)
         _, apart = _bisect(lambda d: _dearest(d, f, q)[1] >= goal, highest)
         size, nats = _dearest(apart, f, q)
@@ -142,12 +138,12 @@ def membership_success(
         uneven = 0.5 + size / (4 * f * (1 - f)) * (1 + 2.0**-50)
         uneven = np.where(q == f, np.minimum(uneven, 1.0), uneven)
         even = (f == 0.5)[again].reshape(shape)
-        found = np.where(even, found, uneven[again].reshape(shape))
-    return float(found) if found.ndim == 0 else found
+        success = np.where(even, success, uneven[again].reshape(shape))
+    return float(success) if success.ndim == 0 else success
 
 
 def success_at(advantage: float, prior: float) -> float:
-    """Return what an advantage allows where a unit is in with this probability, rounded up.
+    """Return the success that an advantage allows at a prior, rounded up.
 
     Guarantee
     ---------
@@ -161,7 +157,7 @@ def success_at(advantage: float, prior: float) -> float:
 def mi_for_membership(
     success: Vector | float, share: Vector | float = 0.5, inside: Vector | float | None = None
 ) -> float:
-    """Information budget that keeps the balanced success on every listed unit below its limit.
+    """Return the information budget that keeps every unit's balanced success below its limit.
 
     Guarantee
     ---------
@@ -176,17 +172,17 @@ def mi_for_membership(
             "Nobody can be kept below what a blind guess achieves."
         )
     even = f == 0.5
-    known = [math.inf]
+    budgets = [math.inf]
     if even.any():
         prior = np.minimum(np.maximum(q, 1 - q), caps)
         pairs = np.unique(np.stack([prior[even], caps[even]]), axis=1)
-        known += [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
+        budgets += [mi_for_success(float(cap), float(prior)) for prior, cap in pairs.T]
     if not even.all():
         size, f, q = size[~even], f[~even], q[~even]
         apart, _ = _bisect(lambda d: _dearest(d, f, q)[0] > size, _SURE / np.minimum(f, 1 - f))
         nats = np.maximum(_dearest(apart, f, q)[1] - 2 * _ROOM, 0.0) * (1 - 2e-9)
-        known.append(float(nats.min()))
-    return min(known)
+        budgets.append(float(nats.min()))
+    return min(budgets)
 
 
 def _unit_terms(share: Vector | float, inside: Vector | float | None) -> tuple[Vector, Vector]:
@@ -197,25 +193,21 @@ def _unit_terms(share: Vector | float, inside: Vector | float | None) -> tuple[V
 
 
 def _dearest(apart: Vector, f: Vector, q: Vector) -> tuple[Vector, Vector]:
-    """Return ``E|Q - f|`` and the information of a channel that tells it with the fewest nats.
-
-    It has two answers. Their beliefs are ``apart`` in log odds and equally far from ``f``, in the
-    sense of ``kl(f, Q)``. Where ``q`` is not between them, nothing is told.
-    """
+    """Return ``E|Q - f|`` and the nats of the cheapest channel, with two beliefs (claim T-6)."""
     apart = np.maximum(apart, 1e-300)
     odds = np.log(-np.expm1(-f * apart)) - np.log(-np.expm1(-(1 - f) * apart))
     with np.errstate(over="ignore"):
         low, high = (1 / (1 + np.exp(-odds - shift * apart)) for shift in (f - 1, f))
     weight = (q - low) / np.maximum(high - low, 1e-300)
-    told = (weight > 0) & (weight < 1)
-    weight = np.where(told, weight, 0.0)
-    low, high = np.where(told, low, q), np.where(told, high, q)
+    informative = (weight > 0) & (weight < 1)
+    weight = np.where(informative, weight, 0.0)
+    low, high = np.where(informative, low, q), np.where(informative, high, q)
     size = weight * np.abs(high - f) + (1 - weight) * np.abs(f - low)
     nats = weight * bernoulli_kl(high, q) + (1 - weight) * bernoulli_kl(low, q)
     return size, nats
 
 
-def _bisect(is_high: Callable[[Vector], Any], highest: Vector) -> tuple[Vector, Vector]:
+def _bisect(is_high: Callable[[Vector], Mask], highest: Vector) -> tuple[Vector, Vector]:
     """Return where a rising condition turns true between 0 and ``highest``, from both sides."""
     low, high = np.zeros_like(highest), highest
     for _ in range(70):
@@ -229,10 +221,8 @@ def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
     """Return the ε at which ``(ε, δ)`` alone allows the same membership success.
 
     ``max(0, ln((1-δ)/(1-q) - 1))``; infinite for certain success. It matches the success of
-    guessing one record at prior 1/2 and nothing else: it is not a claim of differential privacy.
-    The worst mechanism with that ``(ε, δ)`` reaches the success (randomised response, for δ = 0);
-    another one stays below it, a Gaussian mechanism by far. To compare with a mechanism, use its
-    own loss distribution; :func:`read_as_dp` has both readings.
+    guessing one record at prior 1/2, which the worst mechanism with that ``(ε, δ)`` reaches and a
+    Gaussian one does not by far: it is not a claim of differential privacy. See :func:`read_as_dp`.
     """
     if not 0.0 <= success <= 1.0:
         raise BudgetError(
@@ -246,7 +236,7 @@ def epsilon_equivalent(success: float, delta: float = 0.0) -> float:
 
 
 def success_for_epsilon(epsilon: float, delta: float = 0.0) -> float:
-    """Membership success that (ε, δ)-differential privacy allows: at most ``1 - (1-δ)/(1+e^ε)``."""
+    """Return the success that (ε, δ)-DP allows: at most ``1 - (1-δ)/(1+e^ε)``."""
     if not epsilon >= 0.0:
         raise BudgetError(
             f"epsilon must be >= 0; got {epsilon}. Use about 0.4 for a success below 60 %."
@@ -261,8 +251,8 @@ def success_for_epsilon(epsilon: float, delta: float = 0.0) -> float:
 class Readings:
     """A membership success at prior 1/2 in the vocabulary of differential privacy.
 
-    ``pure_epsilon`` allows this success and randomised response reaches it; ``gaussian_mu`` is the
-    ``μ`` of the Gaussian mechanism with this success, ``gaussian_epsilon`` its ``ε`` at ``delta``.
+    Randomised response reaches the success with ``pure_epsilon``; ``gaussian_mu`` is the ``μ`` of
+    the Gaussian mechanism with this success, ``gaussian_epsilon`` its ``ε`` at ``delta``.
     """
 
     pure_epsilon: float
@@ -274,9 +264,8 @@ class Readings:
 def read_as_dp(success: float, delta: float = READ_AT_DELTA) -> Readings:
     """Return what differential privacy would have to be to allow the same membership success.
 
-    Two readings, because one ``(ε, δ)`` says little about a mechanism: pure differential privacy,
-    which randomised response exhausts, and the Gaussian mechanism, whose ``ε`` at a small ``δ`` is
-    several times larger at the same success. Neither is a claim of differential privacy.
+    Two readings, since one ``(ε, δ)`` says little: pure differential privacy, and the Gaussian
+    mechanism, whose ``ε`` is several times larger. Neither is a claim of differential privacy.
     """
     parameter = gaussian_equivalent(success)
     return Readings(
@@ -287,10 +276,10 @@ def read_as_dp(success: float, delta: float = READ_AT_DELTA) -> Readings:
     )
 
 
-def _require_prior(values: Vector, given: object) -> None:
+def _require_prior(values: Vector, shown: object) -> None:
     if not np.all((values > 0) & (values <= 1)):
         raise BudgetError(
-            f"prior must be above 0 and at most 1; got {given}. "
+            f"prior must be above 0 and at most 1; got {shown}. "
             "Use 1/2 for the membership of one record in a balanced pool."
         )
 
@@ -315,15 +304,14 @@ _ROUND_UP_DIVERGENCE: Final = 1.0 + 2.0**-44
 
 
 def divergence_success(name: DivergenceName, divergence: float, prior: float = 0.5) -> float:
-    """Largest success rate that a bound on a divergence leaves to any adversary.
+    """Return the largest success rate that a bound on a divergence leaves to any adversary.
 
     The largest ``q >= prior`` whose divergence from ``prior`` (one of :data:`DIVERGENCES`) is
     within that of (secret, release) from independence, rounded up.
 
     Guarantee
     ---------
-    Claim RP-1. Every adversary, for every success criterion, succeeds with probability at most
-    the result.
+    Claim RP-1. Every adversary, for every success criterion, stays at or below it.
     """
     if name == "kl":
         return posterior_success(float(divergence), float(prior))
@@ -336,15 +324,15 @@ def divergence_success(name: DivergenceName, divergence: float, prior: float = 0
     if divergence == 0:
         return float(prior)
     if name == "total variation":
-        found = prior + divergence
+        success = prior + divergence
     elif name == "chi-square":
-        found = prior + math.sqrt(divergence * prior * (1 - prior))
+        success = prior + math.sqrt(divergence * prior * (1 - prior))
     elif name == "squared Hellinger":
         turn = 2 * math.asin(math.sqrt(min(divergence / 2, 1.0)))  # arccos(1 - divergence)
-        found = math.sin(min(_angle(prior) + turn, math.pi / 2)) ** 2
+        success = math.sin(min(_angle(prior) + turn, math.pi / 2)) ** 2
     else:
         raise BudgetError(f"name must be one of {', '.join(DIVERGENCES)}; got {name!r}. Use 'kl'.")
-    return min(1.0, max(prior, found * _ROUND_UP_DIVERGENCE))
+    return min(1.0, max(prior, success * _ROUND_UP_DIVERGENCE))
 
 
 def _angle(rate: float) -> float:
@@ -356,13 +344,8 @@ def gaussian_delta(epsilon: float, parameter: float) -> float:
     """Return the least ``δ`` of the Gaussian mechanism at ``ε``, exactly.
 
     ``Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)`` (Balle and Wang 2018); the parameter ``μ`` is the
-    sensitivity over the noise's standard deviation. Several mechanisms together are one with ``μ² =
-    Σ μ_i²``.
-
-    Examples
-    --------
-    >>> round(gaussian_delta(1.0, 1.0), 6)
-    0.126937
+    sensitivity over the noise's standard deviation. Several mechanisms together have ``μ² = Σ
+    μ_i²``.
     """
     from scipy.special import log_ndtr  # slow to import, not always needed
 
@@ -399,12 +382,7 @@ def gaussian_success(parameter: float) -> float:
 
 
 def gaussian_equivalent(success: float) -> float:
-    """Return the ``μ`` of the Gaussian mechanism with the same membership success.
-
-    ``2 Φ⁻¹(q)``, rounded down; 0 for what a blind guess reaches, infinite for certainty. It matches
-    the success of guessing one record at prior 1/2 and nothing else: it is not a claim of
-    differential privacy.
-    """
+    """Return the ``μ`` of the Gaussian mechanism with this success, rounded down; no DP claim."""
     from scipy.special import ndtri  # slow to import, not always needed
 
     if not 0.0 <= success <= 1.0:
@@ -415,12 +393,12 @@ def gaussian_equivalent(success: float) -> float:
         return 0.0
     if success == 1.0:
         return math.inf
-    found = 2.0 * float(ndtri(success))
+    parameter = 2.0 * float(ndtri(success))
     step = 2.0**-52
-    while gaussian_success(found) > success:  # towards more noise, never less
-        found *= 1.0 - step
+    while gaussian_success(parameter) > success:  # towards more noise, never less
+        parameter *= 1.0 - step
         step *= 2.0
-    return found
+    return parameter
 
 
 @lru_cache(maxsize=4096)

@@ -35,7 +35,7 @@ from pacprivacy.audit.attacks import (
     fit_gaussian_attack,
     gaussian_attack_guess,
 )
-from pacprivacy.audit.noise_model import (
+from pacprivacy.audit.target import (
     NoiseModel,
     learn_noise_model,
     noise_model_posteriors,
@@ -84,13 +84,13 @@ def test_target_shows_nothing_of_the_outputs() -> None:
 def test_releases_of_a_bundle_have_its_law(release: Release) -> None:
     target = Target.of_bundle(release.bundle)
     found = target.shadow(20_000, RNG(0))
-    residuals = (found.seen - target.centers[found.indices]) / target.noise_std
+    residuals = (found.values - target.centers[found.indices]) / target.noise_std
     counts = np.bincount(found.indices, minlength=16)
     # Five standard errors: 3 variances, 3 means and 16 counts, false alarm about 1e-5.
     assert np.abs(residuals.mean(axis=0)).max() < 5 / np.sqrt(20_000)
     assert np.abs(residuals.var(axis=0) - 1).max() < 5 * np.sqrt(2 / 20_000)
     assert np.abs(counts - 1250).max() < 5 * np.sqrt(1250)
-    steps = found.seen / release.bundle.grid_step
+    steps = found.values / release.bundle.grid_step
     assert np.array_equal(steps, np.rint(steps))
 
 
@@ -124,7 +124,7 @@ def test_posterior_is_bayes_rule() -> None:
     releases = target.trials(50, RNG(4))
     ((_, found),) = noise_model_posteriors(target, model, releases)
     density = np.array(
-        [multivariate_normal(c, covariance).pdf(releases.seen) for c in target.centers]
+        [multivariate_normal(c, covariance).pdf(releases.values) for c in target.centers]
     ).T
     assert found == pytest.approx(density / density.sum(axis=1, keepdims=True), rel=1e-9)
     inside = noise_model_units(target, found, np.array([3]))[:, 0]
@@ -245,7 +245,7 @@ def test_nearest_output_is_named() -> None:
     target = toy_target(noise=0.0)
     releases = target.trials(100, RNG(0))
     assert np.array_equal(attack_nearest(target, releases), releases.indices)
-    moved = Releases(indices=releases.indices, seen=releases.seen + 1e-3, groups=None)
+    moved = Releases(indices=releases.indices, values=releases.values + 1e-3, groups=None)
     assert np.array_equal(attack_nearest(target, moved), releases.indices)
 
 
@@ -371,7 +371,7 @@ def test_trials_take_no_part_in_training(release: Release) -> None:
 
     (found,) = audit(release, attacks=[Spy()], n_trials=500, rng=0)
     assert found.successes == len(seen["trials"]) == 500
-    shown = {part: {row.tobytes() for row in releases.seen} for part, releases in seen.items()}
+    shown = {part: {row.tobytes() for row in releases.values} for part, releases in seen.items()}
     assert len(shown["trials"]) == 500
     assert not shown["trials"] & shown["shadow"]
 

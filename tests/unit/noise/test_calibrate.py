@@ -17,7 +17,6 @@ from pacprivacy.errors import BudgetError, MechanismError, PoolError
 from pacprivacy.noise import (
     RULES,
     AutoConfidence,
-    Basis,
     Boxed,
     Empirical,
     NoisePlan,
@@ -162,13 +161,6 @@ def test_caps_are_one_for_each_unit(outputs: Matrix, pool: Pool) -> None:
         calibrate(outputs, Membership(0.7), pool=pool, caps=np.full(3, 0.7))
 
 
-def test_a_basis_must_be_orthogonal_and_fit(outputs: Matrix) -> None:
-    with pytest.raises(BudgetError, match="square and orthogonal"):
-        Basis(np.ones((2, 2)))
-    with pytest.raises(BudgetError, match="one row per output coordinate"):
-        calibrate(outputs, Information(1), rule=Basis(np.eye(3)))
-
-
 @pytest.mark.parametrize("bad", [{"security": 0}, {"radius": -1}, {"share": 1.0}])
 def test_bad_parameters_of_auto_confidence_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(BudgetError, match="must be"):
@@ -208,7 +200,6 @@ def test_the_same_seed_gives_the_same_plan(outputs: Matrix, pool: Pool) -> None:
         "spectral",
         "waterfill",
         "confidence",
-        Basis(np.array([[0.6, 0.8], [-0.8, 0.6]])),
         AutoConfidence(security=1e-6, share=0.5),
         "exact",
     ],

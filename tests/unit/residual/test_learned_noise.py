@@ -52,7 +52,6 @@ def hand_made(
         spread=spread_of(outputs, np.full(m, 1 / m)),
         log_p=np.full(m, -math.log(m)),
         history=History(noise=empty, claimed_nats=empty.copy(), penalty=empty.copy()),
-        stopped_early=False,
         seed=0,
     )
 
