@@ -66,4 +66,5 @@ from pacprivacy.noise.spread_frames import (
     spread_of as spread_of,
     weighted_spread_mean as weighted_spread_mean,
 )
+from pacprivacy.noise.sum_plan import SumPlan as SumPlan, plan_sums as plan_sums
 from pacprivacy.noise.weighting import contrasts as contrasts, weigh as weigh

@@ -32,3 +32,8 @@ from pacprivacy.statistics.table import (
     Statistic as Statistic,
     number_cells as number_cells,
 )
+from pacprivacy.statistics.unit_sums import (
+    SumStatistic as SumStatistic,
+    Sums as Sums,
+    UnitSums as UnitSums,
+)

@@ -1,0 +1,302 @@
+"""Sums over units with coins: clip, shape, scale and round, and only then look at who is used.
+
+A plan is a function of all records and of public settings. It is complete before a coin is drawn;
+:meth:`SumPlan.release` is the only place where the sample enters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Mask, Vector, as_told
+from pacprivacy._random import BitSource
+from pacprivacy._rounding import two_digits
+from pacprivacy.adversary import InfluenceRisk, influence_parameter, influence_risk
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.least_trace import (
+    WIDEST_BLOCK,
+    SumFrame,
+    crowd_shape,
+    least_trace,
+    make_frame,
+    squared_norms,
+)
+from pacprivacy.noise.unit_lattice import (
+    UnitLattice,
+    least_scale,
+    round_up_two_digits,
+    steps_per_std,
+)
+from pacprivacy.statistics import Sums, UnitSums
+
+CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
+CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.995, 0.998, 0.999, 0.9999)
+
+Clip = float | Literal["auto"] | None
+Cube = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SumPlan:
+    """How sums over units are released: noise, rounding, clipping, and what every unit costs.
+
+    Parameters
+    ----------
+    lattice : UnitLattice, curator-only
+        Directions, grids and noise.
+    factors : array of shape (n_units,), curator-only
+        What a unit adds is multiplied by it; below 1 where it is clipped.
+    charges : array of shape (n_units,), curator-only
+        What every unit costs, used or left out, in deviations of the noise.
+    parameter : float, public
+        What a unit may cost, ``2 Φ⁻¹`` of the membership success.
+    keep : float, public
+        Probability with which a unit is used.
+    radius : float or None, public
+        Norm to which units are clipped.
+    gap : float, public
+        At most this times the least trace of noise for the clipped units.
+    centre : array, public
+        What was subtracted from columns before they were summed.
+    published : tuple of str, public
+        What the release shows of all records besides the noisy sums.
+    """
+
+    lattice: UnitLattice = field(repr=False)
+    factors: Vector = field(repr=False)
+    charges: Vector = field(repr=False)
+    parameter: float
+    keep: float
+    radius: float | None
+    gap: float
+    centre: Vector
+    published: tuple[str, ...]
+
+    @property
+    def risk(self) -> InfluenceRisk:
+        """What attackers can do with the release, at most."""
+        return influence_risk(
+            self.charges, keep=self.keep, total_variation=self.lattice.total_variation
+        )
+
+    @property
+    def n_clipped(self) -> int:
+        """Number of clipped units, curator-only."""
+        return int(np.count_nonzero(self.factors < 1.0))
+
+    def clipped_sums(self, sums: UnitSums) -> Sums:
+        """Return the sums of all clipped units, curator-only: what a release estimates."""
+        return sums.total(self.factors)
+
+    def release(self, sums: UnitSums, kept: Mask, source: BitSource) -> Sums:
+        """Return the noisy sums of the units that are used.
+
+        Guarantee
+        ---------
+        Claim C-3. Assumes that ``sums`` are those of the plan and that ``kept`` are coins of
+        probability ``keep`` drawn after it. Ensures that whoever knows everything but one unit's
+        coin guesses it, at even odds, with the success of :attr:`risk` at most.
+        """
+        self._check(sums, kept)
+        total = self.lattice.add(sums, self.factors, kept)
+        values = self.lattice.restore(self.lattice.release(total, source))
+        return Sums(values=values, centre=self.centre, noise_std=self.sum_noise_std)
+
+    @property
+    def sum_noise_std(self) -> npt.NDArray[np.float64]:
+        """Standard deviation of the noise of every sum, shape (n_cells, block)."""
+        return np.sqrt(np.einsum("cbb->cb", self.lattice.covariances))
+
+    def noise_variances(self, slopes: Cube) -> npt.NDArray[np.float64]:
+        """Return the noise variance of every output, given its derivatives by the sums."""
+        variances: Cube = np.einsum(
+            "ckb,cbd,ckd->ck", slopes, self.lattice.covariances, slopes, optimize=True
+        )
+        return variances / self.keep**2
+
+    def _check(self, sums: UnitSums, kept: Mask) -> None:
+        shape = (sums.n_cells, sums.block, self.lattice.grid.shape[1])
+        if kept.dtype != np.bool_ or kept.shape != self.factors.shape:
+            raise BudgetError(
+                f"kept must be one truth value for each of {len(self.factors)} units; got "
+                f"{kept.dtype} of shape {kept.shape}. Pass the coins."
+            )
+        if sums.n_units != len(self.factors) or self.lattice.into.shape != shape:
+            raise BudgetError(
+                "sums must be those of the plan; got others. Plan again for other contributions."
+            )
+
+
+def plan_sums(
+    sums: UnitSums,
+    *,
+    success: float,
+    keep: float,
+    slopes: Cube | None = None,
+    clip: Clip = "auto",
+) -> SumPlan:
+    """Find the least noise under which no unit's coin shows, and everything else about a release.
+
+    Parameters
+    ----------
+    sums : UnitSums, curator-only
+        What every unit adds. Above ``WIDEST_BLOCK`` sums in a cell, noise is not correlated: pass
+        cells of one sum.
+    success : float in (1/2, 1), public
+        How often the best attacker may guess a coin at even odds.
+    keep : float, public
+        Probability with which a unit is used; :meth:`Coins.resolve` chooses it.
+    slopes : array of shape (n_cells, outputs, block), curator-only, optional
+        Derivatives of what the user reads by the sums, in the units in which errors are compared.
+    clip : "auto", float or None, public
+        Radius, as a multiple of the root mean square norm of units; None leaves outliers as they
+        are, and the noise then tells how large the largest is. "auto" takes the radius of the
+        least predicted error, not above the tenth largest unit.
+
+    Guarantee
+    ---------
+    Claim C-3. Every entry of ``charges``, computed from the noise that is used on all units, is at
+    most ``parameter``, and the success of ``risk`` is at most ``success``. A plan does not depend
+    on who is used.
+    """
+    _check_settings(sums, clip)
+    n_directions = sums.n_cells * sums.block
+    slack = (n_directions + 1) / (16.0 * float(steps_per_std(sums.n_units)) ** 2)
+    parameter = influence_parameter(success, slack)
+    frame = make_frame(sums, slopes, parameter)
+    factors, radius = np.ones(sums.n_units), None
+    if clip is not None and frame.rank:
+        frame, factors, radius = _clip(sums, slopes, frame, clip, parameter, keep)
+    gap, lattice = 1.0, _empty_lattice(sums)
+    if frame.rank:
+        gap, lattice = _shape(sums, frame, factors, parameter)
+    charges = lattice.charges(sums, factors)
+    if charges.size and float(charges.max()) > parameter:
+        raise BudgetError(
+            "noise must hide every unit; got a unit that costs more than the budget. Rescale what "
+            "is summed."
+        )
+    return SumPlan(
+        lattice=lattice,
+        factors=factors,
+        charges=charges,
+        parameter=parameter,
+        keep=keep,
+        radius=radius,
+        gap=gap,
+        centre=sums.centre,
+        published=_published(sums, radius),
+    )
+
+
+def _check_settings(sums: UnitSums, clip: Clip) -> None:
+    if sums.block > WIDEST_BLOCK:
+        raise BudgetError(
+            f"cells must have at most {WIDEST_BLOCK} sums; got {sums.block}. Pass a cell for "
+            "every sum."
+        )
+    number = isinstance(clip, int | float) and not isinstance(clip, bool)
+    if clip is None or clip == "auto" or (number and 0 < float(clip) < math.inf):
+        return
+    raise BudgetError(
+        f"clip must be 'auto', None or a positive number; got {as_told(clip)}. Use 'auto'."
+    )
+
+
+def _shape(
+    sums: UnitSums, frame: SumFrame, factors: Vector, parameter: float
+) -> tuple[float, UnitLattice]:
+    """Return the gap and the noise, scaled so that it hides the largest unit and rounded up."""
+    shape = least_trace(sums, frame, factors)
+    coordinates = sums.add_by_unit(np.full(len(sums.values), float(frame.rank)))
+    scale = least_scale(np.sqrt(shape.norms), coordinates, parameter, sums.n_units)
+    std = round_up_two_digits(scale * np.sqrt(shape.variances))
+    into = frame.into @ shape.basis
+    back = np.swapaxes(shape.basis, 1, 2) @ frame.back
+    return shape.gap, UnitLattice.choose(into, back, std, sums.n_units)
+
+
+def _empty_lattice(sums: UnitSums) -> UnitLattice:
+    """Return the lattice of sums to which nobody adds anything: no direction at all."""
+    return UnitLattice(
+        into=np.zeros((sums.n_cells, sums.block, 0)),
+        back=np.zeros((sums.n_cells, 0, sums.block)),
+        grid=np.zeros((sums.n_cells, 0)),
+        units_per_std=np.zeros((sums.n_cells, 0), dtype=np.int64),
+    )
+
+
+def _published(sums: UnitSums, radius: float | None) -> tuple[str, ...]:
+    facts = ["size and directions of the noise: computed from all records, rounded up"]
+    if radius is None:
+        facts.append("units are not clipped: the noise tells how large the largest is")
+    else:
+        facts.append(f"units are clipped at {radius:g} times the root mean square influence")
+    if sums.centre.size:
+        facts.append("centres of columns, to a sixteenth of a deviation")
+    return tuple(facts)
+
+
+# --- clipping --------------------------------------------------------------------------------
+
+
+def _clip(
+    sums: UnitSums,
+    slopes: Cube | None,
+    frame: SumFrame,
+    clip: float | Literal["auto"],
+    parameter: float,
+    keep: float,
+) -> tuple[SumFrame, Vector, float]:
+    """Return the frame of a crowd, the factors of units and the radius.
+
+    The norm is that of units shrunk to the tenth largest, so that no single unit decides it.
+    """
+    norms = np.sqrt(squared_norms(sums, crowd_shape(frame)[0]))
+    frame = make_frame(sums, slopes, parameter, _shrink(norms, _crowd_norm(norms)))
+    matrices, trace = crowd_shape(frame)
+    norms = np.sqrt(squared_norms(sums, matrices))
+    if clip != "auto":
+        return frame, _shrink(norms, float(clip)), float(clip)
+    best = (math.inf, math.inf)
+    own = squared_norms(sums, frame.into @ np.swapaxes(frame.into, 1, 2))
+    for radius in _radii(norms):
+        factors = _shrink(norms, radius)
+        missing = sums.total(1.0 - factors).values
+        bias = float(np.square(np.einsum("cb,cbr->cr", missing, frame.into)).sum())
+        drawn = (1 - keep) / keep * float(np.square(factors) @ own)
+        noise = (radius * trace / (parameter * keep)) ** 2
+        best = min(best, (bias + drawn + noise, radius))
+    return frame, _shrink(norms, best[1]), best[1]
+
+
+def _radii(norms: Vector) -> list[float]:
+    """Return the radii that are tried: quantiles and the tenth largest, rounded up."""
+    most = _crowd_norm(norms)
+    if not most > 0:
+        raise BudgetError(
+            f"clip='auto' must have at least {CROWD} units that add something; got fewer. Merge "
+            "groups, or declare a radius: clip=5."
+        )
+    quantiles = np.minimum(np.quantile(norms, CLIP_QUANTILES), most)
+    return sorted({two_digits(float(radius)) for radius in (*quantiles, most) if radius > 0})
+
+
+def _crowd_norm(norms: Vector) -> float:
+    """Return the tenth largest norm, 0 where there are fewer."""
+    if len(norms) < CROWD:
+        return 0.0
+    return float(np.partition(norms, len(norms) - CROWD)[len(norms) - CROWD])
+
+
+def _shrink(norms: Vector, radius: float) -> Vector:
+    """Return the factors that bring every norm to the radius at most."""
+    if radius <= 0:
+        return np.ones(len(norms))
+    factors: Vector = radius / np.maximum(norms, radius)
+    return factors
