@@ -263,28 +263,28 @@ def _clip(
     norms = np.sqrt(squared_norms(sums, matrices))
     if clip != "auto":
         return frame, _shrink(norms, float(clip)), float(clip)
-    best = (math.inf, math.inf)
+    radii = _radii(norms)
+    factors = np.stack([_shrink(norms, radius) for radius in radii])
     own = squared_norms(sums, frame.into @ np.swapaxes(frame.into, 1, 2))
-    for radius in _radii(norms):
-        factors = _shrink(norms, radius)
-        missing = sums.total(1.0 - factors).values
-        bias = float(np.square(np.einsum("cb,cbr->cr", missing, frame.into)).sum())
-        drawn = (1 - keep) / keep * float(np.square(factors) @ own)
-        noise = (radius * trace / (parameter * keep)) ** 2
-        best = min(best, (bias + drawn + noise, radius))
-    return frame, _shrink(norms, best[1]), best[1]
+    drawn = (1 - keep) / keep * (np.square(factors) @ own)
+    missing = sums.totals(1.0 - factors)
+    bias = np.square(np.einsum("kcb,cbr->kcr", missing, frame.into)).sum(axis=(1, 2))
+    noise = np.square(np.array(radii) * trace / (parameter * keep))
+    best = int(np.argmin(bias + drawn + noise))
+    return frame, factors[best], radii[best]
 
 
 def _radii(norms: Vector) -> list[float]:
     """Return the radii that are tried: quantiles and the tenth largest, rounded up."""
-    most = _crowd_norm(norms)
+    n = len(norms)
+    ranks = [int(share * (n - 1)) for share in CLIP_QUANTILES] + [max(0, n - CROWD)]
+    *quantiles, most = np.partition(norms, ranks)[ranks].tolist() if n >= CROWD else [0.0]
     if not most > 0:
         raise BudgetError(
             f"clip='auto' must have at least {CROWD} units that add something; got fewer. Merge "
             "groups, or declare a radius: clip=5."
         )
-    quantiles = np.minimum(np.quantile(norms, CLIP_QUANTILES), most)
-    return sorted({two_digits(float(radius)) for radius in (*quantiles, most) if radius > 0})
+    return sorted({two_digits(min(r, most)) for r in (*quantiles, most) if r > 0})
 
 
 def _crowd_norm(norms: Vector) -> float:

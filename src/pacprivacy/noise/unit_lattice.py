@@ -1,4 +1,4 @@
-"""Sums over units in whole numbers: every unit is rounded by itself, and noise is added in integers.
+"""Sums over units in whole numbers: each unit is rounded by itself, and noise is an integer.
 
 Rounding a total would move it by up to half a step in every direction, more than a small unit
 itself does. Here what one unit changes is a vector of integers, and it is charged as such.
@@ -106,8 +106,11 @@ class UnitLattice:
         scaled = self.back * self.noise_std[:, :, None]
         return np.asarray(np.swapaxes(scaled, 1, 2) @ scaled)
 
-    def integers(self, sums: UnitSums, factors: Vector, cell: int, entries: slice) -> Integers:
-        """Return what units add to a cell in grid steps, each rounded by itself."""
+    def integers(self, sums: UnitSums, factors: Vector, cell: int, entries: slice) -> Matrix:
+        """Return what units add to a cell in grid steps, each rounded by itself.
+
+        They are whole numbers below 2^52, which floats hold exactly.
+        """
         values = sums.values[entries] @ (self.into[cell] / self.grid[cell])
         values *= factors[sums.units_of(entries)][:, None]
         np.rint(values, out=values)
@@ -116,7 +119,7 @@ class UnitLattice:
                 "contributions must be below 2**52 grid steps; got a larger one. Clip them, or "
                 "allow a unit less."
             )
-        return values.astype(np.int64)
+        return np.asarray(values)
 
     def charges(self, sums: UnitSums, factors: Vector) -> Vector:
         """Return what every unit of the table costs, used or left out: its norm as rounded.
@@ -129,7 +132,8 @@ class UnitLattice:
         """
         squares = np.empty(len(sums.values))
         for cell, entries in sums.chunks():
-            scaled = self.integers(sums, factors, cell, entries) / self.units_per_std[cell]
+            scaled = self.integers(sums, factors, cell, entries)
+            scaled /= self.units_per_std[cell]
             squares[entries] = np.einsum("ij,ij->i", scaled, scaled)
         norms = np.sqrt(sums.add_by_unit(squares)) * ROUND_UP_NORM
         return np.asarray(norms + self.rounding_allowance(sums))
@@ -148,15 +152,20 @@ class UnitLattice:
         """
         total = np.zeros(self.grid.shape, dtype=np.int64)
         largest = 0
-        used = kept.astype(np.int64)
+        used = kept.astype(np.float64)
         for cell, entries in sums.chunks():
             block = self.integers(sums, factors, cell, entries)
-            largest += len(block) * int(np.abs(block).max(initial=0))
+            most = len(block) * int(max(-block.min(initial=0.0), block.max(initial=0.0)))
+            largest += most
             if largest >= _EXACT_TOTAL:
                 raise BudgetError(
                     "contributions must add up to less than 2**62 grid steps; got more. Clip them."
                 )
-            total[cell] += used[sums.units_of(entries)] @ block
+            own = used[sums.units_of(entries)]
+            if most < _EXACT_FLOAT:  # every partial sum is a whole number that floats hold exactly
+                total[cell] += (own @ block).astype(np.int64)
+            else:
+                total[cell] += own.astype(np.int64) @ block.astype(np.int64)
         return total
 
     def release(self, total: Integers, source: BitSource) -> Integers:

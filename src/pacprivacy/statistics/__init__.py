@@ -33,7 +33,7 @@ from pacprivacy.statistics.table import (
     number_cells as number_cells,
 )
 from pacprivacy.statistics.unit_sums import (
-    SumStatistic as SumStatistic,
     Sums as Sums,
+    SumStatistic as SumStatistic,
     UnitSums as UnitSums,
 )

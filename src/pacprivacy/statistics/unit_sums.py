@@ -23,7 +23,7 @@ from pacprivacy.mechanism import Data
 CENTRE_STEPS: Final = 32  # of the power of two above a deviation: at most 1/16 of the deviation
 DERIVATIVE_STEP: Final = 2.0**-16
 FLAT: Final = 1e-12  # a deviation below this share of the centre is rounding error
-_ROWS_AT_ONCE: Final = 1 << 16
+_NUMBERS_AT_ONCE: Final = 1 << 16  # half a megabyte, which stays in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,10 +86,11 @@ class UnitSums:
 
     def chunks(self) -> Iterator[tuple[int, slice]]:
         """Yield cells and slices of their entries, in bounded pieces."""
+        rows = max(64, _NUMBERS_AT_ONCE // max(1, self.block))
         for cell in range(self.n_cells):
             stop = int(self.starts[cell + 1])
-            for start in range(int(self.starts[cell]), stop, _ROWS_AT_ONCE):
-                yield cell, slice(start, min(start + _ROWS_AT_ONCE, stop))
+            for start in range(int(self.starts[cell]), stop, rows):
+                yield cell, slice(start, min(start + rows, stop))
 
     def units_of(self, entries: slice) -> npt.NDArray[np.int64] | slice:
         """Return what picks the units of some entries out of an array over units."""
@@ -103,14 +104,15 @@ class UnitSums:
 
     def total(self, factors: Vector | None = None) -> Sums:
         """Return the sums over all units, each counted ``factors`` times."""
-        total = np.zeros((self.n_cells, self.block))
+        each = np.ones(self.n_units) if factors is None else factors
+        return Sums(values=self.totals(each[None])[0], centre=self.centre)
+
+    def totals(self, factors: Matrix) -> npt.NDArray[np.float64]:
+        """Return the sums for every line of factors, shape (lines, n_cells, block)."""
+        totals = np.zeros((len(factors), self.n_cells, self.block))
         for cell, entries in self.chunks():
-            values = self.values[entries]
-            if factors is None:
-                total[cell] += values.sum(axis=0)
-            else:
-                total[cell] += factors[self.units_of(entries)] @ values
-        return Sums(values=total, centre=self.centre)
+            totals[:, cell] += factors[:, self.units_of(entries)] @ self.values[entries]
+        return totals
 
     @classmethod
     def of_rows(
