@@ -18,7 +18,6 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.statistics import UnitSums
 
-WIDEST_BLOCK: Final = 512  # sums of a cell whose noise is correlated
 NULL_DIRECTION: Final = 1e-11  # share of a column's mean square; below it a direction is dropped
 TARGET_GAP: Final = 1.01  # updates end when the trace is this near its lower bound
 ENOUGH_GAP: Final = 1.03  # units are screened again until the trace over all of them is this near
@@ -95,16 +94,16 @@ def mean_products(sums: UnitSums, factors: Vector | None = None) -> Cube:
     return products / max(1, sums.n_units)
 
 
-def squared_norms(sums: UnitSums, matrices: Cube) -> Vector:
-    """Return ``Σ_c x' B_c x`` of every unit, for a positive matrix of every cell."""
+def entry_norms(sums: UnitSums, matrices: Cube) -> Vector:
+    """Return ``x' B_c x`` of every entry, for a positive matrix ``B_c`` of its cell."""
     if sums.block == 1:
         each = np.repeat(matrices[:, 0, 0], np.diff(sums.starts))
-        return sums.add_by_unit(np.square(sums.values[:, 0]) * each)
+        return np.asarray(np.square(sums.values[:, 0]) * each)
     norms = np.empty(len(sums.values))
     for cell, entries in sums.chunks():
         values = sums.values[entries]
         norms[entries] = np.einsum("ij,ij->i", values @ matrices[cell], values)
-    return sums.add_by_unit(np.maximum(norms, 0.0))
+    return np.maximum(norms, 0.0)
 
 
 def make_frame(
@@ -162,32 +161,29 @@ def _least_weights(sums: UnitSums, rank: int, parameter: float) -> Vector:
     return weights
 
 
-def crowd_shape(frame: SumFrame) -> tuple[Cube, float]:
-    """Return the matrices of the norm of the first shape, in sums, and its trace.
-
-    All units have the same weight in it, and their mean squared norm is at most 1.
-    """
+def crowd_norm(frame: SumFrame) -> Cube:
+    """Return the matrices of a first norm, in sums, in which all units have the same weight."""
     own = np.swapaxes(frame.into, 1, 2) @ frame.seconds @ frame.into
     roots, vectors = _roots(own + frame.floors)
     trace = float(roots[frame.filled].sum())
-    return _matrices(frame, roots, vectors, trace), trace
+    return _matrices(frame, roots, vectors, trace)
 
 
-def least_trace(sums: UnitSums, frame: SumFrame, factors: Vector) -> LeastTrace:
+def least_trace(
+    sums: UnitSums, frame: SumFrame, factors: Vector, first_norms: Vector
+) -> LeastTrace:
     """Find the shape of the least trace under which no unit's norm is above the others'.
 
-    ``factors`` shrink what a unit adds. Units far inside are screened out of the updates; all
-    units take part in ``norms``, from which a promise is computed.
+    ``factors`` shrink what a unit adds. Units that are far inside by ``first_norms``, those of
+    entries in any shape, are screened out of the updates; all units take part in ``norms``, from
+    which a promise is computed.
 
     Guarantee
     ---------
     Claim C-4. ``norms`` are the squared norms of all units under the shape that is returned, up
     to rounding. ``gap`` is at least the trace at equal largest norm over the least there is.
     """
-    matrices, _ = crowd_shape(frame)
-    entry_norms = squared_norms(_by_entry(sums), matrices)
-    norms = sums.add_by_unit(entry_norms) * np.square(factors)
-    chosen = _screen(sums, entry_norms, norms)
+    chosen = _screen(sums, first_norms)
     weights = np.full(len(chosen), 1.0 / max(1, len(chosen)))
     best: LeastTrace | None = None
     n_updates = 0
@@ -196,7 +192,8 @@ def least_trace(sums: UnitSums, frame: SumFrame, factors: Vector) -> LeastTrace:
         weights, roots, vectors, updates = active.solve(weights)
         n_updates += updates
         trace = float(roots[frame.filled].sum())
-        norms = squared_norms(sums, _matrices(frame, roots, vectors, trace)) * np.square(factors)
+        norms = entry_norms(sums, _matrices(frame, roots, vectors, trace))
+        norms = sums.add_by_unit(norms) * np.square(factors)
         largest = float(norms.max(initial=0.0))
         lower = active.lower_bound(weights)
         gap = largest * trace**2 / lower if lower > 0 else 1.0
@@ -217,20 +214,9 @@ def least_trace(sums: UnitSums, frame: SumFrame, factors: Vector) -> LeastTrace:
     return best
 
 
-def _by_entry(sums: UnitSums) -> UnitSums:
-    """Return the same entries as if each were a unit."""
-    n_entries = len(sums.values)
-    return UnitSums(
-        values=sums.values,
-        units=np.arange(n_entries),
-        starts=sums.starts,
-        n_units=n_entries,
-        centre=sums.centre,
-    )
-
-
-def _screen(sums: UnitSums, entry_norms: Vector, norms: Vector) -> Integers:
+def _screen(sums: UnitSums, first_norms: Vector) -> Integers:
     """Return the units that are far out, in all and in every cell."""
+    norms = sums.add_by_unit(first_norms)
     most = max(SCREENED_UNITS, 20 * sums.block)
     if sums.n_units <= most:
         return np.arange(sums.n_units)
@@ -238,7 +224,7 @@ def _screen(sums: UnitSums, entry_norms: Vector, norms: Vector) -> Integers:
     if sums.units is not None and sums.n_cells > 1:
         for cell in range(sums.n_cells):
             start, stop = int(sums.starts[cell]), int(sums.starts[cell + 1])
-            own = entry_norms[start:stop]
+            own = first_norms[start:stop]
             if len(own) > SCREENED_UNITS_PER_CELL:
                 largest = np.argpartition(-own, SCREENED_UNITS_PER_CELL)[:SCREENED_UNITS_PER_CELL]
                 chosen.append(sums.units[start + largest])
@@ -323,7 +309,7 @@ class _Active:
         else:
             turned = np.square(np.einsum("er,erk->ek", self.points, vectors[self.cells]))
             turned = (turned / (trace * roots[self.cells])).sum(axis=1)
-        return np.bincount(self.owners, turned, minlength=self.n_units)
+        return np.asarray(np.bincount(self.owners, turned, minlength=self.n_units), np.float64)
 
     def lower_bound(self, weights: Vector) -> float:
         """Return the least trace at largest norm 1 that the weights prove."""

@@ -19,12 +19,12 @@ from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import InfluenceRisk, influence_parameter, influence_risk
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.least_trace import (
-    WIDEST_BLOCK,
+    LeastTrace,
     SumFrame,
-    crowd_shape,
+    crowd_norm,
+    entry_norms,
     least_trace,
     make_frame,
-    squared_norms,
 )
 from pacprivacy.noise.unit_lattice import (
     UnitLattice,
@@ -32,7 +32,7 @@ from pacprivacy.noise.unit_lattice import (
     round_up_two_digits,
     steps_per_std,
 )
-from pacprivacy.statistics import Sums, UnitSums
+from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
 
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.995, 0.998, 0.999, 0.9999)
@@ -110,7 +110,7 @@ class SumPlan:
     @property
     def sum_noise_std(self) -> npt.NDArray[np.float64]:
         """Standard deviation of the noise of every sum, shape (n_cells, block)."""
-        return np.sqrt(np.einsum("cbb->cb", self.lattice.covariances))
+        return np.asarray(np.sqrt(np.einsum("cbb->cb", self.lattice.covariances)))
 
     def noise_variances(self, slopes: Cube) -> npt.NDArray[np.float64]:
         """Return the noise variance of every output, given its derivatives by the sums."""
@@ -154,9 +154,10 @@ def plan_sums(
     slopes : array of shape (n_cells, outputs, block), curator-only, optional
         Derivatives of what the user reads by the sums, in the units in which errors are compared.
     clip : "auto", float or None, public
-        Radius, as a multiple of the root mean square norm of units; None leaves outliers as they
-        are, and the noise then tells how large the largest is. "auto" takes the radius of the
-        least predicted error, not above the tenth largest unit.
+        Radius, 1 being the largest influence in a crowd: of units after the ten largest were
+        shrunk to the tenth. None leaves outliers as they are, and the noise then tells how large
+        the largest is. "auto" takes the radius of the least predicted error, not above the tenth
+        largest unit.
 
     Guarantee
     ---------
@@ -169,12 +170,25 @@ def plan_sums(
     slack = (n_directions + 1) / (16.0 * float(steps_per_std(sums.n_units)) ** 2)
     parameter = influence_parameter(success, slack)
     frame = make_frame(sums, slopes, parameter)
+    first_norms = entry_norms(sums, crowd_norm(frame))
     factors, radius = np.ones(sums.n_units), None
     if clip is not None and frame.rank:
-        frame, factors, radius = _clip(sums, slopes, frame, clip, parameter, keep)
+        crowd = _shrink_to_crowd(np.sqrt(sums.add_by_unit(first_norms)))
+        frame = make_frame(sums, slopes, parameter, crowd)
+        shape = least_trace(sums, frame, crowd, first_norms)
+        norms = np.sqrt(shape.norms) / crowd
+        radius = (
+            float(clip)
+            if clip != "auto"
+            else _best_radius(
+                sums, frame, norms, float(shape.variances.sum()) / (parameter * keep) ** 2
+            )
+        )
+        factors = _shrink(norms, radius)
     gap, lattice = 1.0, _empty_lattice(sums)
     if frame.rank:
-        gap, lattice = _shape(sums, frame, factors, parameter)
+        shape = least_trace(sums, frame, factors, first_norms)
+        gap, lattice = shape.gap, _choose_lattice(sums, frame, shape, parameter)
     charges = lattice.charges(sums, factors)
     if charges.size and float(charges.max()) > parameter:
         raise BudgetError(
@@ -208,17 +222,16 @@ def _check_settings(sums: UnitSums, clip: Clip) -> None:
     )
 
 
-def _shape(
-    sums: UnitSums, frame: SumFrame, factors: Vector, parameter: float
-) -> tuple[float, UnitLattice]:
-    """Return the gap and the noise, scaled so that it hides the largest unit and rounded up."""
-    shape = least_trace(sums, frame, factors)
+def _choose_lattice(
+    sums: UnitSums, frame: SumFrame, shape: LeastTrace, parameter: float
+) -> UnitLattice:
+    """Return the noise, scaled so that it hides the largest unit and rounded up."""
     coordinates = sums.add_by_unit(np.full(len(sums.values), float(frame.rank)))
     scale = least_scale(np.sqrt(shape.norms), coordinates, parameter, sums.n_units)
     std = round_up_two_digits(scale * np.sqrt(shape.variances))
     into = frame.into @ shape.basis
     back = np.swapaxes(shape.basis, 1, 2) @ frame.back
-    return shape.gap, UnitLattice.choose(into, back, std, sums.n_units)
+    return UnitLattice.choose(into, back, std, sums.n_units)
 
 
 def _empty_lattice(sums: UnitSums) -> UnitLattice:
@@ -236,7 +249,7 @@ def _published(sums: UnitSums, radius: float | None) -> tuple[str, ...]:
     if radius is None:
         facts.append("units are not clipped: the noise tells how large the largest is")
     else:
-        facts.append(f"units are clipped at {radius:g} times the root mean square influence")
+        facts.append(f"units are clipped at {radius:g} times the largest influence in a crowd")
     if sums.centre.size:
         facts.append("centres of columns, to a sixteenth of a deviation")
     return tuple(facts)
@@ -245,33 +258,16 @@ def _published(sums: UnitSums, radius: float | None) -> tuple[str, ...]:
 # --- clipping --------------------------------------------------------------------------------
 
 
-def _clip(
-    sums: UnitSums,
-    slopes: Cube | None,
-    frame: SumFrame,
-    clip: float | Literal["auto"],
-    parameter: float,
-    keep: float,
-) -> tuple[SumFrame, Vector, float]:
-    """Return the frame of a crowd, the factors of units and the radius.
+def _best_radius(sums: UnitSums, frame: SumFrame, norms: Vector, noise_trace: float) -> float:
+    """Return the radius of the least predicted error: squared bias and variance of the noise.
 
-    The norm is that of units shrunk to the tenth largest, so that no single unit decides it.
+    ``norms`` are those of the shape of a crowd, ``noise_trace`` the variance of its noise; at
+    radius ``r`` it is ``r²`` times that.
     """
-    norms = np.sqrt(squared_norms(sums, crowd_shape(frame)[0]))
-    frame = make_frame(sums, slopes, parameter, _shrink(norms, _crowd_norm(norms)))
-    matrices, trace = crowd_shape(frame)
-    norms = np.sqrt(squared_norms(sums, matrices))
-    if clip != "auto":
-        return frame, _shrink(norms, float(clip)), float(clip)
     radii = _radii(norms)
-    factors = np.stack([_shrink(norms, radius) for radius in radii])
-    own = squared_norms(sums, frame.into @ np.swapaxes(frame.into, 1, 2))
-    drawn = (1 - keep) / keep * (np.square(factors) @ own)
-    missing = sums.totals(1.0 - factors)
+    missing = sums.totals(1.0 - np.stack([_shrink(norms, radius) for radius in radii]))
     bias = np.square(np.einsum("kcb,cbr->kcr", missing, frame.into)).sum(axis=(1, 2))
-    noise = np.square(np.array(radii) * trace / (parameter * keep))
-    best = int(np.argmin(bias + drawn + noise))
-    return frame, factors[best], radii[best]
+    return radii[int(np.argmin(bias + np.square(radii) * noise_trace))]
 
 
 def _radii(norms: Vector) -> list[float]:
@@ -282,21 +278,19 @@ def _radii(norms: Vector) -> list[float]:
     if not most > 0:
         raise BudgetError(
             f"clip='auto' must have at least {CROWD} units that add something; got fewer. Merge "
-            "groups, or declare a radius: clip=5."
+            "groups, or declare a radius: clip=0.5."
         )
     return sorted({two_digits(min(r, most)) for r in (*quantiles, most) if r > 0})
 
 
-def _crowd_norm(norms: Vector) -> float:
-    """Return the tenth largest norm, 0 where there are fewer."""
-    if len(norms) < CROWD:
-        return 0.0
-    return float(np.partition(norms, len(norms) - CROWD)[len(norms) - CROWD])
+def _shrink_to_crowd(norms: Vector) -> Vector:
+    """Return the factors that bring the ten largest norms to the tenth."""
+    rank = len(norms) - CROWD
+    tenth = float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
+    return _shrink(norms, tenth) if tenth > 0 else np.ones(len(norms))
 
 
 def _shrink(norms: Vector, radius: float) -> Vector:
     """Return the factors that bring every norm to the radius at most."""
-    if radius <= 0:
-        return np.ones(len(norms))
     factors: Vector = radius / np.maximum(norms, radius)
     return factors

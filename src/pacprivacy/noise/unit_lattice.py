@@ -175,7 +175,7 @@ class UnitLattice:
 
     def restore(self, integers: Integers) -> Matrix:
         """Return sums, given integers of the noise directions."""
-        return np.einsum("cr,crb->cb", integers * self.grid, self.back)
+        return np.asarray(np.einsum("cr,crb->cb", integers * self.grid, self.back))
 
 
 def least_scale(norms: Vector, coordinates: Vector, parameter: float, n_units: int) -> float:

@@ -19,7 +19,9 @@ from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data
+from pacprivacy.statistics.formulas import Formula
 
+WIDEST_BLOCK: Final = 512  # sums of a cell whose noise is correlated
 CENTRE_STEPS: Final = 32  # of the power of two above a deviation: at most 1/16 of the deviation
 DERIVATIVE_STEP: Final = 2.0**-16
 FLAT: Final = 1e-12  # a deviation below this share of the centre is rounding error
@@ -100,12 +102,15 @@ class UnitSums:
         """Return, for every unit, the sum of the numbers of its entries."""
         if self.units is None:
             return numbers
-        return np.bincount(self.units, weights=numbers, minlength=self.n_units)
+        added = np.bincount(self.units, weights=numbers, minlength=self.n_units)
+        return np.asarray(added, dtype=np.float64)
 
     def total(self, factors: Vector | None = None) -> Sums:
         """Return the sums over all units, each counted ``factors`` times."""
         each = np.ones(self.n_units) if factors is None else factors
-        return Sums(values=self.totals(each[None])[0], centre=self.centre)
+        squares = np.einsum("ij,ij->j", self.values, self.values)
+        sizes = np.sqrt(max(1, self.n_units) * squares)
+        return Sums(values=self.totals(each[None])[0], centre=self.centre, sizes=sizes)
 
     def totals(self, factors: Matrix) -> npt.NDArray[np.float64]:
         """Return the sums for every line of factors, shape (lines, n_cells, block)."""
@@ -171,11 +176,14 @@ class Sums:
         What was subtracted from the columns before they were summed.
     noise_std : array of shape (n_cells, block), public, optional
         Standard deviation of the noise of every sum.
+    sizes : array of shape (block,), curator-only, optional
+        Typical sizes of the sums: what they would be if all units added the same.
     """
 
     values: Matrix = field(repr=False)
     centre: Vector
     noise_std: Matrix | None = None
+    sizes: Vector | None = field(default=None, repr=False)
 
 
 class SumStatistic(ABC):
@@ -208,8 +216,8 @@ class SumStatistic(ABC):
         computed with it, no promise rests on it.
         """
         at = sums.values
-        steps = DERIVATIVE_STEP * np.maximum(np.abs(at), np.abs(at).max(axis=1, keepdims=True))
-        steps = np.where(steps > 0, steps, DERIVATIVE_STEP)
+        typical = np.abs(at) if sums.sizes is None else np.broadcast_to(sums.sizes, at.shape)
+        steps = DERIVATIVE_STEP * np.where(typical > 0, typical, 1.0)
         columns = []
         for j in range(at.shape[1]):
             shift = np.zeros_like(at)
@@ -219,6 +227,81 @@ class SumStatistic(ABC):
             columns.append((high - low) / (2 * steps[:, j : j + 1]))
         slopes: npt.NDArray[np.float64] = np.nan_to_num(np.stack(columns, axis=2))
         return slopes
+
+    def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
+        """Return the derivatives at the sums of all units, in the units of the outputs."""
+        slopes = self.jacobian(contributions.total())
+        if contributions.scales is None:
+            return slopes
+        return np.asarray(slopes / contributions.scales[:, None])
+
+
+# --- formulas of columns -----------------------------------------------------------------------
+
+COUNT_STD: Final = 3.0  # a noisy count below so many deviations of its noise is no count
+
+
+def shape_block(
+    formula: Formula, columns: Matrix, weights: Vector | None, *, shared: bool
+) -> Matrix:
+    """Return what rows add to the sums of a formula: counts, then moments.
+
+    NaN is a gap. Without any, all columns share a count.
+    """
+    if weights is None:
+        weights = np.ones(len(columns))
+    gaps = None if shared else np.isnan(columns)
+    plain = columns if gaps is None else np.where(gaps, 0.0, columns)
+    own = weights[:, None] if gaps is None else np.where(gaps, 0.0, weights[:, None])
+    moments = [own * moment for moment in formula.moments(plain)]
+    return np.hstack([own, *moments] if formula.counted else moments)
+
+
+def split_block(
+    formula: Formula, values: Matrix, n_columns: int
+) -> tuple[Matrix | None, list[Matrix]]:
+    """Return the counts and the moments of every cell, as :func:`shape_block` put them."""
+    widths = [moment.shape[1] for moment in formula.moments(np.zeros((1, n_columns)))]
+    n_counts = values.shape[1] - sum(widths)
+    parts = np.split(values, np.cumsum([n_counts, *widths])[:-1], axis=1)
+    return (parts[0] if formula.counted else None), [part.copy() for part in parts[1:]]
+
+
+def value_of_block(
+    formula: Formula, sums: Sums, n_columns: int, *, keep: float, fill: float | None
+) -> Matrix:
+    """Return the outputs of every cell, estimated for all units, shape (n_cells, outputs).
+
+    Where a count is below three deviations of its noise, the output is ``fill``, or NaN.
+    """
+    number, moments = split_block(formula, sums.values / keep, n_columns)
+    if number is None:
+        return formula.restore(formula.value(None, *moments), sums.centre, 1.0)
+    least = np.full(number.shape, formula.least)
+    if sums.noise_std is not None:
+        noise = COUNT_STD * sums.noise_std[:, : number.shape[1]] / keep
+        least = np.maximum(least, noise)
+    empty = number <= least
+    plain = formula.value(np.where(empty, formula.least + 1.0, number), *moments)
+    values = formula.restore(plain, sums.centre, 1.0)
+    return np.asarray(np.where(empty, np.nan if fill is None else fill, values))
+
+
+def slopes_of_block(formula: Formula, sums: Sums, n_columns: int) -> npt.NDArray[np.float64]:
+    """Return the derivatives of one output a column by the sums, (n_cells, columns, block)."""
+    assert formula.slopes is not None
+    number, moments = split_block(formula, sums.values, n_columns)
+    n_counts = sums.values.shape[1] - len(moments) * n_columns
+    if number is not None:
+        number = np.where(number <= formula.least, formula.least + 1.0, number)
+    slopes = np.zeros((len(sums.values), n_columns, sums.values.shape[1]))
+    of_number, *of_moments = formula.slopes(number, *moments)
+    column = np.arange(n_columns)
+    if n_counts:
+        slopes[:, column, column if n_counts > 1 else 0] = of_number
+    for place, each in enumerate(of_moments):
+        slopes[:, column, n_counts + place * n_columns + column] = each
+    return slopes
 
 
 def round_centre(centre: Vector, deviations: Vector) -> Vector:
