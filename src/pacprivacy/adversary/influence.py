@@ -24,6 +24,7 @@ GROUP_SIZES: Final = (2, 5)
 _ROUND_UP: Final = 1 + 2.0**-48  # of a distribution function in double precision
 _WIDEST_BINOMIAL: Final = 1 << 20  # laws of more coins are cut off where nothing is left
 _TAIL_STD: Final = 40.0
+_POINT_ROUNDING: Final = 2.0**-40  # of means of floats, as a share of the largest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +156,10 @@ class MeanInfluence:
         if n < 3:
             raise BudgetError(f"points must be at least 3; got {n}. Release sums of so few units.")
         squares = np.square(points - points.mean(axis=0)).sum(axis=1)
-        extreme = math.sqrt(float(squares.max())) * n / (n - 1)
+        rounding = _POINT_ROUNDING * float(np.abs(points).max(initial=0.0)) * points.shape[1]
+        extreme = math.sqrt(float(squares.max())) * n / (n - 1) + rounding
         others = float(squares.sum()) - float(squares.max()) * n / (n - 1)
-        return cls(n_units=n, extreme=extreme, spread=max(0.0, others) / (n - 1))
+        return cls(n_units=n, extreme=extreme, spread=max(0.0, others) / (n - 1) + rounding**2)
 
 
 def mean_advantage(
@@ -188,16 +190,13 @@ def least_mean_noise(
     influence: MeanInfluence, *, advantage: float, keep: float, rounding: float = 0.0
 ) -> float:
     """Return the least noise at which :func:`mean_advantage` is within a bound, rounded up."""
-    if influence.extreme <= 0.0:
-        return 0.0
-
     def excess(log_std: float) -> float:
         reached = mean_advantage(
             influence, noise_std=math.exp(log_std), keep=keep, rounding=rounding
         )
         return reached - advantage
 
-    start = math.log(influence.extreme / influence.n_units)
+    start = math.log(max(influence.extreme, 1e-290) / influence.n_units)
     low, high = start - 1.0, start + 1.0
     while excess(high) > 0:
         high += 2.0

@@ -3,7 +3,7 @@
 Noise has a covariance of its own in every cell. In coordinates in which the error counts alike
 (``W = I``), ``A = Σ w_i y_i y_i'`` with weights that sum to 1 bounds every feasible covariance from
 below, ``(tr A^{1/2})² <= μ² tr Σ``, and ``Σ`` in proportion to ``A^{1/2}`` comes near it: the
-multiplicative update ``w_i <- w_i g_i`` raises the bound until the two meet (Yu 2010; Nikolov and
+multiplicative update ``w_i <- w_i g_i²`` raises the bound until the two meet (Yu 2010; Nikolov and
 Tang 2024). What a promise needs is computed from the covariance that is used, on all units.
 """
 
@@ -298,7 +298,8 @@ class _Active:
             norms = self.norms(roots, vectors)
             if update == MAX_UPDATES or norms.max(initial=0.0) <= TARGET_GAP:
                 return weights, roots, vectors, update
-            weights = weights * norms
+            # The square: twice the step of Yu's update, which is the last one for separate cells.
+            weights = weights * np.square(norms)
             weights = weights / weights.sum()
         raise AssertionError("the loop returns")
 
