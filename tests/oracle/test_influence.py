@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from coin_truth import (
     average_advantage,
     gauss,
@@ -16,7 +17,6 @@ from coin_truth import (
     samples,
     uninformed,
 )
-
 from pacprivacy.adversary import (
     MeanInfluence,
     influence_advantage,

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+
 from coin_truth import (
     gauss,
     informed,
@@ -19,7 +20,6 @@ from coin_truth import (
     total_variation,
     uninformed,
 )
-
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import influence_advantage, influence_parameter
 from pacprivacy.errors import BudgetError
@@ -137,10 +137,10 @@ def test_10_rounding_the_total() -> None:
 
 def test_11_a_correlated_gaussian_on_a_coarse_grid() -> None:
     # Its least deviation is .4 steps: the law on whole numbers is not that of the formula.
-    turn = np.array([[math.cos(0.6), -math.sin(0.6)], [math.sin(0.6), math.cos(0.6)]])
-    covariance = turn @ np.diag([4.0**2, 0.4**2]) @ turn.T
+    turn = np.array([[math.cos(0.1), -math.sin(0.1)], [math.sin(0.1), math.cos(0.1)]])
+    covariance = turn @ np.diag([2.0**2, 0.4**2]) @ turn.T
     inverse = np.linalg.inv(covariance)
-    axis = np.arange(-40, 41)
+    axis = np.arange(-20, 21)
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     worst = 0.0
     for shift in ([1, 0], [0, 1], [1, 1], [2, 1], [3, 2]):
@@ -149,7 +149,7 @@ def test_11_a_correlated_gaussian_on_a_coarse_grid() -> None:
         laws = [np.exp(log) / np.exp(log).sum() for log in logs]
         reached = 0.5 * np.abs(laws[0] - laws[1]).sum()
         worst = max(worst, reached - float(gauss(math.sqrt(move @ inverse @ move))))
-    assert worst > 0.02
+    assert worst > 0.05
     # The library has independent noise along its directions, of a million steps at least.
     sums = UnitSums.of_rows(np.random.default_rng(0).normal(size=(50, 2)) @ turn * [9, 0.01])
     plan = plan_sums(sums, success=SUCCESS, keep=0.9)
@@ -158,21 +158,14 @@ def test_11_a_correlated_gaussian_on_a_coarse_grid() -> None:
 
 
 def test_12_the_spread_of_the_coins_as_noise() -> None:
-    worst = 0.0
-    for n in (2, 3, 5, 8):
-        for keep in (0.5, 0.8, 0.95):
-            x = np.ones(n)
-            spread = (n - 1) * keep * (1 - keep)
-            variance = 1 / MU**2 - spread
-            if variance < 0.05:
-                continue
-            outputs = samples(n) @ x / math.sqrt(variance)
-            worst = max(worst, 2 * uninformed(outputs, keep).max())
-    assert worst > PROMISED + 0.001
+    keep, x = 0.95, np.array([1.0, 10.2])
+    variance = 1 / MU**2 - keep * (1 - keep) * x[1] ** 2
+    assert 2 * uninformed(samples(2) @ x / math.sqrt(variance), keep)[0] > PROMISED + 0.5
     # The library takes no credit for it: the noise is that of the formula at every keep.
     sums = UnitSums.of_rows(np.ones((8, 1)))
     plans = [plan_sums(sums, success=SUCCESS, keep=keep, clip=None) for keep in (0.5, 0.95)]
-    assert plans[0].sum_noise_std == plans[1].sum_noise_std == round_up_two_digits(1 / MU)
+    assert plans[0].sum_noise_std == plans[1].sum_noise_std
+    assert plans[0].sum_noise_std[0, 0] >= round_up_two_digits(np.array(1 / MU))
 
 
 def test_15_a_group_of_one_unit_whose_key_shows() -> None:

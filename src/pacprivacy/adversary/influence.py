@@ -190,6 +190,7 @@ def least_mean_noise(
     influence: MeanInfluence, *, advantage: float, keep: float, rounding: float = 0.0
 ) -> float:
     """Return the least noise at which :func:`mean_advantage` is within a bound, rounded up."""
+
     def excess(log_std: float) -> float:
         reached = mean_advantage(
             influence, noise_std=math.exp(log_std), keep=keep, rounding=rounding

@@ -35,6 +35,8 @@ from pacprivacy.noise.unit_lattice import (
 from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
 
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
+STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
+MAX_CROWD_ROUNDS: Final = 20
 CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.995, 0.998, 0.999, 0.9999)
 
 Clip = float | Literal["auto"] | None
@@ -169,26 +171,16 @@ def plan_sums(
     n_directions = sums.n_cells * sums.block
     slack = (n_directions + 1) / (16.0 * float(steps_per_std(sums.n_units)) ** 2)
     parameter = influence_parameter(success, slack)
-    frame = make_frame(sums, slopes, parameter)
-    first_norms = entry_norms(sums, crowd_norm(frame))
     factors, radius = np.ones(sums.n_units), None
-    if clip is not None and frame.rank:
-        crowd = _shrink_to_crowd(np.sqrt(sums.add_by_unit(first_norms)))
-        frame = make_frame(sums, slopes, parameter, crowd)
-        shape = least_trace(sums, frame, crowd, first_norms)
-        norms = np.sqrt(shape.norms) / crowd
-        radius = (
-            float(clip)
-            if clip != "auto"
-            else _best_radius(
-                sums, frame, norms, float(shape.variances.sum()) / (parameter * keep) ** 2
-            )
-        )
-        factors = _shrink(norms, radius)
     gap, lattice = 1.0, _empty_lattice(sums)
-    if frame.rank:
-        shape = least_trace(sums, frame, factors, first_norms)
-        gap, lattice = shape.gap, _choose_lattice(sums, frame, shape, parameter)
+    if sums.values.any():
+        crowd = _find_crowd(sums, slopes, parameter, shrink=clip is not None)
+        if clip is not None:
+            trace = crowd.trace / (parameter * keep) ** 2
+            radius = _best_radius(sums, crowd, trace) if clip == "auto" else float(clip)
+            factors = _shrink(crowd.norms, radius)
+        shape = least_trace(sums, crowd.frame, factors, crowd.first_norms)
+        gap, lattice = shape.gap, _choose_lattice(sums, crowd.frame, shape, parameter)
     charges = lattice.charges(sums, factors)
     if charges.size and float(charges.max()) > parameter:
         raise BudgetError(
@@ -258,36 +250,80 @@ def _published(sums: UnitSums, radius: float | None) -> tuple[str, ...]:
 # --- clipping --------------------------------------------------------------------------------
 
 
-def _best_radius(sums: UnitSums, frame: SumFrame, norms: Vector, noise_trace: float) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Crowd:
+    """Coordinates and a norm that no single unit decides."""
+
+    frame: SumFrame
+    first_norms: Vector  # squared, of entries, in a first shape
+    norms: Vector  # of units in the least noise for the crowd
+    trace: float  # of that noise at parameter 1
+
+
+def _find_crowd(sums: UnitSums, slopes: Cube | None, parameter: float, *, shrink: bool) -> _Crowd:
+    """Shrink units to the tenth largest in every sum and in the norm, if at all.
+
+    Again in the norm that follows, as long as a unit stands out in it.
+    """
+    shrunk = _shrink_columns(sums) if shrink else None
+    frame = make_frame(sums, slopes, parameter, shrunk)
+    first_norms = entry_norms(sums, crowd_norm(frame))
+    norms, trace = np.sqrt(sums.add_by_unit(first_norms)), 0.0
+    for _ in range(MAX_CROWD_ROUNDS if shrunk is not None else 0):
+        tenth = _tenth_largest(norms)
+        shrunk = _shrink(norms, tenth) if tenth > 0 else shrunk
+        assert shrunk is not None
+        frame = make_frame(sums, slopes, parameter, shrunk)
+        shape = least_trace(sums, frame, shrunk, first_norms)
+        norms, trace = np.sqrt(shape.norms) / shrunk, float(shape.variances.sum())
+        if float((norms * shrunk).max()) <= STANDS_OUT * _tenth_largest(norms) or not tenth > 0:
+            break
+    return _Crowd(frame=frame, first_norms=first_norms, norms=norms, trace=trace)
+
+
+def _shrink_columns(sums: UnitSums) -> Vector:
+    """Return the factors that bring every sum of a unit to the tenth largest of that sum."""
+    factors = np.ones(len(sums.values))
+    for column in sums.values.T:
+        sizes = np.abs(column)
+        tenth = _tenth_largest(sizes)
+        if tenth > 0:  # fewer are no crowd: the norm is all that there is
+            np.minimum(factors, tenth / np.maximum(sizes, tenth), out=factors)
+    if sums.units is None:
+        return factors
+    of_units = np.ones(sums.n_units)
+    np.minimum.at(of_units, sums.units, factors)
+    return of_units
+
+
+def _best_radius(sums: UnitSums, crowd: _Crowd, noise_trace: float) -> float:
     """Return the radius of the least predicted error: squared bias and variance of the noise.
 
-    ``norms`` are those of the shape of a crowd, ``noise_trace`` the variance of its noise; at
-    radius ``r`` it is ``r²`` times that.
+    ``noise_trace`` is the variance of the crowd's noise; at radius ``r`` it is ``r²`` times that.
     """
-    radii = _radii(norms)
-    missing = sums.totals(1.0 - np.stack([_shrink(norms, radius) for radius in radii]))
-    bias = np.square(np.einsum("kcb,cbr->kcr", missing, frame.into)).sum(axis=(1, 2))
+    radii = _radii(crowd.norms)
+    missing = sums.totals(1.0 - np.stack([_shrink(crowd.norms, radius) for radius in radii]))
+    bias = np.square(np.einsum("kcb,cbr->kcr", missing, crowd.frame.into)).sum(axis=(1, 2))
     return radii[int(np.argmin(bias + np.square(radii) * noise_trace))]
 
 
 def _radii(norms: Vector) -> list[float]:
     """Return the radii that are tried: quantiles and the tenth largest, rounded up."""
-    n = len(norms)
-    ranks = [int(share * (n - 1)) for share in CLIP_QUANTILES] + [max(0, n - CROWD)]
-    *quantiles, most = np.partition(norms, ranks)[ranks].tolist() if n >= CROWD else [0.0]
+    most = _tenth_largest(norms)
     if not most > 0:
         raise BudgetError(
             f"clip='auto' must have at least {CROWD} units that add something; got fewer. Merge "
             "groups, or declare a radius: clip=0.5."
         )
+    ranks = [int(share * (len(norms) - 1)) for share in CLIP_QUANTILES]
+    quantiles = np.partition(norms, ranks)[ranks].tolist()
     return sorted({two_digits(min(r, most)) for r in (*quantiles, most) if r > 0})
 
 
-def _shrink_to_crowd(norms: Vector) -> Vector:
-    """Return the factors that bring the ten largest norms to the tenth."""
+def _tenth_largest(norms: Vector) -> float:
+    """Return the tenth largest norm, 0 where there are fewer."""
     rank = len(norms) - CROWD
-    tenth = float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
-    return _shrink(norms, tenth) if tenth > 0 else np.ones(len(norms))
+    return float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
 
 
 def _shrink(norms: Vector, radius: float) -> Vector:
