@@ -37,7 +37,7 @@ from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
-CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.995, 0.998, 0.999, 0.9999)
+CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.998)
 
 Clip = float | Literal["auto"] | None
 Cube = npt.NDArray[np.float64]
@@ -163,8 +163,8 @@ def plan_sums(
 
     Guarantee
     ---------
-    Claim C-3. Every entry of ``charges``, computed from the noise that is used on all units, is at
-    most ``parameter``, and the success of ``risk`` is at most ``success``. A plan does not depend
+    Claims C-3 and C-6. Every entry of ``charges``, computed from the noise that is used on all
+    units, is at most ``parameter``, and the success of ``risk`` is at most ``success``. A plan does not depend
     on who is used.
     """
     _check_settings(sums, clip)

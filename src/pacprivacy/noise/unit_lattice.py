@@ -132,11 +132,26 @@ class UnitLattice:
         """
         squares = np.empty(len(sums.values))
         for cell, entries in sums.chunks():
+            self._check_rounding(sums, factors, cell, entries)
             scaled = self.integers(sums, factors, cell, entries)
             scaled /= self.units_per_std[cell]
             squares[entries] = np.einsum("ij,ij->i", scaled, scaled)
         norms = np.sqrt(sums.add_by_unit(squares)) * ROUND_UP_NORM
         return np.asarray(norms + self.rounding_allowance(sums))
+
+    def _check_rounding(self, sums: UnitSums, factors: Vector, cell: int, entries: slice) -> None:
+        """Refuse contributions whose matrix product may be off by a quarter of a step."""
+        values = sums.values[entries]
+        steps = (sums.block + 4) * 2.0**-53 * np.abs(self.into[cell]) / self.grid[cell]
+        largest = np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
+        if (largest @ steps).max(initial=0.0) < 0.25:
+            return
+        clipped = np.abs(values) * factors[sums.units_of(entries)][:, None]
+        if (clipped.max(axis=0, initial=0.0) @ steps).max(initial=0.0) >= 0.25:
+            raise BudgetError(
+                "contributions must be rounded the same everywhere; got sums that nearly determine "
+                "each other, or that differ too much in size. Leave one of them out, or clip."
+            )
 
     def rounding_allowance(self, sums: UnitSums) -> Vector:
         """Return a grid step in each coordinate of a unit, in deviations of the noise."""
