@@ -9,7 +9,8 @@ error   root mean square error, in deviations, of the means of Adult (94 columns
 time    CPU seconds of one release of the mean of 200,000 x 10, from the matrix to the numbers, over
         those of ``X.mean(axis=0)`` and ``np.cov(X.T)`` together; the least of several runs of each.
 
-The noise is seeded: nothing here protects anybody. The result goes to benchmarks/results/coins.json.
+The noise is seeded: nothing here protects anybody. The result goes to
+benchmarks/results/coins.json.
 """
 
 from __future__ import annotations

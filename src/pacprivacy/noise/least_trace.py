@@ -170,13 +170,17 @@ def crowd_norm(frame: SumFrame) -> Cube:
 
 
 def least_trace(
-    sums: UnitSums, frame: SumFrame, factors: Vector, first_norms: Vector
+    sums: UnitSums,
+    frame: SumFrame,
+    factors: Vector,
+    first_norms: Vector,
+    target: float = TARGET_GAP,
 ) -> LeastTrace:
     """Find the shape of the least trace under which no unit's norm is above the others'.
 
     ``factors`` shrink what a unit adds. Units that are far inside by ``first_norms``, those of
     entries in any shape, are screened out of the updates; all units take part in ``norms``, from
-    which a promise is computed.
+    which a promise is computed. Updates end at ``target`` times the least trace.
 
     Guarantee
     ---------
@@ -189,7 +193,7 @@ def least_trace(
     n_updates = 0
     for _ in range(MAX_SCREENINGS):
         active = _Active.of(sums, frame, factors, chosen)
-        weights, roots, vectors, updates = active.solve(weights)
+        weights, roots, vectors, updates = active.solve(weights, target)
         n_updates += updates
         trace = float(roots[frame.filled].sum())
         norms = entry_norms(sums, _matrices(frame, roots, vectors, trace))
@@ -201,9 +205,10 @@ def least_trace(
             best = LeastTrace(
                 basis=vectors, variances=trace * roots, norms=norms, gap=gap, n_updates=n_updates
             )
-        outside = np.flatnonzero(norms > TARGET_GAP)
-        outside = np.setdiff1d(outside, chosen, assume_unique=True)
-        if gap <= ENOUGH_GAP or not len(outside):
+        if gap <= target + ENOUGH_GAP - TARGET_GAP:
+            break
+        outside = np.setdiff1d(np.flatnonzero(norms > target), chosen, assume_unique=True)
+        if not len(outside):
             break
         worst = outside[np.argsort(-norms[outside], kind="stable")[:SCREENED_UNITS]]
         fresh = np.full(len(worst), 0.1 / len(worst))
@@ -289,14 +294,14 @@ class _Active:
                 moments[:, j, k] = moments[:, k, j] = column
         return moments
 
-    def solve(self, weights: Vector) -> tuple[Vector, Matrix, Cube, int]:
+    def solve(self, weights: Vector, target: float) -> tuple[Vector, Matrix, Cube, int]:
         """Update the weights until no norm is far above 1; return the shape with them."""
         n_cells, rank = len(self.floors), self.points.shape[1]
         roots, vectors = np.zeros((n_cells, rank)), np.zeros((n_cells, rank, rank))
         for update in range(1, MAX_UPDATES + 1):
             roots, vectors = _roots(self.second_moments(weights) + self.floors)
             norms = self.norms(roots, vectors)
-            if update == MAX_UPDATES or norms.max(initial=0.0) <= TARGET_GAP:
+            if update == MAX_UPDATES or norms.max(initial=0.0) <= target:
                 return weights, roots, vectors, update
             # The square: twice the step of Yu's update, which is the last one for separate cells.
             weights = weights * np.square(norms)

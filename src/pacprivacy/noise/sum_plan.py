@@ -37,6 +37,8 @@ from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
+CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
+SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
 CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.998)
 
 Clip = float | Literal["auto"] | None
@@ -164,8 +166,8 @@ def plan_sums(
     Guarantee
     ---------
     Claims C-3 and C-6. Every entry of ``charges``, computed from the noise that is used on all
-    units, is at most ``parameter``, and the success of ``risk`` is at most ``success``. A plan does not depend
-    on who is used.
+    units, is at most ``parameter``, and the success of ``risk`` is at most ``success``. A plan
+    does not depend on who is used.
     """
     _check_settings(sums, clip)
     n_directions = sums.n_cells * sums.block
@@ -274,7 +276,7 @@ def _find_crowd(sums: UnitSums, slopes: Cube | None, parameter: float, *, shrink
         shrunk = _shrink(norms, tenth) if tenth > 0 else shrunk
         assert shrunk is not None
         frame = make_frame(sums, slopes, parameter, shrunk)
-        shape = least_trace(sums, frame, shrunk, first_norms)
+        shape = least_trace(sums, frame, shrunk, first_norms, CROWD_GAP)
         norms, trace = np.sqrt(shape.norms) / shrunk, float(shape.variances.sum())
         if float((norms * shrunk).max()) <= STANDS_OUT * _tenth_largest(norms) or not tenth > 0:
             break
@@ -284,11 +286,17 @@ def _find_crowd(sums: UnitSums, slopes: Cube | None, parameter: float, *, shrink
 def _shrink_columns(sums: UnitSums) -> Vector:
     """Return the factors that bring every sum of a unit to the tenth largest of that sum."""
     factors = np.ones(len(sums.values))
-    for column in sums.values.T:
-        sizes = np.abs(column)
-        tenth = _tenth_largest(sizes)
+    # What is not above the tenth largest of some entries is not above that of all.
+    least = np.array([_tenth_largest(column) for column in np.abs(sums.values[:SAMPLED]).T])
+    above = [
+        entries.start + np.flatnonzero((np.abs(sums.values[entries]) > least).any(axis=1))
+        for _, entries in sums.chunks()
+    ]
+    far = np.concatenate(above) if above else np.zeros(0, dtype=np.int64)
+    for column, floor in zip(np.abs(sums.values[far]).T, least, strict=True):
+        tenth = max(float(floor), _tenth_largest(column))
         if tenth > 0:  # fewer are no crowd: the norm is all that there is
-            np.minimum(factors, tenth / np.maximum(sizes, tenth), out=factors)
+            factors[far] = np.minimum(factors[far], tenth / np.maximum(column, tenth))
     if sums.units is None:
         return factors
     of_units = np.ones(sums.n_units)
@@ -302,7 +310,11 @@ def _best_radius(sums: UnitSums, crowd: _Crowd, noise_trace: float) -> float:
     ``noise_trace`` is the variance of the crowd's noise; at radius ``r`` it is ``r²`` times that.
     """
     radii = _radii(crowd.norms)
-    missing = sums.totals(1.0 - np.stack([_shrink(crowd.norms, radius) for radius in radii]))
+    missing = np.zeros((len(radii), sums.n_cells, sums.block))
+    each = np.array(radii)[:, None]
+    for cell, entries in sums.chunks():
+        factors = each / np.maximum(crowd.norms[sums.units_of(entries)], each)
+        missing[:, cell] += (1.0 - factors) @ sums.values[entries]
     bias = np.square(np.einsum("kcb,cbr->kcr", missing, crowd.frame.into)).sum(axis=(1, 2))
     return radii[int(np.argmin(bias + np.square(radii) * noise_trace))]
 

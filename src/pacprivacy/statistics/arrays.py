@@ -105,7 +105,8 @@ class ArrayStatistic(Mechanism, SumStatistic):
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return what every unit adds, in one cell."""
         table = self._table(data.parts)
-        X = table[np.arange(len(table))]  # a copy, also of rows that are in files
+        # a copy, also of rows that are in files
+        X = np.array(table) if isinstance(table, np.ndarray) else table[np.arange(len(table))]
         mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
         X -= mean
         deviations = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))

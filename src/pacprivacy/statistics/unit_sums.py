@@ -110,14 +110,10 @@ class UnitSums:
         each = np.ones(self.n_units) if factors is None else factors
         squares = np.einsum("ij,ij->j", self.values, self.values)
         sizes = np.sqrt(max(1, self.n_units) * squares)
-        return Sums(values=self.totals(each[None])[0], centre=self.centre, sizes=sizes)
-
-    def totals(self, factors: Matrix) -> npt.NDArray[np.float64]:
-        """Return the sums for every line of factors, shape (lines, n_cells, block)."""
-        totals = np.zeros((len(factors), self.n_cells, self.block))
+        total = np.zeros((self.n_cells, self.block))
         for cell, entries in self.chunks():
-            totals[:, cell] += factors[:, self.units_of(entries)] @ self.values[entries]
-        return totals
+            total[cell] += each[self.units_of(entries)] @ self.values[entries]
+        return Sums(values=total, centre=self.centre, sizes=sizes)
 
     @classmethod
     def of_rows(
@@ -248,13 +244,19 @@ def shape_block(
 
     NaN is a gap. Without any, all columns share a count.
     """
-    if weights is None:
-        weights = np.ones(len(columns))
-    gaps = None if shared else np.isnan(columns)
-    plain = columns if gaps is None else np.where(gaps, 0.0, columns)
-    own = weights[:, None] if gaps is None else np.where(gaps, 0.0, weights[:, None])
-    moments = [own * moment for moment in formula.moments(plain)]
-    return np.hstack([own, *moments] if formula.counted else moments)
+    each = np.ones((len(columns), 1)) if weights is None else weights[:, None]
+    if shared:
+        parts = [each, *formula.moments(columns)]
+    else:
+        gaps = np.isnan(columns)
+        each = np.where(gaps, 0.0, each)
+        parts = [each, *formula.moments(np.where(gaps, 0.0, columns))]
+    block = np.hstack(parts if formula.counted else parts[1:])
+    if weights is not None or not shared:
+        n_counts = each.shape[1] if formula.counted else 0
+        for start in range(n_counts, block.shape[1], max(1, parts[1].shape[1])):
+            block[:, start : start + parts[1].shape[1]] *= each
+    return block
 
 
 def split_block(
