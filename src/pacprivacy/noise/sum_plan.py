@@ -158,10 +158,9 @@ def plan_sums(
     slopes : array of shape (n_cells, outputs, block), curator-only, optional
         Derivatives of what the user reads by the sums, in the units in which errors are compared.
     clip : "auto", float or None, public
-        Radius, 1 being the largest influence in a crowd: of units after the ten largest were
-        shrunk to the tenth. None leaves outliers as they are, and the noise then tells how large
-        the largest is. "auto" takes the radius of the least predicted error, not above the tenth
-        largest unit.
+        Radius, 1 being the influence of the tenth largest unit (of the largest, where there are
+        fewer). None leaves outliers as they are, and the noise then tells how large the largest
+        is. "auto" takes the radius of the least predicted error, not above 1.
 
     Guarantee
     ---------
@@ -243,7 +242,7 @@ def _published(sums: UnitSums, radius: float | None) -> tuple[str, ...]:
     if radius is None:
         facts.append("units are not clipped: the noise tells how large the largest is")
     else:
-        facts.append(f"units are clipped at {radius:g} times the largest influence in a crowd")
+        facts.append(f"units are clipped at {radius:g} times the influence of the tenth largest")
     if sums.centre.size:
         facts.append("centres of columns, to a sixteenth of a deviation")
     return tuple(facts)
@@ -258,8 +257,8 @@ class _Crowd:
 
     frame: SumFrame
     first_norms: Vector  # squared, of entries, in a first shape
-    norms: Vector  # of units in the least noise for the crowd
-    trace: float  # of that noise at parameter 1
+    norms: Vector  # of units in the least noise for the crowd, over that of the tenth largest
+    trace: float  # of that noise at parameter 1 and radius 1
 
 
 def _find_crowd(sums: UnitSums, slopes: Cube | None, parameter: float, *, shrink: bool) -> _Crowd:
@@ -280,7 +279,8 @@ def _find_crowd(sums: UnitSums, slopes: Cube | None, parameter: float, *, shrink
         norms, trace = np.sqrt(shape.norms) / shrunk, float(shape.variances.sum())
         if float((norms * shrunk).max()) <= STANDS_OUT * _tenth_largest(norms) or not tenth > 0:
             break
-    return _Crowd(frame=frame, first_norms=first_norms, norms=norms, trace=trace)
+    unit = _tenth_largest(norms) or 1.0  # rounding a radius up must not pass the tenth largest
+    return _Crowd(frame=frame, first_norms=first_norms, norms=norms / unit, trace=trace * unit**2)
 
 
 def _shrink_columns(sums: UnitSums) -> Vector:

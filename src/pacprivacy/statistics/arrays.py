@@ -104,9 +104,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return what every unit adds, in one cell."""
-        table = self._table(data.parts)
-        # a copy, also of rows that are in files
-        X = np.array(table) if isinstance(table, np.ndarray) else table[np.arange(len(table))]
+        X = self._copy(data.parts)
         mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
         X -= mean
         deviations = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
@@ -121,6 +119,12 @@ class ArrayStatistic(Mechanism, SumStatistic):
             centre=centre,
             scales=self._output_scales(np.where(deviations > 0, deviations, 1.0)),
         )
+
+    def _copy(self, parts: tuple[Any, ...]) -> Matrix:
+        """Return a copy of all rows, also of those that are in files."""
+        table = self._table(parts)
+        in_memory = isinstance(table, np.ndarray)
+        return np.array(table if in_memory else table[np.arange(len(table))])
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the numbers in the order in which they are released."""
@@ -283,7 +287,7 @@ class Histogram(ArrayStatistic):
         """Return what every unit adds to every bin; a bin is a cell, unless shares are released."""
         if self.density:
             return super(Histogram, self).contributions(data, units)
-        X, edges = self._table(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
+        X, edges = self._copy(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
         n_bins = edges.shape[1] - 1
         of_row = np.arange(len(X)) if units is None else units
         cells = [bin_of(X[:, j], each) for j, each in enumerate(edges)]

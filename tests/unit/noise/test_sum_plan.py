@@ -88,6 +88,8 @@ def test_the_noise_is_set_by_a_crowd() -> None:
     assert all(plan.radius is not None and plan.factors[0] < 1 for plan in plans)
     noise = [plan.sum_noise_std for plan in plans]
     np.testing.assert_allclose(noise[1], noise[2], rtol=0.15)
+    assert all(np.count_nonzero(plan.factors <= 1.0) >= CROWD for plan in plans)
+    assert all(0 < plan.radius <= 1.0 for plan in plans if plan.radius is not None)
     radius = plans[0].radius
     assert radius == float(f"{radius:.2g}")
     unclipped = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,17 @@ def test_what_cannot_be_summed_is_refused() -> None:
             values=np.ones((1, 1)), units=None, starts=np.array([0, 1]), n_units=2,
             centre=np.zeros(0),
         )  # fmt: skip
+
+
+def test_rows_in_files_have_the_sums_of_rows_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame(X, columns=["a", "b", "c"]).to_parquet(path)
+    files, memory = coerce_data(pac.Dataset(path)), coerce_data(X)
+    for statistic in (Mean(), ARRAYS[4]):
+        ready = statistic.prepare(memory)
+        for _ in range(2):  # nothing is written to what is read
+            sums = ready.contributions(files)
+            np.testing.assert_array_equal(sums.values, ready.contributions(memory).values)
 
 
 def test_correlations() -> None:
