@@ -41,7 +41,7 @@ from pacprivacy.statistics import Mean  # noqa: E402
 RESULTS = HERE / "results" / "coins.json"
 TABLES = {"mean-adult": "adult", "mean-wine": "wine_white"}
 KEEPS = (0.95, 0.99)
-CLIPS: tuple[Any, ...] = ("auto", None)
+CLIPS: tuple[Any, ...] = ("auto", 1.3, None)
 MOST_TIMES = 10.0
 N_TIMED = 7
 
