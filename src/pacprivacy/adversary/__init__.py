@@ -34,6 +34,17 @@ from pacprivacy.adversary.heat import (
     noiseless_heat_charges as noiseless_heat_charges,
     noiseless_heat_paid as noiseless_heat_paid,
 )
+from pacprivacy.adversary.influence import (
+    InfluenceRisk as InfluenceRisk,
+    MeanInfluence as MeanInfluence,
+    influence_advantage as influence_advantage,
+    influence_hits as influence_hits,
+    influence_parameter as influence_parameter,
+    influence_risk as influence_risk,
+    influence_success as influence_success,
+    least_mean_noise as least_mean_noise,
+    mean_advantage as mean_advantage,
+)
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,
     InformationDivergence as InformationDivergence,

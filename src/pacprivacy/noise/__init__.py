@@ -68,3 +68,4 @@ from pacprivacy.noise.spread_frames import (
     spread_of as spread_of,
     weighted_spread_mean as weighted_spread_mean,
 )
+from pacprivacy.noise.sum_plan import SumPlan as SumPlan, plan_sums as plan_sums

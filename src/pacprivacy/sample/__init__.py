@@ -1,5 +1,11 @@
 """Who might be in: the pool of candidate subsets, one of which is secretly used."""
 
+from pacprivacy.sample.coins import (
+    Coins as Coins,
+    code_units as code_units,
+    draw_coins as draw_coins,
+    keyed_coins as keyed_coins,
+)
 from pacprivacy.sample.pool import (
     Pool as Pool,
     encode_pool_labels as encode_pool_labels,

@@ -1,6 +1,7 @@
 """Every statistic, once: as sums over rows and a function of them, as quantiles, as regressions."""
 
 from pacprivacy.statistics.arrays import (
+    Correlation as Correlation,
     Covariance as Covariance,
     Histogram as Histogram,
     Mean as Mean,
@@ -31,4 +32,10 @@ from pacprivacy.statistics.table import (
     Missing as Missing,
     Statistic as Statistic,
     number_cells as number_cells,
+)
+from pacprivacy.statistics.unit_sums import (
+    WIDEST_BLOCK as WIDEST_BLOCK,
+    Sums as Sums,
+    SumStatistic as SumStatistic,
+    UnitSums as UnitSums,
 )

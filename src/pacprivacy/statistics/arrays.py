@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, as_floats, as_told
+from pacprivacy._checks import Matrix, Vector, as_floats, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
@@ -23,18 +23,29 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.sample import Pool
 from pacprivacy.statistics.formulas import (
+    CORRELATION,
     MEAN,
     Edges,
     Features,
     Formula,
+    bin_of,
     covariance_formula,
     grid_quantile_formula,
     histogram_formula,
     sum_of_features,
 )
+from pacprivacy.statistics.unit_sums import (
+    Sums,
+    SumStatistic,
+    UnitSums,
+    round_centre,
+    shape_block,
+    slopes_of_block,
+    value_of_block,
+)
 
 
-class ArrayStatistic(Mechanism):
+class ArrayStatistic(Mechanism, SumStatistic):
     """A formula of all columns of an array, without gaps or weights."""
 
     __slots__ = ()
@@ -89,6 +100,41 @@ class ArrayStatistic(Mechanism):
         """Return the numbers of one candidate in the shape that is released."""
         return value
 
+    # --- sums over units ----------------------------------------------------------------------
+
+    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+        """Return what every unit adds, in one cell."""
+        X = self._copy(data.parts)
+        mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
+        X -= mean
+        deviations = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
+        if self.formula.centred:
+            centre = round_centre(mean, deviations)
+        X += mean - centre
+        block = shape_block(self.formula, X, None, shared=True)
+        return UnitSums.of_rows(
+            block,
+            units=units,
+            n_units=len(X) if units is None else int(units.max(initial=-1)) + 1,
+            centre=centre,
+            scales=self._output_scales(np.where(deviations > 0, deviations, 1.0)),
+        )
+
+    def _copy(self, parts: tuple[Any, ...]) -> Matrix:
+        """Return a copy of all rows, also of those that are in files."""
+        table = self._table(parts)
+        in_memory = isinstance(table, np.ndarray)
+        return np.array(table if in_memory else table[np.arange(len(table))])
+
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the numbers in the order in which they are released."""
+        n_columns = len(sums.centre)
+        return value_of_block(self.formula, sums, n_columns, keep=keep, fill=None).ravel()
+
+    def _output_scales(self, deviations: Vector) -> Vector | None:
+        """Return the units in which errors of the outputs are compared; None: as they are."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean(ArrayStatistic):
@@ -103,6 +149,13 @@ class Mean(ArrayStatistic):
 
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
         return value.reshape(row_shape) if row_shape else float(value[0])
+
+    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
+        """Return the derivatives of the means by the sums."""
+        return slopes_of_block(self.formula, sums, len(sums.centre))
+
+    def _output_scales(self, deviations: Vector) -> Vector | None:
+        return deviations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +182,31 @@ class Covariance(ArrayStatistic):
     def finish(self, value: Any) -> Matrix:
         """Return the symmetric matrix with that upper triangle."""
         return np.asarray(symmetric_matrices(np.asarray(value, dtype=np.float64)[None])[0])
+
+    def _output_scales(self, deviations: Vector) -> Vector | None:
+        left, right = np.triu_indices(len(deviations))
+        return np.asarray(deviations[left] * deviations[right])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correlation(ArrayStatistic):
+    """Correlation matrix of the columns; a constant column has correlation 0 with others.
+
+    The measured vector is the upper triangle without the diagonal, row by row; the released value
+    is the symmetric matrix with ones.
+    """
+
+    name = "Correlation"
+    formula = CORRELATION
+
+    def finish(self, value: Any) -> Matrix:
+        """Return the symmetric matrix with that upper triangle and ones."""
+        triangle = np.asarray(value, dtype=np.float64).ravel()
+        size = int((1 + np.sqrt(1 + 8 * len(triangle))) / 2 + 0.5)
+        matrix = np.eye(size)
+        left, right = np.triu_indices(size, 1)
+        matrix[left, right] = matrix[right, left] = np.clip(triangle, -1.0, 1.0)
+        return matrix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +282,36 @@ class Histogram(ArrayStatistic):
     def formula(self) -> Formula:
         """Ones at the bins of a row."""
         return histogram_formula(fixed_mechanism(self.edges, "edges"), density=self.density)
+
+    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+        """Return what every unit adds to every bin; a bin is a cell, unless shares are released."""
+        if self.density:
+            return super(Histogram, self).contributions(data, units)
+        X, edges = self._copy(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
+        n_bins = edges.shape[1] - 1
+        of_row = np.arange(len(X)) if units is None else units
+        cells = [bin_of(X[:, j], each) for j, each in enumerate(edges)]
+        return UnitSums.of_rows(
+            np.ones((len(X) * len(edges), 1)),
+            units=np.tile(of_row, len(edges)),
+            n_units=int(of_row.max(initial=-1)) + 1,
+            cells=np.concatenate(
+                [np.where(bins < n_bins, j * n_bins + bins, -1) for j, bins in enumerate(cells)]
+            ),
+            n_cells=len(edges) * n_bins,
+            centre=np.zeros(len(edges)),
+        )
+
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the counts, or the densities, in the order in which they are released."""
+        counts = sums.values.reshape(1, -1) / keep
+        return self.formula.value(None, counts).ravel()
+
+    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
+        """Return the derivatives of counts, which are sums, or of densities."""
+        if self.density:
+            return super(Histogram, self).jacobian(sums)
+        return np.ones((len(sums.values), 1, 1))
 
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
         return value.reshape(len(fixed_mechanism(self.edges, "edges")), -1) if row_shape else value

@@ -75,6 +75,12 @@ VARIANCE: Final = Formula(  # with the divisor n - 1; never negative by rounding
     value=lambda number, first, second: (
         np.maximum(second - first * first / number, 0.0) / (number - 1)
     ),
+    slopes=lambda number, first, second: (
+        np.square(first / number) / (number - 1)
+        - (second - first * first / number) / np.square(number - 1),
+        -2.0 * first / number / (number - 1),
+        np.broadcast_to(1.0 / (number - 1), first.shape),
+    ),
     restore=lambda values, centre, scale: values * np.square(scale),
     least=1.0,
 )
@@ -94,6 +100,23 @@ def covariance_formula(ddof: int) -> Formula:
         return np.asarray(scatter / (number - ddof))
 
     return Formula(moments=lambda X: (X, products_of_columns(X)), value=value, least=float(ddof))
+
+
+CORRELATION: Final = Formula(  # strict upper triangle, row by row; 0 where a column is constant
+    moments=lambda X: (X, products_of_columns(X)),
+    value=lambda number, first, second: _correlations(number, first, second),
+    least=1.0,
+)
+
+
+def _correlations(number: Any, first: Matrix, second: Matrix) -> Matrix:
+    left, right = np.triu_indices(first.shape[1])
+    scatter = second - first[:, left] * first[:, right] / number
+    spread = np.sqrt(np.maximum(scatter[:, left == right], 0.0))
+    apart = left < right
+    size = spread[:, left[apart]] * spread[:, right[apart]]
+    plain = np.divide(scatter[:, apart], size, out=np.zeros_like(size), where=size > 0)
+    return np.asarray(np.clip(plain, -1.0, 1.0))
 
 
 def histogram_formula(edges: Edges, *, density: bool = False) -> Formula:

@@ -6,16 +6,27 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Batch, Columns, Data, fixed_mechanism, subset_sums
 from pacprivacy.sample import Pool
 from pacprivacy.statistics.formulas import MEAN, SUM, VARIANCE, Formula, sum_of_features
 from pacprivacy.statistics.table import Statistic, StatisticRows
+from pacprivacy.statistics.unit_sums import (
+    Sums,
+    SumStatistic,
+    UnitSums,
+    round_centre,
+    shape_block,
+    slopes_of_block,
+    value_of_block,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SummedStatistic(Statistic):
+class SummedStatistic(Statistic, SumStatistic):
     """A formula of named columns: all candidates are evaluated at once."""
 
     formula: ClassVar[Formula]
@@ -67,6 +78,52 @@ class SummedStatistic(Statistic):
         values = formula.value(number, *(moments[:, i] for i in range(1, moments.shape[1])))
         return self._nobody(empty, formula.restore(values, np.repeat(centre, self._n_cells), 1.0))
 
+    # --- sums over units ----------------------------------------------------------------------
+
+    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+        """Return what every unit adds to the sums of every group."""
+        if self.missing == "mean":
+            raise MechanismError(
+                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
+                "'mean'. Use a pool (pac.Balanced), or drop gaps."
+            )
+        rows, layout = self.read(data.parts), fixed_mechanism(self.layout, "layout")
+        X = self._summed(rows)
+        centre = np.zeros(X.shape[1])
+        if self.formula.centred:
+            centre = round_centre(layout.centre, layout.scales)
+            X = X - centre
+        shared = not np.isnan(X).any()
+        return UnitSums.of_rows(
+            shape_block(self.formula, X, rows.weights, shared=shared),
+            units=units,
+            n_units=len(X) if units is None else int(units.max(initial=-1)) + 1,
+            cells=rows.cells if self.by else None,
+            n_cells=self._n_cells,
+            centre=centre,
+            scales=self._output_scales(layout.scales),
+        )
+
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the numbers in the order in which they are released."""
+        return np.asarray(self._of_cells(sums, keep).T.ravel())
+
+    def cell_values(self, sums: Sums) -> Matrix:
+        """Return the outputs of every cell, shape (n_cells, columns)."""
+        return self._of_cells(sums, 1.0)
+
+    def _of_cells(self, sums: Sums, keep: float) -> Matrix:
+        n_columns = len(self._labels)
+        return value_of_block(self.formula, sums, n_columns, keep=keep, fill=self.fill)
+
+    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
+        """Return the derivatives of the outputs of a cell by its sums."""
+        return slopes_of_block(self.formula, sums, len(self._labels))
+
+    def _output_scales(self, deviations: Vector) -> Vector:
+        """Return the units in which errors of columns are compared."""
+        return deviations
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMean(SummedStatistic):
@@ -93,6 +150,9 @@ class TableVariance(SummedStatistic):
     formula = VARIANCE
     weighted = False
 
+    def _output_scales(self, deviations: Vector) -> Vector:
+        return np.square(deviations)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCount(SummedStatistic):
@@ -111,6 +171,9 @@ class TableCount(SummedStatistic):
             return np.ones((len(rows.weights), 1))
         is_level = np.array([level is not None for *_, level in terms])
         return np.where(is_level | np.isnan(rows.X), rows.X, 1.0)
+
+    def _output_scales(self, deviations: Vector) -> Vector:
+        return np.ones(len(self._labels))
 
     @property
     def _labels(self) -> tuple[str, ...]:

@@ -1,0 +1,344 @@
+"""Sums over units with coins: clip, shape, scale and round, and only then look at who is used.
+
+A plan is a function of all records and of public settings. It is complete before a coin is drawn;
+:meth:`SumPlan.release` is the only place where the sample enters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Mask, Vector, as_told
+from pacprivacy._random import BitSource
+from pacprivacy._rounding import two_digits
+from pacprivacy.adversary import InfluenceRisk, influence_parameter, influence_risk
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.least_trace import (
+    LeastTrace,
+    SumFrame,
+    crowd_norm,
+    entry_norms,
+    least_trace,
+    make_frame,
+)
+from pacprivacy.noise.unit_lattice import (
+    UnitLattice,
+    least_scale,
+    round_up_two_digits,
+    steps_per_std,
+)
+from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
+
+CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
+STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
+MAX_CROWD_ROUNDS: Final = 20
+CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
+SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
+CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.998)
+
+Clip = float | Literal["auto"] | None
+Cube = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SumPlan:
+    """How sums over units are released: noise, rounding, clipping, and what every unit costs.
+
+    Parameters
+    ----------
+    lattice : UnitLattice, curator-only
+        Directions, grids and noise.
+    factors : array of shape (n_units,), curator-only
+        What a unit adds is multiplied by it; below 1 where it is clipped.
+    charges : array of shape (n_units,), curator-only
+        What every unit costs, used or left out, in deviations of the noise.
+    parameter : float, public
+        What a unit may cost, ``2 Φ⁻¹`` of the membership success.
+    keep : float, public
+        Probability with which a unit is used.
+    radius : float or None, public
+        Norm to which units are clipped.
+    gap : float, public
+        At most this times the least trace of noise for the clipped units.
+    centre : array, public
+        What was subtracted from columns before they were summed.
+    published : tuple of str, public
+        What the release shows of all records besides the noisy sums.
+    """
+
+    lattice: UnitLattice = field(repr=False)
+    factors: Vector = field(repr=False)
+    charges: Vector = field(repr=False)
+    parameter: float
+    keep: float
+    radius: float | None
+    gap: float
+    centre: Vector
+    published: tuple[str, ...]
+
+    @property
+    def risk(self) -> InfluenceRisk:
+        """What attackers can do with the release, at most."""
+        return influence_risk(
+            self.charges, keep=self.keep, total_variation=self.lattice.total_variation
+        )
+
+    @property
+    def n_clipped(self) -> int:
+        """Number of clipped units, curator-only."""
+        return int(np.count_nonzero(self.factors < 1.0))
+
+    def clipped_sums(self, sums: UnitSums) -> Sums:
+        """Return the sums of all clipped units, curator-only: what a release estimates."""
+        return sums.total(self.factors)
+
+    def release(self, sums: UnitSums, kept: Mask, source: BitSource) -> Sums:
+        """Return the noisy sums of the units that are used.
+
+        Guarantee
+        ---------
+        Claim C-3. Assumes that ``sums`` are those of the plan and that ``kept`` are coins of
+        probability ``keep`` drawn after it. Ensures that whoever knows everything but one unit's
+        coin guesses it, at even odds, with the success of :attr:`risk` at most.
+        """
+        self._check(sums, kept)
+        total = self.lattice.add(sums, self.factors, kept)
+        values = self.lattice.restore(self.lattice.release(total, source))
+        return Sums(values=values, centre=self.centre, noise_std=self.sum_noise_std)
+
+    @property
+    def sum_noise_std(self) -> npt.NDArray[np.float64]:
+        """Standard deviation of the noise of every sum, shape (n_cells, block)."""
+        return np.asarray(np.sqrt(np.einsum("cbb->cb", self.lattice.covariances)))
+
+    def noise_variances(self, slopes: Cube) -> npt.NDArray[np.float64]:
+        """Return the noise variance of every output, given its derivatives by the sums."""
+        variances: Cube = np.einsum(
+            "ckb,cbd,ckd->ck", slopes, self.lattice.covariances, slopes, optimize=True
+        )
+        return variances / self.keep**2
+
+    def _check(self, sums: UnitSums, kept: Mask) -> None:
+        shape = (sums.n_cells, sums.block, self.lattice.grid.shape[1])
+        if kept.dtype != np.bool_ or kept.shape != self.factors.shape:
+            raise BudgetError(
+                f"kept must be one truth value for each of {len(self.factors)} units; got "
+                f"{kept.dtype} of shape {kept.shape}. Pass the coins."
+            )
+        if sums.n_units != len(self.factors) or self.lattice.into.shape != shape:
+            raise BudgetError(
+                "sums must be those of the plan; got others. Plan again for other contributions."
+            )
+
+
+def plan_sums(
+    sums: UnitSums,
+    *,
+    success: float,
+    keep: float,
+    slopes: Cube | None = None,
+    clip: Clip = "auto",
+) -> SumPlan:
+    """Find the least noise under which no unit's coin shows, and everything else about a release.
+
+    Parameters
+    ----------
+    sums : UnitSums, curator-only
+        What every unit adds. Above ``WIDEST_BLOCK`` sums in a cell, noise is not correlated: pass
+        cells of one sum.
+    success : float in (1/2, 1), public
+        How often the best attacker may guess a coin at even odds.
+    keep : float, public
+        Probability with which a unit is used; :meth:`Coins.resolve` chooses it.
+    slopes : array of shape (n_cells, outputs, block), curator-only, optional
+        Derivatives of what the user reads by the sums, in the units in which errors are compared.
+    clip : "auto", float or None, public
+        Radius, 1 being the influence of the tenth largest unit (of the largest, where there are
+        fewer). None leaves outliers as they are, and the noise then tells how large the largest
+        is. "auto" takes the radius of the least predicted error, not above 1.
+
+    Guarantee
+    ---------
+    Claims C-3 and C-6. Every entry of ``charges``, computed from the noise that is used on all
+    units, is at most ``parameter``, and the success of ``risk`` is at most ``success``. A plan
+    does not depend on who is used.
+    """
+    _check_settings(sums, clip)
+    n_directions = sums.n_cells * sums.block
+    slack = (n_directions + 1) / (16.0 * float(steps_per_std(sums.n_units)) ** 2)
+    parameter = influence_parameter(success, slack)
+    factors, radius = np.ones(sums.n_units), None
+    gap, lattice = 1.0, _empty_lattice(sums)
+    if sums.values.any():
+        crowd = _find_crowd(sums, slopes, parameter, shrink=clip is not None)
+        if clip is not None:
+            trace = crowd.trace / (parameter * keep) ** 2
+            radius = _best_radius(sums, crowd, trace) if clip == "auto" else float(clip)
+            factors = _shrink(crowd.norms, radius)
+        shape = least_trace(sums, crowd.frame, factors, crowd.first_norms)
+        gap, lattice = shape.gap, _choose_lattice(sums, crowd.frame, shape, parameter)
+    charges = lattice.charges(sums, factors)
+    if charges.size and float(charges.max()) > parameter:
+        raise BudgetError(
+            "noise must hide every unit; got a unit that costs more than the budget. Rescale what "
+            "is summed."
+        )
+    return SumPlan(
+        lattice=lattice,
+        factors=factors,
+        charges=charges,
+        parameter=parameter,
+        keep=keep,
+        radius=radius,
+        gap=gap,
+        centre=sums.centre,
+        published=_published(sums, radius),
+    )
+
+
+def _check_settings(sums: UnitSums, clip: Clip) -> None:
+    if sums.block > WIDEST_BLOCK:
+        raise BudgetError(
+            f"cells must have at most {WIDEST_BLOCK} sums; got {sums.block}. Pass a cell for "
+            "every sum."
+        )
+    number = isinstance(clip, int | float) and not isinstance(clip, bool)
+    if clip is None or clip == "auto" or (number and 0 < float(clip) < math.inf):
+        return
+    raise BudgetError(
+        f"clip must be 'auto', None or a positive number; got {as_told(clip)}. Use 'auto'."
+    )
+
+
+def _choose_lattice(
+    sums: UnitSums, frame: SumFrame, shape: LeastTrace, parameter: float
+) -> UnitLattice:
+    """Return the noise, scaled so that it hides the largest unit and rounded up."""
+    coordinates = sums.add_by_unit(np.full(len(sums.values), float(frame.rank)))
+    scale = least_scale(np.sqrt(shape.norms), coordinates, parameter, sums.n_units)
+    std = round_up_two_digits(scale * np.sqrt(shape.variances))
+    into = frame.into @ shape.basis
+    back = np.swapaxes(shape.basis, 1, 2) @ frame.back
+    return UnitLattice.choose(into, back, std, sums.n_units)
+
+
+def _empty_lattice(sums: UnitSums) -> UnitLattice:
+    """Return the lattice of sums to which nobody adds anything: no direction at all."""
+    return UnitLattice(
+        into=np.zeros((sums.n_cells, sums.block, 0)),
+        back=np.zeros((sums.n_cells, 0, sums.block)),
+        grid=np.zeros((sums.n_cells, 0)),
+        units_per_std=np.zeros((sums.n_cells, 0), dtype=np.int64),
+    )
+
+
+def _published(sums: UnitSums, radius: float | None) -> tuple[str, ...]:
+    facts = ["size and directions of the noise: computed from all records, rounded up"]
+    if radius is None:
+        facts.append("units are not clipped: the noise tells how large the largest is")
+    else:
+        facts.append(f"units are clipped at {radius:g} times the influence of the tenth largest")
+    if sums.centre.size:
+        facts.append("centres of columns, to a sixteenth of a deviation")
+    return tuple(facts)
+
+
+# --- clipping --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Crowd:
+    """Coordinates and a norm that no single unit decides."""
+
+    frame: SumFrame
+    first_norms: Vector  # squared, of entries, in a first shape
+    norms: Vector  # of units in the least noise for the crowd, over that of the tenth largest
+    trace: float  # of that noise at parameter 1 and radius 1
+
+
+def _find_crowd(sums: UnitSums, slopes: Cube | None, parameter: float, *, shrink: bool) -> _Crowd:
+    """Shrink units to the tenth largest in every sum and in the norm, if at all.
+
+    Again in the norm that follows, as long as a unit stands out in it.
+    """
+    shrunk = _shrink_columns(sums) if shrink else None
+    frame = make_frame(sums, slopes, parameter, shrunk)
+    first_norms = entry_norms(sums, crowd_norm(frame))
+    norms, trace = np.sqrt(sums.add_by_unit(first_norms)), 0.0
+    for _ in range(MAX_CROWD_ROUNDS if shrunk is not None else 0):
+        tenth = _tenth_largest(norms)
+        shrunk = _shrink(norms, tenth) if tenth > 0 else shrunk
+        assert shrunk is not None
+        frame = make_frame(sums, slopes, parameter, shrunk)
+        shape = least_trace(sums, frame, shrunk, first_norms, CROWD_GAP)
+        norms, trace = np.sqrt(shape.norms) / shrunk, float(shape.variances.sum())
+        if float((norms * shrunk).max()) <= STANDS_OUT * _tenth_largest(norms) or not tenth > 0:
+            break
+    unit = _tenth_largest(norms) or 1.0  # rounding a radius up must not pass the tenth largest
+    return _Crowd(frame=frame, first_norms=first_norms, norms=norms / unit, trace=trace * unit**2)
+
+
+def _shrink_columns(sums: UnitSums) -> Vector:
+    """Return the factors that bring every sum of a unit to the tenth largest of that sum."""
+    factors = np.ones(len(sums.values))
+    # What is not above the tenth largest of some entries is not above that of all.
+    least = np.array([_tenth_largest(column) for column in np.abs(sums.values[:SAMPLED]).T])
+    above = [
+        entries.start + np.flatnonzero((np.abs(sums.values[entries]) > least).any(axis=1))
+        for _, entries in sums.chunks()
+    ]
+    far = np.concatenate(above) if above else np.zeros(0, dtype=np.int64)
+    for column, floor in zip(np.abs(sums.values[far]).T, least, strict=True):
+        tenth = max(float(floor), _tenth_largest(column))
+        if tenth > 0:  # fewer are no crowd: the norm is all that there is
+            factors[far] = np.minimum(factors[far], tenth / np.maximum(column, tenth))
+    if sums.units is None:
+        return factors
+    of_units = np.ones(sums.n_units)
+    np.minimum.at(of_units, sums.units, factors)
+    return of_units
+
+
+def _best_radius(sums: UnitSums, crowd: _Crowd, noise_trace: float) -> float:
+    """Return the radius of the least predicted error: squared bias and variance of the noise.
+
+    ``noise_trace`` is the variance of the crowd's noise; at radius ``r`` it is ``r²`` times that.
+    """
+    radii = _radii(crowd.norms)
+    missing = np.zeros((len(radii), sums.n_cells, sums.block))
+    each = np.array(radii)[:, None]
+    for cell, entries in sums.chunks():
+        factors = each / np.maximum(crowd.norms[sums.units_of(entries)], each)
+        missing[:, cell] += (1.0 - factors) @ sums.values[entries]
+    bias = np.square(np.einsum("kcb,cbr->kcr", missing, crowd.frame.into)).sum(axis=(1, 2))
+    return radii[int(np.argmin(bias + np.square(radii) * noise_trace))]
+
+
+def _radii(norms: Vector) -> list[float]:
+    """Return the radii that are tried: quantiles and the tenth largest, rounded up."""
+    most = _tenth_largest(norms)
+    if not most > 0:
+        raise BudgetError(
+            f"clip='auto' must have at least {CROWD} units that add something; got fewer. Merge "
+            "groups, or declare a radius: clip=0.5."
+        )
+    ranks = [int(share * (len(norms) - 1)) for share in CLIP_QUANTILES]
+    quantiles = np.partition(norms, ranks)[ranks].tolist()
+    return sorted({two_digits(min(r, most)) for r in (*quantiles, most) if r > 0})
+
+
+def _tenth_largest(norms: Vector) -> float:
+    """Return the tenth largest norm, 0 where there are fewer."""
+    rank = len(norms) - CROWD
+    return float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
+
+
+def _shrink(norms: Vector, radius: float) -> Vector:
+    """Return the factors that bring every norm to the radius at most."""
+    factors: Vector = radius / np.maximum(norms, radius)
+    return factors

@@ -1,0 +1,192 @@
+"""A coin for every unit: each is used with the same probability, independently of all others.
+
+Coins are drawn once, from the operating system, or follow from a secret key and the unit's id. The
+second way gives a unit that arrives later its own coin, and an old one keeps it. Nothing of the
+size of the table is secret then but the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Mask, as_told
+from pacprivacy._random import BitSource
+from pacprivacy.errors import PoolError
+from pacprivacy.sample.pool import Codes, encode_pool_labels
+
+KEEP_CHOICES: Final = (0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+FEWEST_LEFT_OUT: Final = 20  # on average; below it a guess "used" is right about nearly everybody
+TYPICAL_LEFT_OUT: Final = 100  # what the default leaves out at least
+LEAST_KEEP: Final = 2.0**-11  # down to here a float is a whole number of 2^-64
+KEY_BYTES: Final = 32
+_WORDS: Final = 1 << 64
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Coins:
+    """Every unit is used with probability ``keep``, by a coin of its own.
+
+    Parameters
+    ----------
+    keep : float in (0, 1], public, optional
+        By default the largest of .9, .95, .98, .99, .995 and .999 that leaves out at least 100
+        units on average; .9 below 1,000 units. With 1 everybody is used: the promise then compares
+        a release with the one that the unit has no part in.
+
+    Examples
+    --------
+    >>> Coins().resolve(32_561), Coins().resolve(500), Coins(keep=0.95).resolve(500)
+    (0.995, 0.9, 0.95)
+    """
+
+    keep: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep is None:
+            return
+        try:
+            keep = float(self.keep)
+        except (TypeError, ValueError, OverflowError):
+            keep = math.nan
+        if isinstance(self.keep, bool) or not LEAST_KEEP <= keep <= 1.0:
+            raise PoolError(
+                f"keep must be between {LEAST_KEEP:g} and 1; got {as_told(self.keep)}. Leave it "
+                "out for a choice by the number of units."
+            )
+        object.__setattr__(self, "keep", keep)
+
+    def resolve(self, n_units: int) -> float:
+        """Return the probability with which a unit is used; refuse tables that are too small."""
+        if self.keep == 1.0:
+            return 1.0
+        keep = self.keep
+        if keep is None:
+            large = [k for k in KEEP_CHOICES if left_out_on_average(n_units, k) >= TYPICAL_LEFT_OUT]
+            keep = max(large, default=KEEP_CHOICES[0])
+        if left_out_on_average(n_units, keep) < FEWEST_LEFT_OUT:
+            raise PoolError(
+                f"coins must leave out at least {FEWEST_LEFT_OUT} units on average; got "
+                f"{n_units} units and keep={keep:g}. Choose a smaller keep, use a pool "
+                "(pac.Balanced), or keep=1 to use everybody."
+            )
+        return keep
+
+
+def left_out_on_average(n_units: int, keep: float) -> Fraction:
+    """Return how many units are left out on average, with ``keep`` as it is written."""
+    return n_units * (1 - Fraction(repr(float(keep))))
+
+
+def coin_threshold(keep: float) -> int:
+    """Return how many of the 2^64 words mean *used*.
+
+    Guarantee
+    ---------
+    Claim C-1. ``keep`` times 2^64 is a whole number for every float from 2^-11 to 1, so the
+    probability is ``keep`` itself.
+    """
+    threshold = Fraction(float(keep)) * _WORDS
+    if not (LEAST_KEEP <= keep <= 1.0 and threshold.denominator == 1):
+        raise PoolError(
+            f"keep must be between {LEAST_KEEP:g} and 1; got {as_told(keep)}. Use Coins.resolve."
+        )
+    return int(threshold)
+
+
+def draw_coins(n_units: int, keep: float, source: BitSource) -> Mask:
+    """Draw one coin for every unit; True means *used* (secret).
+
+    Guarantee
+    ---------
+    Claim C-1. Assumes independent uniform words from ``source``. Ensures that the coins are
+    independent and that each is True with probability ``keep``, exactly. One word is taken for
+    every unit, whatever the coins are.
+    """
+    threshold = coin_threshold(keep)
+    words = source.words(n_units)
+    if threshold == _WORDS:
+        return np.ones(n_units, dtype=np.bool_)
+    return np.asarray(words < np.uint64(threshold))
+
+
+def keyed_coins(unit_ids: Sequence[bytes], keep: float, key: bytes) -> Mask:
+    """Return the coin of every unit by a keyed hash of its id; True means *used* (secret).
+
+    ``unit_ids`` are those of :func:`canonical_unit_ids`. The coin of a unit depends on its id, the
+    key and ``keep`` alone.
+
+    Guarantee
+    ---------
+    Claim C-1. Assumes that BLAKE2b under a secret key from the operating system is a random
+    function of the ids. Ensures the law of :func:`draw_coins` for units of different ids.
+    """
+    if len(key) != KEY_BYTES:
+        raise PoolError(
+            f"key must be {KEY_BYTES} bytes; got {len(key)}. Take one from the operating system."
+        )
+    threshold = coin_threshold(keep)
+    keyed = hashlib.blake2b(key=key, digest_size=8)
+    words = np.empty(len(unit_ids), dtype=np.uint64)
+    for i, unit_id in enumerate(unit_ids):
+        state = keyed.copy()
+        state.update(unit_id)
+        words[i] = int.from_bytes(state.digest(), "little")
+    if threshold == _WORDS:
+        return np.ones(len(unit_ids), dtype=np.bool_)
+    return np.asarray(words < np.uint64(threshold))
+
+
+def code_units(labels: npt.ArrayLike, n_records: int) -> tuple[Codes, tuple[bytes, ...]]:
+    """Return the unit number of every row, and the canonical id of every unit.
+
+    Units are numbered in order of first appearance. Labels with the same canonical id are one
+    unit, so that no two units ever share a coin; labels that are missing are refused.
+
+    Examples
+    --------
+    >>> codes, ids = code_units(np.array([7, "7.0", "a", 7.0], dtype=object), 4)
+    >>> codes.tolist(), ids
+    ([0, 0, 1, 0], (b'n7', b'ta'))
+    """
+    codes, n_labels = encode_pool_labels(labels, n_records, name="units")
+    values = np.asarray(labels)
+    first = np.full(n_labels, n_records, dtype=np.int64)
+    np.minimum.at(first, codes, np.arange(n_records))
+    ids = canonical_unit_ids(values[first].tolist() if values.dtype != object else values[first])
+    numbers: dict[bytes, int] = {}
+    merged = np.array([numbers.setdefault(each, len(numbers)) for each in ids], dtype=np.int32)
+    return merged[codes], tuple(numbers)
+
+
+def canonical_unit_ids(labels: Sequence[Any] | npt.NDArray[Any]) -> list[bytes]:
+    """Return bytes that are equal for labels of one unit: 7, 7.0, ``"7"`` and ``"7.0"`` are one."""
+    return [_canonical(label) for label in labels]
+
+
+def _canonical(label: Any) -> bytes:
+    plain = label.item() if isinstance(label, np.generic) else label
+    if isinstance(plain, int):  # True is 1, as for Python
+        return b"n%d" % plain
+    if isinstance(plain, float | Decimal):
+        return _number(format(Decimal(repr(plain)) if isinstance(plain, float) else plain, "f"))
+    if isinstance(plain, bytes):
+        return b"b" + plain
+    if isinstance(plain, str):
+        return _number(plain) if _NUMBER.fullmatch(plain) else b"t" + plain.encode()
+    return b"o" + type(plain).__name__.encode() + b":" + str(plain).encode()
+
+
+def _number(text: str) -> bytes:
+    short = text.rstrip("0").rstrip(".") if "." in text else text
+    return b"n" + ("0" if short in ("-0", "") else short).encode()

@@ -1,0 +1,318 @@
+"""What every unit adds to the sums of a statistic, and statistics as functions of such sums.
+
+Sums lie in *cells*: the groups of a table, the bins of a histogram, or one cell for all. Every cell
+has the same number of sums (its *block*): a count, sums of columns, sums of squares. What a unit
+adds to a cell is one *entry*; a unit of several rows has at most one entry in each cell.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
+from pacprivacy._rounding import power_of_two
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import Data
+from pacprivacy.statistics.formulas import Formula
+
+WIDEST_BLOCK: Final = 512  # sums of a cell whose noise is correlated
+CENTRE_STEPS: Final = 32  # of the power of two above a deviation: at most 1/16 of the deviation
+DERIVATIVE_STEP: Final = 2.0**-16
+FLAT: Final = 1e-12  # a deviation below this share of the centre is rounding error
+_NUMBERS_AT_ONCE: Final = 1 << 16  # half a megabyte, which stays in the cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UnitSums:
+    """What every unit adds to every sum, curator-only.
+
+    Parameters
+    ----------
+    values : array of shape (entries, block), curator-only
+        Ordered by cell, within a cell by unit.
+    units : array of shape (entries,) or None, curator-only
+        Unit of every entry. None: entry ``i`` is unit ``i``, and there is one cell.
+    starts : array of shape (n_cells + 1,)
+        The entries of cell ``c`` are ``starts[c]`` to ``starts[c + 1] - 1``.
+    n_units : int
+        Number of units, also of those without an entry.
+    centre : array of shape (columns,), public
+        What was subtracted from the columns before they were summed.
+    scales : array, public
+        In which units the outputs of a cell are compared; one of each.
+    """
+
+    values: Matrix = field(repr=False)
+    units: Integers | None = field(repr=False)
+    starts: Integers = field(repr=False)
+    n_units: int
+    centre: Vector
+    scales: Vector | None = None
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values, dtype=np.float64)
+        sizes = (values.min(initial=0.0), values.max(initial=0.0))
+        # NaN fails both comparisons.
+        if values.ndim != 2 or not (sizes[0] >= -LARGEST_OUTPUT and sizes[1] <= LARGEST_OUTPUT):
+            raise MechanismError(
+                f"contributions must be finite, of shape (entries, sums) and below "
+                f"{LARGEST_OUTPUT:g}; got shape {values.shape} with others. Leave out or fill gaps "
+                "before they are summed."
+            )
+        units = self.units
+        if units is None and not (self.n_cells == 1 and len(values) == self.n_units):
+            raise MechanismError(
+                f"units must be given for every entry; got None for {len(values)} entries of "
+                f"{self.n_units} units. Use UnitSums.of_rows."
+            )
+        if units is not None and len(units) and not 0 <= units.min() <= units.max() < self.n_units:
+            raise MechanismError(
+                f"units must be numbered from 0 to {self.n_units - 1}; got others. Use code_units."
+            )
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.starts) - 1
+
+    @property
+    def block(self) -> int:
+        """Number of sums in a cell."""
+        return int(self.values.shape[1])
+
+    def chunks(self) -> Iterator[tuple[int, slice]]:
+        """Yield cells and slices of their entries, in bounded pieces."""
+        rows = max(64, _NUMBERS_AT_ONCE // max(1, self.block))
+        for cell in range(self.n_cells):
+            stop = int(self.starts[cell + 1])
+            for start in range(int(self.starts[cell]), stop, rows):
+                yield cell, slice(start, min(start + rows, stop))
+
+    def units_of(self, entries: slice) -> npt.NDArray[np.int64] | slice:
+        """Return what picks the units of some entries out of an array over units."""
+        return entries if self.units is None else self.units[entries]
+
+    def add_by_unit(self, numbers: Vector) -> Vector:
+        """Return, for every unit, the sum of the numbers of its entries."""
+        if self.units is None:
+            return numbers
+        added = np.bincount(self.units, weights=numbers, minlength=self.n_units)
+        return np.asarray(added, dtype=np.float64)
+
+    def total(self, factors: Vector | None = None) -> Sums:
+        """Return the sums over all units, each counted ``factors`` times."""
+        each = np.ones(self.n_units) if factors is None else factors
+        squares = np.einsum("ij,ij->j", self.values, self.values)
+        sizes = np.sqrt(max(1, self.n_units) * squares)
+        total = np.zeros((self.n_cells, self.block))
+        for cell, entries in self.chunks():
+            total[cell] += each[self.units_of(entries)] @ self.values[entries]
+        return Sums(values=total, centre=self.centre, sizes=sizes)
+
+    @classmethod
+    def of_rows(
+        cls,
+        values: Matrix,
+        *,
+        units: npt.NDArray[Any] | None = None,
+        n_units: int | None = None,
+        cells: npt.NDArray[Any] | None = None,
+        n_cells: int = 1,
+        centre: Vector | None = None,
+        scales: Vector | None = None,
+    ) -> Self:
+        """Add up the rows of every unit in every cell; rows of cell -1 have no part.
+
+        ``units`` numbers the unit of every row (None: every row is one), ``cells`` its cell.
+        """
+        values = np.ascontiguousarray(values, dtype=np.float64)
+        number = len(values) if n_units is None and units is None else n_units
+        if number is None:
+            raise MechanismError(
+                "n_units must be given with units; got None. Pass the number of units."
+            )
+        centre = np.zeros(0) if centre is None else centre
+        if units is None and cells is None:
+            starts = np.array([0, len(values)])
+            return cls(
+                values=values, units=None, starts=starts, n_units=number, centre=centre,
+                scales=scales,
+            )  # fmt: skip
+        of_unit = np.arange(len(values)) if units is None else np.asarray(units, dtype=np.int64)
+        of_cell = np.zeros(len(values), dtype=np.int64) if cells is None else np.asarray(cells)
+        inside = np.flatnonzero((of_cell >= 0) & values.any(axis=1))
+        places = of_cell[inside] * number + of_unit[inside]
+        distinct, entry = np.unique(places, return_inverse=True)
+        added = np.empty((len(distinct), values.shape[1]))
+        for column in range(values.shape[1]):
+            weights = values[inside, column]
+            added[:, column] = np.bincount(entry, weights=weights, minlength=len(distinct))
+        starts = np.searchsorted(distinct, np.arange(n_cells + 1) * number).astype(np.int64)
+        return cls(
+            values=added, units=distinct % number, starts=starts, n_units=number, centre=centre,
+            scales=scales,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sums:
+    """The sums of all cells, with noise or without.
+
+    Parameters
+    ----------
+    values : array of shape (n_cells, block)
+        Public if they have noise, else curator-only.
+    centre : array of shape (columns,), public
+        What was subtracted from the columns before they were summed.
+    noise_std : array of shape (n_cells, block), public, optional
+        Standard deviation of the noise of every sum.
+    sizes : array of shape (block,), curator-only, optional
+        Typical sizes of the sums: what they would be if all units added the same.
+    """
+
+    values: Matrix = field(repr=False)
+    centre: Vector
+    noise_std: Matrix | None = None
+    sizes: Vector | None = field(default=None, repr=False)
+
+
+class SumStatistic(ABC):
+    """A statistic that is a function of sums over units.
+
+    A subclass says what every unit adds and what the value of the sums is. The value may be
+    anything that numbers can be computed from; noise goes to the sums.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+        """Return what every unit adds; ``units`` numbers the unit of every row from 0 on."""
+
+    @abstractmethod
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the numbers that are released, given sums over units kept with probability
+        ``keep``. Defined for *all* sums; empty cells have a declared value.
+        """  # noqa: D205
+
+    def cell_values(self, sums: Sums) -> Matrix:
+        """Return the outputs of every cell, shape (n_cells, outputs), for all units."""
+        return self.value(sums).reshape(len(sums.values), -1)
+
+    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
+        """Return the derivatives of the outputs of a cell by its sums, (n_cells, outputs, block).
+
+        By central differences, a small share of the sums; noise is shaped by it and error bars are
+        computed with it, no promise rests on it.
+        """
+        at = sums.values
+        typical = np.abs(at) if sums.sizes is None else np.broadcast_to(sums.sizes, at.shape)
+        steps = DERIVATIVE_STEP * np.where(typical > 0, typical, 1.0)
+        columns = []
+        for j in range(at.shape[1]):
+            shift = np.zeros_like(at)
+            shift[:, j] = steps[:, j]
+            high = self.cell_values(Sums(values=at + shift, centre=sums.centre))
+            low = self.cell_values(Sums(values=at - shift, centre=sums.centre))
+            columns.append((high - low) / (2 * steps[:, j : j + 1]))
+        slopes: npt.NDArray[np.float64] = np.nan_to_num(np.stack(columns, axis=2))
+        return slopes
+
+    def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
+        """Return the derivatives at the sums of all units, in the units of the outputs."""
+        slopes = self.jacobian(contributions.total())
+        if contributions.scales is None:
+            return slopes
+        return np.asarray(slopes / contributions.scales[:, None])
+
+
+# --- formulas of columns -----------------------------------------------------------------------
+
+COUNT_STD: Final = 3.0  # a noisy count below so many deviations of its noise is no count
+
+
+def shape_block(
+    formula: Formula, columns: Matrix, weights: Vector | None, *, shared: bool
+) -> Matrix:
+    """Return what rows add to the sums of a formula: counts, then moments.
+
+    NaN is a gap. Without any, all columns share a count.
+    """
+    each = np.ones((len(columns), 1)) if weights is None else weights[:, None]
+    if shared:
+        parts = [each, *formula.moments(columns)]
+    else:
+        gaps = np.isnan(columns)
+        each = np.where(gaps, 0.0, each)
+        parts = [each, *formula.moments(np.where(gaps, 0.0, columns))]
+    block = np.hstack(parts if formula.counted else parts[1:])
+    if weights is not None or not shared:
+        n_counts = each.shape[1] if formula.counted else 0
+        for start in range(n_counts, block.shape[1], max(1, parts[1].shape[1])):
+            block[:, start : start + parts[1].shape[1]] *= each
+    return block
+
+
+def split_block(
+    formula: Formula, values: Matrix, n_columns: int
+) -> tuple[Matrix | None, list[Matrix]]:
+    """Return the counts and the moments of every cell, as :func:`shape_block` put them."""
+    widths = [moment.shape[1] for moment in formula.moments(np.zeros((1, n_columns)))]
+    n_counts = values.shape[1] - sum(widths)
+    parts = np.split(values, np.cumsum([n_counts, *widths])[:-1], axis=1)
+    return (parts[0] if formula.counted else None), [part.copy() for part in parts[1:]]
+
+
+def value_of_block(
+    formula: Formula, sums: Sums, n_columns: int, *, keep: float, fill: float | None
+) -> Matrix:
+    """Return the outputs of every cell, estimated for all units, shape (n_cells, outputs).
+
+    Where a count is below three deviations of its noise, the output is ``fill``, or NaN.
+    """
+    number, moments = split_block(formula, sums.values / keep, n_columns)
+    if number is None:
+        return formula.restore(formula.value(None, *moments), sums.centre, 1.0)
+    least = np.full(number.shape, formula.least)
+    if sums.noise_std is not None:
+        noise = COUNT_STD * sums.noise_std[:, : number.shape[1]] / keep
+        least = np.maximum(least, noise)
+    empty = number <= least
+    plain = formula.value(np.where(empty, formula.least + 1.0, number), *moments)
+    values = formula.restore(plain, sums.centre, 1.0)
+    return np.asarray(np.where(empty, np.nan if fill is None else fill, values))
+
+
+def slopes_of_block(formula: Formula, sums: Sums, n_columns: int) -> npt.NDArray[np.float64]:
+    """Return the derivatives of one output a column by the sums, (n_cells, columns, block)."""
+    assert formula.slopes is not None
+    number, moments = split_block(formula, sums.values, n_columns)
+    n_counts = sums.values.shape[1] - len(moments) * n_columns
+    if number is not None:
+        number = np.where(number <= formula.least, formula.least + 1.0, number)
+    slopes = np.zeros((len(sums.values), n_columns, sums.values.shape[1]))
+    of_number, *of_moments = formula.slopes(number, *moments)
+    column = np.arange(n_columns)
+    if n_counts:
+        slopes[:, column, column if n_counts > 1 else 0] = of_number
+    for place, each in enumerate(of_moments):
+        slopes[:, column, n_counts + place * n_columns + column] = each
+    return slopes
+
+
+def round_centre(centre: Vector, deviations: Vector) -> Vector:
+    """Round centres to at most a sixteenth of the deviations, on a grid of powers of two.
+
+    What is published of the deviations with the centres is their power of two. A column of one
+    value is not shown exactly, either: its centre has five bits.
+    """
+    size = np.where(deviations > FLAT * np.abs(centre), deviations, np.abs(centre))
+    step = power_of_two(np.where(size > 0, size, 1.0)) / CENTRE_STEPS
+    rounded: Vector = np.rint(centre / step) * step
+    return rounded

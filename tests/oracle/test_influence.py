@@ -1,0 +1,222 @@
+"""Coins: what attackers reach by enumeration of all samples, against what is certified."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coin_truth import (
+    average_advantage,
+    gauss,
+    informed,
+    lattice_outputs,
+    samples,
+    uninformed,
+)
+from pacprivacy.adversary import (
+    MeanInfluence,
+    influence_advantage,
+    influence_hits,
+    influence_parameter,
+    influence_risk,
+    influence_success,
+    least_mean_noise,
+    mean_advantage,
+)
+from pacprivacy.adversary.influence import binomial_law
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise import plan_sums
+from pacprivacy.statistics import UnitSums
+
+KEEPS = (0.05, 0.3, 0.5, 0.8, 0.95, 0.99)
+ROUNDING = 1e-12  # of sums of probabilities
+
+
+def draw_column(rng: np.random.Generator, n_rows: int) -> np.ndarray:
+    """Numbers with normal or heavy tails, ties, or one value."""
+    kind = rng.integers(5)
+    if kind == 0:
+        return rng.normal(size=n_rows) * 10 ** rng.uniform(-3, 3)
+    if kind == 1:
+        return rng.standard_cauchy(n_rows)
+    if kind == 2:
+        return rng.integers(-2, 3, n_rows).astype(float)
+    if kind == 3:
+        return np.full(n_rows, rng.normal())
+    return np.exp(2 * rng.normal(size=n_rows))
+
+
+def draw_universe(rng: np.random.Generator) -> tuple[UnitSums, int, str]:
+    """What few units add: sums, means, ratios, variances, in groups, of several rows, weighted."""
+    n = int(rng.integers(3, 8)) if rng.random() < 0.95 else 10
+    n_rows = n * int(rng.integers(1, 4))
+    kind = str(rng.choice(["sum", "sums", "mean", "ratio", "variance"]))
+    x, weights = draw_column(rng, n_rows), np.ones(n_rows)
+    if rng.random() < 0.3:
+        weights = rng.exponential(size=n_rows)
+    if kind == "sum":
+        values = (weights * x)[:, None]
+    elif kind == "sums":
+        values = np.column_stack([weights * draw_column(rng, n_rows) for _ in range(3)])
+    elif kind == "ratio":
+        values = np.column_stack([np.abs(draw_column(rng, n_rows)), x]) * weights[:, None]
+    else:
+        centred = x - np.median(x)
+        powers = [np.ones(n_rows), centred, centred**2]
+        values = np.column_stack(powers[: 2 if kind == "mean" else 3]) * weights[:, None]
+    units = None if n_rows == n else np.arange(n_rows) % n
+    n_cells = int(rng.integers(1, 4))
+    cells = None if n_cells == 1 else rng.integers(-1, n_cells, n_rows)
+    sums = UnitSums.of_rows(values, units=units, n_units=n, cells=cells, n_cells=n_cells)
+    return sums, n, kind
+
+
+def draw_slopes(rng: np.random.Generator, sums: UnitSums) -> np.ndarray | None:
+    if rng.random() < 0.5:
+        return None
+    return rng.normal(size=(sums.n_cells, int(rng.integers(1, sums.block + 1)), sums.block))
+
+
+def check_universe(rng: np.random.Generator) -> str:
+    sums, n, kind = draw_universe(rng)
+    keep = float(rng.choice(KEEPS))
+    success = float(rng.uniform(0.51, 0.9))
+    clip: Any = [None, float(rng.uniform(0.1, 2.0))][rng.integers(2)]
+    if n == 10 and sums.units is None and sums.values.any(axis=1).all():
+        clip = "auto"
+    plan = plan_sums(sums, success=success, keep=keep, slopes=draw_slopes(rng, sums), clip=clip)
+    risk, tau = plan.risk, plan.lattice.total_variation
+    outputs = lattice_outputs(plan, sums, n)
+    moves = informed(outputs)
+    # whoever knows all others, for every sample of the others
+    assert (moves <= plan.charges[:, None]).all()
+    worst = float(moves.max(initial=0.0))
+    assert 0.5 + gauss(worst) / 2 + tau <= risk.success <= success
+    assert gauss(worst) + 2 * tau <= risk.advantage
+    for rate, hits in risk.hits:
+        assert float(influence_hits(worst, rate)) <= hits
+    # units whose coins agree
+    lines = outputs[[sum(1 << i for i in pair) for pair in itertools.combinations(range(n), 2)]]
+    together = float(np.linalg.norm(lines - outputs[0], axis=1).max(initial=0.0))
+    assert 0.5 + gauss(together) / 2 <= risk.groups[0][1]
+    # whoever knows nobody: on one number, the sum along the way of the worst unit
+    if outputs.shape[1] and worst > 0:
+        unit = int(np.argmax(moves.max(axis=1)))
+        direction = outputs[1 << unit] / np.linalg.norm(outputs[1 << unit])
+        line = outputs @ direction
+        if np.ptp(line) < 60:  # else an integral is long, and hardly anybody is hidden
+            assert 2 * uninformed(line, keep).max() <= risk.advantage + ROUNDING
+            gain = uninformed(line, keep, prior=keep).max()
+            assert max(keep, 1 - keep) + gain <= risk.success_at_keep + ROUNDING
+    return kind
+
+
+@pytest.mark.claim("C-2")
+@pytest.mark.claim("C-3")
+@pytest.mark.claim("C-4")
+def test_no_attacker_beats_the_certificate_in_500_universes() -> None:
+    rng = np.random.default_rng(29)
+    kinds = [check_universe(rng) for _ in range(500)]
+    assert set(kinds) == {"sum", "sums", "mean", "ratio", "variance"}
+
+
+@pytest.mark.claim("C-2")
+def test_the_bound_is_reached_by_whoever_knows_the_others() -> None:
+    sums = UnitSums.of_rows(np.array([[1.0], [-0.5], [0.25]]))
+    plan = plan_sums(sums, success=0.588, keep=0.9, clip=None)
+    outputs = lattice_outputs(plan, sums, 3)
+    reached = float(gauss(informed(outputs).max()))
+    assert reached <= plan.risk.advantage <= 0.176
+    assert reached > 0.93 * 0.176  # noise is rounded up to two digits: by a tenth at most
+
+
+@pytest.mark.claim("C-2")
+def test_whoever_knows_nobody_in_two_dimensions() -> None:
+    rng = np.random.default_rng(3)
+    for keep in (0.3, 0.9):
+        sums = UnitSums.of_rows(np.column_stack([np.ones(5), rng.normal(size=5)]))
+        plan = plan_sums(sums, success=0.7, keep=keep, clip=None)
+        outputs = lattice_outputs(plan, sums, 5)
+        axes = [np.arange(c.min() - 7, c.max() + 7, 0.05) for c in outputs.T]
+        grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+        inside, size = samples(5), samples(5).sum(axis=1)
+        chance = keep**size * (1 - keep) ** (5 - size)
+        density = np.exp(-0.5 * np.square(grid[:, None] - outputs).sum(axis=2)) / (2 * math.pi)
+        for unit in range(5):
+            used = density @ (chance * inside[:, unit]) / keep
+            out = density @ (chance * ~inside[:, unit]) / (1 - keep)
+            assert 0.5 * np.abs(used - out).sum() * 0.05**2 <= plan.risk.advantage
+
+
+@pytest.mark.claim("C-2")
+def test_formulas_round_to_the_safe_side() -> None:
+    for success in (0.5001, 0.55, 0.588, 0.75, 0.999):
+        parameter = influence_parameter(success, 1e-9)
+        assert influence_success(parameter, 1e-9) <= success
+        assert influence_success(parameter * (1 + 1e-9), 1e-9) > success - 1e-9
+    assert influence_advantage(0.4449) >= math.erf(0.4449 / math.sqrt(8))
+    assert influence_hits(0.5, 1e-3) >= 1e-3
+    with pytest.raises(BudgetError, match="success must be above 1/2"):
+        influence_parameter(0.5)
+    with pytest.raises(BudgetError, match="which rounding costs"):
+        influence_parameter(0.5 + 1e-12, 1e-9)
+    groups = dict(influence_risk(np.array([0.1, 0.4, 0.2]), keep=0.9).groups)
+    assert groups[2] == pytest.approx(0.5 + gauss(0.6) / 2)
+    assert groups[5] == pytest.approx(0.5 + gauss(0.7) / 2)
+
+
+# --- a mean over the units that are used: (9) -----------------------------------------------------
+
+
+@pytest.mark.claim("C-5")
+def test_means_by_enumeration() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(150):
+        n, keep = int(rng.integers(3, 9)), float(rng.choice(KEEPS))
+        width = int(rng.integers(1, 3))
+        points = np.column_stack([draw_column(rng, n) for _ in range(width)])
+        influence = MeanInfluence.of(points)
+        std = float(influence.extreme * rng.uniform(0.05, 2.0)) or 1.0
+        inside = samples(n).astype(float)
+        size = inside.sum(axis=1, keepdims=True)
+        outputs = inside @ points / np.maximum(size, 1.0) / std  # of nobody: 0
+        bound = mean_advantage(influence, noise_std=std, keep=keep)
+        assert average_advantage(outputs, keep).max() <= bound
+        if width == 1 and np.ptp(outputs) < 60:
+            assert 2 * uninformed(outputs[:, 0], keep).max() <= bound + ROUNDING
+
+
+@pytest.mark.claim("C-5")
+def test_the_noise_of_a_mean_is_what_its_bound_asks() -> None:
+    rng = np.random.default_rng(1)
+    for n, most in ((100, 1.02), (3430, 1.001)):
+        points = rng.normal(size=(n, 1))
+        influence = MeanInfluence.of(points)
+        std = least_mean_noise(influence, advantage=0.176, keep=0.95)
+        assert mean_advantage(influence, noise_std=std, keep=0.95) <= 0.176
+        nominal = influence.extreme / (0.95 * n * influence_parameter(0.588))
+        assert 1.0 <= std / nominal < most
+    one_value = MeanInfluence.of(np.ones((9, 1)))
+    assert 0 < least_mean_noise(one_value, advantage=0.1, keep=0.5) < 1e-10
+    with pytest.raises(BudgetError, match="samples of nobody"):
+        least_mean_noise(MeanInfluence.of(np.eye(3)), advantage=0.01, keep=0.05)
+
+
+@pytest.mark.claim("C-5")
+@pytest.mark.parametrize(("n", "keep"), [(1, 0.3), (9, 0.05), (200, 0.99), (5000, 0.95)])
+def test_binomial_law(n: int, keep: float) -> None:
+    from scipy.stats import binom
+
+    counts, law = binomial_law(n, keep)
+    np.testing.assert_allclose(law, binom.pmf(counts, n, keep), rtol=1e-9, atol=1e-300)
+
+
+@pytest.mark.claim("C-5")
+def test_binomial_law_of_many_is_cut_off_where_nothing_is_left() -> None:
+    counts, law = binomial_law(3_000_000, 0.99)
+    assert len(counts) < 30_000
+    assert abs(float(law @ counts) - 2_970_000) < 1e-3
