@@ -10,7 +10,8 @@ from pacprivacy.sample import Balanced
 N_KEPT = 300
 
 
-@pytest.mark.parametrize("folds", [2, 4, 16])
+@pytest.mark.usefixtures("few_draws")
+@pytest.mark.parametrize("folds", [2, 16])
 def test_the_noise_is_as_small_with_the_farthest_alone(
     folds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
