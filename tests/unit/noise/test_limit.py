@@ -8,7 +8,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.noise import calibrate, limit as limits, noise_limit
 
-pytestmark = pytest.mark.claim("N-9")
+pytestmark = [pytest.mark.claim("N-9"), pytest.mark.usefixtures("few_draws")]
 NODES = 20_001
 
 
@@ -104,7 +104,6 @@ def test_any_proposal_of_the_program_gives_a_bound(monkeypatch):
     assert worse < good
 
 
-@pytest.mark.usefixtures("few_draws")
 def test_several_numbers_are_bounded_whatever_the_axes():
     pool = pac.Balanced(n_subsets=200, folds=10).draw(100, rng=0)
     data = np.random.default_rng(0).normal(size=(100, 3))
@@ -117,7 +116,6 @@ def test_several_numbers_are_bounded_whatever_the_axes():
     assert again.least_variance == pytest.approx(found.least_variance, rel=1e-3)
 
 
-@pytest.mark.usefixtures("few_draws")
 def test_towards_units_directions_that_overlap_are_not_counted_twice():
     """Many units in one direction bound it once."""
     pool = pac.Balanced(n_subsets=32, folds=4).draw(16, rng=0)
@@ -138,7 +136,6 @@ def test_nothing_is_known_without_a_limit_on_membership():
     assert found.times_least(1.0) is None
 
 
-@pytest.mark.usefixtures("few_draws")
 def test_a_plan_says_how_far_it_is_from_the_least():
     ages = np.random.default_rng(0).normal(40, 10, size=100)
     found = pac.plan(np.mean, ages, pac.Membership(0.6), n_subsets=64, rng=0)
