@@ -68,6 +68,23 @@ def quick_compiler() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.fixture(scope="module")
+def few_draws() -> Iterator[None]:
+    """Proofs on few simulated draws, for tests of anything but their number.
+
+    What is proved is as true: the noise is a little larger, to make up for the wider intervals.
+    """
+    from pacprivacy.noise import proof
+    from pacprivacy.release import certificate
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificate, "information_draws", lambda n_subsets: 4096)
+        patch.setattr(certificate, "membership_draws", lambda n_subsets: 4096)
+        for name in ("INFORMATION_COST", "POSTERIOR_COST", "HEAT_COST", "HEAT_DRAWS"):
+            patch.setattr(proof, name, getattr(proof, name) // 16)
+        yield
+
+
 # Noise and secrets that a test draws repeat from run to run: they depend on the test's own name,
 # whatever ran before it, so that a figure compared with its expectation cannot fail once in a
 # thousand runs. ``PAC_TEST_ENTROPY=system`` gives them back to the operating system, and so does

@@ -7,6 +7,27 @@ from pathlib import Path
 
 import pytest
 
+TESTS = Path(__file__).parent
+# What is tested here is how releases are asked for, kept and shown, whatever their noise.
+ABOUT_OTHER_THINGS = (
+    "contract",
+    "unit/cli",
+    "unit/estimators",
+    "unit/mechanism",
+    "unit/queries",
+    "unit/release",
+    "unit/reporting",
+    "unit/serve",
+    "unit/session",
+    "unit/tables",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_draws_where_they_do_not_matter(request: pytest.FixtureRequest) -> None:
+    if request.path.parent.relative_to(TESTS).as_posix() in ABOUT_OTHER_THINGS:
+        request.getfixturevalue("few_draws")
+
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def ledger_where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:

@@ -34,6 +34,7 @@ from papers.published import Published
 from papers.run import MI_BUDGETS, QUICK, Progress, Settings
 from papers.simulate import simulate_fresh, simulate_pool
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 Require = Callable[..., None]
 TINY = Settings(mi_budgets=(1 / 4, 1.0), n_halves=30, n_noises=2, n_subsets=16, n_releases=60)
 PNG = b"\x89PNG\r\n\x1a\n"

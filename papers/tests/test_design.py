@@ -29,6 +29,7 @@ from papers.design.secret import secret_row
 from papers.page import Page
 from papers.run import Job, Settings
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 Require = Callable[..., None]
 TINY = Settings(mi_budgets=(1 / 4,), n_subsets=16, n_releases=40, n_trials=6, n_repeats=2, seed=3)
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -34,6 +34,8 @@ ONLY_SHOWN = {"sh", "text", "json"}
 # An audit may accuse a sound release once in a hundred times; with a fixed pool it is always the
 # same audit. The page itself does not teach to fix the pool.
 QUICK = {"release": ["--seed=1", "--subsets=64"]}
+# Numbers of a page that the tests make smaller; what the page shows must come out all the same.
+SMALLER = {"howto/analysts-morning.md": {"400, 3200": "100, 800", "n_subsets=32": "n_subsets=16"}}
 
 
 def pages() -> list[Path]:
@@ -54,7 +56,11 @@ def test_page_runs_from_top_to_bottom(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_page(path.read_text(encoding="utf-8"), extra=QUICK)
+    text = path.read_text(encoding="utf-8")
+    for number, smaller in SMALLER.get(name_of(path), {}).items():
+        assert text.count(number) == 1
+        text = text.replace(number, smaller)
+    run_page(text, extra=QUICK)
 
 
 def test_nothing_is_left_out() -> None:

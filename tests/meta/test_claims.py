@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +42,7 @@ def marked_claims(text: str) -> Iterator[str]:
                 yield str(ast.literal_eval(argument))
 
 
+@cache
 def claims_in_tests() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in sorted(path for folder in TESTS for path in folder.rglob("test_*.py")):

@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,15 +85,26 @@ def dotted(node: ast.AST, names: dict[str, str]) -> str | None:
     return ".".join([names[node.id], *reversed(parts)])
 
 
+@cache
+def parsed(text: str) -> tuple[list[ast.AST], dict[str, str]]:
+    """All nodes of a module, and what its imported names stand for."""
+    tree = ast.parse(text)
+    return list(ast.walk(tree)), imported_names(tree)
+
+
+def last_name(node: ast.expr) -> str:
+    """The last part of a name that is of no module, ``.rvs`` of ``law(x).rvs``."""
+    return f".{node.attr}" if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
 def global_randomness(text: str) -> Iterator[str]:
     """Complaints about randomness that neither a seed nor the operating system accounts for."""
-    tree = ast.parse(text)
-    names = imported_names(tree)
-    for node in ast.walk(tree):
+    nodes, names = parsed(text)
+    for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             modules = [alias.name for alias in node.names]
             if isinstance(node, ast.ImportFrom):
@@ -105,7 +117,7 @@ def global_randomness(text: str) -> Iterator[str]:
             if member not in SEEDABLE:
                 yield f"{getattr(node, 'lineno', 0)}: numpy.random.{member} is global state"
         if isinstance(node, ast.Call):
-            yield from _unseeded_call(node, dotted(node.func, names) or ast.unparse(node.func))
+            yield from _unseeded_call(node, dotted(node.func, names) or last_name(node.func))
 
 
 def _unseeded_call(node: ast.Call, called: str) -> Iterator[str]:
@@ -122,9 +134,8 @@ def _unseeded_call(node: ast.Call, called: str) -> Iterator[str]:
 
 def os_randomness(text: str) -> Iterator[str]:
     """Uses of the operating system's generator."""
-    tree = ast.parse(text)
-    names = imported_names(tree)
-    for node in ast.walk(tree):
+    nodes, names = parsed(text)
+    for node in nodes:
         if not isinstance(node, ast.Name | ast.Attribute):
             continue
         name = dotted(node, names) or ""

@@ -510,12 +510,20 @@ def test_every_verb_has_help_with_an_example_on_80_columns(verb: str) -> None:
 def test_demo_writes_six_releases_and_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = demo_verb.privatize
+    real, both = demo_verb.privatize, demo_verb._privatize
+    kept: dict[tuple[str, float], Any] = {}
 
     def quick(mechanism: Any, data: Any, budget: Any, **options: Any) -> Any:
         return real(mechanism, data, budget, rule="waterfill", **options)
 
+    def once(mechanism: Any, flowers: Any, success: float) -> Any:
+        key = (type(mechanism).__name__, success)
+        if key not in kept:  # the second demo shows the same releases in another form
+            kept[key] = both(mechanism, flowers, success)
+        return kept[key]
+
     monkeypatch.setattr(demo_verb, "privatize", quick)
+    monkeypatch.setattr(demo_verb, "_privatize", once)
     monkeypatch.setattr(demo_verb, "N_SUBSETS", 16)
     monkeypatch.setattr(demo_verb, "N_JOBS", 1)
     result = run_pac("demo", "-o", tmp_path)

@@ -14,6 +14,7 @@ from pacprivacy.noise import (
     propose_rule_variance,
 )
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 RNG = np.random.default_rng(0)
 OUTPUTS = RNG.normal(size=(128, 4)) @ RNG.normal(size=(4, 4))
 

@@ -8,7 +8,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.noise import calibrate, limit as limits, noise_limit
 
-pytestmark = pytest.mark.claim("N-9")
+pytestmark = [pytest.mark.claim("N-9"), pytest.mark.usefixtures("few_draws")]
 NODES = 20_001
 
 

@@ -98,6 +98,7 @@ def test_few_numbers_are_kept_of_each_unit(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("pacprivacy.adversary.advantage.GATHERED_DRAWS", 256)
     monkeypatch.setattr("pacprivacy.adversary.advantage.CACHED_CELLS", 1 << 12)
     monkeypatch.setattr("pacprivacy.noise.shapes.BLOCK", 1 << 12)
+    monkeypatch.setattr("pacprivacy.noise.proof.POSTERIOR_COST", 10**6)
     pools = [Balanced(n_subsets=16).draw(n, rng=0) for n in (1_000, 5_000, 35_000)]
     values = np.random.default_rng(0).normal(size=(16, 3))
     _, few, many = (  # the first imports what is needed

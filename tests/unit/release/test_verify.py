@@ -78,6 +78,8 @@ def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 8192)
         patch.setattr(ASSESS, "membership_draws", lambda m: 8192)
+        for name in ("DIVERGENCE_COST", "SIDE_COST", "TRADE_OFF_COST"):
+            patch.setattr(ASSESS, name, 1)  # the fewest draws
         patch.setattr(CERTIFY, "INFORMATION_COST", 10**6)
         patch.setattr(CERTIFY, "POSTERIOR_COST", 10**6)
         yield
