@@ -237,16 +237,16 @@ class AccountOptions:
 
     def session(self) -> dict[str, Any]:
         """Return what a session is opened with; refuse options of one without its ledger."""
-        given: dict[str, Any] = {"dataset": self.dataset, "principal": self.principal}
-        given["state"] = self.state
-        given["total"] = None if self.total is None else parse_budget(self.total)
-        for name, value in given.items():
+        account: dict[str, Any] = {"dataset": self.dataset, "principal": self.principal}
+        account["state"] = self.state
+        account["total"] = None if self.total is None else parse_budget(self.total)
+        for name, value in account.items():
             if self.ledger is None and value is not None:
                 raise LedgerError(
                     f"--ledger must be given with --{name}; got none. "
                     "Name the ledger, for example --ledger study.db."
                 )
-        return given
+        return account
 
 
 def read_reading_options(
@@ -278,17 +278,17 @@ def _read_date_formats(text: str) -> dict[str, str]:
 
 def _read_levels(text: str) -> dict[str, tuple[str, ...]]:
     """Read ``COL=A,B`` for every category, separated by semicolons."""
-    found: dict[str, tuple[str, ...]] = {}
+    levels: dict[str, tuple[str, ...]] = {}
     for piece in text.split(";"):
-        column, sign, levels = piece.partition("=")
-        names = tuple(level.strip() for level in levels.split(","))
+        column, sign, listed = piece.partition("=")
+        names = tuple(level.strip() for level in listed.split(","))
         if not sign or not column.strip() or not all(names) or len(set(names)) != len(names):
             raise DataError(
                 f"--levels must be COL=A,B for every category; got {piece[:60]!r}. "
                 'Write it as "region=north,south;sex=f,m".'
             )
-        found[column.strip()] = names
-    return found
+        levels[column.strip()] = names
+    return levels
 
 
 def _read_numbers(name: str, text: str) -> tuple[float, ...]:

@@ -31,10 +31,9 @@ _DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """The universe: one or several parts whose first axis counts the same rows.
+    """The universe: arrays, frames or series whose first axis counts the same rows; curator-only.
 
-    ``parts`` are arrays, frames or series in their native types, curator-only; ``single`` says
-    whether the caller gave one object rather than a tuple.
+    ``single`` says whether the caller gave one object rather than a tuple.
     """
 
     parts: tuple[Any, ...] = field(repr=False)
@@ -42,11 +41,7 @@ class Data:
     single: bool
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, ...]:
-        """Return copies of the chosen rows of every part, in native types.
-
-        Arrays come back C-contiguous whatever the layout of the original, so that a result does
-        not depend on how the data travelled to a worker.
-        """
+        """Return copies of the chosen rows of every part; arrays are C-contiguous."""
         return tuple(_take_part(part, rows) for part in self.parts)
 
     def digest(self) -> str:
@@ -72,11 +67,11 @@ def coerce_data(data: Any) -> Data:
     if isinstance(data, Data):
         return data
     single = not isinstance(data, tuple)
-    given = (data,) if single else data
-    if not given:
+    sources = (data,) if single else data
+    if not sources:
         raise DataError("data must have at least one part; got an empty tuple. Pass (X, y) or X.")
-    names = ["data"] if single else [f"data[{i}]" for i in range(len(given))]
-    parts = tuple(_coerce_part(part, name) for part, name in zip(given, names, strict=True))
+    names = ["data"] if single else [f"data[{i}]" for i in range(len(sources))]
+    parts = tuple(_coerce_part(part, name) for part, name in zip(sources, names, strict=True))
     lengths = [len(part) for part in parts]
     for name, length in zip(names, lengths, strict=True):
         if length != lengths[0]:
@@ -97,17 +92,14 @@ def is_data_table(part: Any) -> bool:
     if isinstance(part, np.ndarray):  # quick, for what is most often asked about
         return False
     try:
-        found = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
+        frame = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
     except NarwhalsError:  # a table, but one with repeated names; reading it will say so
         return True
-    return isinstance(found, nw.DataFrame | nw.Series)
+    return isinstance(frame, nw.DataFrame | nw.Series)
 
 
 def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
-    """Take the column that ``units`` names out of a frame: whose row it is, and not a number.
-
-    Without units, a warning names columns that say whose row it is and repeat.
-    """
+    """Take the column of units out of a frame; without one, warn of columns that look like it."""
     parts = data if isinstance(data, tuple) else (data,)
     streams = [part for part in parts if isinstance(part, Dataset)]
     if units is None:
@@ -158,8 +150,8 @@ def _identities(part: Any) -> tuple[str, ...]:
 
 def is_data_streamed(data: Data, *, some: bool = False) -> bool:
     """Whether the universe is in files and read in passes; with ``some``, and a part is not."""
-    found = [isinstance(part, Dataset) for part in data.parts]
-    return any(found) and not (some and all(found))
+    streamed = [isinstance(part, Dataset) for part in data.parts]
+    return any(streamed) and not (some and all(streamed))
 
 
 def read_data_table(part: Any) -> Any:
@@ -385,17 +377,14 @@ CLASS_LABELS: Final[tuple[str, ...]] = ("class labels: those that occur in the u
 
 
 def find_data_classes(y: Labels, name: str, declared: Classes | None = None) -> Classes:
-    """Return the sorted classes among the labels of the whole universe.
-
-    Those that the curator has declared keep their order; each must occur and no other may.
-    """
-    found = np.unique(y)
-    if found.dtype.kind == "f" and not (found == np.floor(found)).all():
+    """Return the sorted classes among all labels; declared ones in their order, each must occur."""
+    distinct = np.unique(y)
+    if distinct.dtype.kind == "f" and not (distinct == np.floor(distinct)).all():
         raise MechanismError(
             f"{name} must be given class labels; got fractional numbers. "
             "Bin a continuous target first, or use a regression."
         )
-    classes: Classes = tuple(found.tolist())
+    classes: Classes = tuple(distinct.tolist())
     if declared is not None:
         if len(set(declared)) != len(declared) or set(declared) != set(classes):
             raise MechanismError(

@@ -126,10 +126,9 @@ class EstimatorNode(Node):
 
 
 def register_released(cls: type, names: Sequence[str]) -> None:
-    """Say which fitted attributes of an estimator class are released; subclasses inherit it.
+    """Say which fitted attributes (floats) of an estimator class get noise; subclasses inherit it.
 
-    They hold floats, and are what ``predict`` or ``transform`` needs. Each of them gets noise; all
-    other fitted attributes are dropped.
+    They are what ``predict`` or ``transform`` needs; all other fitted attributes are dropped.
     """
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise MechanismError(
@@ -140,10 +139,7 @@ def register_released(cls: type, names: Sequence[str]) -> None:
 
 
 def declare_estimator_released(fitted: Any, names: Sequence[str]) -> None:
-    """Say which attributes of this one fitted estimator are released, whatever its class.
-
-    It is marked in place; of a pipeline the last step is.
-    """
+    """Mark, in place, which attributes of this one estimator, or of its last step, are released."""
     target = last_estimator_step(fitted)
     missing = [name for name in names if not hasattr(target, name)]
     if missing:
@@ -161,8 +157,8 @@ def declare_estimator_released(fitted: Any, names: Sequence[str]) -> None:
 
 
 def _is_read_only(cls: type, name: str) -> bool:
-    found = getattr(cls, name, None)
-    return isinstance(found, property) and found.fset is None
+    attribute = getattr(cls, name, None)
+    return isinstance(attribute, property) and attribute.fset is None
 
 
 def last_estimator_step(estimator: Any) -> Any:
@@ -251,18 +247,18 @@ def _released_names(value: Any, path: str) -> tuple[str, ...]:
 
 def _read(value: Any, name: str, path: str) -> Any:
     try:
-        found = getattr(value, name)
+        entries = getattr(value, name)
     except AttributeError as error:
         raise MechanismError(
             f"{path} must be fitted; got a {type(value).__name__} without {name}. "
             "Return the estimator after fit."
         ) from error
-    if found is not None and np.asarray(found).dtype.kind != "f":
+    if entries is not None and np.asarray(entries).dtype.kind != "f":
         raise MechanismError(
-            f"{path}.{name} must hold floats; got {np.asarray(found).dtype}. Labels, counts and "
+            f"{path}.{name} must hold floats; got {np.asarray(entries).dtype}. Labels, counts and "
             "row numbers cannot be released with noise: leave the attribute out."
         )
-    return found
+    return entries
 
 
 def _unfitted(value: Any, path: str) -> tuple[Any, str]:
@@ -320,22 +316,26 @@ def _check_layout(estimator: Any) -> None:
     """Refuse steps whose output would have other columns on other subsets, and say what to do."""
     steps = [estimator, *estimator.get_params(deep=True).values()]
     for step in filter(is_estimator, steps):
-        kind, told = type(step).__name__, ""
+        kind, requirement = type(step).__name__, ""
         if _is_a(step, "OneHotEncoder") or _is_a(step, "OrdinalEncoder"):
             if isinstance(step.categories, str):
-                told = "categories declared: they may differ between subsets. Write "
-                told += f"{kind}(categories=[['north', 'south'], ...], handle_unknown=...)"
+                requirement = "categories declared: they may differ between subsets. Write "
+                requirement += f"{kind}(categories=[['north', 'south'], ...], handle_unknown=...)"
             elif step.min_frequency is not None or step.max_categories is not None:
-                told = "no min_frequency and no max_categories: what is rare may differ between "
-                told += "subsets. Leave rare categories out of the declared ones"
+                requirement = (
+                    "no min_frequency and no max_categories: what is rare may differ between "
+                )
+                requirement += "subsets. Leave rare categories out of the declared ones"
         elif _is_a(step, "SimpleImputer"):
             if step.add_indicator:
-                told = "add_indicator=False: where gaps are may differ between subsets. Use a "
-                told += "category for gaps"
+                requirement = (
+                    "add_indicator=False: where gaps are may differ between subsets. Use a "
+                )
+                requirement += "category for gaps"
         elif _is_a(step, "KBinsDiscretizer"):
-            told = "fixed edges. Bin the column before, at declared edges"
-        if told:
-            raise MechanismError(f"{kind} inside a private estimator must have {told}.")
+            requirement = "fixed edges. Bin the column before, at declared edges"
+        if requirement:
+            raise MechanismError(f"{kind} inside a private estimator must have {requirement}.")
 
 
 def _build_static(value: Any) -> Node:
@@ -357,10 +357,7 @@ def _set_static(estimator: Any, name: str, value: Any) -> None:
 
 
 def _repair(value: Any) -> Any:
-    """Replace what noise made non-positive by the smallest positive entry.
-
-    Post-processing of the released numbers; the identity on a noiseless fit.
-    """
+    """Replace what noise made non-positive by the smallest positive entry; post-processing."""
     array = np.asarray(value)
     if array.dtype.kind != "f" or (array > 0).all():
         return value
@@ -370,12 +367,10 @@ def _repair(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimatorFit(Mechanism):
-    """Fit a clone of an estimator on every subset.
+    """Fit a clone of an estimator on every subset; only the released attributes are measured.
 
-    The value is the fitted estimator, of which only the released attributes are measured and
-    everything else fitted is dropped; see :mod:`pacprivacy.mechanism.estimator`. Where a
-    ``random_state`` inside is None it becomes ``seed``, the same for all subsets: what two fits
-    differ in is then the records alone. ``released`` names attributes of the last step of a
+    Where a ``random_state`` inside is None it becomes ``seed``, the same for all subsets: what two
+    fits differ in is then the records alone. ``released`` names attributes of the last step of a
     pipeline; None looks them up by class. :meth:`prepare` sets ``classes``.
     """
 

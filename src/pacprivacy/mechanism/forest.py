@@ -46,35 +46,27 @@ class Forest(Mechanism):
     """A forest that says everything it knows through one measured vector.
 
     A node's threshold is chosen on a public grid over the feature's range. Let ``H[g]`` be the
-    class entropy that is left after splitting the node at grid point ``g`` (nats; see
-    ``weigh_nodes``), ``M[g]`` the mean of ``H`` over the other points at most
-    ``neighbour_radius`` steps from ``g``, and ``r`` the node's public reference point. The choice
-    minimises ::
+    class entropy (nats) after splitting the node at grid point ``g``, ``M[g]`` the mean of ``H``
+    over the other points at most ``neighbour_radius`` steps from ``g``, and ``r`` the node's public
+    reference point. The choice minimises ::
 
         (1 - pull) * ((1 - neighbour_weight) * H[g] + neighbour_weight * M[g])
             + pull * |g - r| / (n_thresholds - 1)
 
     so that it moves little between subsets. Ties, to about 1e-12 nats, go to the point nearest
-    ``r``, then to the lower one: a node that is empty or pure takes ``r``. A leaf holds one score
-    per class, never a bare label: labels are read off the *released* scores. (Published code
-    noised the thresholds and let the labels out as they were.)
+    ``r``, then to the lower one. A node without rows takes ``r``; a leaf without rows scores every
+    class ``1 / n_classes``. A leaf holds scores, never a bare label.
 
     The value on a subset is a dict of ``thresholds``, shape (n_estimators, 2**max_depth - 1), in
     fractions of each feature's range, breadth first, and ``leaves``, shape (n_estimators,
-    2**max_depth, n_classes),
-    from left to right. Both are measured. The released value has the thresholds in the units of
-    the features, and the public ``features`` and ``classes``: it is all that :meth:`predict`
-    needs. A row goes left where its value is below the threshold.
-
-    No subset fails: a node without rows takes its reference, a leaf without rows scores every
-    class ``1 / n_classes``, and a class that the subset lacks just counts no rows.
+    2**max_depth, n_classes), from left to right; a row goes left where its value is below the
+    threshold. The released value, all that :meth:`predict` needs, has the thresholds in the units
+    of the features, and the public ``features`` and ``classes``.
 
     Parameters
     ----------
-    n_estimators, max_depth : int, public
-        Number of trees, and levels of each.
-    n_thresholds : int, public
-        Points of the grid, both ends of the range included.
+    n_estimators, max_depth, n_thresholds : int, public
+        Number of trees, levels of each, and points of the grid, both ends of the range included.
     neighbour_weight, neighbour_radius : float in [0, 1] and int, public
         How much the entropies of that many points to either side count; 0 switches them off.
     pull : float in [0, 1], public
@@ -83,27 +75,20 @@ class Forest(Mechanism):
         Take entropies per row of the whole subset, so that the fewer rows a node has, the more
         the pull decides. False takes them per row of the node.
     smoothing : float >= 0, public
-        Rows, equally divided over the classes, that are added to every leaf:
-        ``score = (rows of the class + smoothing / n_classes) / (rows + smoothing)``. Leaves with
-        few rows then move little, and need little noise.
+        Rows, equally divided over the classes, that are added to every leaf, so that leaves with
+        few rows move little.
     reference : {"middle", "low", "universe"}, public
-        What thresholds are pulled to: the middle or the low end of the range, or the thresholds
-        that the *whole universe* gives without pull. With the last one, thresholds that the pull
-        holds in place on every subset leave as they are: least noise, but they show the
-        universe, and the certificate says so.
-    seed : int, public
-        Seed of the feature order.
-    features : array of shape (n_estimators, max_depth), optional, public
-        Column numbers to test, instead of an order by the seed.
+        What thresholds are pulled to: the middle or the low end of the range, or the thresholds of
+        the *whole universe* without pull. The last needs least noise, but a threshold that is the
+        same on every subset then shows the universe; the certificate says so.
+    seed, features : int and array of shape (n_estimators, max_depth), public
+        Seed of the feature order, or the column numbers to test.
     ranges : array of shape (n_columns, 2), optional, public
         Low and high end of each feature. None takes the first and the last percentile of the
-        universe, rounded outwards to three binary digits.
-    universe_facts : bool, public
-        Take the exact minimum and maximum over the *whole universe* instead; thresholds on which
-        all candidates agree then show them, and the certificate says so.
+        universe, rounded outwards to three binary digits; with ``universe_facts`` the exact
+        extremes, which thresholds may then show, and the certificate says so.
     classes : tuple, optional, public
-        The classes in the order of the scores. None takes the sorted labels of the whole
-        universe; this is named in the certificate.
+        The classes in the order of the scores; by default the sorted labels of the universe.
     layout : optional
         Set by :meth:`prepare`.
 
@@ -246,14 +231,7 @@ class Forest(Mechanism):
         }
 
     def scores(self, value: Mapping[str, Any], X: Any) -> Matrix:
-        """Return the mean leaf score of every class over the trees, shape (n_rows, n_classes).
-
-        Parameters
-        ----------
-        value : dict
-            A released forest; neither the universe nor :meth:`prepare` is needed.
-        X : array or frame of shape (n_rows, n_columns)
-        """
+        """Return the mean leaf scores of a released forest, shape (n_rows, n_classes)."""
         if "features" not in value or "classes" not in value:
             raise MechanismError(
                 "value must be a released forest with features and classes; got one without. "
@@ -283,11 +261,7 @@ class Forest(Mechanism):
         return labels
 
     def _features(self, n_columns: int) -> Integers:
-        """Return the column that each tree tests on each level, shape (n_estimators, max_depth).
-
-        Unless they are declared, every tree takes the columns in a random order of its own, and
-        starts again with another one when it has more levels than there are columns.
-        """
+        """Return the columns tested, shape (n_estimators, max_depth); every tree has an order."""
         shape = (self.n_estimators, self.max_depth)
         if self.features is None:
             drawn = np.empty(shape, dtype=np.int64)
@@ -333,10 +307,9 @@ class Forest(Mechanism):
 class ForestLayout:
     """Everything about a forest that does not depend on the subset; public.
 
-    ``features`` is the column that each tree tests on each level, shape (n_estimators, max_depth);
-    ``low`` and ``width`` are the columns' ranges; ``reference`` is the grid point that every node
-    is pulled to. The last three follow from the rest: the columns that are tested, the position
-    among them of the one that each level (line) of each tree tests, and their grids.
+    ``features`` is the column that each tree tests on each level, ``low`` and ``width`` are the
+    columns' ranges, ``reference`` is the grid point that every node is pulled to. The last three
+    fields follow: the tested columns, the place of each level's column among them, and their grids.
     """
 
     features: Integers
@@ -420,10 +393,7 @@ def forest_fence_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
 
 
 def bin_forest_columns(X: Matrix, fences: Matrix) -> Integers:
-    """Return, for every value, how many points of its column's grid are not above it.
-
-    A value is below grid point ``g``, and goes left there, exactly if its bin is at most ``g``.
-    """
+    """Return the bin of each value: how many grid points are not above it."""
     n_columns, n_fences = fences.shape
     columns = np.ascontiguousarray(X.T)
     low, high, last = fences[:, 1:2], fences[:, -2:-1], n_fences - 3
@@ -447,25 +417,14 @@ def bin_forest_columns(X: Matrix, fences: Matrix) -> Integers:
 def _grow_trees(
     forest: Forest, layout: ForestLayout, subsets: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
-    """Grow the trees of several subsets, given as cells; those of the first come first.
-
-    A level looks at every row of every tree once, whatever the number of grid points.
-
-    Returns
-    -------
-    points : int array of shape (n_trees, 2**depth - 1)
-        Grid point of each node, breadth first: node ``i`` has the children ``2 i + 1``, for
-        rows below its threshold, and ``2 i + 2``.
-    counts : int array of shape (n_trees, 2**depth, n_classes)
-        Rows of each class in each leaf, from left to right.
-    """
+    """Return the grid points of nodes, breadth first, and class counts of leaves, left to right."""
     entries = [cells.reshape(forest.max_depth, -1) for cells in subsets]
     all_cells = entries[0] if len(entries) == 1 else np.concatenate(entries, axis=1)
     sizes = np.repeat([cells.shape[2] for cells in subsets], forest.n_estimators).astype(np.int64)
     n_trees, n_classes, depth = len(sizes), len(layout.classes), forest.max_depth
     n_cells = (forest.n_thresholds + 1) * n_classes
     counted = np.arange(int(sizes.max(initial=0)) + 1, dtype=np.float64)
-    terms = counted * np.log(np.maximum(counted, 1.0))
+    entropies = counted * np.log(np.maximum(counted, 1.0))
     search = _SplitSearch(forest, layout.reference)
     points = np.empty((n_trees, 2**depth - 1), dtype=np.int64)
     # The first cell of the node that each entry is in.
@@ -476,7 +435,7 @@ def _grow_trees(
         counts = np.bincount(at, minlength=n_nodes * n_cells).reshape(n_nodes, -1, n_classes)
         below = counts.transpose(2, 0, 1).cumsum(axis=2)
         n_rows = sizes.repeat(2**level) if forest.weigh_nodes else below[..., -1].sum(axis=0)
-        nats = _split_entropies(below, terms) / np.maximum(n_rows, 1)[:, None]
+        nats = _split_entropies(below, entropies) / np.maximum(n_rows, 1)[:, None]
         inside = slice(2**level - 1, 2 ** (level + 1) - 1)
         each = (-1, forest.n_estimators, 2**level, forest.n_thresholds)
         chosen = search.choose(nats.reshape(each), inside).ravel()
@@ -496,19 +455,16 @@ def _children(chosen: Integers, n_cells: int, n_classes: int) -> Integers:
     return children.ravel()
 
 
-def _split_entropies(below: Integers, terms: Matrix) -> Matrix:
-    """Return the class entropy left after splitting each node at each grid point.
-
-    ``terms`` holds ``k ln k`` for every count ``k``.
-    """
+def _split_entropies(below: Integers, entropies: Matrix) -> Matrix:
+    """Return the class entropy after splitting each node at each grid point; given ``k ln k``."""
     n_classes, n_nodes, n_bins = below.shape
     rows = np.empty((n_classes + 1, 2, n_nodes, n_bins - 1), dtype=np.int64)
     classes, sums = rows[:-1], rows[-1]
     classes[:, 0] = below[..., :-1]
     np.subtract(below[..., -1:], below[..., :-1], out=classes[:, 1])
     np.add.reduce(classes, axis=0, out=sums)
-    found = terms.take(rows)
-    left, right = found[-1] - np.add.reduce(found[:-1], axis=0)
+    chosen = entropies.take(rows)
+    left, right = chosen[-1] - np.add.reduce(chosen[:-1], axis=0)
     nats: Matrix = left + right
     return nats
 

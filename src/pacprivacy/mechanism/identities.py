@@ -47,14 +47,14 @@ def is_identity_name(name: str) -> bool:
 def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[str, ...]:
     """Return the columns that say whose row it is and have an entry in several rows.
 
-    ``columns`` hold functions, which return the entries that are no gaps, and of texts the distinct
-    ones; they are called for columns with such a name, and for the others if these are not many.
+    ``columns`` hold functions that return the entries, and of texts the distinct ones; only those
+    with such a name are called where there are many.
     """
-    few = len(columns) <= _MOST_COLUMNS
+    narrow = len(columns) <= _MOST_COLUMNS
     return tuple(
         name
         for name, read in columns.items()
-        if (few or is_identity_name(name)) and _repeats(name, *read())
+        if (narrow or is_identity_name(name)) and _repeats(name, *read())
     )
 
 

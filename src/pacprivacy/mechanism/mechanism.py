@@ -65,28 +65,21 @@ class Mechanism(ABC):
 
     @property
     def model(self) -> Mapping[str, Any] | None:
-        """What is needed besides the released value to apply it, as JSON types; public.
-
-        Kind, target, terms and levels; see :func:`pacprivacy.tables.predict`.
-        """
+        """What is needed besides the released value to apply it to new rows, as JSON; public."""
         return None if self.inner is None else self.inner.model
 
     @property
     def totals(self) -> Totals | None:
-        """Which numbers are sums or counts over rows.
+        """Which numbers are sums or counts over rows: all, or those that a tuple names.
 
         Those of a candidate are divided by its share of the units, so that the release is an
-        estimate for all records; counts are rounded. A tuple names the numbers that are totals
-        beside others.
+        estimate for all records; counts are rounded.
         """
         return None if self.inner is None else self.inner.totals
 
     @property
     def own_units(self) -> bool:
-        """Whether the numbers are of several kinds, such as counts beside averages.
-
-        Noise is then shaped to the spread of each, however near they are.
-        """
+        """Whether numbers are of several kinds: noise is then shaped to the spread of each."""
         return self.inner is not None and self.inner.own_units
 
     @property
@@ -101,10 +94,7 @@ class Mechanism(ABC):
 
     @property
     def agreement(self) -> float:
-        """How far ``batch`` may be from ``evaluate``, as a share of the largest number.
-
-        Far above rounding and far below a difference in the formula, in double precision.
-        """
+        """How far ``batch`` may be from ``evaluate``, as a share of the largest number."""
         return 1e-8 if self.inner is None else self.inner.agreement
 
     def prepare(self, data: Data) -> Mechanism:
@@ -170,11 +160,7 @@ class MechanismWrapper(Mechanism):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionMechanism(Mechanism):
-    """A user's function as a mechanism, called with the parts of a subset.
-
-    With ``takes_rng`` it receives the keyword ``rng``, a generator with a public seed of the
-    subset's own.
-    """
+    """A user's function of the parts of a subset; with ``takes_rng``, and of a public generator."""
 
     function: Callable[..., Any]
     name: str = field()
@@ -190,10 +176,10 @@ class FunctionMechanism(Mechanism):
             signature.bind(*data.parts, **({"rng": None} if self.takes_rng else {}))
         except TypeError:
             n_parts = len(data.parts)
-            wanted = "f(data)" if n_parts == 1 else f"f({', '.join('XyabcdeZ'[:n_parts])})"
+            call = "f(data)" if n_parts == 1 else f"f({', '.join('XyabcdeZ'[:n_parts])})"
             raise MechanismError(
                 f"the function must take {n_parts} argument{'s' * (n_parts != 1)}, one for each "
-                f"part of the data; got {self.name[:60]}{str(signature)[:60]}. Write {wanted}."
+                f"part of the data; got {self.name[:60]}{str(signature)[:60]}. Write {call}."
             ) from None
         return self
 
@@ -334,10 +320,7 @@ Scaling = Literal["none", "scale", "standardise"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MechanismScaling:
-    """Names of columns, and what was subtracted from each and what it was divided by; public.
-
-    Its methods put names and units back on released values (claim M-1).
-    """
+    """Names, centres and scales of columns, which it puts back on released values; public."""
 
     names: tuple[str, ...]
     centre: Vector
@@ -348,12 +331,11 @@ class MechanismScaling:
     def of(
         cls, names: tuple[str, ...], X: Matrix, scaling: Scaling, *, exact: bool = False
     ) -> Self:
-        """Return what gives columns about the mean 0 and the standard deviation 1, or the latter.
+        """Return what scales columns to the standard deviation 1, or standardises them.
 
-        The noise rules make the *total* noise small. Without a common scale a column of small
-        numbers would drown in the noise that a column of large ones needs. A constant column keeps
-        its scale. Unless ``exact``, standard deviations are rounded up to powers of two, and means
-        to eighths of them: they leave with the certificate.
+        The noise rules make the *total* noise small: without a common scale it would exceed columns
+        of small numbers. A constant column keeps its scale. Unless ``exact``, standard deviations
+        are rounded up to powers of two, and means to eighths of them: both are published.
         """
         centre, scales = np.zeros(len(names)), np.ones(len(names))
         if scaling != "none":
@@ -411,14 +393,13 @@ class MechanismScaling:
 class NamedMechanism(MechanismWrapper):
     """A mechanism whose released value carries the names and the units of the columns.
 
-    ``describe`` is a method of the columns. ``said`` was declared, and ``facts`` were read off the
-    universe, of levels and gaps. ``applied`` says how the value is applied; see
-    :attr:`Mechanism.model`.
+    ``describe`` is a method of the columns; ``declarations`` of levels and gaps were declared,
+    ``facts`` read off the universe; ``applied`` is :attr:`Mechanism.model`.
     """
 
     columns: MechanismScaling = field(repr=False, compare=False)
     describe: Callable[[MechanismScaling, Any], dict[str, Any]]
-    said: tuple[str, ...] = ()
+    declarations: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     applied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
@@ -435,7 +416,7 @@ class NamedMechanism(MechanismWrapper):
     @property
     def public(self) -> tuple[str, ...]:
         """What was declared."""
-        return (*self.inner.public, *self.said)
+        return (*self.inner.public, *self.declarations)
 
     @property
     def published(self) -> tuple[str, ...]:

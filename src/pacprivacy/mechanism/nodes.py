@@ -158,10 +158,7 @@ class SequenceNode(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingNode(Node):
-    """A dictionary; its entries are measured and restored in the order of :func:`sort_node_keys`.
-
-    The order in which a function inserts keys may follow the data, and is not released.
-    """
+    """A dictionary ordered by :func:`sort_node_keys`: insertion may follow the data."""
 
     kind: type
     keys: tuple[Any, ...]
@@ -198,18 +195,15 @@ def node_difference(first: Node, second: Node, path: str = "value") -> str | Non
     if type(first) is type(second) and labels == [label for label, _ in second.children]:
         pairs = zip(first.children, second.children, strict=True)
         for (label, mine), (_, other) in pairs:
-            found = node_difference(mine, other, path + label)
-            if found is not None:
-                return found
+            difference = node_difference(mine, other, path + label)
+            if difference is not None:
+                return difference
     return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNode(Node):
-    """A frame (or a series) of numbers with fixed column names, texts and index.
-
-    ``texts`` are columns of labels, such as the keys of groups: place, name and entries.
-    """
+    """A frame or series of numbers with fixed names, index, and texts: place, name and entries."""
 
     library: str
     is_series: bool
@@ -245,10 +239,10 @@ class TableNode(Node):
 
     def _named(self, cells: npt.NDArray[np.float64]) -> list[tuple[Any, Any]]:
         """Return all columns with their names, in their order."""
-        found: list[tuple[Any, Any]] = list(zip(self.columns, cells, strict=True))
+        columns: list[tuple[Any, Any]] = list(zip(self.columns, cells, strict=True))
         for place, name, entries in self.texts:
-            found.insert(place, (name, list(entries)))
-        return found
+            columns.insert(place, (name, list(entries)))
+        return columns
 
     def _restore_pandas(self, cells: npt.NDArray[np.float64]) -> Any:
         pandas = _namespace(self.library)
@@ -348,8 +342,8 @@ def node_type(value: Any) -> Any:
         )
     if hasattr(value, "get_params"):
         parts = getattr(value, "steps", None) or vars(value).items()
-        found = {k: node_type(v) for k, v in parts if hasattr(value, "steps") or k.endswith("_")}
-        return {"estimator": {name: item for name, item in found.items() if item is not None}}
+        kinds = {k: node_type(v) for k, v in parts if hasattr(value, "steps") or k.endswith("_")}
+        return {"estimator": {name: item for name, item in kinds.items() if item is not None}}
     if is_data_table(value):
         node = build_table_node(value, [], "value")
         return {
@@ -401,8 +395,7 @@ def _read_label(plain: Any) -> Any:
 def node_value(plain: Any, kind: Any, *, floats: bool = False) -> Any:
     """Return a value from a file as it was released; ``floats`` leaves all numbers floats.
 
-    An estimator is a dictionary of its attributes. A frame whose library is not installed stays a
-    list.
+    An estimator is a dictionary of its attributes; a frame without its library stays a list.
     """
     if kind is None or plain is None:
         return plain
@@ -426,12 +419,12 @@ def node_value(plain: Any, kind: Any, *, floats: bool = False) -> Any:
         if "estimator" in plain and inner is not None:
             return {**plain, inner: node_value(plain[inner], kind, floats=floats)}
     kinds, keys = kind.get("dict") or kind.get("estimator") or {}, kind.get("keys", {})
-    made = OrderedDict if kind.get("ordered") else dict
-    found = {
+    mapping = OrderedDict if kind.get("ordered") else dict
+    members = {
         _read_label(keys.get(k, k)): node_value(item, kinds.get(k), floats=floats)
         for k, item in plain.items()
     }
-    return made((key, found[key]) for key in sort_node_keys(found))
+    return mapping((key, members[key]) for key in sort_node_keys(members))
 
 
 def _table(plain: Any, kind: Any) -> Any:

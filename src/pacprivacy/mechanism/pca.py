@@ -31,23 +31,21 @@ class PCA(Mechanism):
     The value is a dict with ``components``, shape (n_components, p), and ``mean``, shape (p,);
     both are measured. Components are rotated within their span to lie as near as they can to
     those of the whole universe (orthogonal Procrustes), so that neither signs nor the order of
-    near-equal eigenvalues cost noise. They span the same space as the principal components; row
-    ``i`` is not the ``i``-th principal axis of the subset. Variances are not released.
+    near-equal eigenvalues cost noise: row ``i`` is not the ``i``-th principal axis of the subset.
 
     Parameters
     ----------
     n_components : int >= 1, public
         Dimension of the span.
     center : "subset" or "universe", public
-        Where the span is attached. ``"subset"``: at the mean of the subset, which is measured
-        and gets noise. ``"universe"``: at the mean of the whole universe, which is public in this
-        model and named in the certificate; then only the components are measured.
+        Whether the mean is that of the subset, which is measured, or that of the whole universe,
+        which is public in this model and named in the certificate.
     orthonormal : bool, public
         Make the released components orthonormal again (the nearest such rows). Post-processing:
         it costs no privacy and always helps restoration.
     basis, mean, at_once : optional
-        Components and mean of the whole universe, and whether :attr:`batch` can be trusted to be
-        as exact as :meth:`evaluate`. Set by :meth:`prepare`.
+        Components and mean of the whole universe, and whether :attr:`batch` is as exact as
+        :meth:`evaluate`. Set by :meth:`prepare`.
     """
 
     name = "PCA"
@@ -157,10 +155,7 @@ class PCA(Mechanism):
 
 
 def align_pca_basis(components: Matrix, basis: Matrix) -> Matrix:
-    """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes).
-
-    The result depends on the span alone: signs, order and rotations of ``components`` are gone.
-    """
+    """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes)."""
     left, _, right = np.linalg.svd(basis @ np.swapaxes(components, -1, -2))
     aligned: Matrix = left @ right @ components
     return aligned
@@ -179,18 +174,14 @@ def _rounding(X: Matrix) -> float:
 
 
 def _leading(X: Matrix, d: int, rounding: float) -> tuple[Vector, Matrix]:
-    """Return the leading eigenvalues of the products of columns, falling, and ``d`` vectors.
-
-    There are ``d + 1`` values where there are so many: the next one says whether the vectors are
-    determined.
-    """
+    """Return ``d`` leading eigenvectors of the products of columns, and ``d + 1`` eigenvalues."""
     n, p = X.shape
     size = min(n, p)
     if d > size:
         _refuse(d, size)
     products = X.T @ X if p <= n else X @ X.T
-    wanted = (max(0, size - d - 1), size - 1)
-    rising, vectors = scipy.linalg.eigh(products, subset_by_index=wanted)
+    places = (max(0, size - d - 1), size - 1)
+    rising, vectors = scipy.linalg.eigh(products, subset_by_index=places)
     values = rising[::-1]
     _check_values(values, d, max(n, p), rounding)
     components = vectors[:, ::-1].T[:d]

@@ -68,10 +68,7 @@ class Structure:
         return text if len(text) <= _DESCRIBE_LIMIT else text[: _DESCRIBE_LIMIT - 3] + "..."
 
     def names(self, most: int | None = None) -> tuple[str, ...]:
-        """Return what to call the first numbers: ``north.income``, ``coef_[0]``, ``amount[2026]``.
-
-        All of them by default.
-        """
+        """Return names of the first numbers, or of all: ``north.income``, ``coef_[0]``."""
         return tuple(islice(_names(self.root, ""), most))
 
     def parts(self) -> tuple[slice, ...]:
@@ -106,17 +103,17 @@ def total_numbers(totals: str | tuple[str, ...], structure: Structure) -> Mask:
     labelled = any(re.sub(r"\[[\d, ]*\]", "", name) not in ("", "value") for name in names)
     for total in totals:
         label = re.compile(rf"(?:^|[.\[]|, ){re.escape(total)}(?:$|[.\[\]]|, )")
-        own = np.array(
+        matching = np.array(
             [total == shown_name(name) or label.search(name) is not None for name in names],
             dtype=np.bool_,
         )
-        if not own.any() and (labelled or total not in ("sum", "count")):
+        if not matching.any() and (labelled or total not in ("sum", "count")):
             listed = ", ".join(dict.fromkeys(map(shown_name, names[:_LISTED_NAMES])))
             raise MechanismError(
                 f"totals must name numbers of the value ({listed[:_DESCRIBE_LIMIT]}); got "
                 f"{total!r:.60}. Name some of those, or write totals=True for all."
             )
-        chosen |= own if own.any() else True
+        chosen |= matching if matching.any() else True
     return chosen
 
 
@@ -124,8 +121,7 @@ def flatten(value: Any) -> tuple[Vector, Structure]:
     """Split a value into the numbers that are measured and the structure around them.
 
     Integers and booleans become floats: a noisy count is not an integer. Strings, bytes and None
-    are static. The vector is curator-only; the structure is public once it is known to be equal for
-    all subsets. What cannot be measured is refused, with its place.
+    are static. What cannot be measured is refused, with its place.
     """
     pieces: list[Vector] = []
     root = _build(value, pieces, "value")

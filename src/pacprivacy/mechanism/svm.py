@@ -28,11 +28,10 @@ _SEED: Final = 0  # of the order in which the dual solver visits the rows; publi
 class LinearSVM(Mechanism):
     """Hyperplanes of a linear support vector machine, one against the rest.
 
-    Everything that is released is measured: coefficients and intercepts. The classes are those
-    of the whole universe and the same for every subset.
-
     The value is a dict with ``coef``, shape (n_classes, p) or (1, p) for two classes, and
-    ``intercept``, shape (n_classes,) or (1,). The *released* value has ``classes`` besides.
+    ``intercept``, shape (n_classes,) or (1,); all of it is measured. The *released* value has
+    ``classes`` besides. The intercept is regularised with the coefficients, as in
+    ``sklearn.svm.LinearSVC``: scale the features before, with all records.
 
     Parameters
     ----------
@@ -40,21 +39,12 @@ class LinearSVM(Mechanism):
         Inverse strength of the regularisation. A small ``C`` is the stabiliser: the hyperplanes
         move less between subsets and need less noise.
     loss : "squared_hinge" or "hinge", public
-        The squared hinge loss is solved in the primal, without any randomness; the hinge loss in
-        the dual, with a fixed public seed.
+        Solved in the primal, without any randomness; or in the dual, with a fixed public seed.
     classes : tuple, public, optional
-        The classes in the order of the rows; by default the sorted labels of the universe. Set by
-        :meth:`prepare`.
-    tol : float > 0, public
-        Where the solver stops. What is left of the optimum varies between subsets like the
-        optimum itself, and costs noise.
-    max_iter : int >= 1, public
-        Most iterations; a solver that does not converge warns.
-
-    Notes
-    -----
-    The intercept is regularised with the coefficients, as in ``sklearn.svm.LinearSVC``: scale the
-    features (with a scaler of the whole universe, which is public) before they come here.
+        The classes in the order of the rows; by default the sorted labels of the universe.
+    tol, max_iter : float > 0 and int >= 1, public
+        Where the solver stops: its distance from the optimum varies between subsets and costs
+        noise.
     """
 
     name = "LinearSVM"
@@ -109,10 +99,7 @@ class LinearSVM(Mechanism):
         return {**value, "classes": np.asarray(fixed_mechanism(self.classes, "classes"))}
 
     def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
-        """Return the class of every row by the *released* hyperplanes.
-
-        Post-processing of a released value: it costs no privacy.
-        """
+        """Return the class of every row by the *released* hyperplanes; this costs no privacy."""
         scores = self.decide(value, X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
         classes = (

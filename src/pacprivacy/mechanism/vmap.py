@@ -24,10 +24,9 @@ class VmapMechanism(Mechanism):
 
     ``train(X, key)`` or ``train(X, y, key)`` sees the records of one candidate as JAX arrays and
     returns an array, or a dictionary or tuple of arrays: what is released. The key is the same for
-    every candidate, so that they start from the same weights and differ by their records alone.
-    Candidates of the same size are trained together; on a processor or on an accelerator,
-    wherever JAX runs. Training in single precision rounds differently alone and side by side; what
-    is measured and released are the values of the latter.
+    every candidate, so that they differ by their records alone. Candidates of the same size are
+    trained together; in single precision they round differently alone and side by side, and what is
+    released are the values of the latter.
 
     Parameters
     ----------
@@ -80,13 +79,13 @@ class VmapMechanism(Mechanism):
             chunk = self.chunk or max(1, _chunk_bytes(jax) // each)
             same = np.flatnonzero(sizes == size)
             for start in range(0, len(same), chunk):
-                some = same[start : start + chunk]
+                block = same[start : start + chunk]
                 # The last chunk is filled up, so that one program serves all of them.
-                filled = np.resize(some, min(chunk, len(same)))
+                filled = np.resize(block, min(chunk, len(same)))
                 index = jax.numpy.asarray(np.stack([pool.rows(k) for k in filled]))
-                found = trainer(*(part[index] for part in on_device))
-                leaves = jax.tree.map(np.asarray, found)
-                for place, k in enumerate(some):
+                trained = trainer(*(part[index] for part in on_device))
+                leaves = jax.tree.map(np.asarray, trained)
+                for place, k in enumerate(block):
                     values[k] = flatten(jax.tree.map(lambda leaf, at=place: leaf[at], leaves))[0]
         return np.stack(values)
 

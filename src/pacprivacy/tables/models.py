@@ -72,24 +72,12 @@ from pacprivacy.tables.table import (
 class Model:
     """A model of the command line.
 
-    Parameters
-    ----------
-    mechanism : callable
-        From the options and the names of the columns to what is computed.
-    describe : callable
-        See :class:`NamedMechanism`.
-    scaling : {"none", "scale", "standardise"}
-        What is done to the columns with the whole universe; see :func:`scale_columns`.
-    predicts : {"class", "number"}, optional
-        What the target is.
-    learns : bool
-        Whether the target is kept apart from the columns; otherwise it is the only one of them.
-    takes : tuple of str
-        Options of its own; given to another model they are refused.
-    needs : tuple of str
-        Options that it cannot do without.
-    kind : str, optional
-        How :func:`pacprivacy.tables.predict` applies it to new rows.
+    ``mechanism`` makes it of the options and the names of the columns; ``describe`` is that of
+    :class:`NamedMechanism`; ``scaling`` is done with all records (:class:`MechanismScaling`).
+    ``predicts`` says what the target is; with ``learns`` it is kept apart from the columns,
+    otherwise it is the only one of them. ``takes`` are options of its own, which other models
+    refuse, and ``needs`` those that it requires. ``kind`` is how :func:`pacprivacy.tables.predict`
+    applies it.
     """
 
     mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
@@ -105,8 +93,8 @@ class Model:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
         used = (learned_model_columns if self.learns else described_model_columns)(table, options)
         check_table_columns(table, used)
-        found = Categories.find(table, used, options, reference=self.predicts is not None)
-        names, X = found.expand(table, used)
+        categories = Categories.find(table, used, options, reference=self.predicts is not None)
+        names, X = categories.expand(table, used)
         check_table_finite(X, names)
         gaps, kept = np.isnan(X).any(axis=1), category_rows_where(table, options.where)
         y = None
@@ -131,9 +119,9 @@ class Model:
             inner=FilledMechanism(inner=inner) if fills else inner,
             columns=columns,
             describe=self.describe,
-            said=found.said,
-            facts=found.facts,
-            applied=self._applied(columns, found, used, options),
+            declarations=categories.declarations,
+            facts=categories.facts,
+            applied=self._applied(columns, categories, used, options),
         )
         return Built(
             mechanism=mechanism,
@@ -145,13 +133,13 @@ class Model:
                 kept,
                 where=options.where,
             )
-            + found.rare_notes(table),
+            + categories.rare_notes(table),
         )
 
     def _applied(
         self,
         columns: MechanismScaling,
-        found: Categories,
+        categories: Categories,
         used: tuple[str, ...],
         options: ModelOptions,
     ) -> dict[str, Any] | None:
@@ -161,8 +149,10 @@ class Model:
         return {
             "kind": self.kind,
             "target": options.target,
-            "terms": [list(term) for term in found.terms(used)],
-            "levels": {name: list(found.levels[name]) for name in used if name in found.levels},
+            "terms": [list(term) for term in categories.terms(used)],
+            "levels": {
+                name: list(categories.levels[name]) for name in used if name in categories.levels
+            },
             "scales": columns.scales.tolist(),
         }
 
@@ -171,14 +161,8 @@ class Model:
 class StatisticModel:
     """A statistic of :mod:`pacprivacy.stats` on the command line.
 
-    Parameters
-    ----------
-    statistic : callable
-        From the options, the columns and the shared keyword arguments to what is computed.
-    described : callable, optional
-        From the table and the options to the columns; None uses those named alone.
-    takes, needs : tuple of str
-        See :class:`Model`.
+    ``statistic`` makes it of the options, the columns and the shared keyword arguments.
+    ``described`` finds the columns; None uses those named alone. The rest is as in :class:`Model`.
     """
 
     statistic: Callable[[ModelOptions, tuple[str, ...], dict[str, Any]], Mechanism]
@@ -198,7 +182,7 @@ class StatisticModel:
         used = tuple(dict.fromkeys((*columns, *by, *apart, *read)))
         check_table_columns(table, used)
         shown = tuple(dict.fromkeys((*columns, *by)))
-        found = Categories.find(table, shown, options, grouped=by)
+        categories = Categories.find(table, shown, options, grouped=by)
         numbers = [options.weights] if options.weights is not None else []
         check_category_numbers(table, numbers)
         shared = {
@@ -219,7 +203,7 @@ class StatisticModel:
                 dropped=False,
                 where=options.where,
             )
-            + found.rare_notes(table),
+            + categories.rare_notes(table),
         )
 
 
@@ -314,8 +298,8 @@ def _crosstab(names: tuple[str, ...], shared: dict[str, Any]) -> Mechanism:
     return stats.crosstab(*names, **shared)
 
 
-def _count(given: int | None, default: int) -> int:
-    return default if given is None else given
+def _count(declared: int | None, default: int) -> int:
+    return default if declared is None else declared
 
 
 def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
@@ -486,20 +470,8 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
 class ModelStudy:
     """A mechanism, its data, and who belongs together; curator-only but for the mechanism.
 
-    Parameters
-    ----------
-    name : str
-        Of the file, for the ledger.
-    built : Built
-        The model, its records, and which rows of the file they are.
-    digest : bytes
-        SHA-256 of the file.
-    units : array or None
-        Whose row each row of the file is.
-    pool : strategy or None
-        None is that of the session.
-    notes : tuple of str
-        What the curator is told, and nobody else.
+    ``name`` is that of the file, for the ledger, ``digest`` its SHA-256; ``units`` say whose row
+    each row is; ``pool`` None is that of the session; ``notes`` are for the curator.
     """
 
     name: str
@@ -534,29 +506,23 @@ class ModelStudy:
         return coerce_data(tuple(parts))
 
     def open_session(self, *, ledger: str, total: AnyBudget | None, **options: Any) -> Session:
-        """Open the session, or go on with it; without a total it is under the ledger's budget.
+        """Open the session, or resume it; without a total it is under the ledger's budget.
 
-        Parameters
-        ----------
-        ledger : str
-            Place of the ledger.
-        total : budget or None
-            Of all releases together.
-        **options
-            Of :class:`pacprivacy.Session`; ``dataset`` is the name of the file by default.
+        ``options`` are those of :class:`pacprivacy.Session`; ``dataset`` is the file's name by
+        default.
         """
         options["dataset"] = options.get("dataset") or self.name
-        settings = {"ledger": ledger, "sample": self.pool, "units": self.units, **options}
+        arguments = {"ledger": ledger, "sample": self.pool, "units": self.units, **options}
         rows = self.rows()
         if total is None:
             book = ledgers.Ledger(ledger, create=False)
             try:
-                return Session.resume(rows, **settings)
+                return Session.resume(rows, **arguments)
             except BudgetError:  # nothing to go on with
                 total = _total_of(book, options["dataset"], options.get("principal"))
                 if total is None:
                     raise
-        return Session(rows, budget=total, **settings)
+        return Session(rows, budget=total, **arguments)
 
     def release_in(self, session: Session, budget: AnyBudget, **options: Any) -> Release:
         """Release the mechanism in a session of :meth:`open_session`."""
@@ -566,12 +532,9 @@ class ModelStudy:
 def read_model_study(
     source: Path, model: str, options: ModelOptions, reading: Reading | None = None
 ) -> ModelStudy:
-    """Read the file and build the model on it.
-
-    A classifier gets a pool in which every subset has half of every class.
-    """
+    """Read the file and build the model on it; a classifier gets halves of every class."""
     chosen = find_model(model, options)
-    table = read_table(source, reading, wanted=_wanted(chosen, options))
+    table = read_table(source, reading, needed=_needed(chosen, options))
     units = None if options.unit is None else table_unit_labels(table, options.unit)
     built = chosen.build(table, options)
     pool = None
@@ -595,7 +558,7 @@ def read_model_study(
     )
 
 
-def _wanted(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
+def _needed(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
     """Return the columns that are named; None where all of the file are used."""
     if options.columns is None:
         if isinstance(model, Model):

@@ -24,21 +24,7 @@ MOST: Final = 700.0  # exponents beyond are infinite
 
 
 def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.bool_]]:
-    """Apply a released model to the rows of a table.
-
-    Parameters
-    ----------
-    release : Release
-        Of a model that ``pac release`` knows how to apply.
-    table : Table
-        Rows with the columns that the model was fitted on; their order does not matter.
-
-    Returns
-    -------
-    predicted : dict of str to array
-        Columns, with an entry for every row.
-    known : array of bool
-        Which rows have one; those with gaps have none.
+    """Return the predictions of a released model for the rows of a table, and which rows have one.
 
     Guarantee
     ---------
@@ -53,7 +39,7 @@ def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.b
     try:
         X = _design(model, table)
         known: npt.NDArray[np.bool_] = np.logical_not(np.isnan(X).any(axis=1))
-        found = APPLIES[model["kind"]](model, release.value, X[known])
+        predictions = APPLIES[model["kind"]](model, release.value, X[known])
     except PacPrivacyError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
@@ -61,7 +47,7 @@ def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.b
             "release must hold the value of its model; got another. Use the file as it was written."
         ) from None
     predicted: Predicted = {}
-    for name, column in found.items():
+    for name, column in predictions.items():
         predicted[name] = np.full(len(X), None, dtype=object)
         predicted[name][known] = column.tolist()
     return predicted, known
@@ -69,8 +55,8 @@ def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.b
 
 def _design(model: Mapping[str, Any], table: Table) -> Matrix:
     """Return the terms of the model for every row, NaN where something is missing."""
-    terms, levels = model["terms"], model["levels"]
-    used = list(dict.fromkeys(column for _, column, _ in terms))
+    numbers, levels = model["terms"], model["levels"]
+    used = list(dict.fromkeys(column for _, column, _ in numbers))
     check_table_columns(table, used)
     text = [name for name in used if name not in levels and table.columns[name].numbers is None]
     if text:
@@ -79,20 +65,22 @@ def _design(model: Mapping[str, Any], table: Table) -> Matrix:
             "Correct the file, or say --decimal."
         )
     coded = {name: _codes(table, name, levels[name]) for name in used if name in levels}
-    X = np.empty((table.n_rows, len(terms)))
-    for j, (_, name, level) in enumerate(terms):
+    X = np.empty((table.n_rows, len(numbers)))
+    for j, (_, name, level) in enumerate(numbers):
         if level is None:
             X[:, j] = table.columns[name].numbers
         else:
             codes, place = coded[name], levels[name].index(level)
             X[:, j] = np.where(codes < 0, np.nan, codes == place)
-    check_table_finite(X, [label for label, _, _ in terms])
+    check_table_finite(X, [label for label, _, _ in numbers])
     return X
 
 
 def _codes(table: Table, name: str, levels: Sequence[str]) -> npt.NDArray[np.int64]:
-    own, column = levels[-1] == GAP_LEVEL, table.columns[name]
-    codes = code_column_levels(column.labels, levels[:-1] if own else levels, gap_level=own)
+    gap_level, column = levels[-1] == GAP_LEVEL, table.columns[name]
+    codes = code_column_levels(
+        column.labels, levels[:-1] if gap_level else levels, gap_level=gap_level
+    )
     new = (codes < 0) & ~column.gaps
     if new.any():
         raise DataError(
