@@ -1,7 +1,7 @@
 """``pac ledger``: budgets, what was spent of them, and whether the book is intact."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -66,23 +66,26 @@ def _create(
     Budgets cannot be changed later. The kinds are kept apart: what is spent of one says nothing
     about the others. Principals who may talk to each other need a budget for * together.
     """
-    texts = {"mi_nats": mi, "success_increment": increment, "epsilon": epsilon, "delta": delta}
-    options = {"mi_nats": "--mi", "success_increment": "--increment"}
-    amounts: dict[str, Any] = {
-        kind: read_console_number(options.get(kind, f"--{kind}"), text)
-        for kind, text in texts.items()
-        if text is not None
-    }
-    if not amounts:
+    limits = Spent(
+        mi_nats=_read_amount("--mi", mi),
+        success_increment=_read_amount("--increment", increment),
+        epsilon=_read_amount("--epsilon", epsilon),
+        delta=_read_amount("--delta", delta),
+    )
+    if (mi, increment, epsilon, delta) == (None,) * 4:
         raise BudgetError(
             "one of --mi, --increment and --epsilon must be given; got none. "
             "Try: pac ledger create study.db --dataset people --mi 1"
         )
-    entry = Ledger(where).create_budget(dataset, principal, limits=Spent(**amounts))
+    entry = Ledger(where).create_budget(dataset, principal, limits=limits)
     if as_json:
         show_json(entry.to_public_dict())
     elif not quiet:
         show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
+
+
+def _read_amount(option_name: str, text: str | None) -> float | None:
+    return None if text is None else read_console_number(option_name, text)
 
 
 def _show(

@@ -146,14 +146,17 @@ def _release(
             "progress": False if quiet else None,
             "simulate": simulate,
         }
-        run: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "name": name}
         if account.ledger is None:
             drawn |= {"sample": study.pool, "units": study.units, "rule": rule}
             with Session.alone(study.universe, limits, **drawn) as session:
-                release = session.release(study.mechanism, limits, **run)
+                release = session.release(
+                    study.mechanism, limits, rule=rule, checkpoint=checkpoint, name=name
+                )
         else:
             with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
-                release = study.release_in(session, limits, **run)
+                release = session.release(
+                    study.of_rows(), limits, rule=rule, checkpoint=checkpoint, name=name
+                )
     files = save_release(release, output, sign=sign)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
 

@@ -18,14 +18,14 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, shorten
+from pacprivacy._checks import Array, Matrix, Vector, shorten
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import is_data_table, read_data_table
 from pacprivacy.mechanism.dates import DAY, ISO, date_name, find_date_formats, read_dates
 
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
-Texts = npt.NDArray[Any]
+Texts = Array
 
 GAP_LEVEL: Final = "(missing)"
 SHOWN_COLUMNS: Final = 4
@@ -210,11 +210,11 @@ def is_number_text(levels: Sequence[str]) -> bool:
     )
 
 
-def _first_entry(array: npt.NDArray[Any]) -> Any:
+def _first_entry(array: Array) -> Any:
     return next((item for item in array.reshape(-1) if _is_there(item)), None)
 
 
-def _texts(array: npt.NDArray[Any]) -> Texts:
+def _texts(array: Array) -> Texts:
     """Return text as an object array of strings, None where one is missing or empty."""
     if array.dtype.kind in "US":
         distinct, codes = np.unique(array, return_inverse=True)

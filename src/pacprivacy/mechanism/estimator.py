@@ -18,6 +18,8 @@ from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
+    Parts,
+    Value,
     code_data_labels,
     find_data_classes,
 )
@@ -99,7 +101,7 @@ class EstimatorNode(Node):
         attributes = [(f".{name}", node) for name, node in (*self.released, *self.static)]
         return ((".get_params()", StaticNode(value=self.parameters)), *attributes)
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return an estimator that knows the released and the static attributes only."""
         estimator = _clone(self.template)
         values = {name: node.restore(reader) for name, node in self.released}
@@ -168,12 +170,12 @@ def last_estimator_step(estimator: Any) -> Any:
     return estimator
 
 
-def is_estimator(value: Any) -> bool:
+def is_estimator(value: Value) -> bool:
     """Whether a value is an instance with scikit-learn's estimator interface."""
     return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
 
 
-def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
+def build_estimator(value: Value, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
     """Measure the released attributes of a fitted estimator."""
     template, parameters = _unfitted(value, path)
     static: tuple[tuple[str, Node], ...] = ()
@@ -211,7 +213,7 @@ def _clone(estimator: Any) -> Any:
     return clone(estimator)
 
 
-def _is_a(value: Any, name: str) -> bool:
+def _is_a(value: Value, name: str) -> bool:
     """Whether a value is of a class of scikit-learn, which need not be loaded to know."""
     return any(_key(cls) == f"sklearn.{name}" for cls in type(value).__mro__)
 
@@ -223,7 +225,7 @@ def _key(cls: type) -> str:
     )
 
 
-def _released_names(value: Any, path: str) -> tuple[str, ...]:
+def _released_names(value: Value, path: str) -> tuple[str, ...]:
     declared: tuple[str, ...] | None = getattr(value, _DECLARED, None)
     if declared is not None:
         return declared
@@ -245,7 +247,7 @@ def _released_names(value: Any, path: str) -> tuple[str, ...]:
     )
 
 
-def _read(value: Any, name: str, path: str) -> Any:
+def _read(value: Value, name: str, path: str) -> Any:
     try:
         entries = getattr(value, name)
     except AttributeError as error:
@@ -261,7 +263,7 @@ def _read(value: Any, name: str, path: str) -> Any:
     return entries
 
 
-def _unfitted(value: Any, path: str) -> tuple[Any, str]:
+def _unfitted(value: Value, path: str) -> tuple[Any, str]:
     import joblib  # slow to import, not always needed
 
     try:
@@ -280,7 +282,7 @@ def _unfitted(value: Any, path: str) -> tuple[Any, str]:
         ) from error
 
 
-def _build_statics(value: Any) -> tuple[tuple[str, Node], ...]:
+def _build_statics(value: Value) -> tuple[tuple[str, Node], ...]:
     names = [*_STATIC, *_LAYOUT.get(_key(type(value)), ())]
     if _is_a(value, "SimpleImputer") and value.strategy == "constant":
         names.append("statistics_")
@@ -338,7 +340,7 @@ def _check_layout(estimator: Any) -> None:
             raise MechanismError(f"{kind} inside a private estimator must have {requirement}.")
 
 
-def _build_static(value: Any) -> Node:
+def _build_static(value: Value) -> Node:
     if isinstance(value, np.ndarray):
         return static_node_array(value)
     if isinstance(value, list):
@@ -346,7 +348,7 @@ def _build_static(value: Any) -> Node:
     return StaticNode(value=value)
 
 
-def _set_static(estimator: Any, name: str, value: Any) -> None:
+def _set_static(estimator: Any, name: str, value: Value) -> None:
     if name == "classes_" and type(estimator).__name__ in ("RidgeClassifier", "RidgeClassifierCV"):
         # They keep the classes inside a label binarizer, in some versions only there.
         from sklearn.preprocessing import LabelBinarizer
@@ -356,7 +358,7 @@ def _set_static(estimator: Any, name: str, value: Any) -> None:
         setattr(estimator, name, value)
 
 
-def _repair(value: Any) -> Any:
+def _repair(value: Value) -> Any:
     """Replace what noise made non-positive by the smallest positive entry; post-processing."""
     array = np.asarray(value)
     if array.dtype.kind != "f" or (array > 0).all():
@@ -411,7 +413,7 @@ class EstimatorFit(Mechanism):
             return self
         return replace(self, classes=find_data_classes(np.asarray(data.parts[1]), self.name))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the estimator fitted on one subset."""
         if self.classes is not None:
             code_data_labels(np.asarray(parts[1]), self.classes, self.name)

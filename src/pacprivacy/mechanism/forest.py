@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Matrix, check_count, freeze
+from pacprivacy._checks import Array, Integers, Matrix, check_count, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
@@ -21,6 +20,9 @@ from pacprivacy.mechanism.data import (
     Classes,
     Data,
     Labels,
+    MatrixLike,
+    Parts,
+    Value,
     check_data_varying,
     coarse_data_ranges,
     code_data_labels,
@@ -200,7 +202,7 @@ class Forest(Mechanism):
             prepared = replace(prepared, layout=replace(layout, reference=points))
         return prepared
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the thresholds and the leaf scores of one subset."""
         X, y = read_labelled_data(parts, self.name)
         thresholds, leaves = self._measure([fixed_mechanism(self.layout, "layout").cells(X, y)])
@@ -220,7 +222,7 @@ class Forest(Mechanism):
             values.append(np.hstack(each))
         return np.vstack(values)
 
-    def finish(self, value: Any) -> dict[str, Any]:
+    def finish(self, value: Value) -> dict[str, Any]:
         """Return the released forest in the units of the features, with its public parts."""
         layout = fixed_mechanism(self.layout, "layout")
         return {
@@ -230,7 +232,7 @@ class Forest(Mechanism):
             "classes": layout.classes.copy(),
         }
 
-    def scores(self, value: Mapping[str, Any], X: Any) -> Matrix:
+    def scores(self, value: Mapping[str, Any], X: MatrixLike) -> Matrix:
         """Return the mean leaf scores of a released forest, shape (n_rows, n_classes)."""
         if "features" not in value or "classes" not in value:
             raise MechanismError(
@@ -254,10 +256,10 @@ class Forest(Mechanism):
         mean: Matrix = total / len(features)
         return mean
 
-    def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
+    def predict(self, value: Mapping[str, Any], X: MatrixLike) -> Array:
         """Return the class of the highest score for every row; see :meth:`scores`."""
         best = self.scores(value, X).argmax(axis=1)
-        labels: npt.NDArray[Any] = np.asarray(value["classes"])[best]
+        labels: Array = np.asarray(value["classes"])[best]
         return labels
 
     def _features(self, n_columns: int) -> Integers:
@@ -271,7 +273,7 @@ class Forest(Mechanism):
                 rounds = [rng.permutation(n_columns) for _ in range(n_rounds)]
                 drawn[tree] = np.concatenate(rounds)[: self.max_depth]
             return drawn
-        features: npt.NDArray[Any] = np.asarray(self.features)
+        features: Array = np.asarray(self.features)
         if features.shape != shape or features.dtype.kind not in "iu":
             raise MechanismError(
                 f"features must hold column numbers of shape (n_estimators, max_depth) = {shape}; "
@@ -370,7 +372,7 @@ def _find_ranges(X: Matrix, declared: Table | None, *, exact: bool) -> tuple[Mat
     return pairs[:, 0].copy(), width
 
 
-def _as_table(value: Any, name: str) -> Table | None:
+def _as_table(value: Value, name: str) -> Table | None:
     """Return nested tuples of numbers, which do not change and can be compared."""
     if value is None:
         return None

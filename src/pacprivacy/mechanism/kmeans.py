@@ -6,17 +6,19 @@ hiding a difference that nobody cares about.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, check_count, freeze
+from pacprivacy._checks import Array, Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
+    MatrixLike,
+    Parts,
     check_data_varying,
     code_data_labels,
     find_data_classes,
@@ -194,7 +196,7 @@ class KMeans(Mechanism):
         freeze(reference)
         return replace(self, n_clusters=k, classes=classes, reference=reference)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
         """Return the ordered centres of one subset, shape (n_clusters, p)."""
         reference = fixed_mechanism(self.reference, "reference")
         X, y = self._read(parts)
@@ -211,7 +213,7 @@ class KMeans(Mechanism):
         ordered: Matrix = centres + shift
         return ordered
 
-    def predict(self, value: npt.ArrayLike, X: Any) -> npt.NDArray[Any]:
+    def predict(self, value: npt.ArrayLike, X: MatrixLike) -> Array:
         """Return the cluster, or the class, of the nearest *released* centre for every row."""
         centres = np.asarray(value, dtype=np.float64)
         rows = read_data_columns((X,), self.name)
@@ -223,7 +225,7 @@ class KMeans(Mechanism):
                 "classes must be known to name a cluster; got None. "
                 "Call prepare(data) first or pass classes=."
             )
-        named: npt.NDArray[Any] = np.asarray(self.classes)[nearest]
+        named: Array = np.asarray(self.classes)[nearest]
         return named
 
     def _fit(
@@ -242,7 +244,7 @@ class KMeans(Mechanism):
         assert best is not None  # __post_init__ demands a start
         return best
 
-    def _read(self, parts: tuple[Any, ...]) -> tuple[Matrix, npt.NDArray[Any] | None]:
+    def _read(self, parts: Parts) -> tuple[Matrix, Array | None]:
         if self.order == "labels":
             return read_labelled_data(parts, self.name)
         return read_data_columns(parts, self.name), None
@@ -310,7 +312,7 @@ class KMeansSteps(Mechanism):
         freeze(centres)
         return replace(self, start=centres)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
         """Return the centres of one subset, shape (n_clusters, p)."""
         X = read_data_columns(parts, self.name)
         everyone = np.ones((1, len(X)), dtype=np.uint8)

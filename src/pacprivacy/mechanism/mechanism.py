@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,12 @@ from pacprivacy._checks import Mask, Matrix, Vector, as_told
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.columns import fill_column_means, list_columns
-from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.data import Data, Parts, Value
 from pacprivacy.sample import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
+Named: TypeAlias = dict[str, Any]  # a value, with the names of its columns
+AppliedModel: TypeAlias = Mapping[str, Any]  # how a value is applied to new rows, as JSON types
 Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those
 Fixed = TypeVar("Fixed")
 LONGEST_TITLE: Final = 200
@@ -64,7 +66,7 @@ class Mechanism(ABC):
         return () if self.inner is None else self.inner.published
 
     @property
-    def model(self) -> Mapping[str, Any] | None:
+    def model(self) -> AppliedModel | None:
         """What is needed besides the released value to apply it to new rows, as JSON; public."""
         return None if self.inner is None else self.inner.model
 
@@ -102,7 +104,7 @@ class Mechanism(ABC):
         return self
 
     @abstractmethod
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one candidate; ``parts`` may be written to."""
 
     @property
@@ -119,7 +121,7 @@ class Mechanism(ABC):
         """Whether the work grows with the candidates: without ``batch``, or where it says so."""
         return self.batch is None or (self.inner is not None and self.inner.by_subset)
 
-    def finish(self, value: Any) -> Any:
+    def finish(self, value: Value) -> Value:
         """Post-process a *released* value; sees nothing else, so it costs no privacy."""
         return value
 
@@ -144,7 +146,7 @@ class MechanismWrapper(Mechanism):
         """Fix the mechanism inside with all records where it needs to be."""
         return replace(self, inner=self.inner.prepare(data))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one candidate."""
         return self.inner.evaluate(parts, rng)
 
@@ -153,7 +155,7 @@ class MechanismWrapper(Mechanism):
         """All candidates at once, where the mechanism inside can."""
         return self.inner.batch
 
-    def finish(self, value: Any) -> Any:
+    def finish(self, value: Value) -> Value:
         """Post-process a released value."""
         return self.inner.finish(value)
 
@@ -183,7 +185,7 @@ class FunctionMechanism(Mechanism):
             ) from None
         return self
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Call the function on the parts of one subset."""
         return self.function(*parts, rng=rng) if self.takes_rng else self.function(*parts)
 
@@ -357,32 +359,32 @@ class MechanismScaling:
             what, how = f"{what} and means", how and f"{how} and to eighths of those"
         return (f"spread of the columns: {what} over the universe{how}; units of the noise",)
 
-    def plain(self, value: Any) -> dict[str, Any]:
+    def plain(self, value: Value) -> Named:
         """Return a dictionary with the names beside what it holds."""
         return {"columns": list(self.names), **value}
 
-    def matrix(self, value: Any) -> dict[str, Any]:
+    def matrix(self, value: Value) -> Named:
         """Return a matrix of products of two columns."""
         return self.plain({"matrix": value * np.outer(self.scales, self.scales)})
 
-    def counts(self, value: Any) -> dict[str, Any]:
+    def counts(self, value: Value) -> Named:
         """Return counts and edges by the name of the column."""
         return {
             name: {"edges": edges, "counts": counts}
             for name, edges, counts in zip(self.names, value["edges"], value["counts"], strict=True)
         }
 
-    def centres(self, value: Any) -> dict[str, Any]:
+    def centres(self, value: Value) -> Named:
         """Return points in the units of the file."""
         return self.plain({"centres": value * self.scales + self.centre})
 
-    def components(self, value: Any) -> dict[str, Any]:
+    def components(self, value: Value) -> Named:
         """Return directions of the standardised columns, and what standardises them."""
         mean = value["mean"] * self.scales + self.centre
         components, scales = value["components"], self.scales.copy()
         return self.plain({"components": components, "mean": mean, "scales": scales})
 
-    def planes(self, value: Any) -> dict[str, Any]:
+    def planes(self, value: Value) -> Named:
         """Return hyperplanes for columns as they are in the file."""
         coef = value["coef"] / self.scales
         intercept = value["intercept"] - coef @ self.centre
@@ -398,13 +400,13 @@ class NamedMechanism(MechanismWrapper):
     """
 
     columns: MechanismScaling = field(repr=False, compare=False)
-    describe: Callable[[MechanismScaling, Any], dict[str, Any]]
+    describe: Callable[[MechanismScaling, Any], Named]
     declarations: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
-    applied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    applied: AppliedModel | None = field(default=None, repr=False, compare=False)
 
     @property
-    def model(self) -> Mapping[str, Any] | None:
+    def model(self) -> AppliedModel | None:
         """How the released value is applied to new rows."""
         return self.applied
 
@@ -423,7 +425,7 @@ class NamedMechanism(MechanismWrapper):
         """Exact facts of the universe that the value shows."""
         return (*self.columns.published, *self.inner.published, *self.facts)
 
-    def finish(self, value: Any) -> dict[str, Any]:
+    def finish(self, value: Value) -> Named:
         """Put names and units back on released numbers."""
         return self.describe(self.columns, self.inner.finish(value))
 
@@ -439,7 +441,7 @@ class FilledMechanism(MechanismWrapper):
         complete = Data(parts=parts, n_rows=len(whole), single=data.single)
         return replace(self, inner=self.inner.prepare(complete))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one subset."""
         return self.inner.evaluate((fill_column_means(parts[0]), *parts[1:]), rng)
 
@@ -468,7 +470,7 @@ class RowsMechanism(MechanismWrapper):
         """Return the mechanism fixed with all kept rows where it needs to be."""
         return replace(self, inner=self.inner.prepare(self.records))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one subset of row numbers."""
         rows = parts[0][self.kept[parts[0]]]
         return self.inner.evaluate(self.records.take((np.cumsum(self.kept) - 1)[rows]), rng)

@@ -21,8 +21,9 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Array
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import data_table_columns, is_data_table, read_data_table
+from pacprivacy.mechanism.data import Value, data_table_columns, is_data_table, read_data_table
 
 
 class NodeReader:
@@ -57,7 +58,7 @@ class Node(ABC):
         return sum(node.size for _, node in self.children)
 
     @abstractmethod
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Build the value from the next ``size`` numbers."""
 
     @abstractmethod
@@ -73,7 +74,7 @@ class ScalarNode(Node):
     dtype: str
     python: bool = field(compare=False)
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return a float of the original precision."""
         value = reader.take(1)[0]
         return float(value) if self.python else np.dtype(self.dtype).type(value)
@@ -95,7 +96,7 @@ class ArrayNode(Node):
         """Number of entries."""
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def restore(self, reader: NodeReader) -> npt.NDArray[Any]:
+    def restore(self, reader: NodeReader) -> Array:
         """Return an array of the original shape and precision."""
         return reader.take(self.size).reshape(self.shape).astype(self.dtype)
 
@@ -109,11 +110,11 @@ class StaticNode(Node):
     """A value that is not measured and so must be the same for every subset."""
 
     size = 0
-    value: Any
+    value: Value
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return the value."""
         if self.dtype is None or self.shape is None:
             return self.value
@@ -126,7 +127,7 @@ class StaticNode(Node):
         return "fixed"
 
 
-def static_node_array(array: npt.NDArray[Any]) -> StaticNode:
+def static_node_array(array: Array) -> StaticNode:
     """Return a static leaf for an array of labels."""
     dtype = "O" if array.dtype.kind in "OT" else array.dtype.str
     return StaticNode(value=tuple(array.ravel().tolist()), dtype=dtype, shape=array.shape)
@@ -146,7 +147,7 @@ class SequenceNode(Node):
         labels = [f".{name}" for name in names] or [f"[{i}]" for i in range(len(self.nodes))]
         return tuple(zip(labels, self.nodes, strict=True))
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return the same kind of sequence."""
         items = [node.restore(reader) for node in self.nodes]
         return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
@@ -170,7 +171,7 @@ class MappingNode(Node):
         labels = [f"[{key!r}]" for key in self.keys]
         return tuple(zip(labels, self.nodes, strict=True))
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return the same kind of dictionary, with sorted keys."""
         return self.kind(
             (key, node.restore(reader)) for key, node in zip(self.keys, self.nodes, strict=True)
@@ -227,7 +228,7 @@ class TableNode(Node):
         """Number of cells that are measured."""
         return self.n_rows * len(self.columns)
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return a frame or series of float64 in the same library."""
         cells = reader.take(self.size).reshape(len(self.columns), self.n_rows)
         if self.library == "pandas":
@@ -265,7 +266,7 @@ class TableNode(Node):
         return f"frame[{self.n_rows}, {len(self.columns)}]"
 
 
-def build_table_node(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
+def build_table_node(value: Value, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
     """Measure the cells of a frame or series, column by column; texts are as an index is."""
     table = _read(value, path)
     columns, texts = [], []
@@ -302,7 +303,7 @@ def _is_text(column: Any) -> bool:
     return column.dtype == nw.Object and all(isinstance(x, str) for x in column.to_list())
 
 
-def _read(value: Any, path: str) -> Any:
+def _read(value: Value, path: str) -> Any:
     try:
         table = read_data_table(value)
     except Exception as error:
@@ -323,7 +324,7 @@ def _namespace(library: str) -> Any:
     return nw.Implementation[library.upper()].to_native_namespace()
 
 
-def node_type(value: Any) -> Any:
+def node_type(value: Value) -> Any:
     """Return what JSON does not say about a value, as JSON types; None if there is nothing."""
     if isinstance(value, np.ndarray):
         kind = "O" if value.dtype.kind in "OT" else value.dtype.str

@@ -10,7 +10,7 @@ import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import Data, read_data_columns
+from pacprivacy.mechanism.data import Data, MatrixLike, Parts, read_data_columns
 from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
 from pacprivacy.mechanism.sums import (
     products_of_columns,
@@ -84,7 +84,7 @@ class PCA(Mechanism):
         at_once = X.shape[1] <= _MOST_COLUMNS and _gap(values, self.n_components) > _CLEAR_GAP
         return replace(self, basis=basis, mean=mean, at_once=at_once)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the aligned components of one subset and, unless it is public, its mean."""
         universe_mean, basis = (
             fixed_mechanism(self.mean, "mean"),
@@ -114,7 +114,7 @@ class PCA(Mechanism):
         }
 
     @staticmethod
-    def restore(value: Mapping[str, Any], X: Any) -> Matrix:
+    def restore(value: Mapping[str, Any], X: MatrixLike) -> Matrix:
         """Project rows on the *released* span and back to the original space."""
         rows = read_data_columns((X,), "PCA")
         components = np.asarray(value["components"], dtype=np.float64)
@@ -123,7 +123,7 @@ class PCA(Mechanism):
         return restored
 
     @staticmethod
-    def restoration_error(value: Mapping[str, Any], X: Any) -> float:
+    def restoration_error(value: Mapping[str, Any], X: MatrixLike) -> float:
         """Return ``|X - restored| / |X|`` in the Frobenius norm, for a *released* value."""
         rows = read_data_columns((X,), "PCA")
         return float(np.linalg.norm(rows - PCA.restore(value, rows)) / np.linalg.norm(rows))

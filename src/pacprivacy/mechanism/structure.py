@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Mask, Vector
+from pacprivacy._checks import Array, Mask, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import is_data_table
+from pacprivacy.mechanism.data import Value, is_data_table
 from pacprivacy.mechanism.estimator import EstimatorNode, build_estimator, is_estimator
 from pacprivacy.mechanism.nodes import (
     ArrayNode,
@@ -47,7 +47,7 @@ class Structure:
     root: Node = field(repr=False)
     size: int
 
-    def restore(self, vector: npt.ArrayLike) -> Any:
+    def restore(self, vector: npt.ArrayLike) -> Value:
         """Build the value from a vector of :attr:`size` numbers.
 
         Guarantee
@@ -117,7 +117,7 @@ def total_numbers(totals: str | tuple[str, ...], structure: Structure) -> Mask:
     return chosen
 
 
-def flatten(value: Any) -> tuple[Vector, Structure]:
+def flatten(value: Value) -> tuple[Vector, Structure]:
     """Split a value into the numbers that are measured and the structure around them.
 
     Integers and booleans become floats: a noisy count is not an integer. Strings, bytes and None
@@ -129,7 +129,7 @@ def flatten(value: Any) -> tuple[Vector, Structure]:
     return vector, Structure(root=root, size=vector.size)
 
 
-def _build(value: Any, pieces: list[Vector], path: str) -> Node:
+def _build(value: Value, pieces: list[Vector], path: str) -> Node:
     if value is None or isinstance(value, str | bytes):
         return StaticNode(value=str(value) if isinstance(value, np.str_) else value)
     if isinstance(value, bool | int | float | np.generic):
@@ -152,7 +152,7 @@ def _build(value: Any, pieces: list[Vector], path: str) -> Node:
     )
 
 
-def _build_scalar(value: Any, pieces: list[Vector], path: str) -> Node:
+def _build_scalar(value: Value, pieces: list[Vector], path: str) -> Node:
     python = not isinstance(value, np.generic)
     try:
         array = _check_dtype(np.asarray(float(value) if python else value), path)
@@ -164,7 +164,7 @@ def _build_scalar(value: Any, pieces: list[Vector], path: str) -> Node:
     return ScalarNode(dtype=_restored_dtype(array.dtype), python=python)
 
 
-def _build_array(value: npt.NDArray[Any], pieces: list[Vector], path: str) -> Node:
+def _build_array(value: Array, pieces: list[Vector], path: str) -> Node:
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise MechanismError(
             f"{path} must have no masked entries; got a masked array. Fill them: whether an "
@@ -175,7 +175,7 @@ def _build_array(value: npt.NDArray[Any], pieces: list[Vector], path: str) -> No
     return ArrayNode(shape=array.shape, dtype=_restored_dtype(array.dtype))
 
 
-def _check_dtype(array: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
+def _check_dtype(array: Array, path: str) -> Array:
     kind = array.dtype.kind
     if kind in "biuf":
         return array
@@ -191,7 +191,7 @@ def _restored_dtype(dtype: np.dtype[Any]) -> str:
     return dtype.newbyteorder("=").str if dtype.kind == "f" else np.dtype(np.float64).str
 
 
-def _build_sequence(value: Any, pieces: list[Vector], path: str) -> Node:
+def _build_sequence(value: Value, pieces: list[Vector], path: str) -> Node:
     named = isinstance(value, tuple) and hasattr(value, "_fields")
     kind = type(value) if named else (tuple if isinstance(value, tuple) else list)
     nodes = tuple(_build(item, pieces, f"{path}[{i}]") for i, item in enumerate(value))

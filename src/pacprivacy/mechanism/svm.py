@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, check_count, check_positive
+from pacprivacy._checks import Array, Matrix, check_count, check_positive
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
+    MatrixLike,
+    Parts,
     check_data_varying,
     code_data_labels,
     find_data_classes,
@@ -75,7 +76,7 @@ class LinearSVM(Mechanism):
         check_data_varying(X, self.name)
         return replace(self, classes=find_data_classes(y, self.name, self.classes))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
         """Return coefficients and intercepts of one subset."""
         # scikit-learn takes a second to import; only those who fit with it pay for it.
         from sklearn.svm import LinearSVC
@@ -98,17 +99,17 @@ class LinearSVM(Mechanism):
         """Add the public classes to a released value."""
         return {**value, "classes": np.asarray(fixed_mechanism(self.classes, "classes"))}
 
-    def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
+    def predict(self, value: Mapping[str, Any], X: MatrixLike) -> Array:
         """Return the class of every row by the *released* hyperplanes; this costs no privacy."""
         scores = self.decide(value, X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
         classes = (
             value["classes"] if "classes" in value else fixed_mechanism(self.classes, "classes")
         )
-        named: npt.NDArray[Any] = np.asarray(classes)[chosen]
+        named: Array = np.asarray(classes)[chosen]
         return named
 
-    def decide(self, value: Mapping[str, Any], X: Any) -> Matrix:
+    def decide(self, value: Mapping[str, Any], X: MatrixLike) -> Matrix:
         """Return the score of every row for every class, or one score if there are two."""
         rows = read_data_columns((X,), self.name)
         coef = np.asarray(value["coef"], dtype=np.float64)

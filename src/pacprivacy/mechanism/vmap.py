@@ -9,7 +9,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, check_count
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.data import Data, Parts, Value
 from pacprivacy.mechanism.mechanism import Mechanism
 from pacprivacy.mechanism.structure import flatten
 from pacprivacy.mechanism.sums import subset_sizes
@@ -59,7 +59,7 @@ class VmapMechanism(Mechanism):
         """What every candidate starts from."""
         return (f"start of the training: the key of seed {self.seed}, for every candidate",)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value of one candidate."""
         jax = _jax()
         arrays = [jax.numpy.asarray(part)[None] for part in _arrays(parts)]
@@ -104,7 +104,7 @@ def _chunk_bytes(jax: Any) -> int:
     return max(_CHUNK_BYTES, int(stats.get("bytes_limit", 0)) // 8)
 
 
-def _arrays(parts: tuple[Any, ...]) -> list[Any]:
+def _arrays(parts: Parts) -> list[Any]:
     arrays = [np.asarray(part) for part in parts]
     if any(array.dtype.kind not in "biuf" for array in arrays):
         raise MechanismError("VmapMechanism must be given numbers; got text. Encode it first.")

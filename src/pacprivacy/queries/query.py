@@ -53,16 +53,9 @@ TOTALS: Final = COUNTS | {"sum", "sumkahan", "kahan_sum", "fsum"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellColumn:
-    """One number of every cell.
+    """One number of every cell: an expression of aggregates and of the share of the units.
 
-    Parameters
-    ----------
-    name : str
-        As the query calls it.
-    value : Node
-        Its expression, of aggregates and of the share of the units.
-    counts : bool
-        Whether it is a count, which is rounded after the noise.
+    ``counts`` says whether it is a count, which is rounded after the noise.
     """
 
     name: str
@@ -79,22 +72,9 @@ class CellColumn:
 class CellQuery:
     """A query taken apart.
 
-    Parameters
-    ----------
-    text : str
-        As it was written.
-    select : Select
-        The query with its names written out.
-    keys : tuple of Node
-        Expressions of the group keys; ``k0``, ``k1`` and so on in the core.
-    key_names : tuple of str
-        What the keys are called.
-    columns : tuple of CellColumn
-        Numbers of a cell; ``c0``, ``c1`` and so on.
-    shown : tuple of pairs
-        Expression over the released cells, and name, of every output.
-    having, order
-        What is done to the released cells.
+    ``select`` has its names written out. ``keys`` are ``k0``, ``k1`` and so on in the core, numbers
+    of a cell (``columns``) ``c0``, ``c1``. ``shown`` has expression over the released cells, and
+    name, of every output; ``having`` and ``order`` are done to the released cells.
     """
 
     text: str
@@ -322,8 +302,7 @@ class _Cells:
     def with_totals(self, value: Node) -> Node:
         """Write counts and sums of private rows as estimates for all units.
 
-        A total of the query itself, or of a query inside that stands for itself, grows with the
-        units that are used; one that belongs to a row, or is over public tables, does not.
+        A total that belongs to a row, or is over public tables, does not grow with the units.
         """
         outer = self.select
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy import stats
-from pacprivacy._checks import Matrix, Vector, listed, quoted
+from pacprivacy._checks import Array, Matrix, Vector, listed, quoted
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
@@ -336,9 +336,9 @@ def category_range_notes(table: Table, options: ModelOptions) -> tuple[str, ...]
 
 def categories_as_fields(
     table: Table, names: Sequence[str], levels: Mapping[str, tuple[str, ...]]
-) -> npt.NDArray[Any]:
+) -> Array:
     """Return the columns as one structured array; a gap in text is the empty text."""
-    fields: dict[str, npt.NDArray[Any]] = {}
+    fields: dict[str, Array] = {}
     for name in names:
         column = table.columns[name]
         if column.numbers is not None and column.is_date:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Array
 from pacprivacy.mechanism import (
     ISO,
     ComparedColumn,
@@ -28,7 +29,7 @@ from pacprivacy.mechanism import (
 
 Vector = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
-Labels = npt.NDArray[Any]
+Labels = Array
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
 _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
 _POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
@@ -129,7 +130,7 @@ def _encode(column: Any) -> Coded:
     return coded.dictionary.to_pylist(), arrow_column_array(coded.indices, np.int32, -1)
 
 
-def arrow_column_array(column: Any, dtype: Any, gap: float) -> npt.NDArray[Any]:
+def arrow_column_array(column: Any, dtype: Any, gap: float) -> Array:
     """Return an Arrow column of numbers as an array; pyarrow's own way imports pandas."""
     whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
     there, data = whole.buffers()

@@ -33,15 +33,16 @@ from pacprivacy.mechanism import (
     LinearSVM,
     Mechanism,
     MechanismScaling,
+    Named,
     NamedMechanism,
     RowsMechanism,
     Scaling,
+    Value,
     check_data_classes,
     choose_data_pool,
     coerce_data,
     identity_warning,
 )
-from pacprivacy.release import Release
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.session import Session
 from pacprivacy.statistics import Covariance, Histogram
@@ -81,7 +82,7 @@ class Model:
     """
 
     mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
-    describe: Callable[[MechanismScaling, Any], dict[str, Any]]
+    describe: Callable[[MechanismScaling, Value], Named]
     scaling: Scaling = "none"
     predicts: Literal["class", "number"] | None = None
     learns: bool = True
@@ -484,14 +485,15 @@ class ModelStudy:
     @property
     def mechanism(self) -> Mechanism:
         """What is computed; where rows are left out, on those of a candidate that are not."""
-        return self.built.mechanism if self.built.kept.all() else self._of_rows()
+        return self.built.mechanism if self.built.kept.all() else self.of_rows()
 
     @property
     def universe(self) -> Data:
         """Everybody who might be in: all rows of the file, also those that are then left out."""
         return self.built.data if self.built.kept.all() else self.rows()
 
-    def _of_rows(self) -> RowsMechanism:
+    def of_rows(self) -> RowsMechanism:
+        """Return the mechanism as sessions of :meth:`open_session` release it."""
         return RowsMechanism(
             inner=self.built.mechanism, records=self.built.data, kept=self.built.kept
         )
@@ -523,10 +525,6 @@ class ModelStudy:
                 if total is None:
                     raise
         return Session(rows, budget=total, **arguments)
-
-    def release_in(self, session: Session, budget: AnyBudget, **options: Any) -> Release:
-        """Release the mechanism in a session of :meth:`open_session`."""
-        return session.release(self._of_rows(), budget, **options)
 
 
 def read_model_study(

@@ -6,20 +6,27 @@ is predicted tells about the *new* rows, which nobody has promised to protect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pacprivacy._checks import Matrix, listed
+from pacprivacy._checks import Array, Matrix, listed
 from pacprivacy.errors import DataError, PacPrivacyError
-from pacprivacy.mechanism import GAP_LEVEL, Forest, LinearSVM, code_column_levels
+from pacprivacy.mechanism import (
+    GAP_LEVEL,
+    AppliedModel,
+    Forest,
+    LinearSVM,
+    Value,
+    code_column_levels,
+)
 from pacprivacy.release import Release
 from pacprivacy.tables.table import Table, check_table_columns, check_table_finite
 
-Predicted = dict[str, npt.NDArray[Any]]
+Predicted = dict[str, Array]
 MOST: Final = 700.0  # exponents beyond are infinite
 
 
@@ -53,7 +60,7 @@ def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.b
     return predicted, known
 
 
-def _design(model: Mapping[str, Any], table: Table) -> Matrix:
+def _design(model: AppliedModel, table: Table) -> Matrix:
     """Return the terms of the model for every row, NaN where something is missing."""
     numbers, levels = model["terms"], model["levels"]
     used = list(dict.fromkeys(column for _, column, _ in numbers))
@@ -90,29 +97,29 @@ def _codes(table: Table, name: str, levels: Sequence[str]) -> npt.NDArray[np.int
     return codes
 
 
-def _line(model: Mapping[str, Any], value: Any, X: Matrix) -> Any:
+def _line(model: AppliedModel, value: Value, X: Matrix) -> Any:
     if "coef" in value:
         return value["intercept"] + X @ np.asarray(value["coef"])
     return value["intercept"] + X @ np.array([value[label] for label, _, _ in model["terms"]])
 
 
-def _named(model: Mapping[str, Any], predicted: Any) -> Predicted:
+def _named(model: AppliedModel, predicted: Any) -> Predicted:
     return {f"predicted_{model['target']}": predicted}
 
 
-def _odds(model: Mapping[str, Any], value: Any, X: Matrix) -> Predicted:
+def _odds(model: AppliedModel, value: Value, X: Matrix) -> Predicted:
     probability, classes = scipy.special.expit(_line(model, value, X)), np.array(model["classes"])
     likely = classes[(probability >= 0.5).astype(np.int64)]
     return {**_named(model, likely), f"probability_{classes[1]}": probability}
 
 
-def _cluster(model: Mapping[str, Any], value: Any, X: Matrix) -> Predicted:
+def _cluster(model: AppliedModel, value: Value, X: Matrix) -> Predicted:
     scales = np.asarray(model["scales"])
     apart = (X / scales)[:, None, :] - (np.asarray(value["centres"]) / scales)[None]
     return {"cluster": np.square(apart).sum(axis=2).argmin(axis=1)}
 
 
-def _scores(model: Mapping[str, Any], value: Any, X: Matrix) -> Predicted:
+def _scores(model: AppliedModel, value: Value, X: Matrix) -> Predicted:
     scaled = (X - np.asarray(value["mean"])) / np.asarray(value["scales"])
     scores = scaled @ np.asarray(value["components"]).T
     return {f"component_{j + 1}": scores[:, j] for j in range(scores.shape[1])}
