@@ -106,7 +106,6 @@ def _privatize(
 
 
 def _answer_on_all(mechanism: Mechanism, flowers: Matrix) -> Matrix:
-    """Return the non-private answer, on the whole universe."""
     prepared = mechanism.prepare(coerce_data(flowers))
     value = prepared.evaluate((flowers.copy(),), np.random.default_rng(0))
     return np.asarray(value, dtype=np.float64)

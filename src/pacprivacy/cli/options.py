@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pacprivacy._certificates import release_file
-from pacprivacy.budget import parse_budget
+from pacprivacy.budget import AnyBudget, parse_budget
 from pacprivacy.cli.console import (
     console_choices,
     option,
@@ -235,18 +235,16 @@ class AccountOptions:
     total: Total = None
     state: State = None
 
-    def session(self) -> dict[str, Any]:
-        """Return what a session is opened with; refuse options of one without its ledger."""
-        account: dict[str, Any] = {"dataset": self.dataset, "principal": self.principal}
-        account["state"] = self.state
-        account["total"] = None if self.total is None else parse_budget(self.total)
-        for name, value in account.items():
-            if self.ledger is None and value is not None:
+    def read_total(self) -> AnyBudget | None:
+        """Return the total budget; refuse options of a session without its ledger."""
+        total = None if self.total is None else parse_budget(self.total)
+        for name in ("dataset", "principal", "state", "total"):
+            if self.ledger is None and getattr(self, name) is not None:
                 raise LedgerError(
                     f"--ledger must be given with --{name}; got none. "
                     "Name the ledger, for example --ledger study.db."
                 )
-        return account
+        return total
 
 
 def read_reading_options(

@@ -215,7 +215,6 @@ def _without_noise(row: PlanRow) -> PlanRow:
 
 
 def _plain(row: PlanRow) -> dict[str, Any]:
-    """Return a row as plain JSON types."""
     numbers = [number._asdict() for number in row.numbers]
     return {"budget": row.budget, "numbers": numbers, "times_least": row.times_least}
 

@@ -132,7 +132,7 @@ def _release(
         return
     find_model(model, model_options)
     as_rule(rule)
-    session_of = account.session()
+    total = account.read_total()
     check_release_folder(output)
     study = read_model_study(data, model, model_options, reading)
     tell_curator(study.notes, quiet=quiet)
@@ -153,7 +153,14 @@ def _release(
                     study.mechanism, limits, rule=rule, checkpoint=checkpoint, name=name
                 )
         else:
-            with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
+            with study.open_session(
+                ledger=account.ledger,
+                total=total,
+                dataset=account.dataset,
+                principal=account.principal,
+                state=account.state,
+                **drawn,
+            ) as session:
                 release = session.release(
                     study.of_rows(), limits, rule=rule, checkpoint=checkpoint, name=name
                 )

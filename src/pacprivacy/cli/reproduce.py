@@ -82,7 +82,6 @@ def _reproduce(
 
 
 def _find(paper: str) -> Reproduce:
-    """Return the paper of this name among those that are registered."""
     papers = {entry.name: entry for entry in entry_points(group=GROUP)}
     if not papers:
         raise DataError(

@@ -90,21 +90,50 @@ def _sql(
     budget.
     """
     limits = parse_budget(budget)
-    session_of = account.session()
+    total = account.read_total()
     check_release_folder(output)
     tables = Tables(source, unit=unit, via=read_sql_paths(via or []))
-    asking: dict[str, Any] = {"keys": _read_keys(keys or []), "at_least": at_least, "fill": fill}
-    asking |= {"checkpoint": checkpoint, "name": name}
-    drawn: dict[str, Any] = {"n_subsets": subsets, "rng": seed, "simulate": simulate}
-    drawn["n_jobs"] = jobs
-    drawn["progress"] = False if quiet else None
+    declared = _read_keys(keys or [])
+    progress = False if quiet else None
     if account.ledger is None:
-        release = answer(query, tables, limits, **asking, **drawn)
+        release = answer(
+            query,
+            tables,
+            limits,
+            keys=declared,
+            at_least=at_least,
+            fill=fill,
+            checkpoint=checkpoint,
+            name=name,
+            n_subsets=subsets,
+            n_jobs=jobs,
+            rng=seed,
+            progress=progress,
+            simulate=simulate,
+        )
     else:
-        total = session_of.pop("total")
-        settings = {"ledger": account.ledger, "budget": total, **session_of, **drawn}
-        with Session(tables, **settings) as session:
-            release = session.sql(query, limits, **asking)
+        with Session(
+            tables,
+            ledger=account.ledger,
+            budget=total,
+            dataset=account.dataset,
+            principal=account.principal,
+            state=account.state,
+            n_subsets=subsets,
+            n_jobs=jobs,
+            rng=seed,
+            progress=progress,
+            simulate=simulate,
+        ) as session:
+            release = session.sql(
+                query,
+                limits,
+                keys=declared,
+                at_least=at_least,
+                fill=fill,
+                checkpoint=checkpoint,
+                name=name,
+            )
     files = save_release(release, output)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
 

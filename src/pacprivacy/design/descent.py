@@ -69,17 +69,17 @@ _TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentStepRule:
-    """One step size for each coordinate, from the error bound ``J`` (claim D-4).
+    """One step size for each coordinate, from the error bound ``J`` (claim D-4); all public.
 
     Parameters
     ----------
-    mi_nats : float, public, optional
+    mi_nats : float, optional
         The information budget of the whole descent; None gives the *post-hoc* step sizes, which
         are best without privacy.
-    start_error : "universe", float or array, public
+    start_error : "universe", float or array
         Squared distance of each coordinate from its optimum at the start: that of the fit on the
         whole universe (default; the certificate says so), or given.
-    exact : bool, public
+    exact : bool
         Minimise ``J`` itself instead of the paper's approximation.
     """
 
@@ -199,18 +199,14 @@ def uniform_descent_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Descent:
-    """How to descend; every field is public.
+    """How to descend on an :class:`Objective` in ``n_steps`` steps; every field is public.
 
     Parameters
     ----------
-    objective : Objective
-        Loss and penalty.
-    n_steps : int
-        Number of steps ``T``.
     step : DescentStepRule, float or array
         Step sizes; by default chosen for the noise to come (``conscious``), one for each
         coordinate.
-    shares : "uniform", "late" or array of shape (T,)
+    shares : "uniform", "late" or array of shape (n_steps,)
         How the budget is spread over the steps.
     split : "waterfill" or "uniform"
         How the budget of a step is spread over directions: least total noise, or evenly over the

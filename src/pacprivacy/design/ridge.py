@@ -189,10 +189,9 @@ class RidgeFrame:
 class _Ridge(Mechanism):
     """What both forms share.
 
-    The measured value has shape (d + 1,): one coefficient for each coordinate of the transform,
-    and the mean of the target. The *released* value is a dict with ``coef`` and ``intercept`` for
-    the original features. With ``universe_facts`` the mean of the target is that of the whole
-    universe and leaves, without noise, through the intercept.
+    The measured value has shape (d + 1,): one coefficient for each coordinate of the transform, and
+    the mean of the target; with ``universe_facts`` that of all records, published without noise.
+    The *released* value is a dict with ``coef`` and ``intercept`` for the original features.
     """
 
     streams: ClassVar[bool] = True
@@ -203,7 +202,6 @@ class _Ridge(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
         if self.frame is None:
             return ()
         penalty = self.penalty
@@ -216,7 +214,6 @@ class _Ridge(Mechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What the intercept shows of the universe."""
         return ("mean of the target over the universe",) if self.universe_facts else ()
 
     def _fix(self, data: Data, fit: Fit | LinearTransform) -> Self:
@@ -380,7 +377,6 @@ def _check_transform(transform: Any, *known: str) -> None:
 
 
 def _read_ridge_data(parts: Parts, name: str) -> tuple[Matrix, Vector]:
-    """Return the features as a matrix and the target as a vector of numbers."""
     X, y = read_labelled_data(parts, name)
     if is_dataset_stream(y):
         return X, y

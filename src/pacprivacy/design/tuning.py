@@ -127,9 +127,8 @@ def tune_budgets(
     Parameters
     ----------
     make_mechanism : callable
-        ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes.
-    thetas : sequence
-        Values to try: a penalty, a rank, a depth, a step size, a clipping bound.
+        ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes, for each of
+        ``thetas``: a penalty, a rank, a depth, a step size, a clipping bound.
     budgets : sequence of budgets
         What the later release is held to.
     utility : callable
@@ -138,8 +137,7 @@ def tune_budgets(
     data, pool, n_subsets, rule, n_jobs, rng
         As in :func:`pacprivacy.privatize`; use those of the later release.
     n_releases : int
-        Simulated releases per value. All values share secrets and noise seeds, so that their
-        differences are known better than their levels.
+        Simulated releases per value; all values share secrets and noise seeds.
     """
     limits = [as_budget(budget) for budget in budgets]
     if not len(thetas) or not len(limits) or n_releases < 2:
@@ -188,7 +186,6 @@ def tune_budgets(
 
 
 def _mean_utility(utility: Utility, outputs: Outputs, values: Matrix) -> tuple[float, float]:
-    """Return the mean utility of some values and its standard error."""
     scores = np.array([float(utility(outputs.restore(vector))) for vector in values])
     if not np.isfinite(scores).all():
         raise MechanismError(

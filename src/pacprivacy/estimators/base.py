@@ -186,7 +186,6 @@ class PrivateBase(Fitted, ABC):
         return data, choose_data_pool(y, units)
 
     def _rows(self, X: MatrixLike, checked: Array) -> Any:
-        """Return the features in the form that the mechanism gets."""
         return checked
 
     def _release(
@@ -207,7 +206,6 @@ class PrivateBase(Fitted, ABC):
 
     @property
     def _limit(self) -> AnyBudget:
-        """The budget, which may be given as text."""
         return as_budget(self.get_params(deep=False)["budget"])
 
     def _judge(self, value: Value, *on: Any) -> Any:

@@ -64,7 +64,6 @@ def search_cost(search: Any, *, delta: float | None = None) -> Spent:
 
 
 def _cost_of_fit(search: Any, params: Any) -> Spent:
-    """Return what the budgets of one fit of a candidate allow."""
     model = clone(search.estimator).set_params(**clone(params, safe=False))
     steps = [step for _, step in getattr(model, "steps", [("", model)])]
     private = [step for step in steps if isinstance(step, PrivateBase | DPBase)]
@@ -106,7 +105,6 @@ def _allowed(model: PrivateBase | DPBase) -> Spent:
 
 
 def _largest(costs: list[Spent]) -> Spent:
-    """Return the largest of every amount."""
     amounts = [asdict(cost) for cost in costs]
     first = amounts[0]
     return Spent(**{name: first[name] and max(each[name] for each in amounts) for name in first})

@@ -139,11 +139,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.simulate = simulate
 
     def fit(self, X: MatrixLike, y: MatrixLike, *, units: UnitLabels = None) -> Self:
-        """Train a model on every candidate subset, then draw the secret one.
-
-        ``units`` are group labels, where a person has several records. If this raises, nothing was
-        drawn.
-        """
+        """Train a model on every candidate subset, then draw the secret one."""
         self._forget()
         X, units = split_data_units(X, units)
         features, y = read_estimator_input(self, X, y, gaps=estimator_takes_gaps(self.estimator))

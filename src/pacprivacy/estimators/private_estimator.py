@@ -84,9 +84,8 @@ class PrivateEstimator(PrivateBase):
 
     Notes
     -----
-    Every ``fit`` is a release with a secret subset of its own, and information adds up: a grid
-    search over private estimators makes one release per candidate and fold, and one more for the
-    best. :func:`~pacprivacy.estimators.search_cost` adds them up. A search *inside* the estimator,
+    Every ``fit`` is a release with a secret subset of its own, and information adds up: see
+    :func:`~pacprivacy.estimators.search_cost` for a grid search. A search *inside* the estimator,
     as in ``RidgeCV`` or ``LogisticRegressionCV``, is part of one release.
 
     Guarantee
@@ -104,8 +103,6 @@ class PrivateEstimator(PrivateBase):
     >>> model = PrivateEstimator(RidgeClassifier(), budget=pac.Information(0.5), n_subsets=32)
     >>> model.fit(X, y).predict(X[:2]).shape
     (2,)
-    >>> model.certificate_.mi_upper_nats <= 0.5
-    True
     """
 
     estimator: Any

@@ -66,12 +66,8 @@ class PrivateLinearSVC(_LinearClassifier):
 
     Parameters
     ----------
-    C : float
-        Inverse strength of the regularisation. A small ``C`` needs less noise.
-    loss : {"squared_hinge", "hinge"}
-        Loss function.
-    tol, max_iter : float, int
-        Where the solver stops.
+    C, loss, tol, max_iter
+        As in :class:`pacprivacy.mechanism.LinearSVM`. A small ``C`` needs less noise.
 
     Examples
     --------
@@ -109,11 +105,9 @@ class PrivateLogisticRegression(_LinearClassifier):
         only, has no ``rule`` and leaves no ``release_``.
     max_iter : int
         Steps of the fit or of the descent.
-    learning_rate : {"conscious", "post-hoc"} or float
-        Step sizes of the descent.
-    shares, split
-        How the descent spreads its budget over steps and directions, as in
-        :class:`pacprivacy.design.Descent`.
+    learning_rate, shares, split
+        Step sizes of the descent, ``"conscious"``, ``"post-hoc"`` or a number, and how it spreads
+        its budget, as in :class:`pacprivacy.design.Descent`.
 
     Examples
     --------
@@ -210,20 +204,17 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone ``C`` is
         found on the pool, from fits with the post-hoc penalty.
     snr : "universe" or float
-        Squared coefficient over target noise, where ``alpha`` is not a number: estimated on all
-        records (default; the certificate says so), or a constant.
+        As in :class:`pacprivacy.design.RidgePenalty`, where ``alpha`` is not a number.
     form : {"orthogonal", "joint"}
         One coefficient at a time in independent components, or all at once.
     universe_facts : bool
-        Let the exact mean of the target over all records out through the intercept, instead of
+        Publish the exact mean of the target over all records through the intercept, instead of
         measuring that of the sample; the certificate says so.
 
     Attributes
     ----------
-    coef_ : array of shape (n_features,)
-        Released coefficients of the features as they were given.
-    intercept_ : float
-        Released with the coefficients, and measured like them.
+    coef_, intercept_ : array of shape (n_features,) and float
+        Released, for the features as they were given.
 
     Examples
     --------
@@ -304,14 +295,10 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
 
     Parameters
     ----------
-    n_estimators, max_depth : int
-        Number of trees, and levels of each: trees are complete.
-    n_thresholds, neighbour_weight, neighbour_radius, pull, smoothing, reference
-        As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
-    ranges, universe_facts
-        As there: where thresholds may lie.
     feature_seed : int
         Public seed of the order in which trees test the features; named in the certificate.
+    n_estimators, max_depth and all others
+        As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
 
     Attributes
     ----------
@@ -385,9 +372,9 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_clusters, n_init, max_iter : int
-        Number of clusters; of starts, the first from the centres of all records, the others random;
-        and most iterations from one start.
+    n_clusters, n_init, max_iter
+        As in :class:`pacprivacy.mechanism.KMeans`; the first start is from the centres of all
+        records.
 
     Attributes
     ----------
@@ -446,11 +433,8 @@ class PrivatePCA(_Transformer):
 
     Parameters
     ----------
-    n_components : int
-        Dimension of the span.
-    center : {"subset", "universe"}
-        Whether the mean is that of the secret subset and gets noise, or that of all records,
-        which is public in this model and named in the certificate.
+    n_components, center
+        As in :class:`pacprivacy.mechanism.PCA`.
 
     Attributes
     ----------

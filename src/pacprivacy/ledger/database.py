@@ -57,10 +57,7 @@ _MEANINGS: Final = (
 
 
 class Database:
-    """Opens transactions on a file, ``sqlite:///file`` or ``postgresql://user@host/name``.
-
-    ``timeout_s`` is how long to wait for the write lock. Errors are one line.
-    """
+    """Opens transactions on a file, ``sqlite:///file`` or ``postgresql://user@host/name``."""
 
     def __init__(self, where: str | Path, *, create: bool, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -327,7 +324,6 @@ class DatabaseHead:
 
 
 def _database_now() -> str:
-    """Return the time in UTC."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 

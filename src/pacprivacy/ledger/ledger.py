@@ -95,7 +95,6 @@ class Balance:
 
 
 def _balance_of(connection: Connection, budget: LedgerEntry) -> Balance:
-    """Return a budget with what is spent of it."""
     gone = database_spent(connection, budget)
     return Balance(
         dataset=budget.dataset,
@@ -591,6 +590,5 @@ def _name(what: str, text: str, *, every: bool = True) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text as one printable line."""
     kept = "".join(letter if letter.isprintable() else " " for letter in str(text))
     return kept[:_LONGEST_NAME]

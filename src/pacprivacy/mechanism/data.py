@@ -35,10 +35,7 @@ _DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """The universe: arrays, frames or series whose first axis counts the same rows; curator-only.
-
-    ``single`` says whether the caller gave one object rather than a tuple.
-    """
+    """The universe: arrays, frames or series of the same rows; one object if ``single``."""
 
     parts: Parts = field(repr=False)
     n_rows: int
@@ -152,10 +149,10 @@ def _identities(part: Any) -> tuple[str, ...]:
     return repeated_identities({name: partial(read, name) for name in named})
 
 
-def is_data_streamed(data: Data, *, some: bool = False) -> bool:
-    """Whether the universe is in files and read in passes; with ``some``, and a part is not."""
+def is_data_streamed(data: Data, *, mixed: bool = False) -> bool:
+    """Whether the universe is in files and read in passes; with ``mixed``, and a part is not."""
     streamed = [isinstance(part, Dataset) for part in data.parts]
-    return any(streamed) and not (some and all(streamed))
+    return any(streamed) and not (mixed and all(streamed))
 
 
 def read_data_table(part: Any) -> Any:

@@ -77,7 +77,6 @@ def _is_read(texts: Sequence[str], date_format: str) -> bool:
 
 
 def _candidates(text: str) -> list[str]:
-    """Return the formats in which one text may be a date."""
     shape = _WRITTEN.fullmatch(text)
     if shape is None:
         return []

@@ -128,10 +128,7 @@ class EstimatorNode(Node):
 
 
 def register_released(cls: type, names: Sequence[str]) -> None:
-    """Say which fitted attributes (floats) of an estimator class get noise; subclasses inherit it.
-
-    They are what ``predict`` or ``transform`` needs; all other fitted attributes are dropped.
-    """
+    """Say which fitted attributes (floats) of a class are released; subclasses inherit it."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise MechanismError(
             "names must be a sequence of attribute names; "

@@ -352,7 +352,6 @@ class ForestLayout:
 
 
 def _find_ranges(X: Matrix, declared: Table | None, *, exact: bool) -> tuple[Matrix, Matrix]:
-    """Return the lower end and the length of every column's range."""
     check_data_varying(X, "Forest")
     pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1) if exact else coarse_data_ranges(X)
     if declared is not None:
@@ -489,7 +488,6 @@ class _SplitSearch:
         self._near = _RANKS_PER_NAT * (1.0 - forest.pull) * weight / np.maximum(n_near, 1)
 
     def choose(self, entropies: Matrix, nodes: slice) -> Integers:
-        """Return the grid point at which each node splits."""
         scores = entropies * self._own
         if self._forest.neighbour_radius:
             scores += self._sum_neighbours(entropies) * self._near

@@ -220,7 +220,6 @@ class _Titled(MechanismWrapper):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return f"{self.title} ({self.inner.name})"
 
 
@@ -232,7 +231,6 @@ class _WithTotals(MechanismWrapper):
 
     @property
     def totals(self) -> Totals | None:
-        """Which numbers are sums or counts over the records."""
         return self.declared
 
 

@@ -1,11 +1,9 @@
 """The pieces a structure is made of: leaves that are measured, static leaves, containers.
 
 A node restores its value from numbers alone; whatever else it needs was the same for every
-subset. Fields marked ``compare=False`` are cosmetic and taken from the first subset.
-
-JSON knows lists, texts, numbers and dictionaries with texts as keys. The *type* of a value says
-what else there was: arrays, tuples, other keys, frames with their labels. It holds what is the
-same for every candidate (claim M-1), never a number that was measured.
+subset. Fields marked ``compare=False`` are cosmetic and taken from the first subset. The *type* of
+a value says what JSON does not know: arrays, tuples, other keys, frames with their labels; never a
+number that was measured (claim M-1).
 """
 
 from __future__ import annotations
@@ -239,7 +237,6 @@ class TableNode(Node):
         return polars.DataFrame(dict(self._named(cells)))
 
     def _named(self, cells: npt.NDArray[np.float64]) -> list[tuple[Any, Any]]:
-        """Return all columns with their names, in their order."""
         columns: list[tuple[Any, Any]] = list(zip(self.columns, cells, strict=True))
         for place, name, entries in self.texts:
             columns.insert(place, (name, list(entries)))
@@ -394,10 +391,7 @@ def _read_label(plain: Any) -> Any:
 
 
 def node_value(plain: Any, kind: Any, *, floats: bool = False) -> Any:
-    """Return a value from a file as it was released; ``floats`` leaves all numbers floats.
-
-    An estimator is a dictionary of its attributes; a frame without its library stays a list.
-    """
+    """Return a value from a file as it was released; ``floats`` leaves all numbers floats."""
     if kind is None or plain is None:
         return plain
     if "array" in kind or "number" in kind:

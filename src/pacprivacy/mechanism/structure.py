@@ -91,10 +91,9 @@ def shown_name(name: str) -> str:
 
 
 def total_numbers(totals: str | tuple[str, ...], structure: Structure) -> Mask:
-    """Return which numbers of a value are totals.
+    """Return which numbers of a value are totals: by name, by a label in it, or by declared kind.
 
-    A number is meant by its whole name, or by a label in it: ``count`` means ``age[count]``.
-    Declared kinds, ``("sum",)`` and ``("count",)``, mean all numbers of a value without labels.
+    ``count`` means ``age[count]``; ``("sum",)`` means all numbers of a value without labels.
     """
     if isinstance(totals, str):
         return np.ones(structure.size, dtype=np.bool_)

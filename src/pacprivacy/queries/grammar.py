@@ -191,12 +191,7 @@ def fragment(text: str, at: tuple[int, int]) -> str:
 
 
 def read_sql(text: str) -> Query:
-    """Return the tree of one SELECT; refuse what the lists of this module do not name.
-
-    Raises
-    ------
-    QueryError
-        With the part of the query that is not allowed.
+    """Return the tree of one SELECT; a QueryError names the part that is not allowed.
 
     Guarantee
     ---------
@@ -257,7 +252,6 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _unread(text: str, parsed: Mapping[str, Any]) -> QueryError:
-    """Return the error of a text that the engine could not parse."""
     if parsed.get("error_type") == "parser":
         place = re.match(r"\[(\d+),(\d+)\]", str(parsed.get("location", "")))
         if place is None:

@@ -81,7 +81,6 @@ class _Scope:
         return self.find_here(name) or (self.parent.find(name) if self.parent else [])
 
     def find_here(self, name: str) -> list[Node]:
-        """Return the columns of a name in this query."""
         merged = [value for (_, column), value in self.merged.items() if column == name]
         return merged or [s.columns[name] for s in self.sources if name in s.columns]
 
@@ -401,7 +400,6 @@ class _Resolver:
         raise self._refuse(node, "columns must be those of the tables", f"There are {shown}.")
 
     def _named(self, value: Node, alias: Column) -> Node:
-        """Return what an alias stands for."""
         self._write(self.sizes[id(value)])
         return replace(value, at=alias.at)
 
@@ -442,7 +440,6 @@ class _Resolver:
         *,
         named: bool = False,
     ) -> Source:
-        """Add a source to those that the query sees."""
         labels = self._renamed(node, labels)
         names = tuple(f"c{i}" for i in range(len(labels)))
         self._add_columns(
@@ -525,7 +522,6 @@ class _Resolver:
     def _cte(
         self, node: Table, cte: _Named | _Self, scope: _Scope, alias: str, visible: str
     ) -> Source:
-        """Write a common table expression into the query."""
         if isinstance(cte, _Self):
             columns = {f"c{i}": s for i, s in enumerate(self._renamed(node, cte.labels))}
             self._add_columns(node, visible, alias, columns, scope)

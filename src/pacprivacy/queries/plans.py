@@ -407,10 +407,9 @@ def joined_rows_plan(source: str, tables: Tables, columns: str = "*") -> JoinedR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldsPlan:
-    """A core for several candidates in one query, whose first column is the candidate.
+    """A core for several candidates in one query, and the private tables as often as it reads them.
 
-    It reads ``pac_block``, candidates with their shares, and ``pac_members``, their units;
-    ``tables`` are the private tables as often as they are read.
+    It reads ``pac_block``, candidates with their shares, and ``pac_members``, their units.
     """
 
     query: Select

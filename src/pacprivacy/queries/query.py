@@ -53,10 +53,7 @@ TOTALS: Final = COUNTS | {"sum", "sumkahan", "kahan_sum", "fsum"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellColumn:
-    """One number of every cell: an expression of aggregates and of the share of the units.
-
-    ``counts`` says whether it is a count, which is rounded after the noise.
-    """
+    """One number of every cell; if it ``counts``, it is rounded after the noise."""
 
     name: str
     value: Node
@@ -88,10 +85,7 @@ class CellQuery:
 
     @property
     def sets(self) -> tuple[tuple[int, ...], ...]:
-        """Keys of every grouping set (ROLLUP, CUBE); empty where all keys are grouped by at once.
-
-        Another key, the last one, then says which keys a cell is a subtotal over (GROUPING).
-        """
+        """Keys of every grouping set (ROLLUP, CUBE), the last its GROUPING; empty without any."""
         return self.select.sets if self.keys else ()
 
     @property
@@ -224,7 +218,6 @@ class _Cells:
         return " ".join(fragment(self.text, key.at).split()) or "key"
 
     def output(self, item: Item, label: str) -> Node:
-        """Return an output in terms of released cells."""
         value = item.value
         nested = any(isinstance(part, Nested) for part in walk(value))
         if not (has_aggregate(value) or nested):
@@ -237,7 +230,6 @@ class _Cells:
         return self.column(value, label)
 
     def column(self, value: Node, label: str) -> Column:
-        """Return the cell of an expression of aggregates."""
         if value not in self.values:
             self.values.append(value)
             scaled = self.with_totals(value)
@@ -347,7 +339,6 @@ class _Cells:
 
 
 def _counts(node: Node) -> bool:
-    """Whether an expression is a count, or counts added up."""
     while isinstance(node, Cast):
         node = node.operand
     if isinstance(node, Operation) and node.symbol in ("+", "-"):

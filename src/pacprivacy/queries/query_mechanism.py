@@ -312,7 +312,6 @@ class QueryMechanism(Mechanism):
         return None
 
     def _supported(self, sums: SumsPlan | None) -> tuple[Cells, tuple[str, ...]]:
-        """Return the groups of the universe with enough units behind."""
         if sums is None:
             raise refuse(
                 self.query.text,
@@ -493,14 +492,12 @@ def _totals(sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[Row, int
 
 
 def _places(places: Mapping[Row, int]) -> dict[str, Any]:
-    """Return the keys of the cells, with their numbers, as columns."""
     cells = {f"k{i}": list(values) for i, values in enumerate(zip(*places, strict=True))}
     numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
     return {**cells, "cell": numbers}
 
 
 def _placed(sums: SumsPlan, kept: str, places: Mapping[Row, int]) -> str:
-    """Return the query of the sums of every unit, with the cell that they are in."""
     keys = [f"k{i}" for i in range(len(next(iter(places))))]
     same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
     shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(sums.n_sums))

@@ -49,10 +49,7 @@ def is_spark_frame(frame: Any) -> bool:
 
 
 class SparkTables:
-    """Queries of ours over frames of Spark, or Arrow tables, in the schema ``base``; curator-only.
-
-    Frames of Spark must give the same rows whenever they are read.
-    """
+    """Queries of ours over frames of Spark, which must stay as they are, and Arrow tables."""
 
     def __init__(self, frames: Mapping[str, Any], base: str) -> None:
         self.session = next(filter(is_spark_frame, frames.values())).sparkSession

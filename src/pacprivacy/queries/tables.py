@@ -243,7 +243,6 @@ class Tables(TablesSchema):
         return here
 
     def _start(self, store: Any) -> None:
-        """Make the engines of this process."""
         store.execute(f"CREATE SCHEMA {WHOLE}")
         for kind, name, query in self._definitions():
             run_quietly(store, f"CREATE {kind} {name} AS {query}")
@@ -415,7 +414,6 @@ class Tables(TablesSchema):
         return f"{keys} c ON {self._key(name)} = c.key"
 
     def _check_rows(self) -> None:
-        """Count, row by row, the units that a private row reaches."""
         for name, (key, other) in self._paths.items():
             if name in self._whole_floats:
                 column = quote(key)

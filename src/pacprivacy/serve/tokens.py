@@ -83,7 +83,6 @@ class Tokens:
         self._read()
 
     def _read(self) -> None:
-        """Read the file, if it has changed."""
         try:
             with open_regular(self.path, most_bytes=MAX_TOKEN_BYTES) as file:
                 status = os.fstat(file.fileno())

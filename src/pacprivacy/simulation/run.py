@@ -122,7 +122,7 @@ def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
     raw = mechanisms.as_mechanism(mechanism)
     at_once = raw.batch is not None
     streams = raw.streams
-    if at_once and streams and mechanisms.is_data_streamed(data, some=True):
+    if at_once and streams and mechanisms.is_data_streamed(data, mixed=True):
         raise MechanismError(
             f"parts must all be Datasets, or none; got both for {raw.name}. Take all columns "
             "from one: (people[['age']], people['income'])."

@@ -215,7 +215,6 @@ def _check_categories(
 def _described(
     numbers: Sequence[str], ids: Sequence[str], many: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Return what is wrong with columns that are no categories, and what to do."""
     problems, advice = [], []
     if numbers:
         problems.append(f"numbers among the texts in {listed(numbers)}")

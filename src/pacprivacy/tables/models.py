@@ -1,11 +1,9 @@
 """What can be computed from a table: name, options, mechanism, and how its value reads.
 
-A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, which looks
-after gaps and categories itself, or a model of numbers alone, for which categories become columns
-of zeros and ones, and rows with gaps are left out of every candidate or filled inside it.
-
-A :class:`ModelStudy` is a model on a file. In a session the data are the rows of the file, whatever
-model is released: the next release may be of another one, and goes on with the same secret half.
+A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, or a model of
+numbers alone, for which categories become columns of zeros and ones, and rows with gaps are left
+out of every candidate or filled inside it. In a session the data are the rows of the file, whatever
+model is released: the next release may be of another one, on the same secret half.
 """
 
 from __future__ import annotations
@@ -508,11 +506,7 @@ class ModelStudy:
         return coerce_data(tuple(parts))
 
     def open_session(self, *, ledger: str, total: AnyBudget | None, **options: Any) -> Session:
-        """Open the session, or resume it; without a total it is under the ledger's budget.
-
-        ``options`` are those of :class:`pacprivacy.Session`; ``dataset`` is the file's name by
-        default.
-        """
+        """Open or resume the session; without a total it is under the ledger's budget."""
         options["dataset"] = options.get("dataset") or self.name
         arguments = {"ledger": ledger, "sample": self.pool, "units": self.units, **options}
         rows = self.rows()
@@ -612,5 +606,4 @@ class _Stratified(Balanced):
     def draw(
         self, n_records: int, *, rng: Any = None, units: Any = None, strata: Any = None
     ) -> Pool:
-        """Draw the pool, stratified by the labels."""
         return Balanced.draw(self, n_records, rng=rng, units=units, strata=self.labels)

@@ -1,7 +1,6 @@
-"""A released model on new rows.
+"""A released model on new rows: post-processing of what was released, which costs no privacy.
 
-Only what was released is used: post-processing, which costs no privacy and needs no budget. What
-is predicted tells about the *new* rows, which nobody has promised to protect.
+What is predicted tells about the *new* rows, which nobody has promised to protect.
 """
 
 from __future__ import annotations

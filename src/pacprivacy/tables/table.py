@@ -118,7 +118,6 @@ def read_table(
 
 
 def _choose(names: Sequence[str], *, needed: frozenset[str] | None) -> list[int]:
-    """Return the places of the columns to read."""
     if needed is None or len(names) <= WIDE:
         return list(range(len(names)))
     return [
