@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._certificates import read_key, read_release
-from pacprivacy.budget import budget_limits, parse_budget
+from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
     AsJson,
@@ -27,6 +27,7 @@ from pacprivacy.cli.console import (
 from pacprivacy.cli.promise import check_dp_promise, release_dp_promise
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
+from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release
 from pacprivacy.session import SUBSETS_BATCHED, Session
@@ -146,26 +147,37 @@ def _release(
             "progress": False if quiet else None,
             "simulate": simulate,
         }
-        if account.ledger is None:
-            drawn |= {"sample": study.pool, "units": study.units, "rule": rule}
-            with Session.alone(study.universe, limits, **drawn) as session:
-                release = session.release(
-                    study.mechanism, limits, rule=rule, checkpoint=checkpoint, name=name
-                )
-        else:
-            with study.open_session(
-                ledger=account.ledger,
-                total=total,
-                dataset=account.dataset,
-                principal=account.principal,
-                state=account.state,
-                **drawn,
-            ) as session:
-                release = session.release(
-                    study.of_rows(), limits, rule=rule, checkpoint=checkpoint, name=name
-                )
+        session, mechanism = _open_session(study, account, total, limits, rule=rule, drawn=drawn)
+        with session:
+            release = session.release(
+                mechanism, limits, rule=rule, checkpoint=checkpoint, name=name
+            )
     files = save_release(release, output, sign=sign)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
+
+
+def _open_session(
+    study: ModelStudy,
+    account: options.AccountOptions,
+    total: AnyBudget | None,
+    limits: AnyBudget,
+    *,
+    rule: str | None,
+    drawn: dict[str, Any],
+) -> tuple[Session, Mechanism]:
+    """Return the session of the ledger, or one of a single release, and what it releases."""
+    if account.ledger is None:
+        sample: dict[str, Any] = {"sample": study.pool, "units": study.units, "rule": rule}
+        return Session.alone(study.universe, limits, **drawn, **sample), study.mechanism
+    session = study.open_session(
+        ledger=account.ledger,
+        total=total,
+        dataset=account.dataset,
+        principal=account.principal,
+        state=account.state,
+        **drawn,
+    )
+    return session, study.of_rows()
 
 
 @contextmanager
