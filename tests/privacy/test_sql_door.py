@@ -128,12 +128,12 @@ def test_a_door_that_is_left_open_is_caught(
     """Read a path of two parts as a table; cut no private table; let invisible characters pass."""
     if planted == "source":
         text = "SELECT max(salary) AS m FROM pac_whole.people"
-        real = names._Resolver.table
+        real = names._Resolver._table
 
         def open_table(self: Any, node: Any, *rest: Any) -> Any:
             return real(self, names.replace(node, path=node.path[-1:]), *rest)
 
-        monkeypatch.setattr(names._Resolver, "table", open_table)
+        monkeypatch.setattr(names._Resolver, "_table", open_table)
         assert try_query(text, both).kind != "refused"
     elif planted == "table":
         text = "SELECT max(salary) AS m FROM people"

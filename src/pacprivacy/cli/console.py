@@ -105,10 +105,12 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
             )
             parameters.append(typed)
 
-    def verb(**given: Any) -> None:
+    def verb(**values: Any) -> None:
         for name, record in records.items():
-            given[name] = record(**{field.name: given.pop(field.name) for field in fields(record)})
-        function(**given)
+            values[name] = record(
+                **{field.name: values.pop(field.name) for field in fields(record)}
+            )
+        function(**values)
 
     verb.__doc__ = function.__doc__
     verb.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -133,7 +135,7 @@ def console_choices(names: Iterable[str]) -> Callable[[str], list[str]]:
 _COMMANDS: Final = re.compile("[^\t\n -~\xa0-\U0010ffff]")  # what terminals obey
 
 
-def _seen(text: str) -> str:
+def _printable(text: str) -> str:
     """Return a text without commands to the terminal: a file of others may hold some."""
     return _COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
 
@@ -141,7 +143,7 @@ def _seen(text: str) -> str:
 def show(text: str, *, style: str = "") -> None:
     """Print a text as it is; long lines are left to the terminal."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(_seen(text), style=style))
+    console.print(Text(_printable(text), style=style))
 
 
 def show_json(content: Any) -> None:
@@ -163,18 +165,18 @@ def show_table(
     """Print a table without rules; the first column and ``left`` to the left, the rest right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, heading in enumerate(headings):
-        shown = Text(_seen(heading))  # as it is: no markup
+        shown = Text(_printable(heading))  # as it is: no markup
         table.add_column(shown, justify="right" if number and heading not in left else "left")
     for row in rows:
-        table.add_row(*(Text(_seen(cell)) for cell in row))
+        table.add_row(*(Text(_printable(cell)) for cell in row))
     Console(highlight=False).print(table)
 
 
 def complain(message: str, *, kind: Literal["error", "warning"] = "error") -> None:
     """Print one line on stderr, whatever line breaks the message has."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    said = _seen(" ".join(message.split()))
-    line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", said)
+    sentence = _printable(" ".join(message.split()))
+    line = Text.assemble("pac: ", (f"{kind}:", _STYLES[kind]), " ", sentence)
     console.print(line)
 
 
@@ -182,7 +184,7 @@ def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
     """Print what only the curator may know, on stderr; it is in no file."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for note in () if quiet else notes:
-        console.print(Text.assemble("pac: ", ("curator only:", "cyan"), " ", _seen(note)))
+        console.print(Text.assemble("pac: ", ("curator only:", "cyan"), " ", _printable(note)))
 
 
 # --- the command ----------------------------------------------------------------------------
@@ -230,17 +232,17 @@ Type next:
 class _Verbs(TyperGroup):
     """Loads verbs when they are called; turns what they raise into one line and an exit code."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.commands: Any = dict.fromkeys(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in VERBS and self.commands[cmd_name] is None:
-            found = getattr(import_module(f"pacprivacy.cli.{cmd_name}"), cmd_name)
-            group = found
-            if isinstance(found, Verb):
+            verb = getattr(import_module(f"pacprivacy.cli.{cmd_name}"), cmd_name)
+            group = verb
+            if isinstance(verb, Verb):
                 group = typer.Typer(rich_markup_mode=None, add_completion=False)
-                found.join(group, cmd_name)
+                verb.join(group, cmd_name)
             self.commands[cmd_name] = get_command(group)
         return self.commands.get(cmd_name)
 
@@ -328,8 +330,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         show(f"pacprivacy {_version.__version__}")
         raise typer.Exit
 

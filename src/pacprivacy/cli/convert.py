@@ -93,37 +93,37 @@ def _convert(
 ) -> None:
     """Read a budget as a success rate, as epsilon and as Gaussian DP, and back."""
     options = {"--mi": mi, "--success": success, "--epsilon": epsilon, "--mu": mu}
-    given = [
+    statements = [
         (name, read_console_number(name, text))
         for name, text in options.items()
         if text is not None
     ]
-    if len(given) != 1:
+    if len(statements) != 1:
         raise BudgetError(
-            f"one of --mi, --success, --epsilon and --mu must be given; got {len(given)} of them. "
-            "Try: pac convert --mi 1/64"
+            f"one of --mi, --success, --epsilon and --mu must be given; got {len(statements)} of "
+            "them. Try: pac convert --mi 1/64"
         )
     at_prior, at_delta = (
         read_console_number("--prior", prior),
         read_console_number("--delta", delta),
     )
     at_share = read_console_number("--share", share)
-    mi_nats = _information(*given[0], prior=at_prior, delta=at_delta, share=at_share)
-    found = _read_as_all(mi_nats, prior=at_prior, delta=at_delta, share=at_share)
+    mi_nats = _information(*statements[0], prior=at_prior, delta=at_delta, share=at_share)
+    readings = _read_as_all(mi_nats, prior=at_prior, delta=at_delta, share=at_share)
     if as_json:
-        show_json(found)
+        show_json(readings)
     elif not quiet:
-        show_table(["Read as", "at most"], _rows(found))
+        show_table(["Read as", "at most"], _rows(readings))
         show(f"\n{CAVEAT}")
 
 
-def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [("mutual information", f"{at_least(found['mi_nats'], significant=6)} nats")]
+def _rows(readings: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [("mutual information", f"{at_least(readings['mi_nats'], significant=6)} nats")]
     rows += [
         (f"success of any guess, prior {100 * float(prior):.4g} %", f"{percent_at_most(rate, 3)} %")
-        for prior, rate in found["success"].items()
+        for prior, rate in readings["success"].items()
     ]
-    one = found["membership"]
+    one = readings["membership"]
     share = f"a record in {100 * one['share']:.4g} % of candidates"
     rows += [
         (f"balanced success, {share}", f"{percent_at_most(one['success'], 3)} %"),
@@ -133,11 +133,11 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{percent_at_most(one['success_at_share'], 3)} %",
         ),
     ]
-    delta, gaussian = found["delta"], found["gaussian"]
+    delta, gaussian = readings["delta"], readings["gaussian"]
     worst = f"DP at delta {format_console_number(delta)}, worst case" if delta else "pure DP"
     at = format_console_number(gaussian["delta"])
     for name, value in (
-        (f"{worst}: epsilon", found["epsilon_equivalent"]),
+        (f"{worst}: epsilon", readings["epsilon_equivalent"]),
         ("Gaussian DP: mu", gaussian["mu"]),
         (f"Gaussian DP: epsilon at delta {at}", gaussian["epsilon"]),
     ):

@@ -79,12 +79,12 @@ def _demo(
             delayed(_privatize)(models[model], flowers, success) for model, success in cases
         )
     rows: list[Row] = []
-    for (model, success), (found, halves) in zip(cases, releases, strict=True):
+    for (model, success), (release, halves) in zip(cases, releases, strict=True):
         goal = _answer_on_all(models[model], flowers)
-        files = save_release(found, output / f"{model}-{100 * success:.0f}")
-        rows.append(_measure(model, success, found, halves, goal, flowers, files))
+        files = save_release(release, output / f"{model}-{100 * success:.0f}")
+        rows.append(_measure(model, success, release, halves, goal, flowers, files))
         if not (as_json or quiet) and (model, success) == SHOWN:
-            _show_release(found, rows[-1], full=full)
+            _show_release(release, rows[-1], full=full)
     if as_json:
         show_json({"rows": [asdict(row) for row in rows], "folder": str(output)})
     elif not quiet:
@@ -99,14 +99,13 @@ def _privatize(
 ) -> tuple[Release, tuple[Matrix, Vector]]:
     """Release from folds; return also the outputs on halves and the noise they would need."""
     budget = Membership(success)
-    found = privatize(mechanism, flowers, budget, n_subsets=N_SUBSETS, progress=False)
+    release = privatize(mechanism, flowers, budget, n_subsets=N_SUBSETS, progress=False)
     halves = Rehearsal(flowers, sample=Balanced(n_subsets=N_SUBSETS), progress=False)
     outputs = halves.run(mechanism)
-    return found, (outputs.values, halves.calibrate(outputs, budget).noise_variances())
+    return release, (outputs.values, halves.calibrate(outputs, budget).noise_variances())
 
 
 def _answer_on_all(mechanism: Mechanism, flowers: Matrix) -> Matrix:
-    """Return the non-private answer, on the whole universe."""
     prepared = mechanism.prepare(coerce_data(flowers))
     value = prepared.evaluate((flowers.copy(),), np.random.default_rng(0))
     return np.asarray(value, dtype=np.float64)
@@ -115,14 +114,14 @@ def _answer_on_all(mechanism: Mechanism, flowers: Matrix) -> Matrix:
 def _measure(
     model: str,
     success: float,
-    found: Release,
+    release: Release,
     halves: tuple[Matrix, Vector],
     goal: Matrix,
     flowers: Matrix,
     files: dict[str, str],
 ) -> Row:
     scale = np.broadcast_to(flowers.std(axis=0), goal.shape).ravel()
-    certificate = found.certificate
+    certificate = release.certificate
 
     def mean_square(values: Matrix) -> float:
         return float(np.square((values - goal.ravel()) / scale).mean())
@@ -131,16 +130,16 @@ def _measure(
         alone = mean_square(outputs)
         return math.sqrt(alone + float((variances / scale**2).mean())), math.sqrt(alone)
 
-    ours = typical(found.bundle.outputs, _noise_variances(found))
+    ours = typical(release.bundle.outputs, _noise_variances(release))
     theirs = typical(*halves)
     return Row(
         model=model,
         asked=success,
         proved=certificate.membership_bound,
         mi_upper_nats=certificate.mi_upper_nats,
-        folds=found.bundle.pool.folds,
+        folds=release.bundle.pool.folds,
         noise_variance=certificate.noise.total_variance,
-        distance=math.sqrt(mean_square(np.ravel(found.value))),
+        distance=math.sqrt(mean_square(np.ravel(release.value))),
         typical_distance=ours[0],
         typical_distance_without_noise=ours[1],
         typical_distance_of_halves=theirs[0],
@@ -149,13 +148,9 @@ def _measure(
     )
 
 
-def _noise_variances(found: Release) -> Vector:
-    """Return the variance of the noise of every released number.
-
-    The bundle has the outputs and their coordinates along the noise directions; the directions
-    follow from the two.
-    """
-    bundle = found.bundle
+def _noise_variances(release: Release) -> Vector:
+    """Return the variance of the noise of every released number, by coordinates in the bundle."""
+    bundle = release.bundle
     steps, outputs = bundle.points * bundle.grid_step, bundle.outputs
     directions = np.linalg.lstsq(
         steps - steps.mean(axis=0), outputs - outputs.mean(axis=0), rcond=None
@@ -165,11 +160,11 @@ def _noise_variances(found: Release) -> Vector:
     return variances
 
 
-def _show_release(found: Release, row: Row, *, full: bool) -> None:
+def _show_release(release: Release, row: Row, *, full: bool) -> None:
     show(f"The {row.model} of Iris at membership success {100 * row.asked:.0f} %:", style="bold")
-    show(f"{found.text()}\n")
+    show(f"{release.text()}\n")
     if full:
-        show(f"{found.certificate}\n")
+        show(f"{release.certificate}\n")
 
 
 def _show_rows(rows: list[Row]) -> None:

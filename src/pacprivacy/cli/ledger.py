@@ -1,7 +1,7 @@
 """``pac ledger``: budgets, what was spent of them, and whether the book is intact."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -66,23 +66,26 @@ def _create(
     Budgets cannot be changed later. The kinds are kept apart: what is spent of one says nothing
     about the others. Principals who may talk to each other need a budget for * together.
     """
-    given = {"mi_nats": mi, "success_increment": increment, "epsilon": epsilon, "delta": delta}
-    options = {"mi_nats": "--mi", "success_increment": "--increment"}
-    amounts: dict[str, Any] = {
-        kind: read_console_number(options.get(kind, f"--{kind}"), text)
-        for kind, text in given.items()
-        if text is not None
-    }
-    if not amounts:
+    limits = Spent(
+        mi_nats=_read_amount("--mi", mi),
+        success_increment=_read_amount("--increment", increment),
+        epsilon=_read_amount("--epsilon", epsilon),
+        delta=_read_amount("--delta", delta),
+    )
+    if (mi, increment, epsilon, delta) == (None,) * 4:
         raise BudgetError(
             "one of --mi, --increment and --epsilon must be given; got none. "
             "Try: pac ledger create study.db --dataset people --mi 1"
         )
-    entry = Ledger(where).create_budget(dataset, principal, limits=Spent(**amounts))
+    entry = Ledger(where).create_budget(dataset, principal, limits=limits)
     if as_json:
         show_json(entry.to_public_dict())
     elif not quiet:
         show(f"{where}: budget of dataset {dataset!r} for principal {principal!r} is set.")
+
+
+def _read_amount(option_name: str, text: str | None) -> float | None:
+    return None if text is None else read_console_number(option_name, text)
 
 
 def _show(
@@ -97,15 +100,15 @@ def _show(
     """
     book = Ledger(where, create=False)
     balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
-    found = book.verify()
+    verification = book.verify()
     if as_json:
         show_json(
             {
                 "ledger": book.label,
                 "ledger_id": book.ledger_id,
-                "n_entries": found.n_entries,
-                "head": found.head,
-                "problem": found.problem,
+                "n_entries": verification.n_entries,
+                "head": verification.head,
+                "problem": verification.problem,
                 "budgets": [balance.to_public_dict() for balance in balances],
             }
         )
@@ -114,13 +117,15 @@ def _show(
             ("dataset", "principal", "kind", "limit", "spent", "left"),
             [row for balance in balances for row in _balance_rows(balance)],
         )
-        show(f"\n{found.n_entries} entries, last hash {found.head}")
-    _check_intact(book, found)
+        show(f"\n{verification.n_entries} entries, last hash {verification.head}")
+    _check_intact(book, verification)
 
 
-def _check_intact(book: Ledger, found: Verification) -> None:
-    if not found.ok:
-        raise LedgerError(f"ledger {book.label} must verify; {found.problem}. Restore a backup.")
+def _check_intact(book: Ledger, verification: Verification) -> None:
+    if not verification.ok:
+        raise LedgerError(
+            f"ledger {book.label} must verify; {verification.problem}. Restore a backup."
+        )
 
 
 def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
@@ -189,22 +194,22 @@ def _verify(
     found out too.
     """
     book = Ledger(where, create=False)
-    found = book.verify(head=head)
+    verification = book.verify(head=head)
     if as_json:
         show_json(
             {
                 "ledger": book.label,
-                "verified": found.ok,
-                "n_entries": found.n_entries,
-                "head": found.head,
-                "broken_entry": found.broken_entry,
-                "problem": found.problem,
+                "verified": verification.ok,
+                "n_entries": verification.n_entries,
+                "head": verification.head,
+                "broken_entry": verification.broken_entry,
+                "problem": verification.problem,
             }
         )
-    _check_intact(book, found)
+    _check_intact(book, verification)
     if not as_json and not quiet:
-        show(f"{book.label}: {found.n_entries} entries, all intact, no budget exceeded.")
-        show(f"Last hash {found.head}")
+        show(f"{book.label}: {verification.n_entries} entries, all intact, no budget exceeded.")
+        show(f"Last hash {verification.head}")
 
 
 def _export(

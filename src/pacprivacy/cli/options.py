@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pacprivacy._certificates import release_file
-from pacprivacy.budget import parse_budget
+from pacprivacy.budget import AnyBudget, parse_budget
 from pacprivacy.cli.console import (
     console_choices,
     option,
@@ -235,18 +235,16 @@ class AccountOptions:
     total: Total = None
     state: State = None
 
-    def session(self) -> dict[str, Any]:
-        """Return what a session is opened with; refuse options of one without its ledger."""
-        given: dict[str, Any] = {"dataset": self.dataset, "principal": self.principal}
-        given["state"] = self.state
-        given["total"] = None if self.total is None else parse_budget(self.total)
-        for name, value in given.items():
-            if self.ledger is None and value is not None:
+    def read_total(self) -> AnyBudget | None:
+        """Return the total budget; refuse options of a session without its ledger."""
+        total = None if self.total is None else parse_budget(self.total)
+        for name in ("dataset", "principal", "state", "total"):
+            if self.ledger is None and getattr(self, name) is not None:
                 raise LedgerError(
                     f"--ledger must be given with --{name}; got none. "
                     "Name the ledger, for example --ledger study.db."
                 )
-        return given
+        return total
 
 
 def read_reading_options(
@@ -278,17 +276,17 @@ def _read_date_formats(text: str) -> dict[str, str]:
 
 def _read_levels(text: str) -> dict[str, tuple[str, ...]]:
     """Read ``COL=A,B`` for every category, separated by semicolons."""
-    found: dict[str, tuple[str, ...]] = {}
+    levels: dict[str, tuple[str, ...]] = {}
     for piece in text.split(";"):
-        column, sign, levels = piece.partition("=")
-        names = tuple(level.strip() for level in levels.split(","))
+        column, sign, listed = piece.partition("=")
+        names = tuple(level.strip() for level in listed.split(","))
         if not sign or not column.strip() or not all(names) or len(set(names)) != len(names):
             raise DataError(
                 f"--levels must be COL=A,B for every category; got {piece[:60]!r}. "
                 'Write it as "region=north,south;sex=f,m".'
             )
-        found[column.strip()] = names
-    return found
+        levels[column.strip()] = names
+    return levels
 
 
 def _read_numbers(name: str, text: str) -> tuple[float, ...]:

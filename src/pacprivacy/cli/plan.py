@@ -52,10 +52,9 @@ they are for the curator, who chooses a budget with them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One task on one public table, PAC and DP at the same advantage; public.
+    """One task on one public table, PAC and DP at the same advantage: a row of ``advice.json``.
 
-    A row of ``benchmarks/versus``, kept in ``advice.json``. ``ahead`` is PAC, DP, or level where
-    the 95 % intervals of the two overlap.
+    ``ahead`` is PAC, DP, or level where the 95 % intervals of the two overlap.
     """
 
     task: str
@@ -148,12 +147,12 @@ def _plan(
     No secret is drawn and nothing is released. Without --certify the noise is an estimate, up to
     about a tenth below what a release will need.
     """
-    asked, reading, rule = table.model(), table.reading(), table.rule
-    find_model(model, asked)
+    model_options, reading, rule = table.model(), table.reading(), table.rule
+    find_model(model, model_options)
     limits = _read_budgets(budgets)
     as_rule(rule)
     options.check_plot_option(plot)
-    study = read_model_study(data, model, asked, reading)
+    study = read_model_study(data, model, model_options, reading)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:
@@ -183,11 +182,7 @@ def _plan(
         more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
     if plot is not None:
         plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
-    none = [
-        PlanNumber(number.name, 0.0, float(np.sqrt(number.distance**2 - number.noise**2)))
-        for number in rows[0].numbers
-    ]
-    sampling = PlanRow(budget="no promise", numbers=tuple(none))
+    sampling = _without_noise(rows[0])
     advice = _advise(model, list(limits.values()))
     if as_json:
         show_json(
@@ -211,8 +206,15 @@ def _plan(
             show(f"Plot: {plot}")
 
 
+def _without_noise(row: PlanRow) -> PlanRow:
+    numbers = (
+        PlanNumber(number.name, 0.0, float(np.sqrt(number.distance**2 - number.noise**2)))
+        for number in row.numbers
+    )
+    return PlanRow(budget="no promise", numbers=tuple(numbers))
+
+
 def _plain(row: PlanRow) -> dict[str, Any]:
-    """Return a row as plain JSON types."""
     numbers = [number._asdict() for number in row.numbers]
     return {"budget": row.budget, "numbers": numbers, "times_least": row.times_least}
 
@@ -233,7 +235,7 @@ def _advise(model: str, budgets: list[AnyBudget]) -> list[Measurement]:
 
 def _read_budgets(text: str) -> dict[str, AnyBudget]:
     """Read budgets with commas between; a bare number bounds membership success."""
-    found: dict[str, AnyBudget] = {}
+    budgets: dict[str, AnyBudget] = {}
     for part in text.split(","):
         words = part.strip()
         if not words:
@@ -241,11 +243,11 @@ def _read_budgets(text: str) -> dict[str, AnyBudget]:
                 f"--budgets must be a list with commas between; got {text!r}. Write it as 55%,60%."
             )
         if "<" in words:
-            found[words] = parse_budget(words)
+            budgets[words] = parse_budget(words)
         else:
             success = read_console_number("--budgets", words)
-            found[f"success <= {100 * success:.4g} %"] = Membership(success)
-    return found
+            budgets[f"success <= {100 * success:.4g} %"] = Membership(success)
+    return budgets
 
 
 def _row(

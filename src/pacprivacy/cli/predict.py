@@ -56,7 +56,7 @@ def _predict(
     Only what was released is used, so this costs no privacy and no budget, however often it is
     done. What is predicted tells about the new rows, which no certificate protects.
     """
-    found = Release.load(release, public_key=public_key)
+    source = Release.load(release, public_key=public_key)
     if output is not None and not output.parent.is_dir():
         raise DataError(
             f"--output must be in a folder that is there; got {str(output.parent)[:60]!r}. "
@@ -65,7 +65,7 @@ def _predict(
     table = read_table(data, read_reading_options(decimal, delimiter, encoding, date_format))
     kept = () if keep is None else split_option_names("--keep", keep)
     check_table_columns(table, kept)
-    predicted, known = apply_model(found, table)
+    predicted, known = apply_model(source, table)
     columns = {name: table.columns[name].labels.tolist() for name in kept} | predicted
     if as_json:
         show_json(
@@ -76,8 +76,8 @@ def _predict(
     if output is not None:
         with output.open("w", encoding="utf-8", newline="") as file:
             _write(file, columns)
-    left = len(known) - int(known.sum())
-    notes = [f"{left:,} of {len(known):,} rows have gaps and no prediction"] if left else []
+    n_gaps = len(known) - int(known.sum())
+    notes = [f"{n_gaps:,} of {len(known):,} rows have gaps and no prediction"] if n_gaps else []
     tell_curator((*table.notes, *notes), quiet=quiet)
 
 

@@ -36,11 +36,11 @@ ONLY_PAC: Final = (
 )
 
 
-def check_dp_promise(given: dict[str, Any]) -> None:
+def check_dp_promise(values: dict[str, Any]) -> None:
     """Refuse options that belong to the other promise."""
     for option in ONLY_PAC:
         name = option.replace("_", "-")
-        value = given["cost" if option == "C" else option]
+        value = values["cost" if option == "C" else option]
         if value not in (None, False, "drop"):
             advice = "It belongs to --promise pac."
             if name == "unit":
@@ -51,7 +51,7 @@ def check_dp_promise(given: dict[str, Any]) -> None:
 def release_dp_promise(
     data: Path,
     model: str,
-    asked: ModelOptions,
+    options: ModelOptions,
     reading: Reading,
     budget: str,
     *,
@@ -67,67 +67,69 @@ def release_dp_promise(
             "For models see pacprivacy.dp."
         )
     limit = parse_budget(budget)
-    own = {"delta": delta, "bins": asked.bins, "q": asked.q}
-    given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    optional = {"delta": delta, "bins": options.bins, "q": options.q}
+    arguments: dict[str, Any] = {
+        name: value for name, value in optional.items() if value is not None
+    }
     if isinstance(limit, Membership):
-        given["success"] = limit.success
+        arguments["success"] = limit.success
     elif isinstance(limit, EpsilonEquivalent):
-        given["epsilon"] = limit.epsilon
+        arguments["epsilon"] = limit.epsilon
     else:
         raise BudgetError(
             f"--budget must be a membership or an epsilon alone with --promise dp; got {budget!r}. "
             'Write "membership<=0.6" or "epsilon<=1".'
         )
-    if asked.ranges is None and model != "count":
+    if options.ranges is None and model != "count":
         raise DataError(
             f"--ranges must be given for --model {model} with --promise dp; got nothing. Say what "
             "values can be, known without the file: --ranges 0,120 or 'age=0,120;pay=0,1e6'."
         )
-    for column in asked.by or ():
-        if column not in asked.levels:
+    for column in options.by or ():
+        if column not in options.levels:
             raise DataError(
                 f"--levels must name those of {column!r} with --promise dp; got none: what occurs "
                 f'in the file would tell who is in. Write --levels "{column}=A,B".'
             )
     table = read_table(data, reading)
-    tell_curator(_notes(table, asked), quiet=quiet)
-    names = () if model == "count" else described_model_columns(table, asked)
-    names = names or asked.columns or ()
+    tell_curator(_notes(table, options), quiet=quiet)
+    names = () if model == "count" else described_model_columns(table, options)
+    names = names or options.columns or ()
     columns = {column: model_numbers(table, column) for column in names}
-    cells, labels = _cells(table, asked)
-    found = release_dp_statistic(
+    cells, labels = _cells(table, options)
+    release = release_dp_statistic(
         columns or {"records": np.zeros(table.n_rows)},
         statistic=model,
         ranges=()
-        if asked.ranges is None or model == "count"
-        else model_ranges(asked.ranges, names),
+        if options.ranges is None or model == "count"
+        else model_ranges(options.ranges, names),
         cells=cells,
         cell_names=labels,
         simulate=simulate,
-        **given,
+        **arguments,
     )
     if name is None:
-        return found
-    called = replace(found.certificate, mechanism=f"{name} ({found.certificate.mechanism})")
-    return DPRelease(value=found.value, certificate=called)
+        return release
+    called = replace(release.certificate, mechanism=f"{name} ({release.certificate.mechanism})")
+    return DPRelease(value=release.value, certificate=called)
 
 
-def _notes(table: Table, asked: ModelOptions) -> tuple[str, ...]:
+def _notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
     """Return who would not be protected, and how many rows remain, for the curator alone."""
-    kept = category_rows_where(table, asked.where)
+    kept = category_rows_where(table, options.where)
     names = table_identities(table)
     many = (f"{identity_warning(names)} Make one row per person.",) if names else ()
-    left = f"{int(kept.sum()):,} of {table.n_rows:,} records meet the condition"
-    return (*table.notes, *many, *(() if asked.where is None else (left,)))
+    remaining = f"{int(kept.sum()):,} of {table.n_rows:,} records meet the condition"
+    return (*table.notes, *many, *(() if options.where is None else (remaining,)))
 
 
-def _cells(table: Table, asked: ModelOptions) -> tuple[Any, list[str]]:
+def _cells(table: Table, options: ModelOptions) -> tuple[Any, list[str]]:
     """Return the group of every row that meets the condition, -1 elsewhere; and their names."""
     groups, labels = [], [""]
-    for column in asked.by or ():
+    for column in options.by or ():
         held = table.columns[column].compared().kind
-        levels = declared_column_levels(column, asked.levels[column], held)
+        levels = declared_column_levels(column, options.levels[column], held)
         groups.append((code_column_levels(table.columns[column].entries, levels), len(levels)))
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
     cells = number_cells(groups, table.n_rows)
-    return np.where(category_rows_where(table, asked.where), cells, -1), labels
+    return np.where(category_rows_where(table, options.where), cells, -1), labels

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._certificates import read_key, read_release
-from pacprivacy.budget import budget_limits, parse_budget
+from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
     AsJson,
@@ -27,6 +27,7 @@ from pacprivacy.cli.console import (
 from pacprivacy.cli.promise import check_dp_promise, release_dp_promise
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import DataError, InterruptedRun
+from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release
 from pacprivacy.session import SUBSETS_BATCHED, Session
@@ -110,16 +111,16 @@ def _release(
         raise DataError("--delta must be left out with --promise pac; got a value. Drop it.")
     rule, checkpoint = table.rule, table.checkpoint
     mi_nats = budget_limits(limits, table.subsets or SUBSETS_BATCHED).mi_nats
-    asked, reading = table.model(mi_nats), table.reading()
+    model_options, reading = table.model(mi_nats), table.reading()
     if sign is not None:
         read_key(sign, private=True)
     if promise == "dp":
         check_release_folder(output)
         seeded = (seed or 0) if simulate else None
-        told = release_dp_promise(
+        dp_release = release_dp_promise(
             data,
             model,
-            asked,
+            model_options,
             reading,
             budget,
             delta=delta,
@@ -127,14 +128,14 @@ def _release(
             simulate=seeded,
             quiet=quiet,
         )
-        files = save_release(told, output, sign=sign)
-        show_release(told, files, full=full, as_json=as_json, quiet=quiet)
+        files = save_release(dp_release, output, sign=sign)
+        show_release(dp_release, files, full=full, as_json=as_json, quiet=quiet)
         return
-    find_model(model, asked)
+    find_model(model, model_options)
     as_rule(rule)
-    session_of = account.session()
+    total = account.read_total()
     check_release_folder(output)
-    study = read_model_study(data, model, asked, reading)
+    study = read_model_study(data, model, model_options, reading)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
         if quiet:
@@ -146,29 +147,47 @@ def _release(
             "progress": False if quiet else None,
             "simulate": simulate,
         }
-        run: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "name": name}
-        if account.ledger is None:
-            drawn |= {"sample": study.pool, "units": study.units, "rule": rule}
-            with Session.alone(study.universe, limits, **drawn) as session:
-                found = session.release(study.mechanism, limits, **run)
-        else:
-            with study.open_session(ledger=account.ledger, **session_of, **drawn) as session:
-                found = study.release_in(session, limits, **run)
-    files = save_release(found, output, sign=sign)
-    show_release(found, files, full=full, as_json=as_json, quiet=quiet)
+        session, mechanism = _open_session(study, account, total, limits, rule=rule, drawn=drawn)
+        with session:
+            release = session.release(
+                mechanism, limits, rule=rule, checkpoint=checkpoint, name=name
+            )
+    files = save_release(release, output, sign=sign)
+    show_release(release, files, full=full, as_json=as_json, quiet=quiet)
+
+
+def _open_session(
+    study: ModelStudy,
+    account: options.AccountOptions,
+    total: AnyBudget | None,
+    limits: AnyBudget,
+    *,
+    rule: str | None,
+    drawn: dict[str, Any],
+) -> tuple[Session, Mechanism]:
+    """Return the session of the ledger, or one of a single release, and what it releases."""
+    if account.ledger is None:
+        sample: dict[str, Any] = {"sample": study.pool, "units": study.units, "rule": rule}
+        return Session.alone(study.universe, limits, **drawn, **sample), study.mechanism
+    session = study.open_session(
+        ledger=account.ledger,
+        total=total,
+        dataset=account.dataset,
+        principal=account.principal,
+        state=account.state,
+        **drawn,
+    )
+    return session, study.of_rows()
 
 
 @contextmanager
 def _kept(checkpoint: Path | None, output: Path, study: ModelStudy) -> Iterator[Path | None]:
-    """Yield where finished candidates are kept: beside the release, until there is one.
-
-    A mechanism that evaluates all candidates at once needs no such file.
-    """
-    own = checkpoint is None and study.mechanism.batch is None
-    if not own:
+    """Yield the file of finished candidates, kept until there is a release; or None."""
+    temporary = checkpoint is None and study.mechanism.batch is None
+    if not temporary:
         yield checkpoint
         return
-    made = not output.exists()
+    created = not output.exists()
     output.mkdir(parents=True, exist_ok=True)
     path = output / "checkpoint.pac"
     try:
@@ -180,7 +199,7 @@ def _kept(checkpoint: Path | None, output: Path, study: ModelStudy) -> Iterator[
         ) from None
     except BaseException:
         path.unlink(missing_ok=True)
-        if made:
+        if created:
             with suppress(OSError):  # something else is in it
                 output.rmdir()
         raise
@@ -197,11 +216,11 @@ def check_release_folder(folder: Path) -> None:
             "folder, or delete the file if it was never published: two releases tell more than one."
         )
     try:
-        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        created = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-        for path in made:  # it is made again when there is something to put in
+        for path in created:  # it is made again when there is something to put in
             path.rmdir()
     except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from None
@@ -215,35 +234,35 @@ def _unwritable(folder: Path, error: Exception) -> DataError:
 
 
 def save_release(
-    found: Release | DPRelease, folder: Path, *, sign: Path | None = None
+    release: Release | DPRelease, folder: Path, *, sign: Path | None = None
 ) -> dict[str, str]:
     """Write the files and return their names."""
     try:
-        public = found.save(folder, sign=sign)
+        public = release.save(folder, sign=sign)
     except OSError as error:
         raise _unwritable(folder, error) from None
     names = {"release": "release.json", "values": "values.csv"}
-    names |= {"bundle": "curator.npz"} if isinstance(found, Release) else {}
+    names |= {"bundle": "curator.npz"} if isinstance(release, Release) else {}
     paths = {kind: public.parent / name for kind, name in names.items()}
     return {kind: str(path) for kind, path in paths.items() if path.exists()}
 
 
 def show_release(
-    found: Release | DPRelease, files: dict[str, str], *, full: bool, as_json: bool, quiet: bool
+    release: Release | DPRelease, files: dict[str, str], *, full: bool, as_json: bool, quiet: bool
 ) -> None:
     """Print a release on one screen, as every verb does: numbers, promise, files."""
     if as_json:
         show_json({**read_release(files["release"]), "files": files})
     if as_json or quiet:
         return
-    show(found.text())
+    show(release.text())
     if full:
-        show(f"\n{found.certificate}")
+        show(f"\n{release.certificate}")
     public = " and ".join(files[kind] for kind in ("release", "values") if kind in files)
     show(f"\nWrote {public} (may be published)")
     if "bundle" in files:
         show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
-    if not full and isinstance(found, DPRelease):
+    if not full and isinstance(release, DPRelease):
         show("What it rests on, and what is not promised: --full")
     elif not full:
         show(f"What is not promised, and the proof: --full, or pac report {files['release']}")

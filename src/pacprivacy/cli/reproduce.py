@@ -82,16 +82,15 @@ def _reproduce(
 
 
 def _find(paper: str) -> Reproduce:
-    """Return the paper of this name among those that are registered."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if not found:
+    papers = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if not papers:
         raise DataError(
             "the papers must be installed; got none, since they are in the source checkout and not "
             "in the package. In a checkout run: pip install --editable ./papers"
         )
-    if paper not in found:
-        raise DataError(f"paper must be one of {', '.join(sorted(found))}; got {paper!r}.")
-    run: Reproduce = found[paper].load()
+    if paper not in papers:
+        raise DataError(f"paper must be one of {', '.join(sorted(papers))}; got {paper!r}.")
+    run: Reproduce = papers[paper].load()
     return run
 
 

@@ -114,11 +114,13 @@ def _serve(
     _log(quiet)
 
     def ready(url: str) -> None:
-        said = None if predictor is None else predictor.certificate_
+        certificate = None if predictor is None else predictor.certificate_
         if as_json:
-            show_json({"url": url, "certificate": None if said is None else said.digest})
+            digest = None if certificate is None else certificate.digest
+            show_json({"url": url, "certificate": digest})
         elif not quiet:
-            show(f"{serving.OF_TABLES if said is None else said.promise}\nServing on {url}")
+            promise = serving.OF_TABLES if certificate is None else certificate.promise
+            show(f"{promise}\nServing on {url}")
         sys.stdout.flush()
 
     tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)

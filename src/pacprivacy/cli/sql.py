@@ -90,23 +90,52 @@ def _sql(
     budget.
     """
     limits = parse_budget(budget)
-    session_of = account.session()
+    total = account.read_total()
     check_release_folder(output)
     tables = Tables(source, unit=unit, via=read_sql_paths(via or []))
-    asked: dict[str, Any] = {"keys": _read_keys(keys or []), "at_least": at_least, "fill": fill}
-    asked |= {"checkpoint": checkpoint, "name": name}
-    drawn: dict[str, Any] = {"n_subsets": subsets, "rng": seed, "simulate": simulate}
-    drawn["n_jobs"] = jobs
-    drawn["progress"] = False if quiet else None
+    declared = _read_keys(keys or [])
+    progress = False if quiet else None
     if account.ledger is None:
-        found = answer(query, tables, limits, **asked, **drawn)
+        release = answer(
+            query,
+            tables,
+            limits,
+            keys=declared,
+            at_least=at_least,
+            fill=fill,
+            checkpoint=checkpoint,
+            name=name,
+            n_subsets=subsets,
+            n_jobs=jobs,
+            rng=seed,
+            progress=progress,
+            simulate=simulate,
+        )
     else:
-        total = session_of.pop("total")
-        settings = {"ledger": account.ledger, "budget": total, **session_of, **drawn}
-        with Session(tables, **settings) as session:
-            found = session.sql(query, limits, **asked)
-    files = save_release(found, output)
-    show_release(found, files, full=full, as_json=as_json, quiet=quiet)
+        with Session(
+            tables,
+            ledger=account.ledger,
+            budget=total,
+            dataset=account.dataset,
+            principal=account.principal,
+            state=account.state,
+            n_subsets=subsets,
+            n_jobs=jobs,
+            rng=seed,
+            progress=progress,
+            simulate=simulate,
+        ) as session:
+            release = session.sql(
+                query,
+                limits,
+                keys=declared,
+                at_least=at_least,
+                fill=fill,
+                checkpoint=checkpoint,
+                name=name,
+            )
+    files = save_release(release, output)
+    show_release(release, files, full=full, as_json=as_json, quiet=quiet)
 
 
 def read_sql_paths(texts: list[str]) -> dict[str, Any]:
@@ -119,8 +148,8 @@ def read_sql_paths(texts: list[str]) -> dict[str, Any]:
                 f"--via must be TABLE=COLUMN or TABLE=COLUMN:OTHER.COLUMN; got {text!r}. "
                 "For example --via orders=customer_id."
             )
-        own, through, other = path.partition(":")
-        paths[table] = (own, other) if through else own
+        column, through, other = path.partition(":")
+        paths[table] = (column, other) if through else column
     return paths
 
 
@@ -129,7 +158,7 @@ def _read_keys(texts: list[str]) -> Any:
         return None
     if texts == ["universe"]:
         return "universe"
-    found: dict[str, list[str]] = {}
+    declared: dict[str, list[str]] = {}
     for text in texts:
         name, sign, values = text.partition("=")
         if not (sign and name and values):
@@ -137,8 +166,8 @@ def _read_keys(texts: list[str]) -> Any:
                 f"--keys must be KEY=A,B,... or universe; got {text!r}. "
                 "For example --keys region=north,south."
             )
-        found[name] = values.split(",")
-    return found
+        declared[name] = values.split(",")
+    return declared
 
 
 sql = Verb(

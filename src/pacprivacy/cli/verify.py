@@ -49,29 +49,32 @@ def _verify(
     certificate = _read(content)
     sealed = _sealed(content, public_key)
     if not isinstance(certificate, Certificate):
-        found, items = verify_certificate(certificate), _recomputed_dp(certificate)
-        source, unproved = "the events that it carries", {**found.not_checkable, "value": VALUE}
+        verification, items = verify_certificate(certificate), _recomputed_dp(certificate)
+        source, unproved = (
+            "the events that it carries",
+            {**verification.not_checkable, "value": VALUE},
+        )
     else:
         path = find_bundle_option(release, bundle)
         held = load_verified_bundle(path)
-        found, items = verify_certificate(certificate, held), _recomputed(certificate, held)
+        verification, items = verify_certificate(certificate, held), _recomputed(certificate, held)
         rest = {"value": VALUE} if isinstance(held, Bundle) else {"answers": ANSWERS}
-        source, unproved = str(path), {**found.not_checkable, **rest}
+        source, unproved = str(path), {**verification.not_checkable, **rest}
     if as_json:
         show_json(
             {
                 "verified": True,
                 "release": str(release),
-                "digest": found.digest,
+                "digest": verification.digest,
                 "file": sealed,
                 "recomputed": items,
-                "recomputed_fields": list(found.recomputed),
+                "recomputed_fields": list(verification.recomputed),
                 "not_checked": unproved,
             }
         )
     elif not quiet:
         show(f"{release}: the certificate follows from {source}.", style="green")
-        show(f"SHA-256 of the certificate, as in the ledger: {found.digest}")
+        show(f"SHA-256 of the certificate, as in the ledger: {verification.digest}")
         show(sealed)
         show("Recomputed and equal:")
         show(_lines(items))
@@ -132,10 +135,10 @@ def _recomputed(certificate: Certificate, bundle: Bundle | AnswerBundle) -> dict
             f"at most {at_most(certificate.information.upper, decimals=6)} nats "
             f"({draws['information']} draws)"
         )
-    found = certificate.membership
-    if found is not None:
+    membership = certificate.membership
+    if membership is not None:
         how = f"{draws['membership']} draws" if "membership" in draws else "closed form"
-        items["membership success"] = f"at most {percent_at_most(found.upper)} % ({how})"
+        items["membership success"] = f"at most {percent_at_most(membership.upper)} % ({how})"
     if certificate.trade_off:
         items["trade-off"] = ", ".join(
             f"{100 * item.false_positives:.3g} % -> {percent_at_most(item.true_positives)} %"

@@ -38,6 +38,8 @@ from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import (
     Data,
     Mechanism,
+    Parts,
+    UnitLabels,
     coerce_data,
     subset_sizes,
     subset_sums,
@@ -67,17 +69,17 @@ _TAIL_STDS: Final = 12.0  # a binomial is beyond these with probability below 1e
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentStepRule:
-    """One step size for each coordinate, from the error bound ``J`` (claim D-4).
+    """One step size for each coordinate, from the error bound ``J`` (claim D-4); all public.
 
     Parameters
     ----------
-    mi_nats : float, public, optional
+    mi_nats : float, optional
         The information budget of the whole descent; None gives the *post-hoc* step sizes, which
         are best without privacy.
-    start_error : "universe", float or array, public
+    start_error : "universe", float or array
         Squared distance of each coordinate from its optimum at the start: that of the fit on the
         whole universe (default; the certificate says so), or given.
-    exact : bool, public
+    exact : bool
         Minimise ``J`` itself instead of the paper's approximation.
     """
 
@@ -90,11 +92,7 @@ class DescentStepRule:
             check_positive("mi_nats", self.mi_nats, advice="Use the budget of the descent.")
 
     def choose(self, objective: Objective, X: Matrix, targets: Matrix, *, n_steps: int) -> Matrix:
-        """Return step sizes of the shape of the weights, at most ``1/L``.
-
-        The gradient's variance is that of a Poisson(1/2) subset at the start, in closed form
-        (claim D-5). Everything comes from the universe: public, whatever the secret is.
-        """
+        """Return step sizes of the shape of the weights, at most ``1/L``, from all records."""
         start = np.zeros((X.shape[1], *targets.shape[1:]))
         spread = objective.gradient_spread(X, targets, start)
         ratio = 0.0
@@ -201,18 +199,14 @@ def uniform_descent_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Descent:
-    """How to descend; every field is public.
+    """How to descend on an :class:`Objective` in ``n_steps`` steps; every field is public.
 
     Parameters
     ----------
-    objective : Objective
-        Loss and penalty.
-    n_steps : int
-        Number of steps ``T``.
     step : DescentStepRule, float or array
         Step sizes; by default chosen for the noise to come (``conscious``), one for each
         coordinate.
-    shares : "uniform", "late" or array of shape (T,)
+    shares : "uniform", "late" or array of shape (n_steps,)
         How the budget is spread over the steps.
     split : "waterfill" or "uniform"
         How the budget of a step is spread over directions: least total noise, or evenly over the
@@ -249,10 +243,10 @@ class Descent:
         rule = self.rule(mi_nats)
         if rule is not None:
             return rule.choose(self.objective, X, targets, n_steps=self.n_steps)
-        given = np.asarray(self.step, dtype=np.float64)
-        if not (np.isfinite(given).all() and (given > 0).all()):
+        sizes = np.asarray(self.step, dtype=np.float64)
+        if not (np.isfinite(sizes).all() and (sizes > 0).all()):
             raise BudgetError("step must be positive finite numbers. Use 'conscious'.")
-        return np.broadcast_to(given, (X.shape[1], *targets.shape[1:])).copy()
+        return np.broadcast_to(sizes, (X.shape[1], *targets.shape[1:])).copy()
 
     def budgets(self, mi_nats: float, steps: Matrix) -> Vector:
         """Return the budget of each step."""
@@ -347,7 +341,7 @@ def descend(
     *,
     sample: Pool | PoolStrategy | None = None,
     n_subsets: int | None = None,
-    units: Any = None,
+    units: UnitLabels = None,
     rng: np.random.Generator | int | None = None,
     simulate: bool = False,
     public: tuple[str, ...] = (),
@@ -358,32 +352,31 @@ def descend(
     Parameters
     ----------
     data : tuple (X, y)
-        The universe: features, and targets of shape (n,) or (n, k); -1 and 1 for the logistic
-        loss. Centre the features: there is no intercept.
+        The universe: features, centred since there is no intercept, and targets of shape (n,) or
+        (n, k); -1 and 1 for the logistic loss.
     budget : Information
         Total over all steps. For other budgets release :class:`DescentGradient` in a session.
     sample, n_subsets, units, rng, simulate
         As in :func:`pacprivacy.privatize`.
-    public : tuple of str
-        What else was computed from the whole universe, such as a scaler; for the certificate.
-    published : tuple of str
-        What else is published without noise, such as class labels; for the certificate.
+    public, published : tuples of str
+        What else was computed from all records, such as a scaler, and what else is published
+        without noise, such as class labels; for the certificate.
 
     Guarantee
     ---------
     Claim D-7.
     """
-    asked = as_budget(budget)
-    if not isinstance(asked, Information):
+    limit = as_budget(budget)
+    if not isinstance(limit, Information):
         raise BudgetError(
             f"budget must be Information for a descent without a session; got "
-            f"{type(asked).__name__}. Release DescentGradient step by step in a Session."
+            f"{type(limit).__name__}. Release DescentGradient step by step in a Session."
         )
     plan = Descent() if descent is None else descent
     universe = coerce_data(data)
     X, targets = read_objective_targets(universe.parts, "gradient descent")
     plan.objective.check_targets(targets)
-    steps = plan.steps(X, targets, asked.mi_nats)
+    steps = plan.steps(X, targets, limit.mi_nats)
     template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
     rehearsal = Rehearsal(universe, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
     candidates, notes = rehearsal.draw(template)
@@ -395,15 +388,15 @@ def descend(
     run = descend_secretly(
         gradients,
         steps,
-        plan.budgets(asked.mi_nats, steps),
+        plan.budgets(limit.mi_nats, steps),
         n_subsets=candidates.n_subsets,
         source=secret_source(rehearsal.seed, simulate=simulate),
         split=plan.split,
     )
     notes = (*notes, *candidates.notes)
-    public = (*public, plan.describe(asked.mi_nats))
+    public = (*public, plan.describe(limit.mi_nats))
     words = {"public": public, "published": published, "notes": notes, "simulation": simulate}
-    certificate = _certify(run, plan, candidates, asked, **words)
+    certificate = _certify(run, plan, candidates, limit, **words)
     return replace(run, certificate=certificate)
 
 
@@ -454,15 +447,7 @@ def _certify(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentGradient(Mechanism):
-    """Mean gradient over a subset, at weights that everybody knows.
-
-    Parameters
-    ----------
-    objective : Objective, public
-        Loss and penalty.
-    weights : array of shape (d,) or (d, k), public
-        The iterate: a function of earlier releases.
-    """
+    """Mean gradient over a subset, at public ``weights`` of shape (d,) or (d, k)."""
 
     objective: Objective
     weights: Matrix = field(repr=False)
@@ -477,7 +462,7 @@ class DescentGradient(Mechanism):
         """Name shown in the certificate."""
         return f"mean gradient of the {self.objective.loss} loss"
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
         """Return the gradient of one subset."""
         X, targets = self._read(parts)
         return self.objective.gradient(X, targets, self.weights)
@@ -496,7 +481,7 @@ class DescentGradient(Mechanism):
         gradients: Matrix = sums / subset_sizes(pool)[:, None] + shrink
         return gradients
 
-    def _read(self, parts: tuple[Any, ...]) -> tuple[Matrix, Matrix]:
+    def _read(self, parts: Parts) -> tuple[Matrix, Matrix]:
         X, targets = read_objective_targets(parts, self.name)
         self.objective.check_targets(targets)
         if self.weights.shape != (X.shape[1], *targets.shape[1:]):
@@ -637,10 +622,7 @@ def _pull(
 
 
 def _stationarity(shrink: Array, n_steps: int) -> Array:
-    """Return the increasing function whose value ``α e0²/β`` marks the minimum of ``J``.
-
-    ``T h + (1-h)((1-h)^-T - 1)`` at ``h = ημ``; convex, zero at zero.
-    """
+    """Return ``T h + (1-h)((1-h)^-T - 1)`` at ``h = ημ``: ``α e0²/β`` at the minimum of ``J``."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         log_keep = np.log1p(-shrink)
         # One power is kept apart so that the end h = 1 is T for T = 1 and infinite beyond.

@@ -15,7 +15,9 @@ from pacprivacy.mechanism import (
     CLASS_LABELS,
     Classes,
     Data,
+    MatrixLike,
     Mechanism,
+    Parts,
     code_data_labels,
     dataset_triangle,
     find_data_classes,
@@ -40,12 +42,12 @@ class _ClassFrame:
     n_records: int
     smoothness: float
 
-    def read(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Array]:
+    def read(self, parts: Parts, name: str) -> tuple[Matrix, Array]:
         """Return features with a constant column, and targets of shape (n,) or (n, k) in ±1."""
         return self.code(*read_labelled_data(parts, name), name)
 
     def code(
-        self, X: Matrix, y: Any, name: str, *, every_class: bool = True
+        self, X: Matrix, y: MatrixLike, name: str, *, every_class: bool = True
     ) -> tuple[Matrix, Array]:
         """Return the same for rows that are at hand."""
         codes = code_data_labels(y, self.classes, name, every_class=every_class)
@@ -72,8 +74,6 @@ class LogisticFit(Mechanism):
         whether or not it has converged.
     transform : LinearTransform, public, optional
         Of the features; by default they are standardised over the universe.
-    frame : _ClassFrame, public
-        Set by :meth:`prepare`.
     """
 
     streams: ClassVar[bool] = True
@@ -121,7 +121,7 @@ class LogisticFit(Mechanism):
         )
         return replace(self, frame=frame)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Array:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Array:
         """Return the weights of one subset."""
         rows, targets = fixed_mechanism(self.frame, "frame").read(parts, self.name)
         columns = targets.reshape(len(rows), -1)
@@ -199,10 +199,7 @@ class LogisticFit(Mechanism):
         return self._descend(pull, inside.sum(axis=0), rows.shape[1])
 
     def _descend(self, pull: Callable[[Matrix], Matrix], sizes: Vector, n_features: int) -> Matrix:
-        """Return the weights after the last step, shape (m, d).
-
-        ``pull`` gives the gradients of the losses at weights of shape (d, m), in sum over records.
-        """
+        """Return the weights after the last step, shape (m, d); ``pull`` gives the gradients."""
         frame = fixed_mechanism(self.frame, "frame")
         # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
         top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty

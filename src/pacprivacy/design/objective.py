@@ -1,7 +1,7 @@
 """Objectives: the losses that descent and logistic fits minimise, their slopes and smoothness."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import scipy
@@ -9,6 +9,7 @@ import scipy
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
+    Parts,
     read_data_columns,
 )
 
@@ -20,12 +21,8 @@ _NEWTON_STEPS: Final = 100
 class Objective:
     """Mean loss over records plus ``penalty/2 |w|²``; no intercept, so centre the features.
 
-    Parameters
-    ----------
-    loss : "squared" or "logistic", public
-        ``(x·w - y)²/2``, or ``ln(1 + exp(-y x·w))`` for ``y`` in {-1, 1}.
-    penalty : float > 0, public
-        Penalty; it is the strong convexity of the objective.
+    The ``"squared"`` loss is ``(x·w - y)²/2``, the ``"logistic"`` one ``ln(1 + exp(-y x·w))`` for
+    ``y`` in {-1, 1}.
     """
 
     loss: Literal["squared", "logistic"] = "logistic"
@@ -105,7 +102,7 @@ class Objective:
         return hessian
 
 
-def read_objective_targets(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Matrix]:
+def read_objective_targets(parts: Parts, name: str) -> tuple[Matrix, Matrix]:
     """Return features and targets as float64; targets of shape (n,) or (n, k)."""
     if len(parts) != 2:
         raise MechanismError(

@@ -34,6 +34,7 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
     Mechanism,
+    Parts,
     dataset_triangle,
     fixed_mechanism,
     is_dataset_stream,
@@ -102,16 +103,15 @@ class RidgePenalty:
     ) -> Vector:
         """Return one penalty for each coordinate, infinite where there is no signal.
 
-        ``coefficients`` are those of the universe, without a penalty. If ``joint``, their mean
-        square stands for the square of each. With an ``intercept`` the noise is for one output
-        more.
+        ``coefficients`` are those of all records without a penalty; if ``joint``, their mean square
+        stands for each. With an ``intercept`` the noise is for one output more.
         """
         d = Z.shape[1]
         if isinstance(self.snr, str):
             residuals = target - Z @ coefficients
-            left = max(1, (len(residuals) if n_records is None else n_records) - d - 1)
+            n_free = max(1, (len(residuals) if n_records is None else n_records) - d - 1)
             # A target without noise counts as rounding.
-            noise_var = max(float(residuals @ residuals) / left, float(np.finfo(np.float64).tiny))
+            noise_var = max(float(residuals @ residuals) / n_free, float(np.finfo(np.float64).tiny))
         else:
             coefficients, noise_var = np.full(d, np.sqrt(float(self.snr))), 1.0
         if joint:
@@ -179,7 +179,7 @@ class RidgeFrame:
     def __post_init__(self) -> None:
         freeze(self.penalty)
 
-    def coordinates(self, parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
+    def coordinates(self, parts: Parts, name: str) -> tuple[Matrix, Vector]:
         """Return the coordinates and the centred target of some rows."""
         X, y = _read_ridge_data(parts, name)
         return self.transform.apply(X), y - self.target_mean
@@ -189,10 +189,9 @@ class RidgeFrame:
 class _Ridge(Mechanism):
     """What both forms share.
 
-    The measured value has shape (d + 1,): one coefficient for each coordinate of the transform,
-    and the mean of the target. The *released* value is a dict with ``coef`` and ``intercept`` for
-    the original features. With ``universe_facts`` the mean of the target is that of the whole
-    universe and leaves, without noise, through the intercept.
+    The measured value has shape (d + 1,): one coefficient for each coordinate of the transform, and
+    the mean of the target; with ``universe_facts`` that of all records, published without noise.
+    The *released* value is a dict with ``coef`` and ``intercept`` for the original features.
     """
 
     streams: ClassVar[bool] = True
@@ -203,18 +202,18 @@ class _Ridge(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
         if self.frame is None:
             return ()
-        given = self.penalty
+        penalty = self.penalty
         chosen = (
-            given.describe() if isinstance(given, RidgePenalty) else f"ridge penalty: {given:g}"
+            penalty.describe()
+            if isinstance(penalty, RidgePenalty)
+            else f"ridge penalty: {penalty:g}"
         )
         return (self.frame.transform.description, chosen)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What the intercept shows of the universe."""
         return ("mean of the target over the universe",) if self.universe_facts else ()
 
     def _fix(self, data: Data, fit: Fit | LinearTransform) -> Self:
@@ -240,7 +239,7 @@ class _Ridge(Mechanism):
         frame = RidgeFrame(transform=transform, target_mean=mean, penalty=penalty)
         return replace(self, frame=frame)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Vector:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Vector:
         """Return the coefficients of one subset."""
         Z, target = fixed_mechanism(self.frame, "frame").coordinates(parts, self.name)
         second = Z.T @ Z if self.joint else np.square(Z).sum(axis=0)
@@ -312,15 +311,13 @@ class OrthogonalRidge(_Ridge):
 
     Parameters
     ----------
-    penalty : Penalty or float, public
-        By default post-hoc, from the universe. Pass ``Penalty(mi_nats=...)`` with the budget of
-        the release to regularise for the noise to come.
+    penalty : RidgePenalty or float, public
+        By default post-hoc, from the universe. Pass ``RidgePenalty(mi_nats=...)`` with the budget
+        of the release to regularise for the noise to come.
     transform : "ica", "whitening" or LinearTransform, public
         Orthogonal coordinates, fitted on the universe unless given.
     seed : int, public
         Where the search for independent components starts.
-    frame : RidgeFrame, public
-        Set by :meth:`prepare`.
     """
 
     joint: ClassVar[bool] = False
@@ -337,24 +334,20 @@ class OrthogonalRidge(_Ridge):
 
     def prepare(self, data: Data) -> Self:
         """Fix coordinates, mean of the target and penalties on the whole universe."""
-        given = self.transform
-        if isinstance(given, LinearTransform):
-            return self._fix(data, given)
+        transform = self.transform
+        if isinstance(transform, LinearTransform):
+            return self._fix(data, transform)
         return self._fix(
             data,
             partial(fit_ica_transform, seed=self.seed)
-            if given == "ica"
+            if transform == "ica"
             else fit_whitening_transform,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointRidge(_Ridge):
-    """Ridge regression on all features at once; one penalty for all coefficients.
-
-    ``transform`` gives the coordinates in which the penalty acts; ``frame`` is set by
-    :meth:`prepare`.
-    """
+    """Ridge regression on all features in the coordinates of ``transform``; one penalty for all."""
 
     joint: ClassVar[bool] = True
     transform: Literal["standard"] | LinearTransform = "standard"
@@ -369,22 +362,21 @@ class JointRidge(_Ridge):
 
     def prepare(self, data: Data) -> Self:
         """Fix scales, mean of the target and penalty on the whole universe."""
-        given = self.transform
+        transform = self.transform
         return self._fix(
-            data, given if isinstance(given, LinearTransform) else fit_standard_transform
+            data, transform if isinstance(transform, LinearTransform) else fit_standard_transform
         )
 
 
-def _check_transform(given: Any, *known: str) -> None:
-    if not isinstance(given, LinearTransform) and given not in known:
+def _check_transform(transform: Any, *known: str) -> None:
+    if not isinstance(transform, LinearTransform) and transform not in known:
         named = ", ".join(repr(name) for name in known)
         raise MechanismError(
-            f"transform must be {named} or a LinearTransform; got {given!r}. Use {known[0]!r}."
+            f"transform must be {named} or a LinearTransform; got {transform!r}. Use {known[0]!r}."
         )
 
 
-def _read_ridge_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Vector]:
-    """Return the features as a matrix and the target as a vector of numbers."""
+def _read_ridge_data(parts: Parts, name: str) -> tuple[Matrix, Vector]:
     X, y = read_labelled_data(parts, name)
     if is_dataset_stream(y):
         return X, y

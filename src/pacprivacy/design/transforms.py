@@ -83,14 +83,7 @@ def fit_ica_transform(X: Matrix, *, seed: int = 0) -> LinearTransform:
     """Find independent components of the standardised features: the papers' choice.
 
     A whitening followed by a rotation; columns are uncorrelated over the universe whether or not
-    the search for the rotation has converged, so that is not reported.
-
-    Parameters
-    ----------
-    X : array of shape (n, p), curator-only
-        The universe's features.
-    seed : int, public
-        Where the search starts.
+    the search for the rotation, which starts at ``seed``, has converged.
     """
     if is_dataset_stream(X):
         raise MechanismError(

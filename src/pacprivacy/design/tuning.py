@@ -35,11 +35,7 @@ Utility = Callable[[Any], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunePoint:
-    """What a release with one value of the parameter is worth.
-
-    ``no_noise`` is the mean utility over the subsets without noise: what the parameter costs by
-    itself.
-    """
+    """What a release with one value of the parameter is worth; ``no_noise``: without noise."""
 
     theta: Any
     utility: float
@@ -96,7 +92,7 @@ def tune(
     data: Any,
     budget: BudgetLike,
     utility: Utility,
-    **settings: Any,
+    **options: Any,
 ) -> TuneResult:
     """Choose the value of a parameter whose *release* is worth most at a budget.
 
@@ -109,7 +105,7 @@ def tune(
     about the universe, to whoever does not know it: certificates have to name it, and those of
     :meth:`TuneResult.mechanism` do.
     """
-    return tune_budgets(make_mechanism, thetas, data, (budget,), utility, **settings)[0]
+    return tune_budgets(make_mechanism, thetas, data, (budget,), utility, **options)[0]
 
 
 def tune_budgets(
@@ -131,9 +127,8 @@ def tune_budgets(
     Parameters
     ----------
     make_mechanism : callable
-        ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes.
-    thetas : sequence
-        Values to try: a penalty, a rank, a depth, a step size, a clipping bound.
+        ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes, for each of
+        ``thetas``: a penalty, a rank, a depth, a step size, a clipping bound.
     budgets : sequence of budgets
         What the later release is held to.
     utility : callable
@@ -142,14 +137,13 @@ def tune_budgets(
     data, pool, n_subsets, rule, n_jobs, rng
         As in :func:`pacprivacy.privatize`; use those of the later release.
     n_releases : int
-        Simulated releases per value. All values share secrets and noise seeds, so that their
-        differences are known better than their levels.
+        Simulated releases per value; all values share secrets and noise seeds.
     """
-    asked = [as_budget(budget) for budget in budgets]
-    if not len(thetas) or not len(asked) or n_releases < 2:
+    limits = [as_budget(budget) for budget in budgets]
+    if not len(thetas) or not len(limits) or n_releases < 2:
         raise MechanismError(
             f"thetas and budgets must not be empty and n_releases at least 2; got {len(thetas)}, "
-            f"{len(asked)} and {n_releases}. Give a list of values to try."
+            f"{len(limits)} and {n_releases}. Give a list of values to try."
         )
     rehearsal = Rehearsal(
         data,
@@ -159,12 +153,12 @@ def tune_budgets(
         rng=coerce_seed(rng),
         progress=False,
     )
-    candidates, _ = rehearsal.draw(make_mechanism(thetas[0]), asked[0], rule=rule)
-    curves: list[list[TunePoint]] = [[] for _ in asked]
+    candidates, _ = rehearsal.draw(make_mechanism(thetas[0]), limits[0], rule=rule)
+    curves: list[list[TunePoint]] = [[] for _ in limits]
     for theta in thetas:
         outputs = rehearsal.run(as_mechanism(make_mechanism(theta)))
         no_noise, _ = _mean_utility(utility, outputs, outputs.values)
-        for curve, budget in zip(curves, asked, strict=True):
+        for curve, budget in zip(curves, limits, strict=True):
             plan = rehearsal.calibrate(outputs, budget, rule=rule)
             seeded = public_generator(rehearsal.seed, "tune")
             released = simulate_tuned_releases(plan, n_releases, seeded)
@@ -187,12 +181,11 @@ def tune_budgets(
             n_releases=n_releases,
             _make=make_mechanism,
         )
-        for curve, budget in zip(curves, asked, strict=True)
+        for curve, budget in zip(curves, limits, strict=True)
     )
 
 
 def _mean_utility(utility: Utility, outputs: Outputs, values: Matrix) -> tuple[float, float]:
-    """Return the mean utility of some values and its standard error."""
     scores = np.array([float(utility(outputs.restore(vector))) for vector in values])
     if not np.isfinite(scores).all():
         raise MechanismError(

@@ -19,7 +19,10 @@ from pacprivacy._sklearn import Fitted, read_new as read_new, read_seed as read_
 from pacprivacy.budget import AnyBudget, Membership, as_budget
 from pacprivacy.mechanism import (
     MINIMUM_ROWS,
+    MatrixLike,
     Mechanism,
+    UnitLabels,
+    Value,
     check_data_classes,
     choose_data_pool,
     split_data_units,
@@ -31,7 +34,7 @@ from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import Accuracy
 
 
-def _read_features(estimator: Any, X: Any) -> Array:
+def _read_features(estimator: Any, X: MatrixLike) -> Array:
     """Check the features of ``fit``, and note their number and names on the estimator."""
     features: Array = validate(estimator, least=MINIMUM_ROWS, X=X)
     return features
@@ -39,17 +42,23 @@ def _read_features(estimator: Any, X: Any) -> Array:
 
 def read_estimator_input(
     estimator: Any,
-    X: Any,
-    y: Any,
+    X: MatrixLike,
+    y: MatrixLike,
     *,
     numeric: bool = False,
     wide: bool = False,
     gaps: bool = False,
 ) -> tuple[Array, Array]:
     """Check features and target of ``fit``; features may have gaps where a model accepts them."""
-    finite: Any = "allow-nan" if gaps else True
-    shape = {"y_numeric": numeric, "multi_output": wide, "ensure_all_finite": finite}
-    features, target = validate(estimator, least=MINIMUM_ROWS, X=X, y=y, **shape)
+    features, target = validate(
+        estimator,
+        least=MINIMUM_ROWS,
+        X=X,
+        y=y,
+        y_numeric=numeric,
+        multi_output=wide,
+        ensure_all_finite="allow-nan" if gaps else True,
+    )
     return features, plain_estimator_labels(target)
 
 
@@ -122,33 +131,23 @@ class PrivateBase(Fitted, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = _sections(cls.__doc__)
-        if "Parameters" in own:
+        sections = _sections(cls.__doc__)
+        if "Parameters" in sections:
             bases = [base for base in cls.__mro__[1:] if issubclass(base, PrivateBase)]
             for shared in (_sections(base.__doc__) for base in bases):
                 for name in shared.keys() & {"Parameters", "Attributes"}:
-                    own[name] = f"{own.get(name, '')}\n{shared[name]}".lstrip()
+                    sections[name] = f"{sections.get(name, '')}\n{shared[name]}".lstrip()
             cls.__doc__ = "\n\n".join(
-                f"{name}\n{'-' * len(name)}\n{text}" if name else text for name, text in own.items()
+                f"{name}\n{'-' * len(name)}\n{text}" if name else text
+                for name, text in sections.items()
             )
 
-    def fit(self, X: Any, y: Any = None, *, units: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: MatrixLike = None, *, units: UnitLabels = None) -> Self:
         """Fit on every candidate subset, then release one of the fits with noise.
 
-        Parameters
-        ----------
-        X : array or frame of shape (n_records, n_features)
-            The universe of records.
-        y : array of shape (n_records,), optional
-            Target; ignored unless the estimator requires one. Array may be strings.
-        units : array of shape (n_records,) or str, optional
-            Group label of each record, when a person has several records; or the column of a
-            frame ``X`` that holds it, which is then no feature.
-
-        Raises
-        ------
-        DataError, PoolError, MechanismError, BudgetError
-            Nothing was released.
+        ``X`` and ``y`` are all records; ``y`` is ignored unless the estimator requires one.
+        ``units`` is whose record each is, where a person has several: labels, or the column of a
+        frame ``X`` that holds them, which is then no feature. If this raises, nothing was released.
         """
         self._forget()
         _warn_of_search(type(self).__name__)
@@ -172,13 +171,13 @@ class PrivateBase(Fitted, ABC):
                 state[name] = clone(value)  # a parameter might have been fitted elsewhere
         return state
 
-    def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
+    def _read(self, X: MatrixLike, y: MatrixLike, units: UnitLabels) -> tuple[Any, Any]:
         """Check the data; return what the mechanism gets, and the pool it needs."""
-        wanted = get_tags(self).target_tags
-        if not wanted.required:
+        tags = get_tags(self).target_tags
+        if not tags.required:
             return self._rows(X, _read_features(self, X)), None
         features, y = read_estimator_input(
-            self, X, y, numeric=is_regressor(self), wide=wanted.multi_output
+            self, X, y, numeric=is_regressor(self), wide=tags.multi_output
         )
         data = (self._rows(X, features), y)
         if not is_classifier(self):
@@ -186,32 +185,30 @@ class PrivateBase(Fitted, ABC):
         check_data_classes(y)
         return data, choose_data_pool(y, units)
 
-    def _rows(self, X: Any, checked: Array) -> Any:
-        """Return the features in the form that the mechanism gets."""
+    def _rows(self, X: MatrixLike, checked: Array) -> Any:
         return checked
 
     def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: Any, rng: int | None
+        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
     ) -> None:
         """Run :func:`pacprivacy.privatize` with the settings, and adopt what it releases."""
-        given = self.get_params(deep=False)
-        settings = {field.name: given[field.name] for field in fields(PrivateBase)}
-        wanted = sample if self.sample is None or isinstance(sample, Pool) else self.sample
-        settings |= {"sample": wanted, "units": units}
-        del settings["random_state"]
+        parameters = self.get_params(deep=False)
+        options = {field.name: parameters[field.name] for field in fields(PrivateBase)}
+        drawn = sample if self.sample is None or isinstance(sample, Pool) else self.sample
+        options |= {"sample": drawn, "units": units}
+        del options["random_state"]
         if self.target is not None:
-            settings["target"] = replace(self.target, metric=self._judge)
-        release = privatize(mechanism, data, self._asked, rng=rng, **settings)
+            options["target"] = replace(self.target, metric=self._judge)
+        release = privatize(mechanism, data, self._limit, rng=rng, **options)
         self.certificate_: Certificate = release.certificate
         self.release_: Release = release
         self._adopt(release.value)
 
     @property
-    def _asked(self) -> AnyBudget:
-        """The budget, which may be given as text."""
+    def _limit(self) -> AnyBudget:
         return as_budget(self.get_params(deep=False)["budget"])
 
-    def _judge(self, value: Any, *on: Any) -> Any:
+    def _judge(self, value: Value, *on: Any) -> Any:
         """Return the figure of merit that a released value would give this estimator."""
         assert self.target is not None  # only then is anything judged
         trial = copy(self)
@@ -220,11 +217,11 @@ class PrivateBase(Fitted, ABC):
         metric = self.target.metric
         return trial.score(*on) if metric is None else metric(trial, *on)
 
-    def _adopt(self, value: Any) -> None:
+    def _adopt(self, value: Value) -> None:
         for name, attribute in self._attributes(value).items():
             setattr(self, name, attribute)
 
-    def _attributes(self, value: Any) -> dict[str, Any]:
+    def _attributes(self, value: Value) -> dict[str, Any]:
         """Return the fitted attributes, given the released value alone."""
         return {f"{name}_": array for name, array in value.items()}
 
@@ -239,8 +236,8 @@ def _warn_of_search(kind: str) -> None:
     while frame is not None:
         caller = frame.f_locals.get("self")
         if frame.f_code.co_name == "fit" and isinstance(caller, BaseSearchCV):
-            if not hasattr(caller, "_pac_told"):
-                caller._pac_told = True
+            if not hasattr(caller, "_pac_shown"):
+                caller._pac_shown = True
                 warnings.warn(
                     f"every fit of a search is a release of {kind}, and they add up. Ask "
                     "pacprivacy.estimators.search_cost(search) what it has cost.",

@@ -27,23 +27,12 @@ DISCRETIZATION: Final = 1e-3
 
 
 def search_cost(search: Any, *, delta: float | None = None) -> Spent:
-    """Add up what a fitted search may have released.
+    """Add up what a fitted search over private estimators may have released.
 
     Every fit counts at what its budget allows, also one that raised: whoever raised may have seen
     what was released. Where a budget limits only membership, its information counts at
-    ``ln(n_subsets)``.
-
-    Parameters
-    ----------
-    search : fitted GridSearchCV, RandomizedSearchCV or halving search
-        Over a private estimator, or a pipeline with private steps.
-    delta : float, optional
-        The ``δ`` of the total, for differential privacy; the sum over all fits by default.
-
-    Raises
-    ------
-    CertificateError
-        If nothing private is inside, if both kinds are, or if the number of releases is unknown.
+    ``ln(n_subsets)``. ``delta`` is that of the total, for differential privacy; the sum over all
+    fits by default.
 
     Guarantee
     ---------
@@ -75,7 +64,6 @@ def search_cost(search: Any, *, delta: float | None = None) -> Spent:
 
 
 def _cost_of_fit(search: Any, params: Any) -> Spent:
-    """Return what the budgets of one fit of a candidate allow."""
     model = clone(search.estimator).set_params(**clone(params, safe=False))
     steps = [step for _, step in getattr(model, "steps", [("", model)])]
     private = [step for step in steps if isinstance(step, PrivateBase | DPBase)]
@@ -117,7 +105,6 @@ def _allowed(model: PrivateBase | DPBase) -> Spent:
 
 
 def _largest(costs: list[Spent]) -> Spent:
-    """Return the largest of every amount."""
     amounts = [asdict(cost) for cost in costs]
     first = amounts[0]
     return Spent(**{name: first[name] and max(each[name] for each in amounts) for name in first})

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
-# The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy import ledger as ledgers
 from pacprivacy._certificates import write_release
+from pacprivacy._checks import Array
 from pacprivacy._random import coerce_seed, fresh_seed, public_generator, secret_source
 from pacprivacy._system import open_regular, single_threaded, write_atomically
 from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
@@ -31,9 +31,13 @@ from pacprivacy.errors import (
     SecretError,
 )
 from pacprivacy.estimators.base import read_estimator_input, read_new, read_seed
+
+# The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy.mechanism import (
     Data,
     EstimatorFit,
+    MatrixLike,
+    UnitLabels,
     check_data_classes,
     choose_data_pool,
     estimator_takes_gaps,
@@ -66,8 +70,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     estimator : scikit-learn classifier or pipeline
         What every subset trains. It is cloned, never fitted itself.
-    n_subsets : int
-        Number of models.
     query_budget : Information
         What one answer may give away.
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
@@ -76,23 +78,15 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     output : {"one_hot", "score"}
         Whether the vote of a model is released or its class probabilities. Votes need far less
         noise on average, because models mostly agree on them.
-    sample : Pool or strategy, optional
-        Which subsets are candidates; halves of every class and their complements by default.
-    n_jobs : int, optional
-        Workers for training, threads for the models' own predictions, through joblib.
-    random_state : int, Generator or RandomState, optional
-        Seed of *public* randomness: the pool and the fits. Never of the secret or the noise.
-    simulate : bool
-        Take the secret and the noise from ``random_state`` too. For experiments: the certificate
-        says that such answers protect nobody.
+    sample, n_subsets, n_jobs, random_state, simulate
+        As in :class:`PrivateEstimator`.
 
     Attributes
     ----------
     certificate_ : Certificate
         What is promised about everything that will ever be answered.
     bundle_ : AnswerBundle, curator-only
-        The pool and the terms that the certificate follows from; :func:`pacprivacy.verify` checks
-        it against them.
+        The pool and the terms that :func:`pacprivacy.verify` checks the certificate against.
     classes_, n_features_in_
         As in scikit-learn.
 
@@ -119,8 +113,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ... ).fit(X, y)
     >>> model.predict(X[:40]).shape
     (40,)
-    >>> model.odometer().spent.mi_nats <= 40e-3
-    True
     """
 
     def __init__(
@@ -146,21 +138,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.simulate = simulate
 
-    def fit(self, X: Any, y: Any, *, units: Any = None) -> Self:
-        """Train a model on every candidate subset, then draw the secret one.
-
-        Parameters
-        ----------
-        X, y : array or frame
-            The universe of records and their labels.
-        units : array, optional
-            Group label of each record, when a person has several records.
-
-        Raises
-        ------
-        DataError, PoolError, MechanismError, BudgetError
-            Nothing was drawn or spent.
-        """
+    def fit(self, X: MatrixLike, y: MatrixLike, *, units: UnitLabels = None) -> Self:
+        """Train a model on every candidate subset, then draw the secret one."""
         self._forget()
         X, units = split_data_units(X, units)
         features, y = read_estimator_input(self, X, y, gaps=estimator_takes_gaps(self.estimator))
@@ -176,7 +155,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=int(public_generator(root, "estimator").integers(2**31)),
         ).prepare(data)
         classes = np.unique(y)
-        terms = AnswerBundle(
+        bundle = AnswerBundle(
             pool=pool,
             budget=as_budget(self.budget),
             query_budget=self._check_settings(),
@@ -187,30 +166,22 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             public=tuple(mechanism.public),
             published=mechanism.published,
         )
-        certificate = certify_answer_bundle(terms)  # first: it refuses a budget that cannot be met
+        certificate = certify_answer_bundle(bundle)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)
         self._models, self.classes_ = models, classes
         self._responder = Answerer(
             pool,
-            query_nats=terms.query_nats,
-            total_nats=terms.total_nats,
-            advantage=terms.advantage,
-            two_votes=terms.two_votes,
+            query_nats=bundle.query_nats,
+            total_nats=bundle.total_nats,
+            advantage=bundle.advantage,
+            two_votes=bundle.two_votes,
             source=secret_source(root, simulate=self.simulate),
         )
-        self.bundle_, self.certificate_ = terms, certificate
+        self.bundle_, self.certificate_ = bundle, certificate
         return self
 
     def save_certificate(self, folder: str | Path) -> Path:
-        """Write ``release.json`` (the certificate, public) and ``curator.npz`` (mode 0600).
-
-        ``pac verify`` recomputes the one from the other. Neither holds a model or an answer.
-
-        Returns
-        -------
-        Path
-            The public file.
-        """
+        """Write ``release.json`` (public, returned) and ``curator.npz`` for ``pac verify``."""
         self._require_fit()
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
@@ -231,20 +202,17 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Path:
         """Hand the predictor over to a file and a ledger, for :meth:`load`; this object closes.
 
-        The models are in ``path``; the secret, the belief and the balances in a file beside the
-        ledger. Both have mode 0600 and are for the curator alone.
+        The models are in ``path``, which must not be there yet; the secret, the belief and the
+        balances in ``state``, a file beside the ledger. Both have mode 0600 and are for the curator
+        alone.
 
         Parameters
         ----------
-        path : path
-            File of the models. It must not be there yet.
         ledger : path, postgresql:// URL or Ledger
             Where every spend is written from now on, what was spent so far first.
         dataset, principal : str
             Whose budget it is, the file's name by default, and who spent so far. Where the ledger
             has no total for the dataset, ``budget`` becomes that.
-        state : path, optional
-            File of the secret; beside the ledger by default.
 
         Guarantee
         ---------
@@ -273,9 +241,9 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         leases.payer = principal
         try:
-            terms = budget_limits(self.bundle_.budget, self.bundle_.pool.n_subsets)
+            limits = budget_limits(self.bundle_.budget, self.bundle_.pool.n_subsets)
             write_atomically(target, content, mode=0o600)
-            leases.begin(terms, self._responder.spent)
+            leases.begin(limits, self._responder.spent)
             self._responder.hand_over(leases)
         finally:
             leases.close()
@@ -294,45 +262,40 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Go on with a predictor that was saved: the same secret, belief and balances.
 
-        Parameters as in :meth:`save`; ``principal`` is who asks from here on.
-
-        Raises
-        ------
-        LedgerError, SecretError
-            If it is open elsewhere, if anything but the latest state is there, or if the file was
-            changed or needs other versions. Nothing was spent.
+        Parameters as in :meth:`save`; ``principal`` is who asks from here on. Refused, with nothing
+        spent, if it is open elsewhere, if the state is not the latest, or if the file was changed.
         """
         target = Path(path)
         content = _read_models(target)
         record = _from_bytes(target, content, ledger)
-        found = cls(**record["params"])
+        predictor = cls(**record["params"])
         for name, value in record["fitted"].items():
-            setattr(found, name, value)
-        terms: AnswerBundle = found.bundle_
-        found.certificate_ = certify_answer_bundle(terms)
+            setattr(predictor, name, value)
+        bundle: AnswerBundle = predictor.bundle_
+        predictor.certificate_ = certify_answer_bundle(bundle)
         leases = Leases(
             ledger,
             hashlib.sha256(content).hexdigest(),
-            found.certificate_,
+            predictor.certificate_,
             dataset=dataset or target.stem,
             state=state,
         )
         try:
-            leases.payer, found._book = principal, leases
-            found._responder = Answerer(
-                terms.pool,
-                query_nats=terms.query_nats,
-                total_nats=terms.total_nats,
-                advantage=terms.advantage,
-                two_votes=terms.two_votes,
+            leases.payer, predictor._book = principal, leases
+            predictor._responder = Answerer(
+                bundle.pool,
+                query_nats=bundle.query_nats,
+                total_nats=bundle.total_nats,
+                advantage=bundle.advantage,
+                two_votes=bundle.two_votes,
                 source=secret_source(0, simulate=False),
                 book=leases,
-                standing=leases.resume(terms.pool.n_subsets),
+                standing=leases.resume(bundle.pool.n_subsets),
             )
         except BaseException:
             leases.close()
             raise
-        return found
+        return predictor
 
     @property
     def _saved(self) -> bool:
@@ -348,21 +311,14 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._require_fit()
         return self._book.left_for(principal, fresh=fresh), self._book.limits_for(principal)
 
-    def answer_each(self, X: Any, parts: Sequence[tuple[str, int]]) -> list[Reply | Exception]:
+    def answer_each(
+        self, X: MatrixLike, parts: Sequence[tuple[str, int]]
+    ) -> list[Reply | Exception]:
         """Answer several principals in one pass of the models.
 
-        Parameters
-        ----------
-        X : array or frame
-            The questions of all of them, one after the other.
-        parts : sequence of (str, int)
-            Who asks, and how many rows of ``X``.
-
-        Returns
-        -------
-        list
-            For each a reply, or why there is none: a ``BudgetExceededError`` if nothing was drawn
-            or spent for it. What others were answered leaves all the same, and is drawn once.
+        ``X`` has the questions of all of them, one after the other; ``parts`` says who asks, and
+        how many rows. Returns for each a reply, or the ``BudgetExceededError`` for which nothing
+        was drawn or spent.
 
         Guarantee
         ---------
@@ -384,32 +340,26 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._responder.flush()
         return replies
 
-    def _reply(self, table: npt.NDArray[Any]) -> Reply:
+    def _reply(self, table: Array) -> Reply:
         if self.output == "score":
             return self._responder.reply_scores(table)
         return self._responder.reply_votes(table, n_classes=len(self.classes_))
 
-    def answer(self, X: Any) -> npt.NDArray[np.float64]:
-        """Release one noisy vector per row of ``X``, shape (n_queries, n_classes).
-
-        Raises
-        ------
-        BudgetExceededError
-            If the budget might not cover every row; nothing is drawn or spent.
-        """
+    def answer(self, X: MatrixLike) -> npt.NDArray[np.float64]:
+        """Release one noisy vector per row, shape (n_queries, n_classes); all rows or none."""
         reply = self._reply(self._tabulate(X))
         self._responder.flush()
         return np.array(reply.values)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: MatrixLike) -> Any:
         """Return the class with the largest released value, for every row; spends."""
         return self.classes_[self.answer(X).argmax(axis=1)]
 
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: MatrixLike) -> npt.NDArray[np.float64]:
         """Return the nearest probabilities to the released vector, for every row; spends."""
         return project_to_simplex(self.answer(X))
 
-    def distil(self, student: Any, X_public: Any) -> Any:
+    def distil(self, student: Any, X_public: MatrixLike) -> Any:
         """Train another model on private answers to public questions, and return it.
 
         The student has seen nothing but answered labels: it may be published, pickled and asked
@@ -436,7 +386,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._responder.retire()
         self._models = ()
 
-    def _tabulate(self, X: Any) -> npt.NDArray[Any]:
+    def _tabulate(self, X: MatrixLike) -> Array:
         """Ask every model every question: labels (m, q) or probabilities (m, q, c)."""
         self._require_fit()
         self._responder.check_process()
@@ -449,18 +399,18 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         wants_scores = self.output == "score"
         try:
             with single_threaded():
-                asked = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                answers = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
                     joblib.delayed(_ask)(model, questions, self.classes_, wants_scores)
                     for model in self._models
                 )
-            return np.stack(asked)[:, where]
+            return np.stack(answers)[:, where]
         except Exception as error:  # its words may be of somebody
             raise MechanismError(
                 f"every model must answer every question; one stopped with {type(error).__name__}. "
                 f"Nothing was drawn or spent. Ask something else."
             ) from error
 
-    def _draw_pool(self, y: Any, units: Any, seed: int) -> Pool:
+    def _draw_pool(self, y: MatrixLike, units: UnitLabels, seed: int) -> Pool:
         if isinstance(self.sample, Pool):
             if units is not None:
                 raise MechanismError("units must be None with a ready pool. Draw it with units.")
@@ -576,23 +526,20 @@ def _from_bytes(path: Path, content: bytes, ledger: str | Path | Ledger) -> dict
 
 
 def _distinct_rows(
-    X: npt.NDArray[Any],
+    X: Array,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return which rows to ask, and for every row its place among those.
-
-    Models are asked once about equal rows. Every row still gets an answer of its own.
-    """
+    """Return the distinct rows, which models are asked about once, and the place of every row."""
     rows = np.ascontiguousarray(X)
     whole = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
     _, first, where = np.unique(whole, return_index=True, return_inverse=True)
     return first.astype(np.int64), where.astype(np.int64)
 
 
-def _ask(model: Any, X: Any, classes: npt.NDArray[Any], wants_scores: bool) -> npt.NDArray[Any]:
+def _ask(model: Any, X: MatrixLike, classes: Array, wants_scores: bool) -> Array:
     if wants_scores:
-        scores: npt.NDArray[Any] = np.asarray(model.predict_proba(X), dtype=np.float64)
+        scores: Array = np.asarray(model.predict_proba(X), dtype=np.float64)
         return scores
-    labels: npt.NDArray[Any] = np.searchsorted(classes, model.predict(X)).astype(np.int16)
+    labels: Array = np.searchsorted(classes, model.predict(X)).astype(np.int16)
     return labels
 
 

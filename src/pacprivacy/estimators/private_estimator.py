@@ -18,6 +18,9 @@ from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, plain_estimator_labels, read_new
 from pacprivacy.mechanism import (
     EstimatorFit,
+    MatrixLike,
+    UnitLabels,
+    Value,
     check_data_classes,
     choose_data_pool,
     estimator_takes_frames,
@@ -42,7 +45,7 @@ def _if_it_has(name: str) -> Callable[[Method], Method]:
 def _delegated(name: str, what: str) -> Any:
     """Return a method that exists where the estimator has it, and runs on the released one."""
 
-    def method(self: PrivateEstimator, X: Any) -> Any:
+    def method(self: PrivateEstimator, X: MatrixLike) -> Any:
         return self._call(name, self._check_new(X))
 
     method.__name__ = name
@@ -81,9 +84,8 @@ class PrivateEstimator(PrivateBase):
 
     Notes
     -----
-    Every ``fit`` is a release with a secret subset of its own, and information adds up: a grid
-    search over private estimators makes one release per candidate and fold, and one more for the
-    best. :func:`~pacprivacy.estimators.search_cost` adds them up. A search *inside* the estimator,
+    Every ``fit`` is a release with a secret subset of its own, and information adds up: see
+    :func:`~pacprivacy.estimators.search_cost` for a grid search. A search *inside* the estimator,
     as in ``RidgeCV`` or ``LogisticRegressionCV``, is part of one release.
 
     Guarantee
@@ -101,8 +103,6 @@ class PrivateEstimator(PrivateBase):
     >>> model = PrivateEstimator(RidgeClassifier(), budget=pac.Information(0.5), n_subsets=32)
     >>> model.fit(X, y).predict(X[:2]).shape
     (2,)
-    >>> model.certificate_.mi_upper_nats <= 0.5
-    True
     """
 
     estimator: Any
@@ -123,10 +123,10 @@ class PrivateEstimator(PrivateBase):
             seed=0 if seed is None else int(public_generator(seed, "estimator").integers(2**31)),
         )
 
-    def _rows(self, X: Any, checked: Any) -> Any:
+    def _rows(self, X: MatrixLike, checked: Any) -> Any:
         return X if is_data_table(X) else checked  # a frame's names reach what is fitted
 
-    def _read(self, X: Any, y: Any, units: Any) -> tuple[Any, Any]:
+    def _read(self, X: MatrixLike, y: MatrixLike, units: UnitLabels) -> tuple[Any, Any]:
         if not self._as_frame(X):
             return super()._read(X, y, units)
         validate_data(self, X=X, skip_check_array=True)  # notes the names of the columns
@@ -140,30 +140,32 @@ class PrivateEstimator(PrivateBase):
         check_data_classes(target)
         return (X, target), choose_data_pool(target, units)
 
-    def _as_frame(self, X: Any) -> bool:
+    def _as_frame(self, X: MatrixLike) -> bool:
         """Whether the rows go to the estimator as they are, text and gaps included."""
         return is_data_table(X) and estimator_takes_frames(self.estimator)
 
-    def _attributes(self, value: Any) -> dict[str, Any]:
+    def _attributes(self, value: Value) -> dict[str, Any]:
         return {"estimator_": value}
 
     @_if_it_has("inverse_transform")
-    def inverse_transform(self, X: Any) -> Any:
+    def inverse_transform(self, X: MatrixLike) -> Any:
         """Return features in the original space, by the released estimator."""
         return self._call("inverse_transform", X)
 
     @_if_it_has("transform")
-    def fit_transform(self, X: Any, y: Any = None, *, units: Any = None) -> Any:
+    def fit_transform(
+        self, X: MatrixLike, y: MatrixLike = None, *, units: UnitLabels = None
+    ) -> Any:
         """Fit, then transform the same records by the released estimator."""
         return self.fit(X, y, units=units).transform(X)
 
     @_if_it_has("fit_predict")
-    def fit_predict(self, X: Any, y: Any = None, *, units: Any = None) -> Any:
+    def fit_predict(self, X: MatrixLike, y: MatrixLike = None, *, units: UnitLabels = None) -> Any:
         """Fit, then predict the same records by the released estimator."""
         return self.fit(X, y, units=units).predict(X)
 
     @_if_it_has("score")
-    def score(self, X: Any, y: Any = None) -> Any:
+    def score(self, X: MatrixLike, y: MatrixLike = None) -> Any:
         """Return the score of the released estimator."""
         X = self._check_new(X)
         return self._call("score", X) if y is None else self._call("score", X, y)
@@ -204,7 +206,7 @@ class PrivateEstimator(PrivateBase):
     def _delegate(self) -> Any:
         return getattr(self, "estimator_", self.estimator)
 
-    def _check_new(self, X: Any) -> Any:
+    def _check_new(self, X: MatrixLike) -> Any:
         if self._as_frame(X):
             check_is_fitted(self)
             return validate_data(self, X=X, reset=False, skip_check_array=True)

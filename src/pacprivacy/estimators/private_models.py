@@ -20,7 +20,17 @@ from pacprivacy.budget import BudgetLike, Information, budget_limits
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
-from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM, Mechanism, coerce_data
+from pacprivacy.mechanism import (
+    PCA,
+    Forest,
+    KMeans,
+    LinearSVM,
+    MatrixLike,
+    Mechanism,
+    UnitLabels,
+    Value,
+    coerce_data,
+)
 from pacprivacy.noise import as_rule, propose_rule_variance
 from pacprivacy.sample import Pool
 from pacprivacy.session import Rehearsal
@@ -37,12 +47,12 @@ class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
         Labels that occur in the universe.
     """
 
-    def decision_function(self, X: Any) -> Matrix:
+    def decision_function(self, X: MatrixLike) -> Matrix:
         """Return the score of every class, or one score if there are two."""
         scores: Matrix = read_new(self, X) @ self.coef_.T + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Return the class with the highest score."""
         scores = self.decision_function(X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
@@ -56,12 +66,8 @@ class PrivateLinearSVC(_LinearClassifier):
 
     Parameters
     ----------
-    C : float
-        Inverse strength of the regularisation. A small ``C`` needs less noise.
-    loss : {"squared_hinge", "hinge"}
-        Loss function.
-    tol, max_iter : float, int
-        Where the solver stops.
+    C, loss, tol, max_iter
+        As in :class:`pacprivacy.mechanism.LinearSVM`. A small ``C`` needs less noise.
 
     Examples
     --------
@@ -99,11 +105,9 @@ class PrivateLogisticRegression(_LinearClassifier):
         only, has no ``rule`` and leaves no ``release_``.
     max_iter : int
         Steps of the fit or of the descent.
-    learning_rate : {"conscious", "post-hoc"} or float
-        Step sizes of the descent.
-    shares, split
-        How the descent spreads its budget over steps and directions, as in
-        :class:`pacprivacy.design.Descent`.
+    learning_rate, shares, split
+        Step sizes of the descent, ``"conscious"``, ``"post-hoc"`` or a number, and how it spreads
+        its budget, as in :class:`pacprivacy.design.Descent`.
 
     Examples
     --------
@@ -124,7 +128,7 @@ class PrivateLogisticRegression(_LinearClassifier):
     shares: design.Shares = "uniform"
     split: Literal["waterfill", "uniform"] = "waterfill"
 
-    def predict_proba(self, X: Any) -> Matrix:
+    def predict_proba(self, X: MatrixLike) -> Matrix:
         """Return probabilities of the classes; with many classes each one's share of the sum."""
         chances: Matrix = special.expit(self.decision_function(X))
         if chances.ndim == 1:
@@ -145,24 +149,24 @@ class PrivateLogisticRegression(_LinearClassifier):
                 "target must be None for method='descent', whose steps share the budget out "
                 "beforehand. Use method='fit'."
             )
-        if self.method == "descent" and not isinstance(self._asked, Information):
+        if self.method == "descent" and not isinstance(self._limit, Information):
             raise BudgetError(
                 f"budget must be Information for method='descent'; got "
-                f"{type(self._asked).__name__}. Use method='fit'."
+                f"{type(self._limit).__name__}. Use method='fit'."
             )
         return design.LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
 
     def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: Any, rng: int | None
+        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
     ) -> None:
         if self.method == "fit":
             return super()._release(mechanism, data, sample=sample, units=units, rng=rng)
-        assert isinstance(self._asked, Information)  # checked with the parameters
+        assert isinstance(self._limit, Information)  # checked with the parameters
         universe = coerce_data(data)
         fixed = mechanism.prepare(universe)
-        wanted = sample if self.sample is None else self.sample
+        drawn = sample if self.sample is None else self.sample
         rehearsal = Rehearsal(
-            universe, sample=wanted, n_subsets=self.n_subsets, units=units, rng=rng
+            universe, sample=drawn, n_subsets=self.n_subsets, units=units, rng=rng
         )
         candidates, notes = rehearsal.draw(fixed)
         descent = design.Descent(
@@ -174,7 +178,7 @@ class PrivateLogisticRegression(_LinearClassifier):
         )
         run = design.descend(
             fixed.frame.read(data, fixed.name),
-            self._asked,
+            self._limit,
             descent,
             sample=candidates,
             rng=rng,
@@ -200,20 +204,17 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone ``C`` is
         found on the pool, from fits with the post-hoc penalty.
     snr : "universe" or float
-        Squared coefficient over target noise, where ``alpha`` is not a number: estimated on all
-        records (default; the certificate says so), or a constant.
+        As in :class:`pacprivacy.design.RidgePenalty`, where ``alpha`` is not a number.
     form : {"orthogonal", "joint"}
         One coefficient at a time in independent components, or all at once.
     universe_facts : bool
-        Let the exact mean of the target over all records out through the intercept, instead of
+        Publish the exact mean of the target over all records through the intercept, instead of
         measuring that of the sample; the certificate says so.
 
     Attributes
     ----------
-    coef_ : array of shape (n_features,)
-        Released coefficients of the features as they were given.
-    intercept_ : float
-        Released with the coefficients, and measured like them.
+    coef_, intercept_ : array of shape (n_features,) and float
+        Released, for the features as they were given.
 
     Examples
     --------
@@ -232,7 +233,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     form: Literal["orthogonal", "joint"] = "orthogonal"
     universe_facts: bool = False
 
-    def predict(self, X: Any) -> Vector:
+    def predict(self, X: MatrixLike) -> Vector:
         """Return the predictions of the released coefficients."""
         predicted: Vector = read_new(self, X) @ self.coef_ + self.intercept_
         return predicted
@@ -245,7 +246,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
                 f"alpha must be 'conscious', 'post-hoc' or a number; got {self.alpha!r}. "
                 "Use 'conscious'."
             )
-        aim = budget_limits(self._asked).mi_nats if self.alpha == "conscious" else None
+        aim = budget_limits(self._limit).mi_nats if self.alpha == "conscious" else None
         return self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
 
     def _with_penalty(self, penalty: design.RidgePenalty | float) -> Mechanism:
@@ -258,9 +259,9 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         )
 
     def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: Any, rng: int | None
+        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
     ) -> None:
-        by_membership = budget_limits(self._asked).mi_nats is None
+        by_membership = budget_limits(self._limit).mi_nats is None
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and by_membership and not sampled:
             sample, aim = self._noise_to_come(mechanism, data, units, rng)
@@ -269,12 +270,9 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         super()._release(mechanism, data, sample=sample, units=units, rng=rng)
 
     def _noise_to_come(
-        self, mechanism: Mechanism, data: Any, units: Any, seed: int | None
+        self, mechanism: Mechanism, data: Any, units: UnitLabels, seed: int | None
     ) -> tuple[Pool, float | None]:
-        """Draw the pool; return it with the information budget that asks for as much noise.
-
-        A function of the fits on all candidates, and not of the secret, which is drawn later.
-        """
+        """Draw the pool; return it with the information budget for as much noise."""
         rehearsal = Rehearsal(
             data,
             sample=self.sample,
@@ -284,9 +282,9 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
             rng=seed,
             progress=False,
         )
-        pool, _ = rehearsal.draw(mechanism, self._asked, rule=self.rule, checkpoint=self.checkpoint)
+        pool, _ = rehearsal.draw(mechanism, self._limit, rule=self.rule, checkpoint=self.checkpoint)
         fits = rehearsal.run(mechanism).values
-        noise = propose_rule_variance(fits, self._asked, pool=pool, rule=self.rule, rng=seed)
+        noise = propose_rule_variance(fits, self._limit, pool=pool, rule=self.rule, rng=seed)
         spread = float(fits.var(axis=0).sum())
         return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)
 
@@ -297,14 +295,10 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
 
     Parameters
     ----------
-    n_estimators, max_depth : int
-        Number of trees, and levels of each: trees are complete.
-    n_thresholds, neighbour_weight, neighbour_radius, pull, smoothing, reference
-        As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
-    ranges, universe_facts
-        As there: where thresholds may lie.
     feature_seed : int
         Public seed of the order in which trees test the features; named in the certificate.
+    n_estimators, max_depth and all others
+        As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
 
     Attributes
     ----------
@@ -339,14 +333,14 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     universe_facts: bool = False
     feature_seed: int = 0
 
-    def predict_proba(self, X: Any) -> Matrix:
+    def predict_proba(self, X: MatrixLike) -> Matrix:
         """Return the mean leaf scores, moved to the nearest probabilities."""
         rows = read_new(self, X)
         names = ("thresholds", "leaves", "features", "classes")
         value = {name: getattr(self, f"{name}_") for name in names}
         return project_to_simplex(self._mechanism(None).scores(value, rows))
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: MatrixLike) -> Array:
         """Return the class with the highest score."""
         chosen = self.predict_proba(X).argmax(axis=1)
         named: Array = self.classes_[chosen]
@@ -378,18 +372,14 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_clusters : int
-        Number of clusters.
-    n_init : int
-        Number of starts. The first is from the centres of all records, the others are random.
-    max_iter : int
-        Most iterations from one start.
+    n_clusters, n_init, max_iter
+        As in :class:`pacprivacy.mechanism.KMeans`; the first start is from the centres of all
+        records.
 
     Attributes
     ----------
     cluster_centers_ : array of shape (n_clusters, n_features)
-        Released centres. There are no ``labels_`` of the records: ``predict`` gives those of
-        whatever it is asked.
+        Released centres. There are no ``labels_`` of the records.
 
     Examples
     --------
@@ -406,21 +396,23 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     n_init: int = 1
     max_iter: int = 300
 
-    def fit_predict(self, X: Any, y: Any = None, *, units: Any = None) -> Integers:
+    def fit_predict(
+        self, X: MatrixLike, y: MatrixLike = None, *, units: UnitLabels = None
+    ) -> Integers:
         """Fit, then name the nearest released centre of the same records."""
         return self.fit(X, units=units).predict(X)
 
-    def predict(self, X: Any) -> Integers:
+    def predict(self, X: MatrixLike) -> Integers:
         """Return the number of the nearest released centre."""
         nearest: Integers = self.transform(X).argmin(axis=1)
         return nearest
 
-    def transform(self, X: Any) -> Matrix:
+    def transform(self, X: MatrixLike) -> Matrix:
         """Return the distances to the released centres."""
         distances: Matrix = euclidean_distances(read_new(self, X), self.cluster_centers_)
         return distances
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: MatrixLike, y: MatrixLike = None) -> float:
         """Return minus the sum of squared distances to the nearest released centre."""
         return -float((self.transform(X).min(axis=1) ** 2).sum())
 
@@ -431,7 +423,7 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     def _mechanism(self, seed: int | None) -> KMeans:
         return KMeans(n_clusters=self.n_clusters, n_init=self.n_init, max_iter=self.max_iter)
 
-    def _attributes(self, value: Any) -> dict[str, Any]:
+    def _attributes(self, value: Value) -> dict[str, Any]:
         return {"cluster_centers_": value}
 
 
@@ -441,20 +433,15 @@ class PrivatePCA(_Transformer):
 
     Parameters
     ----------
-    n_components : int
-        Dimension of the span.
-    center : {"subset", "universe"}
-        Whether the mean is that of the secret subset and gets noise, or that of all records,
-        which is public in this model and named in the certificate.
+    n_components, center
+        As in :class:`pacprivacy.mechanism.PCA`.
 
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
         Orthonormal rows; they span the released space, in the orientation of all records.
-    mean_ : array of shape (n_features,)
-        Released mean.
-    n_components_ : int
-        Dimension of the span.
+    mean_, n_components_ : array of shape (n_features,) and int
+        Released mean, and dimension of the span.
 
     Examples
     --------
@@ -469,12 +456,12 @@ class PrivatePCA(_Transformer):
     budget: BudgetLike = DEFAULT_BUDGET
     center: Literal["subset", "universe"] = "subset"
 
-    def transform(self, X: Any) -> Matrix:
+    def transform(self, X: MatrixLike) -> Matrix:
         """Return coordinates in the released span."""
         coordinates: Matrix = (read_new(self, X) - self.mean_) @ self.components_.T
         return coordinates
 
-    def inverse_transform(self, X: Any) -> Matrix:
+    def inverse_transform(self, X: MatrixLike) -> Matrix:
         """Return points of the original space, given coordinates in the released span."""
         restored: Matrix = np.asarray(X, dtype=np.float64) @ self.components_ + self.mean_
         return restored
@@ -486,5 +473,5 @@ class PrivatePCA(_Transformer):
     def _mechanism(self, seed: int | None) -> PCA:
         return PCA(n_components=self.n_components, center=self.center)
 
-    def _attributes(self, value: Any) -> dict[str, Any]:
+    def _attributes(self, value: Value) -> dict[str, Any]:
         return super()._attributes(value) | {"n_components_": len(value["components"])}

@@ -1,7 +1,6 @@
 """Who may spend what, and what was spent: budgets, entries chained by hashes, SQLite or PostgreSQL.
 
-The ledger itself is imported on first use: SQLAlchemy takes a while, and a session without a ledger
-does not need it.
+The ledger itself is imported on first use: SQLAlchemy takes a while.
 """
 
 from importlib import import_module

@@ -47,13 +47,13 @@ def _scaled(amounts: Spent, rounding: str) -> Units:
         amounts = replace(amounts, delta=0.0)
     if amounts.delta is not None and amounts.epsilon is None:
         raise BudgetError("epsilon must be given with delta; got delta alone. Add epsilon=.")
-    given = {name: value for name in SUMS if (value := getattr(amounts, name)) is not None}
-    if not given:
+    stated = {name: value for name in SUMS if (value := getattr(amounts, name)) is not None}
+    if not stated:
         raise BudgetError(
             "a charge must state at least one amount; got none. Use Spent(mi_nats=0.25)."
         )
     scaled = {}
-    for name, value in given.items():
+    for name, value in stated.items():
         exact = Decimal(repr(_checked(name, value))).scaleb(_DIGITS[name], context=_EXACT)
         scaled[name] = int(exact.to_integral_value(rounding=rounding))
     return scaled

@@ -57,11 +57,7 @@ _MEANINGS: Final = (
 
 
 class Database:
-    """A place for a ledger: opens transactions, and says in one line what went wrong.
-
-    ``where`` is a file, ``sqlite:///file``, or ``postgresql://user@host/name``; ``timeout_s`` is
-    how long to wait for the write lock.
-    """
+    """Opens transactions on a file, ``sqlite:///file`` or ``postgresql://user@host/name``."""
 
     def __init__(self, where: str | Path, *, create: bool, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -93,10 +89,7 @@ class Database:
 
     @contextmanager
     def writing(self, *, lock: str) -> Iterator[sa.Connection]:
-        """Hold the write lock; what was written is on the disk when this ends.
-
-        ``lock`` is the statement that takes the lock on a server; a file has one lock.
-        """
+        """Hold the write lock (``lock`` takes it on a server); all is on the disk at the end."""
         on_server = (
             f"SET LOCAL lock_timeout = {max(1, int(1000 * self._timeout_s))}",
             "SET LOCAL synchronous_commit = on",
@@ -331,7 +324,6 @@ class DatabaseHead:
 
 
 def _database_now() -> str:
-    """Return the time in UTC."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -349,9 +341,9 @@ def open_database(database: Database, *, create: bool) -> DatabaseHead:
     """Open a ledger, make its tables where there are none, or bring old ones up to date."""
     with database.reading() as connection:
         known = sa.inspect(connection)
-        found = known.has_table(LEDGER.name)
-        foreign = database.is_file and not found and bool(known.get_table_names())
-        head = read_database_head(connection) if found else None
+        exists = known.has_table(LEDGER.name)
+        foreign = database.is_file and not exists and bool(known.get_table_names())
+        head = read_database_head(connection) if exists else None
     if foreign or (head is None and not create):
         raise LedgerError(
             f"ledger {database.label} must be a ledger; it is something else and was left "
@@ -480,9 +472,10 @@ def database_settled(connection: sa.Connection, reservation: str) -> list[str]:
 def read_last_reservation(connection: sa.Connection, session: str) -> tuple[str, bool] | None:
     """Return a session's last reservation that was not cancelled, and whether it is committed."""
     column = ENTRIES.c
-    own = sa.select(column.reservation).where(column.session == session)
-    open_ = own.where(
-        column.kind == "reserve", column.reservation.not_in(own.where(column.kind == "cancel"))
+    reservations = sa.select(column.reservation).where(column.session == session)
+    open_ = reservations.where(
+        column.kind == "reserve",
+        column.reservation.not_in(reservations.where(column.kind == "cancel")),
     )
     last = open_.order_by(column.seq.desc()).limit(1)
     name = connection.execute(last).scalar_one_or_none()
@@ -537,5 +530,5 @@ def database_total(connection: sa.Connection, condition: sa.ColumnElement[bool])
 def _entry(row: sa.Row[Any]) -> LedgerEntry:
     fields = dict(row._mapping)
     units = {kind: fields.pop(column) for kind, column in COLUMNS.items()}
-    given = {kind: number for kind, number in units.items() if number is not None}
-    return LedgerEntry(units=given, **fields)
+    amounts = {kind: number for kind, number in units.items() if number is not None}
+    return LedgerEntry(units=amounts, **fields)

@@ -102,10 +102,7 @@ def _digest(fields: dict[str, Any]) -> str:
 
 
 def entry_scopes(dataset: str, principal: str) -> tuple[tuple[str, str], ...]:
-    """Return the budgets that limit what a principal learns about a dataset.
-
-    Its own, all principals together, all datasets together, and everything together.
-    """
+    """Return the budgets of a principal: its own, all principals', all datasets', everything."""
     return tuple((d, p) for d in (dataset, EVERY) for p in (principal, EVERY))
 
 
@@ -142,7 +139,7 @@ class _Books:
         self._limits: dict[tuple[str, str], Units] = {}
         self._spent: dict[tuple[str, str], dict[str, int]] = {}
         self._open: dict[str, LedgerEntry] = {}
-        self._seen: set[str] = set()
+        self._reserved: set[str] = set()
 
     def follow(self, entry: LedgerEntry) -> None:
         scope = (entry.dataset, entry.principal)
@@ -153,20 +150,20 @@ class _Books:
         elif entry.kind == "reserve":
             self._reserve(entry)
         elif entry.kind in ("commit", "cancel"):
-            found = self._open.pop(entry.reservation or "", None)
-            if found is None or (found.dataset, found.principal) != scope:
+            reserved = self._open.pop(entry.reservation or "", None)
+            if reserved is None or (reserved.dataset, reserved.principal) != scope:
                 raise ValueError("it refers to no open reservation")
             if entry.kind == "cancel":
-                if entry.units != found.units:
+                if entry.units != reserved.units:
                     raise ValueError("it gives back another amount than was reserved")
-                self._add(found, -1)
+                self._add(reserved, -1)
         else:
             raise ValueError("its kind is unknown")
 
     def _reserve(self, entry: LedgerEntry) -> None:
-        if entry.reservation is None or entry.reservation in self._seen:
+        if entry.reservation is None or entry.reservation in self._reserved:
             raise ValueError("its reservation has no name of its own")
-        self._seen.add(entry.reservation)
+        self._reserved.add(entry.reservation)
         self._open[entry.reservation] = entry
         self._add(entry, 1)
         covering = [s for s in entry_scopes(entry.dataset, entry.principal) if s in self._limits]

@@ -95,7 +95,6 @@ class Balance:
 
 
 def _balance_of(connection: Connection, budget: LedgerEntry) -> Balance:
-    """Return a budget with what is spent of it."""
     gone = database_spent(connection, budget)
     return Balance(
         dataset=budget.dataset,
@@ -127,7 +126,7 @@ def check_ledger_spend(connection: Connection, entry: LedgerEntry) -> None:
         _check_room(budget, entry.units, database_spent(connection, budget))
 
 
-def _check_family(family: tuple[str, ...], asked: Units, limited: set[str], whose: str) -> None:
+def _check_family(family: tuple[str, ...], amounts: Units, limited: set[str], whose: str) -> None:
     """Refuse a spend that no budget limits, or that hides what a budget limits."""
     if not limited.intersection(family):
         raise LedgerError(
@@ -135,23 +134,23 @@ def _check_family(family: tuple[str, ...], asked: Units, limited: set[str], whos
             f"none. Make one with 'pac ledger create'."
         )
     for kind in family:
-        if kind in limited and kind not in asked:
+        if kind in limited and kind not in amounts:
             raise BudgetError(
                 f"charge must state {kind}, which a budget of {whose} limits; got none. "
                 f"Calibrate against both."
             )
 
 
-def _check_room(budget: LedgerEntry, asked: Units, gone: Units) -> None:
-    for kind, left in _left(budget, gone).items():
-        if asked.get(kind, 0) > left:
-            shown, wanted = (
-                getattr(amounts_of({kind: number}), kind) for number in (left, asked[kind])
+def _check_room(budget: LedgerEntry, amounts: Units, gone: Units) -> None:
+    for kind, remaining in _left(budget, gone).items():
+        if amounts.get(kind, 0) > remaining:
+            shown, requested = (
+                getattr(amounts_of({kind: number}), kind) for number in (remaining, amounts[kind])
             )
             raise BudgetExceededError(
                 f"{kind} must be at most what is left of the budget of dataset "
                 f"{budget.dataset!r} for principal {budget.principal!r}, {shown:.6g}; got "
-                f"{wanted:.6g}. Nothing was spent. Ask for less."
+                f"{requested:.6g}. Nothing was spent. Ask for less."
             )
 
 
@@ -159,14 +158,14 @@ def _verify_database(database: db.Database, noted: str | None) -> Verification:
     """Report the first thing that is wrong; see :meth:`Ledger.verify`."""
     try:
         with database.reading() as connection:
-            found = _verify(connection, db.read_database_head(connection), noted)
-            if not (found.ok and database.is_file):
-                return found
+            verification = _verify(connection, db.read_database_head(connection), noted)
+            if not (verification.ok and database.is_file):
+                return verification
             # SQLite checks what the entries do not show: pages and indexes.
             if connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar() == "ok":
-                return found
+                return verification
             damaged = "the file is damaged outside the entries; restore a backup"
-            return replace(found, problem=damaged)
+            return replace(verification, problem=damaged)
     except LedgerError as error:
         return Verification(n_entries=0, head="", problem=str(error))
 
@@ -196,10 +195,9 @@ def _broken(entry: int, head: str, problem: str) -> Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlace:
-    """Where a session stands in the ledger, in the eyes of the process that goes on with it.
+    """Where a session stands: its mark, or without one its last reservation; empty without either.
 
-    ``name`` is its mark, or without one its last reservation; empty where there is neither. With
-    ``unseen`` the process does not know of that reservation's release, which must not be committed.
+    ``unseen``: the process does not know that reservation's release, which must not be committed.
     """
 
     name: str
@@ -226,11 +224,6 @@ class Ledger:
         Whether to make the ledger where there is none.
     timeout_s : float
         How long to wait for other writers.
-
-    Raises
-    ------
-    LedgerError
-        If it is something else, damaged, read-only, locked, or of a newer version.
 
     Guarantee
     ---------
@@ -307,9 +300,8 @@ class Ledger:
     def create_budget(self, dataset: str, principal: str = EVERY, *, limits: Spent) -> LedgerEntry:
         """Set what may be spent on a dataset by a principal; it cannot be changed later.
 
-        ``"*"`` stands for all principals (or datasets) together. Principals who may talk to each
-        other need a budget for all of them: budgets of their own do not limit what they learn
-        together.
+        ``"*"`` stands for all principals (or datasets) together: those who may talk to each other
+        need a budget for all of them.
         """
         entry = LedgerEntry(
             kind="budget",
@@ -339,21 +331,12 @@ class Ledger:
         instead: Reservation | None = None,
         simulation: bool = False,
     ) -> Reservation:
-        """Spend before anything is drawn; the result allows one release.
+        """Spend before anything is drawn; the result allows one release. A refusal writes nothing.
 
         ``name`` is that of the reservation, from :meth:`new_name` and used once, for whoever has
-        to write it down before; it is found here by default. ``instead`` is given back in the
-        same transaction, as :meth:`cancel` does; if this one is refused it stays spent. ``after``
-        is where the session must stand.
-
-        Raises
-        ------
-        BudgetExceededError
-            If a budget that covers this spend has less left. Nothing is written.
-        SecretError
-            If the session stands elsewhere: another process has gone on. Nothing is written.
-        LedgerError
-            If no budget covers it, or for a simulation, which protects nobody.
+        to write it down before. ``instead`` is given back in the same transaction, as
+        :meth:`cancel` does; if this one is refused it stays spent. ``after`` is where the session
+        must stand; a SecretError says that another process has gone on.
 
         Guarantee
         ---------
@@ -412,11 +395,7 @@ class Ledger:
             raise SecretError(MOVED.format(self.label))
 
     def withdraw_unsure(self) -> None:
-        """Give back what :meth:`reserve` failed to acknowledge, if it is in the ledger.
-
-        The caller never had such a reservation, so nothing was drawn for it. One that was to take
-        the place of another stays spent.
-        """
+        """Give back what :meth:`reserve` failed to acknowledge: nothing was drawn for it."""
         if not self._unsure:
             return
         with self._writing() as connection:
@@ -436,15 +415,15 @@ class Ledger:
     ) -> LedgerEntry:
         """Record that the release of a reservation exists, by the digest of its certificate.
 
-        With ``last`` it must be the session's last one: otherwise another process has gone on with
-        a belief that does not know of this release, and nobody may see it.
+        With ``last`` it must be the session's last one: otherwise another process has gone on
+        without knowing of this release, and nobody may see it.
         """
         reservation.mark_used()
-        made = reservation.entry
+        entry = reservation.entry
         with self._writing() as connection:
-            if last and made.session is not None:
-                found = db.read_last_reservation(connection, made.session)
-                if found is not None and found[0] != made.reservation:
+            if last and entry.session is not None:
+                latest = db.read_last_reservation(connection, entry.session)
+                if latest is not None and latest[0] != entry.reservation:
                     raise SecretError(MOVED.format(self.label))
             return self._append(
                 connection, reservation, "commit", certificate=_plain(certificate_digest)
@@ -453,9 +432,8 @@ class Ledger:
     def cancel(self, reservation: Reservation) -> LedgerEntry:
         """Give back a reservation that was provably not used.
 
-        Only the process that made it can do so, with the very object that :meth:`reserve`
-        returned, and only before :meth:`Reservation.mark_used`. What a crash left behind stays
-        spent.
+        Only with the very object that :meth:`reserve` returned, and only before
+        :meth:`Reservation.mark_used`. What a crash left behind stays spent.
         """
         reservation.mark_cancelled()
         with self._writing() as connection:
@@ -470,26 +448,25 @@ class Ledger:
         session: str,
         after: SessionPlace,
     ) -> Spent:
-        """Record what came of an open reservation of a session, and give back what is unused.
+        """Record what came of an open reservation of a session; return what was given back.
 
-        Any process may do so that goes on with the session: it stands at ``after``, and whoever
-        made the reservation releases nothing any more. The part that was used is reserved and
-        committed in the same transaction. Returns what was given back, rounded down.
+        Any process may do so that goes on with the session from ``after``. The part that was used
+        is reserved and committed in the same transaction. Amounts given back are rounded down.
         """
         with self._writing() as connection:
             self._check_place(connection, session, after)
-            made = db.read_open_reservation(connection, name)
-            if made is None or made.session != session:
+            entry = db.read_open_reservation(connection, name)
+            if entry is None or entry.session != session:
                 return Spent()
-            reservation, digest = Reservation(made, self.ledger_id), _plain(certificate_digest)
+            reservation, digest = Reservation(entry, self.ledger_id), _plain(certificate_digest)
             spare = amounts_allowed(unused) if unused != Spent() else {}
-            back = {kind: min(amount, spare.get(kind, 0)) for kind, amount in made.units.items()}
+            back = {kind: min(amount, spare.get(kind, 0)) for kind, amount in entry.units.items()}
             if any(back.values()):
-                kept = {kind: amount - back[kind] for kind, amount in made.units.items()}
-                self._append(connection, reservation, "cancel", units=made.units)
+                kept = {kind: amount - back[kind] for kind, amount in entry.units.items()}
+                self._append(connection, reservation, "cancel", units=entry.units)
                 if not any(kept.values()):
                     return amounts_of(back)
-                used = replace(made, units=kept, reservation=self.new_name())
+                used = replace(entry, units=kept, reservation=self.new_name())
                 check_ledger_spend(connection, used)
                 reservation = Reservation(db.append_to_database(connection, used), self.ledger_id)
             self._append(connection, reservation, "commit", certificate=digest)
@@ -528,10 +505,7 @@ class Ledger:
         return replace(total, n_releases=counts.get("reserve", 0) - counts.get("cancel", 0))
 
     def last_reservation(self, session: str) -> tuple[str, bool] | None:
-        """Return a session's last reservation that was not cancelled, and whether it is committed.
-
-        ``None`` if the session has none.
-        """
+        """Return a session's last reservation that was not cancelled, and if it is committed."""
         with self._reading() as connection:
             return db.read_last_reservation(connection, session)
 
@@ -546,10 +520,7 @@ class Ledger:
             return db.read_database_mark(connection, session) or ""
 
     def move_mark(self, session: str, old: str, new: str) -> None:
-        """Say that the file of a session stands elsewhere now; on the disk when this returns.
-
-        Refused unless it stood at ``old``: then another process goes on with that session.
-        """
+        """Move the mark of a session on the disk; refused unless it stood at ``old``."""
         with self._writing() as connection:
             if not db.move_database_mark(connection, session, old, new):
                 raise SecretError(MOVED.format(self.label))
@@ -557,24 +528,21 @@ class Ledger:
     def verify(self, *, head: str | None = None) -> Verification:
         """Check every entry, every budget and the end of the chain.
 
-        Parameters
-        ----------
-        head : str, optional
-            Hash of an entry that was noted earlier; it must still be in the chain. Without it,
-            a ledger that was written anew from some entry on cannot be told from a true one.
+        ``head`` is the hash of an entry that was noted earlier, and must still be in the chain:
+        without it, a ledger that was written anew cannot be told from a true one.
         """
         return _verify_database(self._database, head)
 
     def export(self, path: str | Path) -> Path:
         """Write all entries to a JSON file, with the hashes that hold them together."""
         with self._reading() as connection:
-            found = db.read_database_head(connection)
+            head = db.read_database_head(connection)
             entries = [entry.to_public_dict() for entry in db.read_database_entries(connection)]
         content = {
             "schema_version": EXPORT_VERSION,
-            "ledger": found.ledger_id,
-            "created": found.created,
-            "head": found.hash,
+            "ledger": head.ledger_id,
+            "created": head.created,
+            "head": head.hash,
             "entries": entries,
         }
         target = Path(path)
@@ -585,14 +553,14 @@ class Ledger:
     def _append(
         self, connection: Connection, reservation: Reservation, kind: EntryKind, **fields: Any
     ) -> LedgerEntry:
-        made = reservation.entry
+        entry = reservation.entry
         if reservation.ledger_id != self.ledger_id:
             raise LedgerError(
                 f"reservation must be of this ledger; got one of another. Use the ledger that "
                 f"made it, not {self.label}."
             )
-        assert made.reservation is not None  # reserve() names it
-        if db.database_settled(connection, made.reservation) != ["reserve"]:
+        assert entry.reservation is not None  # reserve() names it
+        if db.database_settled(connection, entry.reservation) != ["reserve"]:
             raise LedgerError(
                 "reservation must be open; it was committed or cancelled, or is not in the "
                 "ledger. Reserve again."
@@ -601,11 +569,11 @@ class Ledger:
             connection,
             LedgerEntry(
                 kind=kind,
-                dataset=made.dataset,
-                principal=made.principal,
-                session=made.session,
-                reservation=made.reservation,
-                what=made.what,
+                dataset=entry.dataset,
+                principal=entry.principal,
+                session=entry.session,
+                reservation=entry.reservation,
+                what=entry.what,
                 **fields,
             ),
         )
@@ -622,6 +590,5 @@ def _name(what: str, text: str, *, every: bool = True) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text as one printable line."""
     kept = "".join(letter if letter.isprintable() else " " for letter in str(text))
     return kept[:_LONGEST_NAME]

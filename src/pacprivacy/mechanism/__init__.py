@@ -19,6 +19,10 @@ from pacprivacy.mechanism.data import (
     MINIMUM_ROWS as MINIMUM_ROWS,
     Classes as Classes,
     Data as Data,
+    MatrixLike as MatrixLike,
+    Parts as Parts,
+    UnitLabels as UnitLabels,
+    Value as Value,
     check_data_classes as check_data_classes,
     choose_data_pool as choose_data_pool,
     code_data_labels as code_data_labels,
@@ -62,11 +66,13 @@ from pacprivacy.mechanism.identities import (
 )
 from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
 from pacprivacy.mechanism.mechanism import (
+    AppliedModel as AppliedModel,
     Batch as Batch,
     FilledMechanism as FilledMechanism,
     Mechanism as Mechanism,
     MechanismScaling as MechanismScaling,
     MechanismWrapper as MechanismWrapper,
+    Named as Named,
     NamedMechanism as NamedMechanism,
     RowsMechanism as RowsMechanism,
     Scaling as Scaling,

@@ -18,14 +18,14 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, shorten
+from pacprivacy._checks import Array, Matrix, Vector, shorten
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import is_data_table, read_data_table
 from pacprivacy.mechanism.dates import DAY, ISO, date_name, find_date_formats, read_dates
 
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
-Texts = npt.NDArray[Any]
+Texts = Array
 
 GAP_LEVEL: Final = "(missing)"
 SHOWN_COLUMNS: Final = 4
@@ -39,10 +39,7 @@ Kind = Literal["number", "boolean", "date", "text"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ComparedColumn:
-    """A column in a condition: what it holds, and the entries as numbers or texts; curator-only.
-
-    ``date_format`` is how its dates are written, besides ISO.
-    """
+    """A column in a condition, as numbers or texts; ``date_format`` besides ISO; curator-only."""
 
     kind: Kind
     entries: Vector | Texts = field(repr=False)
@@ -137,7 +134,7 @@ class Columns:
         """Return in which formats the columns of texts can be dates, where they can."""
         texts = {name: self.column(name) for name in names if self.kind(name) == "text"}
         formats = {name: find_date_formats(column_levels(texts[name])) for name in texts}
-        return {name: found for name, found in formats.items() if found}
+        return {name: possible for name, possible in formats.items() if possible}
 
     def _find(self, name: str) -> Any:
         if name not in self._columns:
@@ -213,22 +210,22 @@ def is_number_text(levels: Sequence[str]) -> bool:
     )
 
 
-def _first_entry(array: npt.NDArray[Any]) -> Any:
+def _first_entry(array: Array) -> Any:
     return next((item for item in array.reshape(-1) if _is_there(item)), None)
 
 
-def _texts(array: npt.NDArray[Any]) -> Texts:
+def _texts(array: Array) -> Texts:
     """Return text as an object array of strings, None where one is missing or empty."""
     if array.dtype.kind in "US":
         distinct, codes = np.unique(array, return_inverse=True)
         written = [text.decode() if isinstance(text, bytes) else str(text) for text in distinct]
         return np.array([text or None for text in written] + [None], dtype=object)[codes]
-    found = np.empty(len(array), dtype=object)
-    found[:] = [
+    texts = np.empty(len(array), dtype=object)
+    texts[:] = [
         item if type(item) is str else (str(item) if _is_there(item) else None)
         for item in array.tolist()
     ]
-    return found
+    return texts
 
 
 def _is_there(item: Any) -> bool:
@@ -256,10 +253,7 @@ def column_levels(column: Vector | Texts) -> tuple[str, ...]:
 def code_column_levels(
     column: Vector | Texts, levels: Sequence[str], *, gap_level: bool = False
 ) -> Codes:
-    """Return which level each row has; -1 where it has none of them.
-
-    With ``gap_level`` the rows that have none get the number after the last one.
-    """
+    """Return the level of each row, -1 for none; with ``gap_level`` the number after the last."""
     gap = len(levels) if gap_level else -1
     place = {level: number for number, level in enumerate(levels)}
     if is_text_column(column):

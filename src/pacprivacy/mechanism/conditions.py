@@ -78,10 +78,10 @@ class Condition:
                 _check_columns(op, (a, columns[a]), (b, columns[b]))
                 continue
             name, constant = (a, right) if isinstance(a, str) else (b, left)
-            seen = op if isinstance(a, str) else _MIRRORED.get(type(op), type(op))()
+            operator = op if isinstance(a, str) else _MIRRORED.get(type(op), type(op))()
             for literal in _items(_constant(constant, self._wrong)):
                 _fit(literal, str(name), columns[str(name)])
-                _check_operator(seen, literal, str(name), columns[str(name)])
+                _check_operator(operator, literal, str(name), columns[str(name)])
 
     def rows(self, columns: Mapping[str, ComparedColumn]) -> Mask:
         """Return which rows meet the condition; what is compared was checked with all records."""
@@ -93,8 +93,8 @@ class Condition:
         return met
 
     def _wrong(self) -> MechanismError:
-        given: object = self.text
-        shown = repr(given[:80]) if isinstance(given, str) else type(given).__name__
+        text: object = self.text
+        shown = repr(text[:80]) if isinstance(text, str) else type(text).__name__
         return MechanismError(
             f"where must be a condition on columns; got {shown}. Write it as "
             "\"age >= 18 and region in ('north', 'south')\"; odd names go in `backticks`."

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 from narwhals.exceptions import NarwhalsError
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Array, Matrix
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import DataError, MechanismError
 from pacprivacy.mechanism.datasets import Dataset
@@ -20,8 +20,12 @@ from pacprivacy.mechanism.identities import repeated_identities, warn_of_identit
 from pacprivacy.sample import Balanced, encode_pool_labels, named_pool_units
 
 Codes = npt.NDArray[np.int64]
-Labels = npt.NDArray[Any]
+Labels = Array
 Classes = tuple[Any, ...]
+Parts: TypeAlias = tuple[Any, ...]  # of the records, in their native types
+MatrixLike: TypeAlias = Any  # an array, or a frame of any library
+UnitLabels: TypeAlias = Any  # labels of the records, or the name of a column; None: each its own
+Value: TypeAlias = Any  # what a mechanism returns: numbers, arrays, frames, estimators, nested
 
 MINIMUM_ROWS: Final = 4
 _NAMED: Final = 5  # columns that an error names before it only counts them
@@ -31,22 +35,14 @@ _DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """The universe: one or several parts whose first axis counts the same rows.
+    """The universe: arrays, frames or series of the same rows; one object if ``single``."""
 
-    ``parts`` are arrays, frames or series in their native types, curator-only; ``single`` says
-    whether the caller gave one object rather than a tuple.
-    """
-
-    parts: tuple[Any, ...] = field(repr=False)
+    parts: Parts = field(repr=False)
     n_rows: int
     single: bool
 
-    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, ...]:
-        """Return copies of the chosen rows of every part, in native types.
-
-        Arrays come back C-contiguous whatever the layout of the original, so that a result does
-        not depend on how the data travelled to a worker.
-        """
+    def take(self, rows: npt.NDArray[np.int64]) -> Parts:
+        """Return copies of the chosen rows of every part; arrays are C-contiguous."""
         return tuple(_take_part(part, rows) for part in self.parts)
 
     def digest(self) -> str:
@@ -72,11 +68,11 @@ def coerce_data(data: Any) -> Data:
     if isinstance(data, Data):
         return data
     single = not isinstance(data, tuple)
-    given = (data,) if single else data
-    if not given:
+    sources = (data,) if single else data
+    if not sources:
         raise DataError("data must have at least one part; got an empty tuple. Pass (X, y) or X.")
-    names = ["data"] if single else [f"data[{i}]" for i in range(len(given))]
-    parts = tuple(_coerce_part(part, name) for part, name in zip(given, names, strict=True))
+    names = ["data"] if single else [f"data[{i}]" for i in range(len(sources))]
+    parts = tuple(_coerce_part(part, name) for part, name in zip(sources, names, strict=True))
     lengths = [len(part) for part in parts]
     for name, length in zip(names, lengths, strict=True):
         if length != lengths[0]:
@@ -97,17 +93,14 @@ def is_data_table(part: Any) -> bool:
     if isinstance(part, np.ndarray):  # quick, for what is most often asked about
         return False
     try:
-        found = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
+        frame = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
     except NarwhalsError:  # a table, but one with repeated names; reading it will say so
         return True
-    return isinstance(found, nw.DataFrame | nw.Series)
+    return isinstance(frame, nw.DataFrame | nw.Series)
 
 
-def split_data_units(data: Any, units: Any) -> tuple[Any, Any]:
-    """Take the column that ``units`` names out of a frame: whose row it is, and not a number.
-
-    Without units, a warning names columns that say whose row it is and repeat.
-    """
+def split_data_units(data: Any, units: UnitLabels) -> tuple[Any, Any]:
+    """Take the column of units out of a frame; without one, warn of columns that look like it."""
     parts = data if isinstance(data, tuple) else (data,)
     streams = [part for part in parts if isinstance(part, Dataset)]
     if units is None:
@@ -146,7 +139,7 @@ def _identities(part: Any) -> tuple[str, ...]:
     if not isinstance(frame, nw.DataFrame) or len(set(frame.columns)) < len(frame.columns):
         return ()  # two columns of a name are refused where they are read
 
-    def read(name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
+    def read(name: str) -> tuple[Array, Array | None]:
         column = frame[name].drop_nulls()
         text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object)
         return column.to_numpy(), column.unique().to_numpy() if text else None
@@ -156,10 +149,10 @@ def _identities(part: Any) -> tuple[str, ...]:
     return repeated_identities({name: partial(read, name) for name in named})
 
 
-def is_data_streamed(data: Data, *, some: bool = False) -> bool:
-    """Whether the universe is in files and read in passes; with ``some``, and a part is not."""
-    found = [isinstance(part, Dataset) for part in data.parts]
-    return any(found) and not (some and all(found))
+def is_data_streamed(data: Data, *, mixed: bool = False) -> bool:
+    """Whether the universe is in files and read in passes; with ``mixed``, and a part is not."""
+    streamed = [isinstance(part, Dataset) for part in data.parts]
+    return any(streamed) and not (mixed and all(streamed))
 
 
 def read_data_table(part: Any) -> Any:
@@ -210,7 +203,7 @@ def _coerce_part(part: Any, name: str) -> Any:
     return _coerce_array(part, name)
 
 
-def _coerce_array(part: Any, name: str) -> npt.NDArray[Any]:
+def _coerce_array(part: Any, name: str) -> Array:
     try:
         array = np.asarray(part)
     except ValueError as error:
@@ -259,7 +252,7 @@ def data_table_columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
     return [(str(column.name), column) for column in table.iter_columns()]
 
 
-def _is_complete(array: npt.NDArray[Any]) -> bool:
+def _is_complete(array: Array) -> bool:
     if array.dtype.kind in "fc":
         return bool(np.isfinite(array).all())
     if array.dtype.kind in "Mm":
@@ -275,7 +268,7 @@ def _take_part(part: Any, rows: npt.NDArray[np.int64]) -> Any:
     return read_data_table(part)[rows].to_native()
 
 
-def _digest_array(state: Any, array: npt.NDArray[Any]) -> None:
+def _digest_array(state: Any, array: Array) -> None:
     state.update(f"array {array.dtype.str} {array.shape}".encode())
     if array.dtype.kind in "OT":
         _digest_items(state, array.ravel().tolist())
@@ -301,7 +294,7 @@ def _digest_items(state: Any, items: list[Any]) -> None:
         state.update(len(text).to_bytes(8, "little") + text)
 
 
-def read_data_numbers(parts: tuple[Any, ...], name: str) -> Matrix:
+def read_data_numbers(parts: Parts, name: str) -> Matrix:
     """Return the only part as float64, in its own shape; a frame as a matrix."""
     if len(parts) != 1:
         raise MechanismError(
@@ -343,7 +336,7 @@ def _is_whole(column: nw.Series[Any]) -> bool:
     return values.dtype.kind not in "fc" or bool(np.isfinite(values).all())
 
 
-def _as_float(array: npt.NDArray[Any], name: str) -> Matrix:
+def _as_float(array: Array, name: str) -> Matrix:
     if array.dtype.kind not in "biuf":
         raise MechanismError(
             f"{name} must be given numbers; got dtype {array.dtype}. Drop or encode that column."
@@ -351,7 +344,7 @@ def _as_float(array: npt.NDArray[Any], name: str) -> Matrix:
     return array.astype(np.float64, copy=False)
 
 
-def read_data_columns(parts: tuple[Any, ...], name: str) -> Matrix:
+def read_data_columns(parts: Parts, name: str) -> Matrix:
     """Return the only part as a float64 matrix of rows and columns."""
     X = read_data_numbers(parts, name)
     if X.ndim > 2:
@@ -364,7 +357,7 @@ def read_data_columns(parts: tuple[Any, ...], name: str) -> Matrix:
 # --- class labels ------------------------------------------------------------------------------
 
 
-def read_labelled_data(parts: tuple[Any, ...], name: str) -> tuple[Matrix, Labels]:
+def read_labelled_data(parts: Parts, name: str) -> tuple[Matrix, Labels]:
     """Return the features as a float64 matrix and the labels as a vector."""
     if len(parts) != 2:
         raise MechanismError(
@@ -385,17 +378,14 @@ CLASS_LABELS: Final[tuple[str, ...]] = ("class labels: those that occur in the u
 
 
 def find_data_classes(y: Labels, name: str, declared: Classes | None = None) -> Classes:
-    """Return the sorted classes among the labels of the whole universe.
-
-    Those that the curator has declared keep their order; each must occur and no other may.
-    """
-    found = np.unique(y)
-    if found.dtype.kind == "f" and not (found == np.floor(found)).all():
+    """Return the sorted classes among all labels; declared ones in their order, each must occur."""
+    distinct = np.unique(y)
+    if distinct.dtype.kind == "f" and not (distinct == np.floor(distinct)).all():
         raise MechanismError(
             f"{name} must be given class labels; got fractional numbers. "
             "Bin a continuous target first, or use a regression."
         )
-    classes: Classes = tuple(found.tolist())
+    classes: Classes = tuple(distinct.tolist())
     if declared is not None:
         if len(set(declared)) != len(declared) or set(declared) != set(classes):
             raise MechanismError(
@@ -499,7 +489,7 @@ def check_data_classes(y: Labels) -> None:
         )
 
 
-def choose_data_pool(y: Labels, units: Any) -> Balanced:
+def choose_data_pool(y: Labels, units: UnitLabels) -> Balanced:
     """Return a pool in which no class goes missing: a share of every class, where possible.
 
     Records of one unit are in or out together. If their labels differ, classes cannot be shared

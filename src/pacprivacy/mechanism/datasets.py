@@ -70,12 +70,12 @@ class Dataset:
         if columns is None:
             self.columns = tuple(name for name in names if name != unit)
         else:
-            given: Any = columns  # also of those who do not read types
-            several = isinstance(given, Iterable) and not self.single
-            self.columns = tuple(given) if several else (given,)
-        wanted = (*self.columns, *(() if unit is None else (unit,)))
+            selection: Any = columns  # also of those who do not read types
+            several = isinstance(selection, Iterable) and not self.single
+            self.columns = tuple(selection) if several else (selection,)
+        needed = (*self.columns, *(() if unit is None else (unit,)))
         here, named = Counter(names), Counter(self.columns)
-        wrong = [name for name in wanted if here[name] != 1 or named[name] > 1]
+        wrong = [name for name in needed if here[name] != 1 or named[name] > 1]
         if wrong or not self.columns:
             raise DataError(
                 "columns and unit must be columns of the files; got "
@@ -83,7 +83,7 @@ class Dataset:
                 "may be named once."
             )
         self._stamps = self._look()
-        with _told():
+        with _hide_arrow_words():
             self._n_rows = int(self._table.count_rows())
         if not self._n_rows:
             raise DataError("files of a Dataset must have records; got none. Export them again.")
@@ -141,12 +141,12 @@ class Dataset:
 
     def take(self, rows: npt.NDArray[np.int64]) -> Matrix:
         """Return the chosen rows, which are in order, in memory."""
-        found, first = [], 0
+        chunks, first = [], 0
         for chunk in self._chunks():
             start, stop = np.searchsorted(rows, (first, first + len(chunk)))
-            found.append(chunk[rows[start:stop] - first])
+            chunks.append(chunk[rows[start:stop] - first])
             first += len(chunk)
-        taken = np.concatenate(found)
+        taken = np.concatenate(chunks)
         return taken[:, 0] if self.single else taken
 
     def digest(self) -> str:
@@ -178,7 +178,7 @@ class Dataset:
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
         self._check_unchanged()
-        with _told():
+        with _hide_arrow_words():
             for fragment in self._table.get_fragments():
                 batches = fragment.to_batches(
                     schema=self._table.schema,
@@ -235,8 +235,8 @@ def _open(source: Any) -> Any:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Tell errors of Arrow without its words, which may quote an entry."""
+def _hide_arrow_words() -> Iterator[None]:
+    """Raise errors of Arrow without its words, which may quote an entry."""
     from pyarrow import ArrowException  # not always needed
 
     try:
@@ -292,10 +292,9 @@ class _Pass(threading.local):
 
 
 class DatasetStream:
-    """A matrix of float64, or a vector, whose rows come from the front and are not kept.
+    """A matrix or a vector of float64 whose rows come from the front and are not kept.
 
-    ``chunks`` begins a pass and yields blocks of rows with two axes. ``stream[rows]`` reads rows
-    that follow each other; asking for earlier ones begins another pass.
+    ``stream[rows]`` reads rows that follow each other; earlier ones begin another pass.
     """
 
     __array_ufunc__ = None  # an array minus a stream is no sum over rows, and an error
@@ -374,8 +373,8 @@ class DatasetStream:
     def _answer(self, which: int) -> Any:
         if self._moments is None:
             self._moments = self._measure()
-        found = self._moments[which]
-        return float(found[0]) if self.ndim == 1 else found.copy()
+        moment = self._moments[which]
+        return float(moment[0]) if self.ndim == 1 else moment.copy()
 
     def _measure(self) -> tuple[Vector, Vector, Vector, Vector]:
         """Find means, standard deviations and extremes in one pass, pairwise by block."""
@@ -400,17 +399,13 @@ def _merge(one: Matrix, other: Matrix) -> Matrix:
     return np.stack([n + here, mean, scatter, *ends])
 
 
-def is_dataset_stream(found: Any) -> bool:
+def is_dataset_stream(value: Any) -> bool:
     """Whether something that answers as a matrix is read in passes."""
-    return isinstance(found, DatasetStream)
+    return isinstance(value, DatasetStream)
 
 
 def dataset_triangle(first: Any, second: Any) -> tuple[Matrix, Vector]:
-    """Return few rows that have the same sums of products as all rows of a matrix and a vector.
-
-    The triangular factor of both side by side, block by block: least squares, residuals and
-    singular values are those of the whole.
-    """
+    """Return few rows with the same sums of products as all rows: the triangular factor."""
     factor = np.empty((0, first.width + 1))
     for blocks in zip(first.chunks(), second.chunks(), strict=True):
         factor = np.asarray(np.linalg.qr(np.vstack([factor, np.hstack(blocks)]), mode="r"))

@@ -32,10 +32,7 @@ _WRITTEN: Final = re.compile(
 
 
 def find_date_formats(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the formats in which all texts are dates; where several differ, it is unclear.
-
-    Figures with points between them are day, month, year. A year of two figures is unclear, too.
-    """
+    """Return the formats in which all texts are dates; several, or two-digit years, are unclear."""
     if not texts:
         return ()
     if all(_ISO_DATE.fullmatch(text) for text in texts):
@@ -53,10 +50,7 @@ def are_dates_clear(formats: Sequence[str]) -> bool:
 
 
 def read_dates(texts: Sequence[str], date_format: str) -> Vector:
-    """Return days since 1970; a ValueError is raised where a text has another format.
-
-    A time zone is that of all texts or of none: days and hours are counted as they are written.
-    """
+    """Return days since 1970, as they are written; a ValueError where a text has another format."""
     if date_format != ISO:
         moments = [datetime.strptime(text, date_format).replace(tzinfo=None) for text in texts]
         epoch = datetime(1970, 1, 1)
@@ -83,26 +77,25 @@ def _is_read(texts: Sequence[str], date_format: str) -> bool:
 
 
 def _candidates(text: str) -> list[str]:
-    """Return the formats in which one text may be a date."""
     shape = _WRITTEN.fullmatch(text)
     if shape is None:
         return []
     figures = ("%d{0}%m{0}%y", "%m{0}%d{0}%y")
     if shape["year"] is not None:
-        found = [re.sub(r"\d+", "{}", shape["year"]).format("%Y", "%m", "%d")]
+        formats = [re.sub(r"\d+", "{}", shape["year"]).format("%Y", "%m", "%d")]
     elif shape["figures"] is not None:
         mark = re.sub(r"\d", "", shape["figures"])[0]
-        found = [order.format(mark) for order in figures[: 1 if mark == "." else 2]]
+        formats = [order.format(mark) for order in figures[: 1 if mark == "." else 2]]
     elif shape["name"] is not None:
         named = re.sub(r"\d+$", "%y", re.sub(r"^\d+", "%d", shape["name"]))
-        found = [re.sub(r"(?<!%)[A-Za-z]{3,}", month, named) for month in ("%b", "%B")]
+        formats = [re.sub(r"(?<!%)[A-Za-z]{3,}", month, named) for month in ("%b", "%B")]
     else:
         named = re.sub(r"\d{4}$", "%y", re.sub(r"\d{1,2}(?=,? )", "%d", shape["first"]))
-        found = [re.sub(r"(?<!%)[A-Za-z]{3,}", month, named) for month in ("%b", "%B")]
+        formats = [re.sub(r"(?<!%)[A-Za-z]{3,}", month, named) for month in ("%b", "%B")]
     day = shape["year"] or shape["figures"] or shape["name"] or shape["first"]
     if re.search(r"\d{4}$", day):
-        found = [date_format.replace("%y", "%Y") for date_format in found]
-    return [date_format + _time_format(shape["time"] or "") for date_format in found]
+        formats = [date_format.replace("%y", "%Y") for date_format in formats]
+    return [date_format + _time_format(shape["time"] or "") for date_format in formats]
 
 
 def _time_format(time: str) -> str:

@@ -18,6 +18,8 @@ from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
+    Parts,
+    Value,
     code_data_labels,
     find_data_classes,
 )
@@ -99,7 +101,7 @@ class EstimatorNode(Node):
         attributes = [(f".{name}", node) for name, node in (*self.released, *self.static)]
         return ((".get_params()", StaticNode(value=self.parameters)), *attributes)
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return an estimator that knows the released and the static attributes only."""
         estimator = _clone(self.template)
         values = {name: node.restore(reader) for name, node in self.released}
@@ -126,11 +128,7 @@ class EstimatorNode(Node):
 
 
 def register_released(cls: type, names: Sequence[str]) -> None:
-    """Say which fitted attributes of an estimator class are released; subclasses inherit it.
-
-    They hold floats, and are what ``predict`` or ``transform`` needs. Each of them gets noise; all
-    other fitted attributes are dropped.
-    """
+    """Say which fitted attributes (floats) of a class are released; subclasses inherit it."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise MechanismError(
             "names must be a sequence of attribute names; "
@@ -140,10 +138,7 @@ def register_released(cls: type, names: Sequence[str]) -> None:
 
 
 def declare_estimator_released(fitted: Any, names: Sequence[str]) -> None:
-    """Say which attributes of this one fitted estimator are released, whatever its class.
-
-    It is marked in place; of a pipeline the last step is.
-    """
+    """Mark, in place, which attributes of this one estimator, or of its last step, are released."""
     target = last_estimator_step(fitted)
     missing = [name for name in names if not hasattr(target, name)]
     if missing:
@@ -161,8 +156,8 @@ def declare_estimator_released(fitted: Any, names: Sequence[str]) -> None:
 
 
 def _is_read_only(cls: type, name: str) -> bool:
-    found = getattr(cls, name, None)
-    return isinstance(found, property) and found.fset is None
+    attribute = getattr(cls, name, None)
+    return isinstance(attribute, property) and attribute.fset is None
 
 
 def last_estimator_step(estimator: Any) -> Any:
@@ -172,12 +167,12 @@ def last_estimator_step(estimator: Any) -> Any:
     return estimator
 
 
-def is_estimator(value: Any) -> bool:
+def is_estimator(value: Value) -> bool:
     """Whether a value is an instance with scikit-learn's estimator interface."""
     return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
 
 
-def build_estimator(value: Any, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
+def build_estimator(value: Value, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
     """Measure the released attributes of a fitted estimator."""
     template, parameters = _unfitted(value, path)
     static: tuple[tuple[str, Node], ...] = ()
@@ -215,7 +210,7 @@ def _clone(estimator: Any) -> Any:
     return clone(estimator)
 
 
-def _is_a(value: Any, name: str) -> bool:
+def _is_a(value: Value, name: str) -> bool:
     """Whether a value is of a class of scikit-learn, which need not be loaded to know."""
     return any(_key(cls) == f"sklearn.{name}" for cls in type(value).__mro__)
 
@@ -227,7 +222,7 @@ def _key(cls: type) -> str:
     )
 
 
-def _released_names(value: Any, path: str) -> tuple[str, ...]:
+def _released_names(value: Value, path: str) -> tuple[str, ...]:
     declared: tuple[str, ...] | None = getattr(value, _DECLARED, None)
     if declared is not None:
         return declared
@@ -249,23 +244,23 @@ def _released_names(value: Any, path: str) -> tuple[str, ...]:
     )
 
 
-def _read(value: Any, name: str, path: str) -> Any:
+def _read(value: Value, name: str, path: str) -> Any:
     try:
-        found = getattr(value, name)
+        entries = getattr(value, name)
     except AttributeError as error:
         raise MechanismError(
             f"{path} must be fitted; got a {type(value).__name__} without {name}. "
             "Return the estimator after fit."
         ) from error
-    if found is not None and np.asarray(found).dtype.kind != "f":
+    if entries is not None and np.asarray(entries).dtype.kind != "f":
         raise MechanismError(
-            f"{path}.{name} must hold floats; got {np.asarray(found).dtype}. Labels, counts and "
+            f"{path}.{name} must hold floats; got {np.asarray(entries).dtype}. Labels, counts and "
             "row numbers cannot be released with noise: leave the attribute out."
         )
-    return found
+    return entries
 
 
-def _unfitted(value: Any, path: str) -> tuple[Any, str]:
+def _unfitted(value: Value, path: str) -> tuple[Any, str]:
     import joblib  # slow to import, not always needed
 
     try:
@@ -284,7 +279,7 @@ def _unfitted(value: Any, path: str) -> tuple[Any, str]:
         ) from error
 
 
-def _build_statics(value: Any) -> tuple[tuple[str, Node], ...]:
+def _build_statics(value: Value) -> tuple[tuple[str, Node], ...]:
     names = [*_STATIC, *_LAYOUT.get(_key(type(value)), ())]
     if _is_a(value, "SimpleImputer") and value.strategy == "constant":
         names.append("statistics_")
@@ -320,25 +315,29 @@ def _check_layout(estimator: Any) -> None:
     """Refuse steps whose output would have other columns on other subsets, and say what to do."""
     steps = [estimator, *estimator.get_params(deep=True).values()]
     for step in filter(is_estimator, steps):
-        kind, told = type(step).__name__, ""
+        kind, requirement = type(step).__name__, ""
         if _is_a(step, "OneHotEncoder") or _is_a(step, "OrdinalEncoder"):
             if isinstance(step.categories, str):
-                told = "categories declared: they may differ between subsets. Write "
-                told += f"{kind}(categories=[['north', 'south'], ...], handle_unknown=...)"
+                requirement = "categories declared: they may differ between subsets. Write "
+                requirement += f"{kind}(categories=[['north', 'south'], ...], handle_unknown=...)"
             elif step.min_frequency is not None or step.max_categories is not None:
-                told = "no min_frequency and no max_categories: what is rare may differ between "
-                told += "subsets. Leave rare categories out of the declared ones"
+                requirement = (
+                    "no min_frequency and no max_categories: what is rare may differ between "
+                )
+                requirement += "subsets. Leave rare categories out of the declared ones"
         elif _is_a(step, "SimpleImputer"):
             if step.add_indicator:
-                told = "add_indicator=False: where gaps are may differ between subsets. Use a "
-                told += "category for gaps"
+                requirement = (
+                    "add_indicator=False: where gaps are may differ between subsets. Use a "
+                )
+                requirement += "category for gaps"
         elif _is_a(step, "KBinsDiscretizer"):
-            told = "fixed edges. Bin the column before, at declared edges"
-        if told:
-            raise MechanismError(f"{kind} inside a private estimator must have {told}.")
+            requirement = "fixed edges. Bin the column before, at declared edges"
+        if requirement:
+            raise MechanismError(f"{kind} inside a private estimator must have {requirement}.")
 
 
-def _build_static(value: Any) -> Node:
+def _build_static(value: Value) -> Node:
     if isinstance(value, np.ndarray):
         return static_node_array(value)
     if isinstance(value, list):
@@ -346,7 +345,7 @@ def _build_static(value: Any) -> Node:
     return StaticNode(value=value)
 
 
-def _set_static(estimator: Any, name: str, value: Any) -> None:
+def _set_static(estimator: Any, name: str, value: Value) -> None:
     if name == "classes_" and type(estimator).__name__ in ("RidgeClassifier", "RidgeClassifierCV"):
         # They keep the classes inside a label binarizer, in some versions only there.
         from sklearn.preprocessing import LabelBinarizer
@@ -356,11 +355,8 @@ def _set_static(estimator: Any, name: str, value: Any) -> None:
         setattr(estimator, name, value)
 
 
-def _repair(value: Any) -> Any:
-    """Replace what noise made non-positive by the smallest positive entry.
-
-    Post-processing of the released numbers; the identity on a noiseless fit.
-    """
+def _repair(value: Value) -> Any:
+    """Replace what noise made non-positive by the smallest positive entry; post-processing."""
     array = np.asarray(value)
     if array.dtype.kind != "f" or (array > 0).all():
         return value
@@ -370,12 +366,10 @@ def _repair(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimatorFit(Mechanism):
-    """Fit a clone of an estimator on every subset.
+    """Fit a clone of an estimator on every subset; only the released attributes are measured.
 
-    The value is the fitted estimator, of which only the released attributes are measured and
-    everything else fitted is dropped; see :mod:`pacprivacy.mechanism.estimator`. Where a
-    ``random_state`` inside is None it becomes ``seed``, the same for all subsets: what two fits
-    differ in is then the records alone. ``released`` names attributes of the last step of a
+    Where a ``random_state`` inside is None it becomes ``seed``, the same for all subsets: what two
+    fits differ in is then the records alone. ``released`` names attributes of the last step of a
     pipeline; None looks them up by class. :meth:`prepare` sets ``classes``.
     """
 
@@ -416,7 +410,7 @@ class EstimatorFit(Mechanism):
             return self
         return replace(self, classes=find_data_classes(np.asarray(data.parts[1]), self.name))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the estimator fitted on one subset."""
         if self.classes is not None:
             code_data_labels(np.asarray(parts[1]), self.classes, self.name)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Matrix, check_count, freeze
+from pacprivacy._checks import Array, Integers, Matrix, check_count, freeze
 from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
@@ -21,6 +20,9 @@ from pacprivacy.mechanism.data import (
     Classes,
     Data,
     Labels,
+    MatrixLike,
+    Parts,
+    Value,
     check_data_varying,
     coarse_data_ranges,
     code_data_labels,
@@ -46,35 +48,27 @@ class Forest(Mechanism):
     """A forest that says everything it knows through one measured vector.
 
     A node's threshold is chosen on a public grid over the feature's range. Let ``H[g]`` be the
-    class entropy that is left after splitting the node at grid point ``g`` (nats; see
-    ``weigh_nodes``), ``M[g]`` the mean of ``H`` over the other points at most
-    ``neighbour_radius`` steps from ``g``, and ``r`` the node's public reference point. The choice
-    minimises ::
+    class entropy (nats) after splitting the node at grid point ``g``, ``M[g]`` the mean of ``H``
+    over the other points at most ``neighbour_radius`` steps from ``g``, and ``r`` the node's public
+    reference point. The choice minimises ::
 
         (1 - pull) * ((1 - neighbour_weight) * H[g] + neighbour_weight * M[g])
             + pull * |g - r| / (n_thresholds - 1)
 
     so that it moves little between subsets. Ties, to about 1e-12 nats, go to the point nearest
-    ``r``, then to the lower one: a node that is empty or pure takes ``r``. A leaf holds one score
-    per class, never a bare label: labels are read off the *released* scores. (Published code
-    noised the thresholds and let the labels out as they were.)
+    ``r``, then to the lower one. A node without rows takes ``r``; a leaf without rows scores every
+    class ``1 / n_classes``. A leaf holds scores, never a bare label.
 
     The value on a subset is a dict of ``thresholds``, shape (n_estimators, 2**max_depth - 1), in
     fractions of each feature's range, breadth first, and ``leaves``, shape (n_estimators,
-    2**max_depth, n_classes),
-    from left to right. Both are measured. The released value has the thresholds in the units of
-    the features, and the public ``features`` and ``classes``: it is all that :meth:`predict`
-    needs. A row goes left where its value is below the threshold.
-
-    No subset fails: a node without rows takes its reference, a leaf without rows scores every
-    class ``1 / n_classes``, and a class that the subset lacks just counts no rows.
+    2**max_depth, n_classes), from left to right; a row goes left where its value is below the
+    threshold. The released value, all that :meth:`predict` needs, has the thresholds in the units
+    of the features, and the public ``features`` and ``classes``.
 
     Parameters
     ----------
-    n_estimators, max_depth : int, public
-        Number of trees, and levels of each.
-    n_thresholds : int, public
-        Points of the grid, both ends of the range included.
+    n_estimators, max_depth, n_thresholds : int, public
+        Number of trees, levels of each, and points of the grid, both ends of the range included.
     neighbour_weight, neighbour_radius : float in [0, 1] and int, public
         How much the entropies of that many points to either side count; 0 switches them off.
     pull : float in [0, 1], public
@@ -83,27 +77,20 @@ class Forest(Mechanism):
         Take entropies per row of the whole subset, so that the fewer rows a node has, the more
         the pull decides. False takes them per row of the node.
     smoothing : float >= 0, public
-        Rows, equally divided over the classes, that are added to every leaf:
-        ``score = (rows of the class + smoothing / n_classes) / (rows + smoothing)``. Leaves with
-        few rows then move little, and need little noise.
+        Rows, equally divided over the classes, that are added to every leaf, so that leaves with
+        few rows move little.
     reference : {"middle", "low", "universe"}, public
-        What thresholds are pulled to: the middle or the low end of the range, or the thresholds
-        that the *whole universe* gives without pull. With the last one, thresholds that the pull
-        holds in place on every subset leave as they are: least noise, but they show the
-        universe, and the certificate says so.
-    seed : int, public
-        Seed of the feature order.
-    features : array of shape (n_estimators, max_depth), optional, public
-        Column numbers to test, instead of an order by the seed.
+        What thresholds are pulled to: the middle or the low end of the range, or the thresholds of
+        the *whole universe* without pull. The last needs least noise, but a threshold that is the
+        same on every subset then shows the universe; the certificate says so.
+    seed, features : int and array of shape (n_estimators, max_depth), public
+        Seed of the feature order, or the column numbers to test.
     ranges : array of shape (n_columns, 2), optional, public
         Low and high end of each feature. None takes the first and the last percentile of the
-        universe, rounded outwards to three binary digits.
-    universe_facts : bool, public
-        Take the exact minimum and maximum over the *whole universe* instead; thresholds on which
-        all candidates agree then show them, and the certificate says so.
+        universe, rounded outwards to three binary digits; with ``universe_facts`` the exact
+        extremes, which thresholds may then show, and the certificate says so.
     classes : tuple, optional, public
-        The classes in the order of the scores. None takes the sorted labels of the whole
-        universe; this is named in the certificate.
+        The classes in the order of the scores; by default the sorted labels of the universe.
     layout : optional
         Set by :meth:`prepare`.
 
@@ -215,7 +202,7 @@ class Forest(Mechanism):
             prepared = replace(prepared, layout=replace(layout, reference=points))
         return prepared
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the thresholds and the leaf scores of one subset."""
         X, y = read_labelled_data(parts, self.name)
         thresholds, leaves = self._measure([fixed_mechanism(self.layout, "layout").cells(X, y)])
@@ -235,7 +222,7 @@ class Forest(Mechanism):
             values.append(np.hstack(each))
         return np.vstack(values)
 
-    def finish(self, value: Any) -> dict[str, Any]:
+    def finish(self, value: Value) -> dict[str, Any]:
         """Return the released forest in the units of the features, with its public parts."""
         layout = fixed_mechanism(self.layout, "layout")
         return {
@@ -245,15 +232,8 @@ class Forest(Mechanism):
             "classes": layout.classes.copy(),
         }
 
-    def scores(self, value: Mapping[str, Any], X: Any) -> Matrix:
-        """Return the mean leaf score of every class over the trees, shape (n_rows, n_classes).
-
-        Parameters
-        ----------
-        value : dict
-            A released forest; neither the universe nor :meth:`prepare` is needed.
-        X : array or frame of shape (n_rows, n_columns)
-        """
+    def scores(self, value: Mapping[str, Any], X: MatrixLike) -> Matrix:
+        """Return the mean leaf scores of a released forest, shape (n_rows, n_classes)."""
         if "features" not in value or "classes" not in value:
             raise MechanismError(
                 "value must be a released forest with features and classes; got one without. "
@@ -276,18 +256,14 @@ class Forest(Mechanism):
         mean: Matrix = total / len(features)
         return mean
 
-    def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
+    def predict(self, value: Mapping[str, Any], X: MatrixLike) -> Array:
         """Return the class of the highest score for every row; see :meth:`scores`."""
         best = self.scores(value, X).argmax(axis=1)
-        labels: npt.NDArray[Any] = np.asarray(value["classes"])[best]
+        labels: Array = np.asarray(value["classes"])[best]
         return labels
 
     def _features(self, n_columns: int) -> Integers:
-        """Return the column that each tree tests on each level, shape (n_estimators, max_depth).
-
-        Unless they are declared, every tree takes the columns in a random order of its own, and
-        starts again with another one when it has more levels than there are columns.
-        """
+        """Return the columns tested, shape (n_estimators, max_depth); every tree has an order."""
         shape = (self.n_estimators, self.max_depth)
         if self.features is None:
             drawn = np.empty(shape, dtype=np.int64)
@@ -297,7 +273,7 @@ class Forest(Mechanism):
                 rounds = [rng.permutation(n_columns) for _ in range(n_rounds)]
                 drawn[tree] = np.concatenate(rounds)[: self.max_depth]
             return drawn
-        features: npt.NDArray[Any] = np.asarray(self.features)
+        features: Array = np.asarray(self.features)
         if features.shape != shape or features.dtype.kind not in "iu":
             raise MechanismError(
                 f"features must hold column numbers of shape (n_estimators, max_depth) = {shape}; "
@@ -333,10 +309,9 @@ class Forest(Mechanism):
 class ForestLayout:
     """Everything about a forest that does not depend on the subset; public.
 
-    ``features`` is the column that each tree tests on each level, shape (n_estimators, max_depth);
-    ``low`` and ``width`` are the columns' ranges; ``reference`` is the grid point that every node
-    is pulled to. The last three follow from the rest: the columns that are tested, the position
-    among them of the one that each level (line) of each tree tests, and their grids.
+    ``features`` is the column that each tree tests on each level, ``low`` and ``width`` are the
+    columns' ranges, ``reference`` is the grid point that every node is pulled to. The last three
+    fields follow: the tested columns, the place of each level's column among them, and their grids.
     """
 
     features: Integers
@@ -377,7 +352,6 @@ class ForestLayout:
 
 
 def _find_ranges(X: Matrix, declared: Table | None, *, exact: bool) -> tuple[Matrix, Matrix]:
-    """Return the lower end and the length of every column's range."""
     check_data_varying(X, "Forest")
     pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1) if exact else coarse_data_ranges(X)
     if declared is not None:
@@ -397,7 +371,7 @@ def _find_ranges(X: Matrix, declared: Table | None, *, exact: bool) -> tuple[Mat
     return pairs[:, 0].copy(), width
 
 
-def _as_table(value: Any, name: str) -> Table | None:
+def _as_table(value: Value, name: str) -> Table | None:
     """Return nested tuples of numbers, which do not change and can be compared."""
     if value is None:
         return None
@@ -420,10 +394,7 @@ def forest_fence_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
 
 
 def bin_forest_columns(X: Matrix, fences: Matrix) -> Integers:
-    """Return, for every value, how many points of its column's grid are not above it.
-
-    A value is below grid point ``g``, and goes left there, exactly if its bin is at most ``g``.
-    """
+    """Return the bin of each value: how many grid points are not above it."""
     n_columns, n_fences = fences.shape
     columns = np.ascontiguousarray(X.T)
     low, high, last = fences[:, 1:2], fences[:, -2:-1], n_fences - 3
@@ -447,25 +418,14 @@ def bin_forest_columns(X: Matrix, fences: Matrix) -> Integers:
 def _grow_trees(
     forest: Forest, layout: ForestLayout, subsets: Sequence[Integers]
 ) -> tuple[Integers, Integers]:
-    """Grow the trees of several subsets, given as cells; those of the first come first.
-
-    A level looks at every row of every tree once, whatever the number of grid points.
-
-    Returns
-    -------
-    points : int array of shape (n_trees, 2**depth - 1)
-        Grid point of each node, breadth first: node ``i`` has the children ``2 i + 1``, for
-        rows below its threshold, and ``2 i + 2``.
-    counts : int array of shape (n_trees, 2**depth, n_classes)
-        Rows of each class in each leaf, from left to right.
-    """
+    """Return the grid points of nodes, breadth first, and class counts of leaves, left to right."""
     entries = [cells.reshape(forest.max_depth, -1) for cells in subsets]
     all_cells = entries[0] if len(entries) == 1 else np.concatenate(entries, axis=1)
     sizes = np.repeat([cells.shape[2] for cells in subsets], forest.n_estimators).astype(np.int64)
     n_trees, n_classes, depth = len(sizes), len(layout.classes), forest.max_depth
     n_cells = (forest.n_thresholds + 1) * n_classes
     counted = np.arange(int(sizes.max(initial=0)) + 1, dtype=np.float64)
-    terms = counted * np.log(np.maximum(counted, 1.0))
+    entropies = counted * np.log(np.maximum(counted, 1.0))
     search = _SplitSearch(forest, layout.reference)
     points = np.empty((n_trees, 2**depth - 1), dtype=np.int64)
     # The first cell of the node that each entry is in.
@@ -476,7 +436,7 @@ def _grow_trees(
         counts = np.bincount(at, minlength=n_nodes * n_cells).reshape(n_nodes, -1, n_classes)
         below = counts.transpose(2, 0, 1).cumsum(axis=2)
         n_rows = sizes.repeat(2**level) if forest.weigh_nodes else below[..., -1].sum(axis=0)
-        nats = _split_entropies(below, terms) / np.maximum(n_rows, 1)[:, None]
+        nats = _split_entropies(below, entropies) / np.maximum(n_rows, 1)[:, None]
         inside = slice(2**level - 1, 2 ** (level + 1) - 1)
         each = (-1, forest.n_estimators, 2**level, forest.n_thresholds)
         chosen = search.choose(nats.reshape(each), inside).ravel()
@@ -496,19 +456,16 @@ def _children(chosen: Integers, n_cells: int, n_classes: int) -> Integers:
     return children.ravel()
 
 
-def _split_entropies(below: Integers, terms: Matrix) -> Matrix:
-    """Return the class entropy left after splitting each node at each grid point.
-
-    ``terms`` holds ``k ln k`` for every count ``k``.
-    """
+def _split_entropies(below: Integers, entropies: Matrix) -> Matrix:
+    """Return the class entropy after splitting each node at each grid point; given ``k ln k``."""
     n_classes, n_nodes, n_bins = below.shape
     rows = np.empty((n_classes + 1, 2, n_nodes, n_bins - 1), dtype=np.int64)
     classes, sums = rows[:-1], rows[-1]
     classes[:, 0] = below[..., :-1]
     np.subtract(below[..., -1:], below[..., :-1], out=classes[:, 1])
     np.add.reduce(classes, axis=0, out=sums)
-    found = terms.take(rows)
-    left, right = found[-1] - np.add.reduce(found[:-1], axis=0)
+    chosen = entropies.take(rows)
+    left, right = chosen[-1] - np.add.reduce(chosen[:-1], axis=0)
     nats: Matrix = left + right
     return nats
 
@@ -531,7 +488,6 @@ class _SplitSearch:
         self._near = _RANKS_PER_NAT * (1.0 - forest.pull) * weight / np.maximum(n_near, 1)
 
     def choose(self, entropies: Matrix, nodes: slice) -> Integers:
-        """Return the grid point at which each node splits."""
         scores = entropies * self._own
         if self._forest.neighbour_radius:
             scores += self._sum_neighbours(entropies) * self._near

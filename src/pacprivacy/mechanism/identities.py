@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import shorten
+from pacprivacy._checks import Array, shorten
 from pacprivacy.errors import UnitWarning
 from pacprivacy.mechanism.dates import find_date_formats
 
@@ -30,7 +29,7 @@ _LAST_WORDS: Final = re.compile(
 )
 _NUMBERED: Final = re.compile(r"nr|no|num|number")
 _MOMENTS: Final = ("year", "month", "week", "day", "hour", "time", "date", "quarter", "wave")
-Entries = tuple[npt.NDArray[Any], npt.NDArray[Any] | None]
+Entries = tuple[Array, Array | None]
 _CODE: Final = re.compile(r"[A-Za-z]{1,6}[-_ ]?\d{4,}|\d{6,}|(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
@@ -47,14 +46,14 @@ def is_identity_name(name: str) -> bool:
 def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[str, ...]:
     """Return the columns that say whose row it is and have an entry in several rows.
 
-    ``columns`` hold functions, which return the entries that are no gaps, and of texts the distinct
-    ones; they are called for columns with such a name, and for the others if these are not many.
+    ``columns`` hold functions that return the entries, and of texts the distinct ones; only those
+    with such a name are called where there are many.
     """
-    few = len(columns) <= _MOST_COLUMNS
+    narrow = len(columns) <= _MOST_COLUMNS
     return tuple(
         name
         for name, read in columns.items()
-        if (few or is_identity_name(name)) and _repeats(name, *read())
+        if (narrow or is_identity_name(name)) and _repeats(name, *read())
     )
 
 
@@ -83,7 +82,7 @@ def _least_people(name: str) -> int | None:
     return _FEW + 1 if _NUMBERED.fullmatch(last) else None
 
 
-def _repeats(name: str, entries: npt.NDArray[Any], texts: npt.NDArray[Any] | None) -> bool:
+def _repeats(name: str, entries: Array, texts: Array | None) -> bool:
     """Whether entries repeat as those of people do."""
     least = _least_people(name)
     if texts is None and not _is_key(name, entries, running=least is None):
@@ -100,7 +99,7 @@ def _repeats(name: str, entries: npt.NDArray[Any], texts: npt.NDArray[Any] | Non
     return dense and len(distinct) > 5 * _FEW
 
 
-def _is_key(name: str, numbers: npt.NDArray[Any], *, running: bool) -> bool:
+def _is_key(name: str, numbers: Array, *, running: bool) -> bool:
     """Whether numbers are whole; if ``running``, in order from 0 or 1 on and no moments, too."""
     if numbers.dtype.kind not in "iuf" or not len(numbers):
         return False

@@ -6,17 +6,19 @@ hiding a difference that nobody cares about.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, check_count, freeze
+from pacprivacy._checks import Array, Matrix, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
+    MatrixLike,
+    Parts,
     check_data_varying,
     code_data_labels,
     find_data_classes,
@@ -47,10 +49,7 @@ class Partition:
 
 
 def run_lloyd(X: Matrix, start: Matrix, *, max_iter: int) -> Partition:
-    """Move centres to the means of their nearest rows until no row changes its cluster.
-
-    A cluster that loses all its rows restarts at the row farthest from its own centre.
-    """
+    """Move centres to the means of their nearest rows until none changes; restart empty ones."""
     k = len(start)
     columns = np.ascontiguousarray(X.T)  # numpy reduces long axes twice as fast as short ones
     centres, labels = start, _nearest(columns, start)
@@ -74,11 +73,7 @@ def run_lloyd(X: Matrix, start: Matrix, *, max_iter: int) -> Partition:
 
 
 def draw_kmeans_start(X: Matrix, k: int, rng: np.random.Generator) -> Matrix:
-    """Draw ``k`` rows far from each other to start from (greedy k-means++).
-
-    Each row is the best of a few, drawn in proportion to the squared distance from those that
-    were drawn before (Arthur and Vassilvitskii 2007).
-    """
+    """Draw ``k`` rows far from each other (greedy k-means++, Arthur and Vassilvitskii 2007)."""
     squares = np.einsum("ij,ij->i", X, X)
     rows = [int(rng.integers(len(X)))]
     farness = _distances(X, squares, X[rows])[0]
@@ -87,10 +82,10 @@ def draw_kmeans_start(X: Matrix, k: int, rng: np.random.Generator) -> Matrix:
         cumulated = np.cumsum(farness)
         draws = rng.random(n_trials) * cumulated[-1]
         candidates = np.minimum(np.searchsorted(cumulated, draws, side="right"), len(X) - 1)
-        left = np.minimum(farness, _distances(X, squares, X[candidates]))
-        best = int(left.sum(axis=1).argmin())
+        distances = np.minimum(farness, _distances(X, squares, X[candidates]))
+        best = int(distances.sum(axis=1).argmin())
         rows.append(int(candidates[best]))
-        farness = left[best]
+        farness = distances[best]
     return X[rows]
 
 
@@ -127,14 +122,12 @@ def _refill(X: Matrix, centres: Matrix, labels: Codes) -> Codes:
 class KMeans(Mechanism):
     """Cluster centres, one row each, in an order that is the same for every subset.
 
-    Everything that is released is measured: the centres, and nothing else. Which cluster a
-    training row belongs to, the inertia and the number of iterations stay inside.
+    Only the centres are released: no labels of rows, no inertia, no number of iterations.
 
     Parameters
     ----------
     n_clusters : int, public, optional
-        Number of clusters. With ``order="labels"`` it is the number of classes and may be left
-        out.
+        Number of clusters; with ``order="labels"`` that of the classes.
     order : "reference" or "labels", public
         ``"reference"``: data is ``X``; the centres are matched to those of the whole universe so
         that the sum of squared distances is least. ``"labels"``: data is ``(X, y)``; row ``c`` is
@@ -142,14 +135,11 @@ class KMeans(Mechanism):
         permutation with most agreement is taken, then the one nearest to the reference.
     warm_start : bool, public
         Start from the centres of the universe. The fit is then stable and quick.
-    n_init : int, public
-        Number of starts; all are random (k-means++) but the warm one. The fit with the least
-        inertia is taken.
-    max_iter : int, public
-        Most iterations from one start.
+    n_init, max_iter : int, public
+        Number of starts, all random (k-means++) but the warm one, and most iterations of each. The
+        fit with the least inertia is taken.
     classes : tuple, public, optional
-        With ``order="labels"``, the classes in the order of the rows; by default the sorted labels
-        of the universe. Set by :meth:`prepare`.
+        With ``order="labels"``, in the order of the rows; by default the sorted labels.
     reference : array of shape (n_clusters, p), optional
         Centres on the whole universe. Set by :meth:`prepare`.
     """
@@ -206,7 +196,7 @@ class KMeans(Mechanism):
         freeze(reference)
         return replace(self, n_clusters=k, classes=classes, reference=reference)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
         """Return the ordered centres of one subset, shape (n_clusters, p)."""
         reference = fixed_mechanism(self.reference, "reference")
         X, y = self._read(parts)
@@ -223,12 +213,8 @@ class KMeans(Mechanism):
         ordered: Matrix = centres + shift
         return ordered
 
-    def predict(self, value: npt.ArrayLike, X: Any) -> npt.NDArray[Any]:
-        """Return the cluster of the nearest *released* centre for every row.
-
-        Post-processing of a released value: it costs no privacy. With ``order="labels"`` the
-        result holds the classes themselves.
-        """
+    def predict(self, value: npt.ArrayLike, X: MatrixLike) -> Array:
+        """Return the cluster, or the class, of the nearest *released* centre for every row."""
         centres = np.asarray(value, dtype=np.float64)
         rows = read_data_columns((X,), self.name)
         nearest: Codes = _squared_distances(rows, centres).argmin(axis=1)
@@ -239,7 +225,7 @@ class KMeans(Mechanism):
                 "classes must be known to name a cluster; got None. "
                 "Call prepare(data) first or pass classes=."
             )
-        named: npt.NDArray[Any] = np.asarray(self.classes)[nearest]
+        named: Array = np.asarray(self.classes)[nearest]
         return named
 
     def _fit(
@@ -252,13 +238,13 @@ class KMeans(Mechanism):
         elif self.warm_start:
             best = run_lloyd(X, reference, max_iter=self.max_iter)
         for _ in range(n_restarts):
-            found = run_lloyd(X, draw_kmeans_start(X, k, rng), max_iter=self.max_iter)
-            if best is None or found.inertia < best.inertia * (1.0 - _GAIN):
-                best = found
+            fitted = run_lloyd(X, draw_kmeans_start(X, k, rng), max_iter=self.max_iter)
+            if best is None or fitted.inertia < best.inertia * (1.0 - _GAIN):
+                best = fitted
         assert best is not None  # __post_init__ demands a start
         return best
 
-    def _read(self, parts: tuple[Any, ...]) -> tuple[Matrix, npt.NDArray[Any] | None]:
+    def _read(self, parts: Parts) -> tuple[Matrix, Array | None]:
         if self.order == "labels":
             return read_labelled_data(parts, self.name)
         return read_data_columns(parts, self.name), None
@@ -285,13 +271,10 @@ class KMeansSteps(Mechanism):
 
     Parameters
     ----------
-    n_clusters : int, public
-        Number of clusters.
-    n_steps : int, public
-        Number of steps.
+    n_clusters, n_steps : int, public
+        Number of clusters, and of steps.
     start : array of shape (n_clusters, p), public, optional
-        Where they begin; by default k-means of 10,000 rows from all over the universe, set by
-        :meth:`prepare`.
+        Where they begin; by default k-means of 10,000 rows from all over the universe.
     """
 
     name = "KMeansSteps"
@@ -329,7 +312,7 @@ class KMeansSteps(Mechanism):
         freeze(centres)
         return replace(self, start=centres)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Matrix:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
         """Return the centres of one subset, shape (n_clusters, p)."""
         X = read_data_columns(parts, self.name)
         everyone = np.ones((1, len(X)), dtype=np.uint8)
@@ -342,21 +325,18 @@ class KMeansSteps(Mechanism):
         width = max(1, _SCORES_AT_ONCE // (pool.n_subsets * self.n_clusters))
 
         def total(of: Callable[[Matrix, Bits], Matrix]) -> Matrix:
-            found: Matrix = np.zeros(1)
+            sums: Matrix = np.zeros(1)
             for first in range(0, pool.n_rows, width):
                 ends = first, min(first + width, pool.n_rows)
-                found = found + of(X[np.arange(*ends)], pool.rows_inside(*ends))
-            return found
+                sums = sums + of(X[np.arange(*ends)], pool.rows_inside(*ends))
+            return sums
 
         return self._walk(pool.n_subsets, total).reshape(pool.n_subsets, -1)
 
     def _walk(
         self, n_subsets: int, total: Callable[[Callable[[Matrix, Bits], Matrix]], Matrix]
     ) -> Matrix:
-        """Return the centres after the last step, shape (m, k, p).
-
-        ``total`` sums over all blocks of rows what is found in one.
-        """
+        """Return the centres after the last step, shape (m, k, p); ``total`` sums over blocks."""
         start = fixed_mechanism(self.start, "start")
         shift = start.mean(axis=0)
         local = start - shift
@@ -367,19 +347,15 @@ class KMeansSteps(Mechanism):
             return _sum_clusters(block - shift, centres, inside.T, tie)
 
         for _ in range(self.n_steps):
-            found = total(sums)
-            counts = found[:, :, -1:]
-            centres = np.where(counts > 0, found[:, :, :-1] / np.maximum(counts, 1), centres)
+            totals = total(sums)
+            counts = totals[:, :, -1:]
+            centres = np.where(counts > 0, totals[:, :, :-1] / np.maximum(counts, 1), centres)
         moved: Matrix = centres.transpose(1, 0, 2) + shift
         return moved
 
 
 def _sum_clusters(block: Matrix, centres: Matrix, inside: Bits, tie: float) -> Matrix:
-    """Return sum and number of the rows of every subset that are nearest to each of its centres.
-
-    ``centres`` has shape (k, m, p), ``inside`` (rows, m), the result (k, m, p + 1). Of two centres
-    that are as near the first is taken, however the distance was rounded.
-    """
+    """Return sum and number of the rows nearest to centres (k, m, p), shape (k, m, p + 1)."""
     k, m, _ = centres.shape
     scores = block @ (-2.0 * centres.reshape(k * m, -1).T)
     scores = scores.reshape(len(block), k, m) + np.square(centres).sum(axis=2)
@@ -390,22 +366,13 @@ def _sum_clusters(block: Matrix, centres: Matrix, inside: Bits, tie: float) -> M
 
 
 def match_kmeans_rows(rows: Matrix, reference: Matrix) -> Matrix:
-    """Permute rows so that the sum of squared distances to the reference is least.
-
-    The Hungarian method; the result does not depend on the order of ``rows`` unless two
-    permutations are exactly as good.
-    """
+    """Permute rows to the least sum of squared distances to the reference (Hungarian method)."""
     matched: Matrix = rows[_assign(_squared_distances(reference, rows))]
     return matched
 
 
 def order_kmeans_by_label(rows: Matrix, counts: Codes, reference: Matrix) -> Matrix:
-    """Permute rows so that most members carry the label of their row's new place.
-
-    Where every row has a majority label of its own this is the order by majority label. Where
-    two rows share one, or labels tie, the total agreement decides, and among permutations of
-    equal agreement the distance to the reference.
-    """
+    """Permute rows so that most members carry their row's label; ties: nearest to the reference."""
     distances = _squared_distances(reference, rows)
     # Counts are whole numbers: what k distances add up to must stay below one.
     tie_break = distances / (2.0 * len(rows) * max(float(distances.max()), np.finfo(float).tiny))

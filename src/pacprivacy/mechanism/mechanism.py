@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,12 @@ from pacprivacy._checks import Mask, Matrix, Vector, as_told
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.columns import fill_column_means, list_columns
-from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.data import Data, Parts, Value
 from pacprivacy.sample import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
+Named: TypeAlias = dict[str, Any]  # a value, with the names of its columns
+AppliedModel: TypeAlias = Mapping[str, Any]  # how a value is applied to new rows, as JSON types
 Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those
 Fixed = TypeVar("Fixed")
 LONGEST_TITLE: Final = 200
@@ -64,29 +66,22 @@ class Mechanism(ABC):
         return () if self.inner is None else self.inner.published
 
     @property
-    def model(self) -> Mapping[str, Any] | None:
-        """What is needed besides the released value to apply it, as JSON types; public.
-
-        Kind, target, terms and levels; see :func:`pacprivacy.tables.predict`.
-        """
+    def model(self) -> AppliedModel | None:
+        """What is needed besides the released value to apply it to new rows, as JSON; public."""
         return None if self.inner is None else self.inner.model
 
     @property
     def totals(self) -> Totals | None:
-        """Which numbers are sums or counts over rows.
+        """Which numbers are sums or counts over rows: all, or those that a tuple names.
 
         Those of a candidate are divided by its share of the units, so that the release is an
-        estimate for all records; counts are rounded. A tuple names the numbers that are totals
-        beside others.
+        estimate for all records; counts are rounded.
         """
         return None if self.inner is None else self.inner.totals
 
     @property
     def own_units(self) -> bool:
-        """Whether the numbers are of several kinds, such as counts beside averages.
-
-        Noise is then shaped to the spread of each, however near they are.
-        """
+        """Whether numbers are of several kinds: noise is then shaped to the spread of each."""
         return self.inner is not None and self.inner.own_units
 
     @property
@@ -101,10 +96,7 @@ class Mechanism(ABC):
 
     @property
     def agreement(self) -> float:
-        """How far ``batch`` may be from ``evaluate``, as a share of the largest number.
-
-        Far above rounding and far below a difference in the formula, in double precision.
-        """
+        """How far ``batch`` may be from ``evaluate``, as a share of the largest number."""
         return 1e-8 if self.inner is None else self.inner.agreement
 
     def prepare(self, data: Data) -> Mechanism:
@@ -112,7 +104,7 @@ class Mechanism(ABC):
         return self
 
     @abstractmethod
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one candidate; ``parts`` may be written to."""
 
     @property
@@ -129,7 +121,7 @@ class Mechanism(ABC):
         """Whether the work grows with the candidates: without ``batch``, or where it says so."""
         return self.batch is None or (self.inner is not None and self.inner.by_subset)
 
-    def finish(self, value: Any) -> Any:
+    def finish(self, value: Value) -> Value:
         """Post-process a *released* value; sees nothing else, so it costs no privacy."""
         return value
 
@@ -154,7 +146,7 @@ class MechanismWrapper(Mechanism):
         """Fix the mechanism inside with all records where it needs to be."""
         return replace(self, inner=self.inner.prepare(data))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one candidate."""
         return self.inner.evaluate(parts, rng)
 
@@ -163,18 +155,14 @@ class MechanismWrapper(Mechanism):
         """All candidates at once, where the mechanism inside can."""
         return self.inner.batch
 
-    def finish(self, value: Any) -> Any:
+    def finish(self, value: Value) -> Value:
         """Post-process a released value."""
         return self.inner.finish(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionMechanism(Mechanism):
-    """A user's function as a mechanism, called with the parts of a subset.
-
-    With ``takes_rng`` it receives the keyword ``rng``, a generator with a public seed of the
-    subset's own.
-    """
+    """A user's function of the parts of a subset; with ``takes_rng``, and of a public generator."""
 
     function: Callable[..., Any]
     name: str = field()
@@ -190,14 +178,14 @@ class FunctionMechanism(Mechanism):
             signature.bind(*data.parts, **({"rng": None} if self.takes_rng else {}))
         except TypeError:
             n_parts = len(data.parts)
-            wanted = "f(data)" if n_parts == 1 else f"f({', '.join('XyabcdeZ'[:n_parts])})"
+            call = "f(data)" if n_parts == 1 else f"f({', '.join('XyabcdeZ'[:n_parts])})"
             raise MechanismError(
                 f"the function must take {n_parts} argument{'s' * (n_parts != 1)}, one for each "
-                f"part of the data; got {self.name[:60]}{str(signature)[:60]}. Write {wanted}."
+                f"part of the data; got {self.name[:60]}{str(signature)[:60]}. Write {call}."
             ) from None
         return self
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Call the function on the parts of one subset."""
         return self.function(*parts, rng=rng) if self.takes_rng else self.function(*parts)
 
@@ -232,7 +220,6 @@ class _Titled(MechanismWrapper):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return f"{self.title} ({self.inner.name})"
 
 
@@ -244,7 +231,6 @@ class _WithTotals(MechanismWrapper):
 
     @property
     def totals(self) -> Totals | None:
-        """Which numbers are sums or counts over the records."""
         return self.declared
 
 
@@ -334,10 +320,7 @@ Scaling = Literal["none", "scale", "standardise"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MechanismScaling:
-    """Names of columns, and what was subtracted from each and what it was divided by; public.
-
-    Its methods put names and units back on released values (claim M-1).
-    """
+    """Names, centres and scales of columns, which it puts back on released values; public."""
 
     names: tuple[str, ...]
     centre: Vector
@@ -348,12 +331,11 @@ class MechanismScaling:
     def of(
         cls, names: tuple[str, ...], X: Matrix, scaling: Scaling, *, exact: bool = False
     ) -> Self:
-        """Return what gives columns about the mean 0 and the standard deviation 1, or the latter.
+        """Return what scales columns to the standard deviation 1, or standardises them.
 
-        The noise rules make the *total* noise small. Without a common scale a column of small
-        numbers would drown in the noise that a column of large ones needs. A constant column keeps
-        its scale. Unless ``exact``, standard deviations are rounded up to powers of two, and means
-        to eighths of them: they leave with the certificate.
+        The noise rules make the *total* noise small: without a common scale it would exceed columns
+        of small numbers. A constant column keeps its scale. Unless ``exact``, standard deviations
+        are rounded up to powers of two, and means to eighths of them: both are published.
         """
         centre, scales = np.zeros(len(names)), np.ones(len(names))
         if scaling != "none":
@@ -375,32 +357,32 @@ class MechanismScaling:
             what, how = f"{what} and means", how and f"{how} and to eighths of those"
         return (f"spread of the columns: {what} over the universe{how}; units of the noise",)
 
-    def plain(self, value: Any) -> dict[str, Any]:
+    def plain(self, value: Value) -> Named:
         """Return a dictionary with the names beside what it holds."""
         return {"columns": list(self.names), **value}
 
-    def matrix(self, value: Any) -> dict[str, Any]:
+    def matrix(self, value: Value) -> Named:
         """Return a matrix of products of two columns."""
         return self.plain({"matrix": value * np.outer(self.scales, self.scales)})
 
-    def counts(self, value: Any) -> dict[str, Any]:
+    def counts(self, value: Value) -> Named:
         """Return counts and edges by the name of the column."""
         return {
             name: {"edges": edges, "counts": counts}
             for name, edges, counts in zip(self.names, value["edges"], value["counts"], strict=True)
         }
 
-    def centres(self, value: Any) -> dict[str, Any]:
+    def centres(self, value: Value) -> Named:
         """Return points in the units of the file."""
         return self.plain({"centres": value * self.scales + self.centre})
 
-    def components(self, value: Any) -> dict[str, Any]:
+    def components(self, value: Value) -> Named:
         """Return directions of the standardised columns, and what standardises them."""
         mean = value["mean"] * self.scales + self.centre
         components, scales = value["components"], self.scales.copy()
         return self.plain({"components": components, "mean": mean, "scales": scales})
 
-    def planes(self, value: Any) -> dict[str, Any]:
+    def planes(self, value: Value) -> Named:
         """Return hyperplanes for columns as they are in the file."""
         coef = value["coef"] / self.scales
         intercept = value["intercept"] - coef @ self.centre
@@ -411,19 +393,18 @@ class MechanismScaling:
 class NamedMechanism(MechanismWrapper):
     """A mechanism whose released value carries the names and the units of the columns.
 
-    ``describe`` is a method of the columns. ``said`` was declared, and ``facts`` were read off the
-    universe, of levels and gaps. ``applied`` says how the value is applied; see
-    :attr:`Mechanism.model`.
+    ``describe`` is a method of the columns; ``declarations`` of levels and gaps were declared,
+    ``facts`` read off the universe; ``applied`` is :attr:`Mechanism.model`.
     """
 
     columns: MechanismScaling = field(repr=False, compare=False)
-    describe: Callable[[MechanismScaling, Any], dict[str, Any]]
-    said: tuple[str, ...] = ()
+    describe: Callable[[MechanismScaling, Any], Named]
+    declarations: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
-    applied: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    applied: AppliedModel | None = field(default=None, repr=False, compare=False)
 
     @property
-    def model(self) -> Mapping[str, Any] | None:
+    def model(self) -> AppliedModel | None:
         """How the released value is applied to new rows."""
         return self.applied
 
@@ -435,14 +416,14 @@ class NamedMechanism(MechanismWrapper):
     @property
     def public(self) -> tuple[str, ...]:
         """What was declared."""
-        return (*self.inner.public, *self.said)
+        return (*self.inner.public, *self.declarations)
 
     @property
     def published(self) -> tuple[str, ...]:
         """Exact facts of the universe that the value shows."""
         return (*self.columns.published, *self.inner.published, *self.facts)
 
-    def finish(self, value: Any) -> dict[str, Any]:
+    def finish(self, value: Value) -> Named:
         """Put names and units back on released numbers."""
         return self.describe(self.columns, self.inner.finish(value))
 
@@ -458,7 +439,7 @@ class FilledMechanism(MechanismWrapper):
         complete = Data(parts=parts, n_rows=len(whole), single=data.single)
         return replace(self, inner=self.inner.prepare(complete))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one subset."""
         return self.inner.evaluate((fill_column_means(parts[0]), *parts[1:]), rng)
 
@@ -487,7 +468,7 @@ class RowsMechanism(MechanismWrapper):
         """Return the mechanism fixed with all kept rows where it needs to be."""
         return replace(self, inner=self.inner.prepare(self.records))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one subset of row numbers."""
         rows = parts[0][self.kept[parts[0]]]
         return self.inner.evaluate(self.records.take((np.cumsum(self.kept) - 1)[rows]), rng)

@@ -1,11 +1,9 @@
 """The pieces a structure is made of: leaves that are measured, static leaves, containers.
 
 A node restores its value from numbers alone; whatever else it needs was the same for every
-subset. Fields marked ``compare=False`` are cosmetic and taken from the first subset.
-
-JSON knows lists, texts, numbers and dictionaries with texts as keys. The *type* of a value says
-what else there was: arrays, tuples, other keys, frames with their labels. It holds what is the
-same for every candidate (claim M-1), never a number that was measured.
+subset. Fields marked ``compare=False`` are cosmetic and taken from the first subset. The *type* of
+a value says what JSON does not know: arrays, tuples, other keys, frames with their labels; never a
+number that was measured (claim M-1).
 """
 
 from __future__ import annotations
@@ -21,8 +19,9 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Array
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import data_table_columns, is_data_table, read_data_table
+from pacprivacy.mechanism.data import Value, data_table_columns, is_data_table, read_data_table
 
 
 class NodeReader:
@@ -57,7 +56,7 @@ class Node(ABC):
         return sum(node.size for _, node in self.children)
 
     @abstractmethod
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Build the value from the next ``size`` numbers."""
 
     @abstractmethod
@@ -73,7 +72,7 @@ class ScalarNode(Node):
     dtype: str
     python: bool = field(compare=False)
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return a float of the original precision."""
         value = reader.take(1)[0]
         return float(value) if self.python else np.dtype(self.dtype).type(value)
@@ -95,7 +94,7 @@ class ArrayNode(Node):
         """Number of entries."""
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def restore(self, reader: NodeReader) -> npt.NDArray[Any]:
+    def restore(self, reader: NodeReader) -> Array:
         """Return an array of the original shape and precision."""
         return reader.take(self.size).reshape(self.shape).astype(self.dtype)
 
@@ -109,11 +108,11 @@ class StaticNode(Node):
     """A value that is not measured and so must be the same for every subset."""
 
     size = 0
-    value: Any
+    value: Value
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return the value."""
         if self.dtype is None or self.shape is None:
             return self.value
@@ -126,7 +125,7 @@ class StaticNode(Node):
         return "fixed"
 
 
-def static_node_array(array: npt.NDArray[Any]) -> StaticNode:
+def static_node_array(array: Array) -> StaticNode:
     """Return a static leaf for an array of labels."""
     dtype = "O" if array.dtype.kind in "OT" else array.dtype.str
     return StaticNode(value=tuple(array.ravel().tolist()), dtype=dtype, shape=array.shape)
@@ -146,7 +145,7 @@ class SequenceNode(Node):
         labels = [f".{name}" for name in names] or [f"[{i}]" for i in range(len(self.nodes))]
         return tuple(zip(labels, self.nodes, strict=True))
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return the same kind of sequence."""
         items = [node.restore(reader) for node in self.nodes]
         return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
@@ -158,10 +157,7 @@ class SequenceNode(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingNode(Node):
-    """A dictionary; its entries are measured and restored in the order of :func:`sort_node_keys`.
-
-    The order in which a function inserts keys may follow the data, and is not released.
-    """
+    """A dictionary ordered by :func:`sort_node_keys`: insertion may follow the data."""
 
     kind: type
     keys: tuple[Any, ...]
@@ -173,7 +169,7 @@ class MappingNode(Node):
         labels = [f"[{key!r}]" for key in self.keys]
         return tuple(zip(labels, self.nodes, strict=True))
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return the same kind of dictionary, with sorted keys."""
         return self.kind(
             (key, node.restore(reader)) for key, node in zip(self.keys, self.nodes, strict=True)
@@ -198,18 +194,15 @@ def node_difference(first: Node, second: Node, path: str = "value") -> str | Non
     if type(first) is type(second) and labels == [label for label, _ in second.children]:
         pairs = zip(first.children, second.children, strict=True)
         for (label, mine), (_, other) in pairs:
-            found = node_difference(mine, other, path + label)
-            if found is not None:
-                return found
+            difference = node_difference(mine, other, path + label)
+            if difference is not None:
+                return difference
     return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNode(Node):
-    """A frame (or a series) of numbers with fixed column names, texts and index.
-
-    ``texts`` are columns of labels, such as the keys of groups: place, name and entries.
-    """
+    """A frame or series of numbers with fixed names, index, and texts: place, name and entries."""
 
     library: str
     is_series: bool
@@ -233,7 +226,7 @@ class TableNode(Node):
         """Number of cells that are measured."""
         return self.n_rows * len(self.columns)
 
-    def restore(self, reader: NodeReader) -> Any:
+    def restore(self, reader: NodeReader) -> Value:
         """Return a frame or series of float64 in the same library."""
         cells = reader.take(self.size).reshape(len(self.columns), self.n_rows)
         if self.library == "pandas":
@@ -244,11 +237,10 @@ class TableNode(Node):
         return polars.DataFrame(dict(self._named(cells)))
 
     def _named(self, cells: npt.NDArray[np.float64]) -> list[tuple[Any, Any]]:
-        """Return all columns with their names, in their order."""
-        found: list[tuple[Any, Any]] = list(zip(self.columns, cells, strict=True))
+        columns: list[tuple[Any, Any]] = list(zip(self.columns, cells, strict=True))
         for place, name, entries in self.texts:
-            found.insert(place, (name, list(entries)))
-        return found
+            columns.insert(place, (name, list(entries)))
+        return columns
 
     def _restore_pandas(self, cells: npt.NDArray[np.float64]) -> Any:
         pandas = _namespace(self.library)
@@ -271,7 +263,7 @@ class TableNode(Node):
         return f"frame[{self.n_rows}, {len(self.columns)}]"
 
 
-def build_table_node(value: Any, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
+def build_table_node(value: Value, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
     """Measure the cells of a frame or series, column by column; texts are as an index is."""
     table = _read(value, path)
     columns, texts = [], []
@@ -308,7 +300,7 @@ def _is_text(column: Any) -> bool:
     return column.dtype == nw.Object and all(isinstance(x, str) for x in column.to_list())
 
 
-def _read(value: Any, path: str) -> Any:
+def _read(value: Value, path: str) -> Any:
     try:
         table = read_data_table(value)
     except Exception as error:
@@ -329,7 +321,7 @@ def _namespace(library: str) -> Any:
     return nw.Implementation[library.upper()].to_native_namespace()
 
 
-def node_type(value: Any) -> Any:
+def node_type(value: Value) -> Any:
     """Return what JSON does not say about a value, as JSON types; None if there is nothing."""
     if isinstance(value, np.ndarray):
         kind = "O" if value.dtype.kind in "OT" else value.dtype.str
@@ -348,8 +340,8 @@ def node_type(value: Any) -> Any:
         )
     if hasattr(value, "get_params"):
         parts = getattr(value, "steps", None) or vars(value).items()
-        found = {k: node_type(v) for k, v in parts if hasattr(value, "steps") or k.endswith("_")}
-        return {"estimator": {name: item for name, item in found.items() if item is not None}}
+        kinds = {k: node_type(v) for k, v in parts if hasattr(value, "steps") or k.endswith("_")}
+        return {"estimator": {name: item for name, item in kinds.items() if item is not None}}
     if is_data_table(value):
         node = build_table_node(value, [], "value")
         return {
@@ -399,11 +391,7 @@ def _read_label(plain: Any) -> Any:
 
 
 def node_value(plain: Any, kind: Any, *, floats: bool = False) -> Any:
-    """Return a value from a file as it was released; ``floats`` leaves all numbers floats.
-
-    An estimator is a dictionary of its attributes. A frame whose library is not installed stays a
-    list.
-    """
+    """Return a value from a file as it was released; ``floats`` leaves all numbers floats."""
     if kind is None or plain is None:
         return plain
     if "array" in kind or "number" in kind:
@@ -426,12 +414,12 @@ def node_value(plain: Any, kind: Any, *, floats: bool = False) -> Any:
         if "estimator" in plain and inner is not None:
             return {**plain, inner: node_value(plain[inner], kind, floats=floats)}
     kinds, keys = kind.get("dict") or kind.get("estimator") or {}, kind.get("keys", {})
-    made = OrderedDict if kind.get("ordered") else dict
-    found = {
+    mapping = OrderedDict if kind.get("ordered") else dict
+    members = {
         _read_label(keys.get(k, k)): node_value(item, kinds.get(k), floats=floats)
         for k, item in plain.items()
     }
-    return made((key, found[key]) for key in sort_node_keys(found))
+    return mapping((key, members[key]) for key in sort_node_keys(members))
 
 
 def _table(plain: Any, kind: Any) -> Any:

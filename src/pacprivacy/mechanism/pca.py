@@ -10,7 +10,7 @@ import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import Data, read_data_columns
+from pacprivacy.mechanism.data import Data, MatrixLike, Parts, read_data_columns
 from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
 from pacprivacy.mechanism.sums import (
     products_of_columns,
@@ -31,23 +31,21 @@ class PCA(Mechanism):
     The value is a dict with ``components``, shape (n_components, p), and ``mean``, shape (p,);
     both are measured. Components are rotated within their span to lie as near as they can to
     those of the whole universe (orthogonal Procrustes), so that neither signs nor the order of
-    near-equal eigenvalues cost noise. They span the same space as the principal components; row
-    ``i`` is not the ``i``-th principal axis of the subset. Variances are not released.
+    near-equal eigenvalues cost noise: row ``i`` is not the ``i``-th principal axis of the subset.
 
     Parameters
     ----------
     n_components : int >= 1, public
         Dimension of the span.
     center : "subset" or "universe", public
-        Where the span is attached. ``"subset"``: at the mean of the subset, which is measured
-        and gets noise. ``"universe"``: at the mean of the whole universe, which is public in this
-        model and named in the certificate; then only the components are measured.
+        Whether the mean is that of the subset, which is measured, or that of the whole universe,
+        which is public in this model and named in the certificate.
     orthonormal : bool, public
         Make the released components orthonormal again (the nearest such rows). Post-processing:
         it costs no privacy and always helps restoration.
     basis, mean, at_once : optional
-        Components and mean of the whole universe, and whether :attr:`batch` can be trusted to be
-        as exact as :meth:`evaluate`. Set by :meth:`prepare`.
+        Components and mean of the whole universe, and whether :attr:`batch` is as exact as
+        :meth:`evaluate`. Set by :meth:`prepare`.
     """
 
     name = "PCA"
@@ -86,7 +84,7 @@ class PCA(Mechanism):
         at_once = X.shape[1] <= _MOST_COLUMNS and _gap(values, self.n_components) > _CLEAR_GAP
         return replace(self, basis=basis, mean=mean, at_once=at_once)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the aligned components of one subset and, unless it is public, its mean."""
         universe_mean, basis = (
             fixed_mechanism(self.mean, "mean"),
@@ -116,7 +114,7 @@ class PCA(Mechanism):
         }
 
     @staticmethod
-    def restore(value: Mapping[str, Any], X: Any) -> Matrix:
+    def restore(value: Mapping[str, Any], X: MatrixLike) -> Matrix:
         """Project rows on the *released* span and back to the original space."""
         rows = read_data_columns((X,), "PCA")
         components = np.asarray(value["components"], dtype=np.float64)
@@ -125,7 +123,7 @@ class PCA(Mechanism):
         return restored
 
     @staticmethod
-    def restoration_error(value: Mapping[str, Any], X: Any) -> float:
+    def restoration_error(value: Mapping[str, Any], X: MatrixLike) -> float:
         """Return ``|X - restored| / |X|`` in the Frobenius norm, for a *released* value."""
         rows = read_data_columns((X,), "PCA")
         return float(np.linalg.norm(rows - PCA.restore(value, rows)) / np.linalg.norm(rows))
@@ -157,10 +155,7 @@ class PCA(Mechanism):
 
 
 def align_pca_basis(components: Matrix, basis: Matrix) -> Matrix:
-    """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes).
-
-    The result depends on the span alone: signs, order and rotations of ``components`` are gone.
-    """
+    """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes)."""
     left, _, right = np.linalg.svd(basis @ np.swapaxes(components, -1, -2))
     aligned: Matrix = left @ right @ components
     return aligned
@@ -179,18 +174,14 @@ def _rounding(X: Matrix) -> float:
 
 
 def _leading(X: Matrix, d: int, rounding: float) -> tuple[Vector, Matrix]:
-    """Return the leading eigenvalues of the products of columns, falling, and ``d`` vectors.
-
-    There are ``d + 1`` values where there are so many: the next one says whether the vectors are
-    determined.
-    """
+    """Return ``d`` leading eigenvectors of the products of columns, and ``d + 1`` eigenvalues."""
     n, p = X.shape
     size = min(n, p)
     if d > size:
         _refuse(d, size)
     products = X.T @ X if p <= n else X @ X.T
-    wanted = (max(0, size - d - 1), size - 1)
-    rising, vectors = scipy.linalg.eigh(products, subset_by_index=wanted)
+    places = (max(0, size - d - 1), size - 1)
+    rising, vectors = scipy.linalg.eigh(products, subset_by_index=places)
     values = rising[::-1]
     _check_values(values, d, max(n, p), rounding)
     components = vectors[:, ::-1].T[:d]

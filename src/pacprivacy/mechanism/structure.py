@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Mask, Vector
+from pacprivacy._checks import Array, Mask, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import is_data_table
+from pacprivacy.mechanism.data import Value, is_data_table
 from pacprivacy.mechanism.estimator import EstimatorNode, build_estimator, is_estimator
 from pacprivacy.mechanism.nodes import (
     ArrayNode,
@@ -47,7 +47,7 @@ class Structure:
     root: Node = field(repr=False)
     size: int
 
-    def restore(self, vector: npt.ArrayLike) -> Any:
+    def restore(self, vector: npt.ArrayLike) -> Value:
         """Build the value from a vector of :attr:`size` numbers.
 
         Guarantee
@@ -68,10 +68,7 @@ class Structure:
         return text if len(text) <= _DESCRIBE_LIMIT else text[: _DESCRIBE_LIMIT - 3] + "..."
 
     def names(self, most: int | None = None) -> tuple[str, ...]:
-        """Return what to call the first numbers: ``north.income``, ``coef_[0]``, ``amount[2026]``.
-
-        All of them by default.
-        """
+        """Return names of the first numbers, or of all: ``north.income``, ``coef_[0]``."""
         return tuple(islice(_names(self.root, ""), most))
 
     def parts(self) -> tuple[slice, ...]:
@@ -94,10 +91,9 @@ def shown_name(name: str) -> str:
 
 
 def total_numbers(totals: str | tuple[str, ...], structure: Structure) -> Mask:
-    """Return which numbers of a value are totals.
+    """Return which numbers of a value are totals: by name, by a label in it, or by declared kind.
 
-    A number is meant by its whole name, or by a label in it: ``count`` means ``age[count]``.
-    Declared kinds, ``("sum",)`` and ``("count",)``, mean all numbers of a value without labels.
+    ``count`` means ``age[count]``; ``("sum",)`` means all numbers of a value without labels.
     """
     if isinstance(totals, str):
         return np.ones(structure.size, dtype=np.bool_)
@@ -106,26 +102,25 @@ def total_numbers(totals: str | tuple[str, ...], structure: Structure) -> Mask:
     labelled = any(re.sub(r"\[[\d, ]*\]", "", name) not in ("", "value") for name in names)
     for total in totals:
         label = re.compile(rf"(?:^|[.\[]|, ){re.escape(total)}(?:$|[.\[\]]|, )")
-        own = np.array(
+        matching = np.array(
             [total == shown_name(name) or label.search(name) is not None for name in names],
             dtype=np.bool_,
         )
-        if not own.any() and (labelled or total not in ("sum", "count")):
+        if not matching.any() and (labelled or total not in ("sum", "count")):
             listed = ", ".join(dict.fromkeys(map(shown_name, names[:_LISTED_NAMES])))
             raise MechanismError(
                 f"totals must name numbers of the value ({listed[:_DESCRIBE_LIMIT]}); got "
                 f"{total!r:.60}. Name some of those, or write totals=True for all."
             )
-        chosen |= own if own.any() else True
+        chosen |= matching if matching.any() else True
     return chosen
 
 
-def flatten(value: Any) -> tuple[Vector, Structure]:
+def flatten(value: Value) -> tuple[Vector, Structure]:
     """Split a value into the numbers that are measured and the structure around them.
 
     Integers and booleans become floats: a noisy count is not an integer. Strings, bytes and None
-    are static. The vector is curator-only; the structure is public once it is known to be equal for
-    all subsets. What cannot be measured is refused, with its place.
+    are static. What cannot be measured is refused, with its place.
     """
     pieces: list[Vector] = []
     root = _build(value, pieces, "value")
@@ -133,7 +128,7 @@ def flatten(value: Any) -> tuple[Vector, Structure]:
     return vector, Structure(root=root, size=vector.size)
 
 
-def _build(value: Any, pieces: list[Vector], path: str) -> Node:
+def _build(value: Value, pieces: list[Vector], path: str) -> Node:
     if value is None or isinstance(value, str | bytes):
         return StaticNode(value=str(value) if isinstance(value, np.str_) else value)
     if isinstance(value, bool | int | float | np.generic):
@@ -156,7 +151,7 @@ def _build(value: Any, pieces: list[Vector], path: str) -> Node:
     )
 
 
-def _build_scalar(value: Any, pieces: list[Vector], path: str) -> Node:
+def _build_scalar(value: Value, pieces: list[Vector], path: str) -> Node:
     python = not isinstance(value, np.generic)
     try:
         array = _check_dtype(np.asarray(float(value) if python else value), path)
@@ -168,7 +163,7 @@ def _build_scalar(value: Any, pieces: list[Vector], path: str) -> Node:
     return ScalarNode(dtype=_restored_dtype(array.dtype), python=python)
 
 
-def _build_array(value: npt.NDArray[Any], pieces: list[Vector], path: str) -> Node:
+def _build_array(value: Array, pieces: list[Vector], path: str) -> Node:
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise MechanismError(
             f"{path} must have no masked entries; got a masked array. Fill them: whether an "
@@ -179,7 +174,7 @@ def _build_array(value: npt.NDArray[Any], pieces: list[Vector], path: str) -> No
     return ArrayNode(shape=array.shape, dtype=_restored_dtype(array.dtype))
 
 
-def _check_dtype(array: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
+def _check_dtype(array: Array, path: str) -> Array:
     kind = array.dtype.kind
     if kind in "biuf":
         return array
@@ -195,7 +190,7 @@ def _restored_dtype(dtype: np.dtype[Any]) -> str:
     return dtype.newbyteorder("=").str if dtype.kind == "f" else np.dtype(np.float64).str
 
 
-def _build_sequence(value: Any, pieces: list[Vector], path: str) -> Node:
+def _build_sequence(value: Value, pieces: list[Vector], path: str) -> Node:
     named = isinstance(value, tuple) and hasattr(value, "_fields")
     kind = type(value) if named else (tuple if isinstance(value, tuple) else list)
     nodes = tuple(_build(item, pieces, f"{path}[{i}]") for i, item in enumerate(value))

@@ -19,8 +19,8 @@ _SLAB: Final = 4096  # features that are summed at a time
 def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
     """Return the sum of the features over the rows of every subset, shape (m, n_features).
 
-    ``features`` maps row numbers to a float64 matrix with one line per row. Never more than about
-    64 MB of temporary memory beyond the result, or a quarter of it.
+    ``features`` maps row numbers to a float64 matrix with one line per row. Takes about 64 MB of
+    temporary memory beyond the result, or a quarter of it.
     """
     most = _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features)
     least = min(pool.n_subsets // 4, pool.n_units)  # of rows that are wider than there are subsets

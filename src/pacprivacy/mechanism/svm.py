@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, check_count, check_positive
+from pacprivacy._checks import Array, Matrix, check_count, check_positive
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
+    MatrixLike,
+    Parts,
     check_data_varying,
     code_data_labels,
     find_data_classes,
@@ -28,11 +29,10 @@ _SEED: Final = 0  # of the order in which the dual solver visits the rows; publi
 class LinearSVM(Mechanism):
     """Hyperplanes of a linear support vector machine, one against the rest.
 
-    Everything that is released is measured: coefficients and intercepts. The classes are those
-    of the whole universe and the same for every subset.
-
     The value is a dict with ``coef``, shape (n_classes, p) or (1, p) for two classes, and
-    ``intercept``, shape (n_classes,) or (1,). The *released* value has ``classes`` besides.
+    ``intercept``, shape (n_classes,) or (1,); all of it is measured. The *released* value has
+    ``classes`` besides. The intercept is regularised with the coefficients, as in
+    ``sklearn.svm.LinearSVC``: scale the features before, with all records.
 
     Parameters
     ----------
@@ -40,21 +40,12 @@ class LinearSVM(Mechanism):
         Inverse strength of the regularisation. A small ``C`` is the stabiliser: the hyperplanes
         move less between subsets and need less noise.
     loss : "squared_hinge" or "hinge", public
-        The squared hinge loss is solved in the primal, without any randomness; the hinge loss in
-        the dual, with a fixed public seed.
+        Solved in the primal, without any randomness; or in the dual, with a fixed public seed.
     classes : tuple, public, optional
-        The classes in the order of the rows; by default the sorted labels of the universe. Set by
-        :meth:`prepare`.
-    tol : float > 0, public
-        Where the solver stops. What is left of the optimum varies between subsets like the
-        optimum itself, and costs noise.
-    max_iter : int >= 1, public
-        Most iterations; a solver that does not converge warns.
-
-    Notes
-    -----
-    The intercept is regularised with the coefficients, as in ``sklearn.svm.LinearSVC``: scale the
-    features (with a scaler of the whole universe, which is public) before they come here.
+        The classes in the order of the rows; by default the sorted labels of the universe.
+    tol, max_iter : float > 0 and int >= 1, public
+        Where the solver stops: its distance from the optimum varies between subsets and costs
+        noise.
     """
 
     name = "LinearSVM"
@@ -85,7 +76,7 @@ class LinearSVM(Mechanism):
         check_data_varying(X, self.name)
         return replace(self, classes=find_data_classes(y, self.name, self.classes))
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> dict[str, Matrix]:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
         """Return coefficients and intercepts of one subset."""
         # scikit-learn takes a second to import; only those who fit with it pay for it.
         from sklearn.svm import LinearSVC
@@ -108,20 +99,17 @@ class LinearSVM(Mechanism):
         """Add the public classes to a released value."""
         return {**value, "classes": np.asarray(fixed_mechanism(self.classes, "classes"))}
 
-    def predict(self, value: Mapping[str, Any], X: Any) -> npt.NDArray[Any]:
-        """Return the class of every row by the *released* hyperplanes.
-
-        Post-processing of a released value: it costs no privacy.
-        """
+    def predict(self, value: Mapping[str, Any], X: MatrixLike) -> Array:
+        """Return the class of every row by the *released* hyperplanes; this costs no privacy."""
         scores = self.decide(value, X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
         classes = (
             value["classes"] if "classes" in value else fixed_mechanism(self.classes, "classes")
         )
-        named: npt.NDArray[Any] = np.asarray(classes)[chosen]
+        named: Array = np.asarray(classes)[chosen]
         return named
 
-    def decide(self, value: Mapping[str, Any], X: Any) -> Matrix:
+    def decide(self, value: Mapping[str, Any], X: MatrixLike) -> Matrix:
         """Return the score of every row for every class, or one score if there are two."""
         rows = read_data_columns((X,), self.name)
         coef = np.asarray(value["coef"], dtype=np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, check_count
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import Data
+from pacprivacy.mechanism.data import Data, Parts, Value
 from pacprivacy.mechanism.mechanism import Mechanism
 from pacprivacy.mechanism.structure import flatten
 from pacprivacy.mechanism.sums import subset_sizes
@@ -24,10 +24,9 @@ class VmapMechanism(Mechanism):
 
     ``train(X, key)`` or ``train(X, y, key)`` sees the records of one candidate as JAX arrays and
     returns an array, or a dictionary or tuple of arrays: what is released. The key is the same for
-    every candidate, so that they start from the same weights and differ by their records alone.
-    Candidates of the same size are trained together; on a processor or on an accelerator,
-    wherever JAX runs. Training in single precision rounds differently alone and side by side; what
-    is measured and released are the values of the latter.
+    every candidate, so that they differ by their records alone. Candidates of the same size are
+    trained together; in single precision they round differently alone and side by side, and what is
+    released are the values of the latter.
 
     Parameters
     ----------
@@ -60,7 +59,7 @@ class VmapMechanism(Mechanism):
         """What every candidate starts from."""
         return (f"start of the training: the key of seed {self.seed}, for every candidate",)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value of one candidate."""
         jax = _jax()
         arrays = [jax.numpy.asarray(part)[None] for part in _arrays(parts)]
@@ -80,13 +79,13 @@ class VmapMechanism(Mechanism):
             chunk = self.chunk or max(1, _chunk_bytes(jax) // each)
             same = np.flatnonzero(sizes == size)
             for start in range(0, len(same), chunk):
-                some = same[start : start + chunk]
+                block = same[start : start + chunk]
                 # The last chunk is filled up, so that one program serves all of them.
-                filled = np.resize(some, min(chunk, len(same)))
+                filled = np.resize(block, min(chunk, len(same)))
                 index = jax.numpy.asarray(np.stack([pool.rows(k) for k in filled]))
-                found = trainer(*(part[index] for part in on_device))
-                leaves = jax.tree.map(np.asarray, found)
-                for place, k in enumerate(some):
+                trained = trainer(*(part[index] for part in on_device))
+                leaves = jax.tree.map(np.asarray, trained)
+                for place, k in enumerate(block):
                     values[k] = flatten(jax.tree.map(lambda leaf, at=place: leaf[at], leaves))[0]
         return np.stack(values)
 
@@ -105,7 +104,7 @@ def _chunk_bytes(jax: Any) -> int:
     return max(_CHUNK_BYTES, int(stats.get("bytes_limit", 0)) // 8)
 
 
-def _arrays(parts: tuple[Any, ...]) -> list[Any]:
+def _arrays(parts: Parts) -> list[Any]:
     arrays = [np.asarray(part) for part in parts]
     if any(array.dtype.kind not in "biuf" for array in arrays):
         raise MechanismError("VmapMechanism must be given numbers; got text. Encode it first.")

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from pacprivacy.errors import QueryError
 from pacprivacy.queries.tree import Column, Select, Table, quote, quote_text, walk
@@ -36,6 +36,8 @@ BOOKKEEPING: Final = (
     f"CREATE TEMP TABLE {MEMBERS} (code INTEGER, world INTEGER)"
 )
 Fetch = Literal["fetchall", "fetchnumpy", "to_arrow_table"]
+Row: TypeAlias = tuple[Any, ...]  # of a table, or the keys of a cell
+Columns: TypeAlias = Mapping[str, Any]  # arrays by name
 
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # connections whose engine has stopped
 
@@ -95,13 +97,13 @@ def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
     return pyarrow.table(dict(columns))
 
 
-def open_engine(**settings: Any) -> Any:
+def open_engine(**options: Any) -> Any:
     """Return an engine whose numbers do not depend on threads, zones, or names of the program."""
     import duckdb
 
     # One thread: sums of floats come out the same, to the last bit, in every run.
     config = {"threads": 1, "preserve_insertion_order": True, "python_enable_replacements": False}
-    connection = duckdb.connect(":memory:", config={**config, **settings})
+    connection = duckdb.connect(":memory:", config={**config, **options})
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection
 

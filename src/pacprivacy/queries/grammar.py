@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -190,12 +191,7 @@ def fragment(text: str, at: tuple[int, int]) -> str:
 
 
 def read_sql(text: str) -> Query:
-    """Return the tree of one SELECT; refuse what the lists of this module do not name.
-
-    Raises
-    ------
-    QueryError
-        With the part of the query that is not allowed.
+    """Return the tree of one SELECT; a QueryError names the part that is not allowed.
 
     Guarantee
     ---------
@@ -256,7 +252,6 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _unread(text: str, parsed: Mapping[str, Any]) -> QueryError:
-    """Return the error of a text that the engine could not parse."""
     if parsed.get("error_type") == "parser":
         place = re.match(r"\[(\d+),(\d+)\]", str(parsed.get("location", "")))
         if place is None:
@@ -279,216 +274,240 @@ def _unread(text: str, parsed: Mapping[str, Any]) -> QueryError:
     )
 
 
+_Parsed = dict[str, Any]  # a node of the engine's tree, as JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """What ends a query."""
+
+    distinct: bool = False
+    distinct_on: tuple[Node, ...] = ()
+    order: tuple[Order, ...] = ()
+    limit: Node | None = None
+    offset: Node | None = None
+
+
 class _Reader:
     """From the engine's tree to ours, one method a kind of node."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def refuse(self, part: Any, reason: str, advice: str) -> QueryError:
+    def _refuse(self, part: Any, reason: str, advice: str) -> QueryError:
         place = part if isinstance(part, str) else _place(part)
         return refuse(self.text, place, reason, advice)
 
-    def parts(self, node: dict[str, Any], allowed: str, what: str) -> None:
+    def _parts(self, node: _Parsed, allowed: str, what: str) -> None:
         """Refuse a node with a part that is not listed, unless it is empty."""
         known = set(allowed.split()) | {"type", "class", "query_location", "query_location_length"}
         for name, value in node.items():
             if name not in known and value not in (None, "", [], {}, False):
                 word = name.upper().replace("_", " ")
-                raise self.refuse(node, f"{what} must not use {word}", "Leave it out.")
+                raise self._refuse(node, f"{what} must not use {word}", "Leave it out.")
 
     # queries
 
-    def query(self, node: dict[str, Any]) -> Query:
+    def query(self, node: _Parsed) -> Query:
         kind = node["type"]
         if kind == "SELECT_NODE":
-            return self.select(node)
+            return self._select(node)
         if kind == "SET_OPERATION_NODE":
-            return self.set_operation(node)
+            return self._set_operation(node)
         if kind == "RECURSIVE_CTE_NODE":
-            self.parts(node, "cte_map modifiers cte_name union_all left right aliases", "WITH")
+            self._parts(node, "cte_map modifiers cte_name union_all left right aliases", "WITH")
             if node["cte_map"]["map"] or node["modifiers"]:
                 raise QueryError("a recursive WITH must be plain. Put the rest outside of it.")
             return Recursive(
                 name=node["cte_name"],
-                start=self.plain(node["left"]),
-                step=self.plain(node["right"]),
+                start=self._plain(node["left"]),
+                step=self._plain(node["right"]),
                 every=bool(node["union_all"]),
                 columns=tuple(node.get("aliases", ())),
             )
-        raise self.refuse(node, "the query must be a SELECT", "Write it as one.")
+        raise self._refuse(node, "the query must be a SELECT", "Write it as one.")
 
-    def plain(self, node: dict[str, Any]) -> Select | SetOperation:
+    def _plain(self, node: _Parsed) -> Select | SetOperation:
         query = self.query(node)
         if isinstance(query, Recursive):
-            raise self.refuse(node, "WITH RECURSIVE must stand in WITH", "Write it there.")
+            raise self._refuse(node, "WITH RECURSIVE must stand in WITH", "Write it there.")
         return query
 
-    def select(self, node: dict[str, Any]) -> Select:
-        self.parts(
+    def _select(self, node: _Parsed) -> Select:
+        self._parts(
             node,
             "modifiers cte_map select_list from_table where_clause group_expressions group_sets "
             "aggregate_handling having qualify",
             "SELECT",
         )
-        groups = tuple(map(self.value, node["group_expressions"]))
+        groups = tuple(map(self._value, node["group_expressions"]))
         sets = tuple(tuple(chosen) for chosen in node["group_sets"])
         handling = node["aggregate_handling"]
         if handling not in ("STANDARD_HANDLING", "FORCE_AGGREGATES"):
-            raise self.refuse(node, "GROUP BY must be plain", "Name the keys.")
-        return Select(
-            items=tuple(map(self.item, node["select_list"])),
-            source=self.source(node["from_table"]),
-            where=self.maybe(node["where_clause"]),
+            raise self._refuse(node, "GROUP BY must be plain", "Name the keys.")
+        query = Select(
+            items=tuple(map(self._item, node["select_list"])),
+            source=self._source(node["from_table"]),
+            where=self._maybe(node["where_clause"]),
             groups=groups,
             sets=() if groups and sets == (tuple(range(len(groups))),) else sets,
             all_keys=handling == "FORCE_AGGREGATES",
-            having=self.maybe(node["having"]),
-            qualify=self.maybe(node["qualify"]),
-            ctes=self.ctes(node["cte_map"]),
-            **self.ends(node["modifiers"]),
+            having=self._maybe(node["having"]),
+            qualify=self._maybe(node["qualify"]),
+            ctes=self._ctes(node["cte_map"]),
+        )
+        ends = self._ends(node["modifiers"])
+        return replace(
+            query,
+            distinct=ends.distinct,
+            distinct_on=ends.distinct_on,
+            order=ends.order,
+            limit=ends.limit,
+            offset=ends.offset,
         )
 
-    def set_operation(self, node: dict[str, Any]) -> SetOperation:
-        self.parts(node, "modifiers cte_map setop_type setop_all children", "a set operation")
+    def _set_operation(self, node: _Parsed) -> SetOperation:
+        self._parts(node, "modifiers cte_map setop_type setop_all children", "a set operation")
         if node["setop_type"] not in ("UNION", "EXCEPT", "INTERSECT"):
-            raise self.refuse(node, "UNION must be by position", "List the columns in order.")
-        ends = self.ends(node["modifiers"])
-        if ends.pop("distinct", False) or ends.pop("distinct_on", ()):
-            raise self.refuse(node, "DISTINCT must stand in a SELECT", "Write it there.")
+            raise self._refuse(node, "UNION must be by position", "List the columns in order.")
+        ends = self._ends(node["modifiers"])
+        if ends.distinct or ends.distinct_on:
+            raise self._refuse(node, "DISTINCT must stand in a SELECT", "Write it there.")
         return SetOperation(
             symbol=node["setop_type"],
             every=bool(node.get("setop_all")),
-            queries=tuple(map(self.plain, node["children"])),
-            ctes=self.ctes(node["cte_map"]),
-            **ends,
+            queries=tuple(map(self._plain, node["children"])),
+            ctes=self._ctes(node["cte_map"]),
+            order=ends.order,
+            limit=ends.limit,
+            offset=ends.offset,
         )
 
-    def ctes(self, node: dict[str, Any]) -> tuple[Cte, ...]:
+    def _ctes(self, node: _Parsed) -> tuple[Cte, ...]:
         ctes = []
         for entry in node["map"]:
             value = entry["value"]
-            self.parts(value, "aliases materialized query_node", "WITH")
+            self._parts(value, "aliases materialized query_node", "WITH")
             ctes.append(
                 Cte(
-                    name=self.name(entry["key"]),
+                    name=self._name(entry["key"]),
                     query=self.query(value["query_node"]),
-                    columns=tuple(map(self.name, value.get("aliases", ()))),
+                    columns=tuple(map(self._name, value.get("aliases", ()))),
                 )
             )
         return tuple(ctes)
 
-    def ends(self, modifiers: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return DISTINCT, ORDER BY, LIMIT and OFFSET."""
-        ends: dict[str, Any] = {}
+    def _ends(self, modifiers: list[_Parsed]) -> _Ends:
+        ends = _Ends()
         for node in modifiers:
             kind = node["type"]
             if kind == "DISTINCT_MODIFIER":
-                on = tuple(map(self.value, node.get("distinct_on_targets", ())))
-                ends |= {"distinct_on": on} if on else {"distinct": True}
+                on = tuple(map(self._value, node.get("distinct_on_targets", ())))
+                ends = replace(ends, distinct=not on, distinct_on=on)
             elif kind == "ORDER_MODIFIER":
-                ends["order"] = tuple(map(self.order, node["orders"]))
+                ends = replace(ends, order=tuple(map(self._order, node["orders"])))
             elif kind == "LIMIT_MODIFIER" and node["limit_type"] == "ROW_COUNT":
-                ends |= {name: self.maybe(node.get(name)) for name in ("limit", "offset")}
+                limit, offset = self._maybe(node.get("limit")), self._maybe(node.get("offset"))
+                ends = replace(ends, limit=limit, offset=offset)
             else:
-                raise self.refuse(kind, "LIMIT must be a number of rows", "Write one.")
+                raise self._refuse(kind, "LIMIT must be a number of rows", "Write one.")
         return ends
 
-    def order(self, node: dict[str, Any]) -> Order:
+    def _order(self, node: _Parsed) -> Order:
         directions = {"ORDER_DEFAULT": False, "ASCENDING": False, "DESCENDING": True}
         nulls = {"ORDER_DEFAULT": "", "NULLS FIRST": "NULLS FIRST", "NULLS LAST": "NULLS LAST"}
         return Order(
-            value=self.value(node["expression"]),
+            value=self._value(node["expression"]),
             descending=directions[node["type"]],
             nulls=nulls[node["null_order"]],
         )
 
-    def item(self, node: dict[str, Any]) -> Item:
-        name = self.name(node["alias"]) if node["alias"] else ""
-        return Item(value=self.value(node), name=name, at=_place(node))
+    def _item(self, node: _Parsed) -> Item:
+        name = self._name(node["alias"]) if node["alias"] else ""
+        return Item(value=self._value(node), name=name, at=_place(node))
 
     # sources
 
-    def source(self, node: dict[str, Any]) -> Source | None:
+    def _source(self, node: _Parsed) -> Source | None:
         kind = node["type"]
         if kind == "EMPTY":
             return None
         if kind == "JOIN":
-            return self.join(node)
-        alias = self.name(node["alias"]) if node["alias"] else ""
-        names = tuple(map(self.name, node.get("column_name_alias", ())))
+            return self._join(node)
+        alias = self._name(node["alias"]) if node["alias"] else ""
+        names = tuple(map(self._name, node.get("column_name_alias", ())))
         if kind == "BASE_TABLE":
-            self.parts(
+            self._parts(
                 node,
                 "alias schema_name table_name column_name_alias catalog_name qualified_name",
                 "a table",
             )
             parts = (node["catalog_name"], node["schema_name"], node["table_name"])
-            path = tuple(self.name(part) for part in parts if part)
+            path = tuple(self._name(part) for part in parts if part)
             return Table(path=path, alias=alias, columns=names, at=_place(node))
         if kind == "SUBQUERY":
-            self.parts(node, "alias subquery column_name_alias", "a subquery")
-            return self.derived(node, alias, names)
+            self._parts(node, "alias subquery column_name_alias", "a subquery")
+            return self._derived(node, alias, names)
         if kind == "TABLE_FUNCTION":
-            self.parts(node, "alias function column_name_alias with_ordinality", "a series")
+            self._parts(node, "alias function column_name_alias with_ordinality", "a series")
             if node["with_ordinality"] == "WITHOUT_ORDINALITY":
-                return self.series(node, alias, names)
-        raise self.refuse(
+                return self._series(node, alias, names)
+        raise self._refuse(
             node, "sources must be declared tables, subqueries, VALUES or ranges", "Name one."
         )
 
-    def derived(self, node: dict[str, Any], alias: str, names: tuple[str, ...]) -> Derived | Values:
+    def _derived(self, node: _Parsed, alias: str, names: tuple[str, ...]) -> Derived | Values:
         inner = node["subquery"]["node"]
         listed = inner["type"] == "SELECT_NODE" and inner["from_table"]["type"]
         if listed == "EXPRESSION_LIST":  # VALUES is read as a SELECT of everything in a list
-            rows = tuple(tuple(map(self.value, row)) for row in inner["from_table"]["values"])
+            rows = tuple(tuple(map(self._value, row)) for row in inner["from_table"]["values"])
             if not all(_is_constant(value) for row in rows for value in row):
-                raise self.refuse(node, "VALUES must be constants", "Write them out.")
+                raise self._refuse(node, "VALUES must be constants", "Write them out.")
             return Values(rows=rows, alias=alias, columns=names, at=_place(node))
-        return Derived(query=self.plain(inner), alias=alias, columns=names, at=_place(node))
+        return Derived(query=self._plain(inner), alias=alias, columns=names, at=_place(node))
 
-    def series(self, node: dict[str, Any], alias: str, names: tuple[str, ...]) -> Series:
+    def _series(self, node: _Parsed, alias: str, names: tuple[str, ...]) -> Series:
         function = node["function"]
         name = str(function["function_name"]).lower()
         if name not in SERIES or function["schema"] or function["catalog"]:
-            raise self.refuse(
+            raise self._refuse(
                 node,
                 "sources must be declared tables, subqueries, VALUES or ranges",
                 "Table functions are not answered.",
             )
-        nodes = self.arguments(function)
+        nodes = self._arguments(function)
         if name == "unnest" and len(nodes) == 1 and nodes[0].get("function_name") == "list_value":
-            nodes = self.arguments(nodes[0])
+            nodes = self._arguments(nodes[0])
         elif name == "unnest":
-            raise self.refuse(node, "unnest must be of a list of constants", "Write the list.")
-        values = tuple(map(self.value, nodes))
+            raise self._refuse(node, "unnest must be of a list of constants", "Write the list.")
+        values = tuple(map(self._value, nodes))
         if not values or not all(map(_is_constant, values)):
-            raise self.refuse(node, f"{name} must be of constants", "Write them out.")
+            raise self._refuse(node, f"{name} must be of constants", "Write them out.")
         if name != "unnest" and not _is_short(values):
             reason = f"{name} must be of whole numbers, with at most {MAX_SERIES:,} rows"
-            raise self.refuse(node, reason, "Write a shorter one.")
+            raise self._refuse(node, reason, "Write a shorter one.")
         return Series(name=name, arguments=values, alias=alias, columns=names, at=_place(node))
 
-    def join(self, node: dict[str, Any]) -> Join:
-        self.parts(
+    def _join(self, node: _Parsed) -> Join:
+        self._parts(
             node,
             "alias left right condition join_type ref_type using_columns is_implicit "
             "nearest_count nearest_order_type",
             "a join",
         )
-        kind, how = node["join_type"], node["ref_type"]
+        kind, how = str(node["join_type"]), str(node["ref_type"])
         if how == "POSITIONAL" or how not in ("REGULAR", "CROSS", "NATURAL", "ASOF"):
             reason = "rows must not be joined by where they are stored"
-            raise self.refuse(node, reason, "Join by a key.")
+            raise self._refuse(node, reason, "Join by a key.")
         allowed = ("INNER", "LEFT") if how == "ASOF" else _SIDES
         if kind not in allowed:
-            raise self.refuse(node, f"a join must not be {kind}", "Write another.")
-        left, right = self.source(node["left"]), self.source(node["right"])
+            raise self._refuse(node, f"a join must not be {kind}", "Write another.")
+        left, right = self._source(node["left"]), self._source(node["right"])
         if left is None or right is None:
-            raise self.refuse(node, "a join must have two sources", "Name them.")
+            raise self._refuse(node, "a join must have two sources", "Name them.")
         names = {"CROSS": "CROSS", "ASOF": "ASOF" if kind == "INNER" else "ASOF LEFT"}
-        condition = self.maybe(node["condition"])
-        using = tuple(map(self.name, node["using_columns"]))
+        condition = self._maybe(node["condition"])
+        using = tuple(map(self._name, node["using_columns"]))
         return Join(
             left=left,
             right=right,
@@ -500,35 +519,35 @@ class _Reader:
 
     # expressions
 
-    def maybe(self, node: dict[str, Any] | None) -> Node | None:
-        return None if node is None else self.value(node)
+    def _maybe(self, node: _Parsed | None) -> Node | None:
+        return None if node is None else self._value(node)
 
-    def value(self, node: dict[str, Any]) -> Node:
+    def _value(self, node: _Parsed) -> Node:
         read = self._KINDS.get(node["class"])
         if read is None:
-            raise self.refuse(
+            raise self._refuse(
                 node,
                 f"expressions must not use {str(node['class']).lower().replace('_', ' ')}s",
                 "Write it with columns, constants, functions and CASE.",
             )
         return read(self, node)
 
-    def name(self, name: str) -> str:
+    def _name(self, name: str) -> str:
         """Return a name, if it can be seen."""
         if not name or not name.isprintable():
             raise QueryError("names must be of characters that can be seen. Rename them.")
         return name
 
-    def column(self, node: dict[str, Any]) -> Column:
-        self.parts(node, "alias column_names", "a column")
-        names = tuple(map(self.name, node["column_names"]))
+    def _column(self, node: _Parsed) -> Column:
+        self._parts(node, "alias column_names", "a column")
+        names = tuple(map(self._name, node["column_names"]))
         if len(names) > 2:
-            raise self.refuse(node, "columns must be named as table.column", "Name one.")
+            raise self._refuse(node, "columns must be named as table.column", "Name one.")
         source = names[0] if len(names) == 2 else ""
         return Column(name=names[-1], source=source, at=_place(node))
 
-    def constant(self, node: dict[str, Any]) -> Constant:
-        self.parts(node, "alias literal", "a constant")
+    def _constant(self, node: _Parsed) -> Constant:
+        self._parts(node, "alias literal", "a constant")
         kind, text = node["literal"]["kind"], str(node["literal"].get("text", ""))
         forms = {
             "INTEGER": r"-?\d+",
@@ -538,58 +557,58 @@ class _Reader:
             "STRING": r"(?s).*",
         }
         if kind not in forms or not re.fullmatch(forms[kind], text):
-            raise self.refuse(node, "constants must be plain numbers or texts", "Write one.")
+            raise self._refuse(node, "constants must be plain numbers or texts", "Write one.")
         return Constant(kind=kind, text=text, at=_place(node))
 
-    def star(self, node: dict[str, Any]) -> Star:
-        self.parts(node, "alias relation_name exclude_list", "*")
-        excluded = tuple(map(self.name, node.get("exclude_list", ())))
+    def _star(self, node: _Parsed) -> Star:
+        self._parts(node, "alias relation_name exclude_list", "*")
+        excluded = tuple(map(self._name, node.get("exclude_list", ())))
         return Star(source=node.get("relation_name", ""), excluded=excluded, at=_place(node))
 
-    def comparison(self, node: dict[str, Any]) -> Operation:
-        self.parts(node, "alias left right", "a comparison")
+    def _comparison(self, node: _Parsed) -> Operation:
+        self._parts(node, "alias left right", "a comparison")
         if node["type"] not in COMPARISONS:
-            raise self.refuse(node, "comparisons must be plain", "Use =, <, > and the like.")
-        operands = (self.value(node["left"]), self.value(node["right"]))
+            raise self._refuse(node, "comparisons must be plain", "Use =, <, > and the like.")
+        operands = (self._value(node["left"]), self._value(node["right"]))
         return Operation(symbol=COMPARISONS[node["type"]], operands=operands, at=_place(node))
 
-    def operator(self, node: dict[str, Any]) -> Operation:
-        self.parts(node, "alias children", "an operator")
+    def _operator(self, node: _Parsed) -> Operation:
+        self._parts(node, "alias children", "an operator")
         if node["type"] not in OPERATORS:
-            raise self.refuse(node, "lists and structures are not answered", "Use plain columns.")
-        operands = tuple(map(self.value, node["children"]))
+            raise self._refuse(node, "lists and structures are not answered", "Use plain columns.")
+        operands = tuple(map(self._value, node["children"]))
         return Operation(symbol=OPERATORS[node["type"]], operands=operands, at=_place(node))
 
-    def between(self, node: dict[str, Any]) -> Operation:
-        self.parts(node, "alias input lower upper", "BETWEEN")
-        operands = tuple(self.value(node[part]) for part in ("input", "lower", "upper"))
+    def _between(self, node: _Parsed) -> Operation:
+        self._parts(node, "alias input lower upper", "BETWEEN")
+        operands = tuple(self._value(node[part]) for part in ("input", "lower", "upper"))
         return Operation(symbol="BETWEEN", operands=operands, at=_place(node))
 
-    def case(self, node: dict[str, Any]) -> Case:
-        self.parts(node, "alias case_checks else_expr", "CASE")
+    def _case(self, node: _Parsed) -> Case:
+        self._parts(node, "alias case_checks else_expr", "CASE")
         branches = tuple(
-            (self.value(check["when_expr"]), self.value(check["then_expr"]))
+            (self._value(check["when_expr"]), self._value(check["then_expr"]))
             for check in node["case_checks"]
         )
-        otherwise = self.value(node["else_expr"])
+        otherwise = self._value(node["else_expr"])
         return Case(branches=branches, otherwise=otherwise, at=_place(node))
 
-    def cast(self, node: dict[str, Any]) -> Cast:
-        self.parts(node, "alias child try_cast type_expr", "a cast")
+    def _cast(self, node: _Parsed) -> Cast:
+        self._parts(node, "alias child try_cast type_expr", "a cast")
         kind = node["type_expr"]
         name = str(kind["type_name"]).upper()
         sizes = [child.get("literal", {}) for child in kind["children"]]
         if kind["schema"] or kind["catalog"] or name not in TYPES:
-            raise self.refuse(node, "types must be numbers, texts, days or times", "Use one.")
+            raise self._refuse(node, "types must be numbers, texts, days or times", "Use one.")
         if sizes:
             if not all(size.get("kind") == "INTEGER" for size in sizes):
-                raise self.refuse(node, "types must be numbers, texts, days or times", "Use one.")
+                raise self._refuse(node, "types must be numbers, texts, days or times", "Use one.")
             name += f"({', '.join(size['text'] for size in sizes)})"
-        operand = self.value(node["child"])
+        operand = self._value(node["child"])
         return Cast(operand=operand, type=name, safe=bool(node["try_cast"]), at=_place(node))
 
-    def function(self, node: dict[str, Any]) -> Node:
-        self.parts(
+    def _function(self, node: _Parsed) -> Node:
+        self._parts(
             node,
             "alias function_name schema filter order_bys distinct is_operator catalog arguments "
             "qualified_name",
@@ -597,23 +616,23 @@ class _Reader:
         )
         name = str(node["function_name"]).lower()
         if node["schema"] or node["catalog"]:
-            raise self.refuse(node, "functions must be named without a schema", "Leave it out.")
+            raise self._refuse(node, "functions must be named without a schema", "Leave it out.")
         if node["is_operator"] and name in ARITHMETIC:
-            operands = tuple(map(self.value, self.arguments(node)))
+            operands = tuple(map(self._value, self._arguments(node)))
             return Operation(symbol=ARITHMETIC[name], operands=operands, at=_place(node))
         name = ALIASES.get(name, name)
         plain = not (node["filter"] or node["distinct"] or node["order_bys"]["orders"])
         if name in AGGREGATES or (name in SCALARS and plain and not node["is_operator"]):
-            return self.aggregate(node, name)
-        raise self.not_listed(node, name)
+            return self._aggregate(node, name)
+        raise self._not_listed(node, name)
 
-    def aggregate(self, node: dict[str, Any], name: str) -> Call:
-        orders = tuple(map(self.order, node["order_bys"]["orders"]))
-        arguments = tuple(map(self.value, self.arguments(node)))
+    def _aggregate(self, node: _Parsed, name: str) -> Call:
+        orders = tuple(map(self._order, node["order_bys"]["orders"]))
+        arguments = tuple(map(self._value, self._arguments(node)))
         if len(orders) == 1 and len(arguments) == WITHIN_GROUP.get(name):
             # WITHIN GROUP (ORDER BY x): the value is what is ordered
             if orders[0].descending or orders[0].nulls:
-                raise self.refuse(node, "WITHIN GROUP must be ascending", "Leave it out.")
+                raise self._refuse(node, "WITHIN GROUP must be ascending", "Leave it out.")
             arguments, orders = (orders[0].value, *arguments), ()
         if name == "mode" and arguments:  # of the commonest the smallest, whatever is stored first
             smallest = (Order(value=arguments[0]),)
@@ -621,45 +640,45 @@ class _Reader:
         n_arguments = ARITIES.get(name, (len(arguments),))
         if len(arguments) not in n_arguments:
             counts = " or ".join(map(str, n_arguments))
-            raise self.refuse(node, f"{name} must have {counts} arguments", "Mend it.")
+            raise self._refuse(node, f"{name} must have {counts} arguments", "Mend it.")
         if orders:
             reason = "aggregates must not depend on the order of rows"
-            raise self.refuse(node, reason, "Leave out its ORDER BY.")
+            raise self._refuse(node, reason, "Leave out its ORDER BY.")
         return Call(
             name=name,
             arguments=arguments,
             distinct=bool(node["distinct"]),
-            where=self.maybe(node["filter"]),
+            where=self._maybe(node["filter"]),
             order=smallest if name == "mode" else (),
             at=_place(node),
         )
 
-    def arguments(self, node: dict[str, Any]) -> list[dict[str, Any]]:
+    def _arguments(self, node: _Parsed) -> list[_Parsed]:
         if any(argument["name"] for argument in node["arguments"]):
-            raise self.refuse(node, "arguments must have no names", "Give them in order.")
+            raise self._refuse(node, "arguments must have no names", "Give them in order.")
         return [argument["expression"] for argument in node["arguments"]]
 
-    def not_listed(self, node: dict[str, Any], name: str) -> QueryError:
+    def _not_listed(self, node: _Parsed, name: str) -> QueryError:
         reason, advice = reason_against(name)
         listed = "The reference of SQL lists them."
-        return self.refuse(
+        return self._refuse(
             node, reason or "functions must be among those that are answered", advice or listed
         )
 
-    def nested(self, node: dict[str, Any]) -> Nested:
-        self.parts(node, "alias subquery_type subquery child comparison_type", "a subquery")
+    def _nested(self, node: _Parsed) -> Nested:
+        self._parts(node, "alias subquery_type subquery child comparison_type", "a subquery")
         kind = node["subquery_type"]
-        query = self.plain(node["subquery"]["node"])
+        query = self._plain(node["subquery"]["node"])
         if kind in ("SCALAR", "EXISTS"):
             return Nested(kind=kind, query=query, at=_place(node))
         symbol = COMPARISONS.get(node["comparison_type"])
         if kind != "ANY" or symbol is None:
-            raise self.refuse(node, "subqueries must be values, EXISTS or IN", "Write one.")
-        operand = self.value(node["child"])
+            raise self._refuse(node, "subqueries must be values, EXISTS or IN", "Write one.")
+        operand = self._value(node["child"])
         return Nested(kind=kind, query=query, operand=operand, symbol=symbol, at=_place(node))
 
-    def window(self, node: dict[str, Any]) -> Window:
-        self.parts(
+    def _window(self, node: _Parsed) -> Window:
+        self._parts(
             node,
             "alias function_name schema catalog partitions orders start end start_expr end_expr "
             "filter_expr exclude_clause ignore_nulls has_ignore_nulls distinct arguments "
@@ -669,23 +688,23 @@ class _Reader:
         name = ALIASES.get(str(node["function_name"]).lower(), str(node["function_name"]).lower())
         listed = name in AGGREGATES | RANKS | PICKS
         if not listed or node["schema"] or node["catalog"]:
-            raise self.not_listed(node, name)
+            raise self._not_listed(node, name)
         if node["exclude_clause"] != "NO_OTHER":
-            raise self.refuse(node, "windows must not use EXCLUDE", "Leave it out.")
-        orders = tuple(map(self.order, node["orders"]))
+            raise self._refuse(node, "windows must not use EXCLUDE", "Leave it out.")
+        orders = tuple(map(self._order, node["orders"]))
         if name in PICKS and not orders:
             reason = "rows must not be picked by where they are stored"
-            raise self.refuse(node, reason, "Say ORDER BY.")
+            raise self._refuse(node, reason, "Say ORDER BY.")
         call = Call(
             name=name,
-            arguments=tuple(map(self.value, self.arguments(node))),
+            arguments=tuple(map(self._value, self._arguments(node))),
             distinct=bool(node.get("distinct")),
-            where=self.maybe(node.get("filter_expr")),
+            where=self._maybe(node.get("filter_expr")),
         )
-        bounds = (self.maybe(node.get("start_expr")), self.maybe(node.get("end_expr")))
+        bounds = (self._maybe(node.get("start_expr")), self._maybe(node.get("end_expr")))
         return Window(
             call=call,
-            partition=tuple(map(self.value, node["partitions"])),
+            partition=tuple(map(self._value, node["partitions"])),
             order=orders,
             frame=(node["start"], node["end"]),
             bounds=bounds,
@@ -693,19 +712,19 @@ class _Reader:
             at=_place(node),
         )
 
-    _KINDS: Final[dict[str, Callable[[_Reader, dict[str, Any]], Node]]] = {
-        "COLUMN_REF": column,
-        "CONSTANT": constant,
-        "STAR": star,
-        "COMPARISON": comparison,
-        "CONJUNCTION": operator,
-        "OPERATOR": operator,
-        "BETWEEN": between,
-        "CASE": case,
-        "CAST": cast,
-        "FUNCTION": function,
-        "SUBQUERY": nested,
-        "WINDOW": window,
+    _KINDS: Final[dict[str, Callable[[_Reader, _Parsed], Node]]] = {
+        "COLUMN_REF": _column,
+        "CONSTANT": _constant,
+        "STAR": _star,
+        "COMPARISON": _comparison,
+        "CONJUNCTION": _operator,
+        "OPERATOR": _operator,
+        "BETWEEN": _between,
+        "CASE": _case,
+        "CAST": _cast,
+        "FUNCTION": _function,
+        "SUBQUERY": _nested,
+        "WINDOW": _window,
     }
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeGuard
+from typing import Final, TypeGuard
 
 from pacprivacy.errors import QueryError
 from pacprivacy.queries.grammar import AGGREGATES, fragment, read_sql, reason_against, refuse
+from pacprivacy.queries.sources import TablesSchema
 from pacprivacy.queries.tree import (
     Call,
     Cast,
@@ -50,26 +51,6 @@ MAX_NODES: Final = 50_000  # parts of its expressions, after all aliases are wri
 SHOWN_NAMES: Final = 12
 
 
-class Schema(Protocol):
-    """What is known of tables without reading a row."""
-
-    def find_table(self, name: str) -> str | None:
-        """Return a table's name as it was declared, whatever its case; None if there is none."""
-
-    def find_view(self, name: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the SELECT of a view and the names of its columns; None if there is none."""
-
-    def table_columns(self, table: str) -> Mapping[str, str]:
-        """Return the types of a table's columns."""
-
-    def is_allowed_type(self, kind: str) -> bool:
-        """Whether columns of a type may be read."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all tables."""
-
-
 @dataclass(slots=True)
 class _Visible:
     """A source as a query sees it: its name, and its columns by their names there."""
@@ -100,7 +81,6 @@ class _Scope:
         return self.find_here(name) or (self.parent.find(name) if self.parent else [])
 
     def find_here(self, name: str) -> list[Node]:
-        """Return the columns of a name in this query."""
         merged = [value for (_, column), value in self.merged.items() if column == name]
         return merged or [s.columns[name] for s in self.sources if name in s.columns]
 
@@ -144,7 +124,7 @@ class Resolved:
     labels: tuple[str, ...]
 
 
-def resolve_query(text: str, schema: Schema) -> Resolved:
+def resolve_query(text: str, schema: TablesSchema) -> Resolved:
     """Read a SELECT and write out its names; refuse what is not there.
 
     Guarantee
@@ -169,7 +149,7 @@ class _Resolver:
     def __init__(
         self,
         text: str,
-        schema: Schema,
+        schema: TablesSchema,
         numbers: itertools.count[int] | None = None,
         views: tuple[str, ...] = (),
     ) -> None:
@@ -179,10 +159,10 @@ class _Resolver:
         self.unnamed: set[str] = set()  # what outputs without a name are called
         self.sizes: dict[int, int] = {}  # of what aliases stand for
 
-    def refuse(self, node: Node | str, reason: str, advice: str) -> QueryError:
+    def _refuse(self, node: Node | str, reason: str, advice: str) -> QueryError:
         return refuse(self.text, node if isinstance(node, str) else node.at, reason, advice)
 
-    def alias(self) -> str:
+    def _alias(self) -> str:
         number = next(self.numbers)
         if number >= MAX_SOURCES:
             raise QueryError(
@@ -199,10 +179,10 @@ class _Resolver:
         if isinstance(node, Select):
             return self.select(node, ctes, parent)
         if isinstance(node, SetOperation):
-            return self.set_operation(node, ctes, parent)
+            return self._set_operation(node, ctes, parent)
         raise QueryError("a recursive query must stand in WITH. Write it there.")
 
-    def with_ctes(self, node: Select | SetOperation, ctes: _Ctes) -> _Ctes:
+    def _with_ctes(self, node: Select | SetOperation, ctes: _Ctes) -> _Ctes:
         known = dict(ctes)
         for cte in node.ctes:
             name = folded(cte.name)
@@ -216,15 +196,15 @@ class _Resolver:
     def select(
         self, node: Select, ctes: _Ctes, parent: _Scope | None, *, outer: bool = False
     ) -> tuple[Select, tuple[str, ...]]:
-        ctes = self.with_ctes(node, ctes)
+        ctes = self._with_ctes(node, ctes)
         scope = _Scope(parent)
-        source = None if node.source is None else self.source(node.source, ctes, scope)
+        source = None if node.source is None else self._source(node.source, ctes, scope)
         named: dict[str, Node] = {}
         items: list[Item] = []
         labels: list[str] = []
         for item in node.items:
             before = self.n_nodes
-            for value, label in self.outputs(item, scope, ctes, named, outer=outer):
+            for value, label in self._outputs(item, scope, ctes, named, outer=outer):
                 value = _no_position(value)
                 self.sizes[id(value)] = self.n_nodes - before
                 items.append(Item(value=value, name=f"c{len(items)}", at=item.at))
@@ -233,14 +213,14 @@ class _Resolver:
                     named[folded(item.name)] = value  # the last of a name
 
         def resolved(part: Node, aliases: bool = True, first: bool = False) -> Node:
-            return self.value(part, scope, ctes, named if aliases else {}, first=first)
+            return self._value(part, scope, ctes, named if aliases else {}, first=first)
 
         def place(part: Node, *, first: bool) -> Node:
             """Write out a position or an alias; one that stands alone may go before a column."""
             if _is_whole(part):
                 if not 1 <= int(part.text) <= len(items):
                     reason = f"positions must be 1 to {len(items)}"
-                    raise self.refuse(part, reason, "Name the output.")
+                    raise self._refuse(part, reason, "Name the output.")
                 return items[int(part.text) - 1].value
             return resolved(part, first=first and isinstance(part, Column))
 
@@ -260,17 +240,17 @@ class _Resolver:
             distinct=node.distinct,
             distinct_on=tuple(place(part, first=True) for part in node.distinct_on),
             order=tuple(replace(o, value=place(o.value, first=True)) for o in node.order),
-            limit=self.count(node.limit),
-            offset=self.count(node.offset),
+            limit=self._count(node.limit),
+            offset=self._count(node.offset),
             at=node.at,
         )
-        self.check_picks(query, outer=outer)
+        self._check_picks(query, outer=outer)
         return query, tuple(labels)
 
-    def set_operation(
+    def _set_operation(
         self, node: SetOperation, ctes: _Ctes, parent: _Scope | None
     ) -> tuple[SetOperation, tuple[str, ...]]:
-        ctes = self.with_ctes(node, ctes)
+        ctes = self._with_ctes(node, ctes)
         parts = [self.query(query, ctes, parent) for query in node.queries]
         labels = parts[0][1]
         if any(len(each[1]) != len(labels) for each in parts):
@@ -285,21 +265,21 @@ class _Resolver:
             if _is_whole(value):
                 return order
             reason = f"ORDER BY of {node.symbol} must name an output"
-            raise self.refuse(value, reason, "Name one.")
+            raise self._refuse(value, reason, "Name one.")
 
         query = SetOperation(
             symbol=node.symbol,
             every=node.every,
             queries=tuple(each[0] for each in parts),
             order=tuple(map(place, node.order)),
-            limit=self.count(node.limit),
-            offset=self.count(node.offset),
+            limit=self._count(node.limit),
+            offset=self._count(node.offset),
             at=node.at,
         )
-        self.check_picks(query, outer=False)
+        self._check_picks(query, outer=False)
         return query, labels
 
-    def check_picks(self, query: Select | SetOperation, *, outer: bool) -> None:
+    def _check_picks(self, query: Select | SetOperation, *, outer: bool) -> None:
         """Refuse what picks rows by the order in which they happen to be stored."""
         cut = ""
         for word, part in (("LIMIT", query.limit), ("OFFSET", query.offset)):
@@ -309,16 +289,16 @@ class _Resolver:
             cut = "DISTINCT ON"
         if cut and not outer and not query.order:
             reason = "rows must not be picked by where they are stored"
-            raise self.refuse(cut, reason, "Say ORDER BY.")
+            raise self._refuse(cut, reason, "Say ORDER BY.")
 
-    def count(self, node: Node | None) -> Node | None:
+    def _count(self, node: Node | None) -> Node | None:
         if node is not None and not _is_whole(node):
-            raise self.refuse(node, "LIMIT and OFFSET must be whole numbers", "Write one.")
+            raise self._refuse(node, "LIMIT and OFFSET must be whole numbers", "Write one.")
         return node
 
     # outputs and values
 
-    def outputs(
+    def _outputs(
         self,
         item: Item,
         scope: _Scope,
@@ -330,7 +310,7 @@ class _Resolver:
         """Return what an output stands for: several columns for a star."""
         value = item.value
         if isinstance(value, Star):
-            return self.star(value, scope, outer=outer)
+            return self._star(value, scope, outer=outer)
         if item.name:
             label = item.name
         elif isinstance(value, Column):
@@ -338,22 +318,22 @@ class _Resolver:
         else:
             label = " ".join(fragment(self.text, item.at).split()).lower()
             self.unnamed.add(folded(label))
-        return [(self.value(value, scope, ctes, named), label)]
+        return [(self._value(value, scope, ctes, named), label)]
 
-    def star(self, node: Star, scope: _Scope, *, outer: bool) -> list[tuple[Node, str]]:
+    def _star(self, node: Star, scope: _Scope, *, outer: bool) -> list[tuple[Node, str]]:
         chosen = scope.sources
         if node.source:
             source = scope.find_source(folded(node.source))
             if source is None:
-                raise self.refuse(node, "* must be of a source of the query", "Name one.")
+                raise self._refuse(node, "* must be of a source of the query", "Name one.")
             chosen = [source]
         if not chosen:
-            raise self.refuse(node, "* must be of some table", "Say FROM.")
+            raise self._refuse(node, "* must be of some table", "Say FROM.")
         excluded = {folded(name) for name in node.excluded}
         odd = {name: kind for source in chosen for name, kind in source.refused.items()}
         for name in () if outer else odd.keys() - excluded:
             reason = f"* must be of numbers, texts, days or times; {name!r} is {odd[name]}"
-            raise self.refuse(node, reason, "Name the columns, or EXCLUDE it.")
+            raise self._refuse(node, reason, "Name the columns, or EXCLUDE it.")
         columns = []
         merged = {} if node.source else scope.merged
         for source in chosen:
@@ -364,7 +344,7 @@ class _Resolver:
                     columns.append((column, source.labels[name]))
         return columns
 
-    def value(
+    def _value(
         self,
         node: Node,
         scope: _Scope,
@@ -376,11 +356,11 @@ class _Resolver:
         """Return an expression with its columns written out; aliases where there is no column."""
 
         def resolved(part: Node) -> Node:
-            self.write()
+            self._write()
             if isinstance(part, Column):
-                return self.column(part, scope, named, first=first)
+                return self._column(part, scope, named, first=first)
             if isinstance(part, Star):
-                raise self.refuse(part, "* must stand alone in SELECT or count", "Name a column.")
+                raise self._refuse(part, "* must stand alone in SELECT or count", "Name a column.")
             if isinstance(part, Nested):
                 query, _ = self.query(part.query, ctes, scope)
                 operand = None if part.operand is None else resolved(part.operand)
@@ -389,7 +369,7 @@ class _Resolver:
 
         return resolved(node)
 
-    def column(
+    def _column(
         self, node: Column, scope: _Scope, named: Mapping[str, Node], *, first: bool
     ) -> Node:
         name = folded(node.name)
@@ -401,10 +381,10 @@ class _Resolver:
             labels = list(source.labels.values()) if source is not None else scope.labels()
         else:
             if name in named and (first or not scope.find_here(name)):
-                return self.named(named[name], node)
+                return self._named(named[name], node)
             columns = scope.find(name)
             if len(columns) > 1:
-                raise self.refuse(
+                raise self._refuse(
                     node, "a column must belong to one table", "Write it as table.column."
                 )
             if columns:
@@ -412,19 +392,18 @@ class _Resolver:
             kind, labels = scope.kind_of(name), scope.labels()
         if kind is not None:
             reason = f"columns must be numbers, texts, days or times, not {kind}"
-            raise self.refuse(node, reason, "Make a plain column of it.")
+            raise self._refuse(node, reason, "Make a plain column of it.")
         reason, advice = reason_against(name)
         if reason:
-            raise self.refuse(node, reason, advice)
+            raise self._refuse(node, reason, advice)
         shown = ", ".join(labels[:SHOWN_NAMES]) or "none"
-        raise self.refuse(node, "columns must be those of the tables", f"There are {shown}.")
+        raise self._refuse(node, "columns must be those of the tables", f"There are {shown}.")
 
-    def named(self, value: Node, alias: Column) -> Node:
-        """Return what an alias stands for."""
-        self.write(self.sizes[id(value)])
+    def _named(self, value: Node, alias: Column) -> Node:
+        self._write(self.sizes[id(value)])
         return replace(value, at=alias.at)
 
-    def write(self, n_nodes: int = 1) -> None:
+    def _write(self, n_nodes: int = 1) -> None:
         """Count what is written out: aliases of aliases would double with every word."""
         self.n_nodes += n_nodes
         if self.n_nodes > MAX_NODES:
@@ -435,24 +414,24 @@ class _Resolver:
 
     # sources
 
-    def source(self, node: Source, ctes: _Ctes, scope: _Scope) -> Source:
+    def _source(self, node: Source, ctes: _Ctes, scope: _Scope) -> Source:
         if isinstance(node, Join):
-            return self.join(node, ctes, scope)
-        alias = self.alias()
+            return self._join(node, ctes, scope)
+        alias = self._alias()
         if isinstance(node, Table):
-            return self.table(node, ctes, scope, alias)
+            return self._table(node, ctes, scope, alias)
         if isinstance(node, Derived):
             query, labels = self.query(node.query, ctes, scope if scope.sources else scope.parent)
-            return self.seen(replace(node, query=query), alias, labels, scope)
+            return self._add_source(replace(node, query=query), alias, labels, scope)
         if isinstance(node, Values):
             rows = tuple(tuple(row) for row in node.rows)
             labels = tuple(f"col{i}" for i in range(len(rows[0])))
             if any(len(row) != len(labels) for row in rows):
-                raise self.refuse(node, "rows of VALUES must be of one length", "Mend them.")
-            return self.seen(node, alias, labels, scope, named=True)
-        return self.seen(node, alias, (node.name,), scope, named=True)
+                raise self._refuse(node, "rows of VALUES must be of one length", "Mend them.")
+            return self._add_source(node, alias, labels, scope, named=True)
+        return self._add_source(node, alias, (node.name,), scope, named=True)
 
-    def seen(
+    def _add_source(
         self,
         node: Derived | Values | Series,
         alias: str,
@@ -461,19 +440,22 @@ class _Resolver:
         *,
         named: bool = False,
     ) -> Source:
-        """Add a source to those that the query sees."""
-        labels = self.renamed(node, labels)
+        labels = self._renamed(node, labels)
         names = tuple(f"c{i}" for i in range(len(labels)))
-        self.add(node, node.alias or alias, alias, dict(zip(names, labels, strict=True)), scope)
+        self._add_columns(
+            node, node.alias or alias, alias, dict(zip(names, labels, strict=True)), scope
+        )
         return replace(node, alias=alias, columns=names if named else ())
 
-    def renamed(self, node: Table | Derived | Values | Series, labels: Sequence[str]) -> list[str]:
+    def _renamed(self, node: Table | Derived | Values | Series, labels: Sequence[str]) -> list[str]:
         """Return the names of columns after ``AS t(x, y)``."""
         if len(node.columns) > len(labels):
-            raise self.refuse(node, "an alias must name no more columns than there are", "Mend it.")
+            raise self._refuse(
+                node, "an alias must name no more columns than there are", "Mend it."
+            )
         return [*node.columns, *labels[len(node.columns) :]]
 
-    def add(
+    def _add_columns(
         self,
         node: Node,
         name: str,
@@ -483,7 +465,7 @@ class _Resolver:
         refused: Mapping[str, str] | None = None,
     ) -> None:
         if any(source.name == folded(name) for source in scope.sources):
-            raise self.refuse(node, "sources must have different names", "Give one an alias.")
+            raise self._refuse(node, "sources must have different names", "Give one an alias.")
         columns: dict[str, Node] = {}
         shown: dict[str, str] = {}
         for column, label in labels.items():
@@ -493,29 +475,29 @@ class _Resolver:
                 shown[lowered] = label
         scope.sources.append(_Visible(folded(name), columns, shown, dict(refused or {})))
 
-    def table(self, node: Table, ctes: _Ctes, scope: _Scope, alias: str) -> Source:
+    def _table(self, node: Table, ctes: _Ctes, scope: _Scope, alias: str) -> Source:
         name = folded(node.path[-1])
         visible = node.alias or node.path[-1]
         if len(node.path) == 1 and name in ctes:
-            return self.cte(node, ctes[name], scope, alias, visible)
+            return self._cte(node, ctes[name], scope, alias, visible)
         declared = self.schema.find_table(name) if len(node.path) == 1 else None
         if declared is not None:
             types = self.schema.table_columns(declared)
             plain = {c: c for c, kind in types.items() if self.schema.is_allowed_type(kind)}
-            labels = dict(zip(plain, self.renamed(node, list(plain)), strict=True))
+            labels = dict(zip(plain, self._renamed(node, list(plain)), strict=True))
             other = {folded(c): kind for c, kind in types.items() if c not in plain}
             if node.columns and other:
                 reason = f"columns must be renamed where all are plain, unlike {min(other)!r}"
-                raise self.refuse(node, reason, "Rename them in a subquery.")
-            self.add(node, visible, alias, labels, scope, other)
+                raise self._refuse(node, reason, "Rename them in a subquery.")
+            self._add_columns(node, visible, alias, labels, scope, other)
             return Table(path=(declared,), alias=alias, at=node.at)
         view = self.schema.find_view(name) if len(node.path) == 1 else None
         if view is not None and name not in self.views:
-            return self.view(node, name, view, scope, alias, visible)
+            return self._view(node, name, view, scope, alias, visible)
         shown = ", ".join(self.schema.names)
-        raise self.refuse(node, "tables must be those that were declared", f"There are {shown}.")
+        raise self._refuse(node, "tables must be those that were declared", f"There are {shown}.")
 
-    def view(
+    def _view(
         self,
         node: Table,
         name: str,
@@ -529,35 +511,34 @@ class _Resolver:
         try:
             query, labels = inside.query(read_sql(text), {}, None)
         except QueryError as error:
-            raise self.refuse(
+            raise self._refuse(
                 node, f"a view must be of SQL that is answered; {name!r} is not: {error}", ""
             ) from None
-        shown = self.renamed(node, names if len(names) == len(labels) else labels)
+        shown = self._renamed(node, names if len(names) == len(labels) else labels)
         derived = Derived(query=query, alias=alias, at=node.at)
-        self.add(node, visible, alias, {f"c{i}": s for i, s in enumerate(shown)}, scope)
+        self._add_columns(node, visible, alias, {f"c{i}": s for i, s in enumerate(shown)}, scope)
         return derived
 
-    def cte(
+    def _cte(
         self, node: Table, cte: _Named | _Self, scope: _Scope, alias: str, visible: str
     ) -> Source:
-        """Write a common table expression into the query."""
         if isinstance(cte, _Self):
-            columns = {f"c{i}": s for i, s in enumerate(self.renamed(node, cte.labels))}
-            self.add(node, visible, alias, columns, scope)
+            columns = {f"c{i}": s for i, s in enumerate(self._renamed(node, cte.labels))}
+            self._add_columns(node, visible, alias, columns, scope)
             return Table(path=(cte.table,), alias=alias, at=node.at)
         query: Select | SetOperation
         if isinstance(cte.query, Recursive):
-            query, labels = self.recursive(cte.query, cte)
+            query, labels = self._recursive(cte.query, cte)
         else:
             query, labels = self.query(cte.query, cte.ctes, None)
         names = (*cte.columns, *labels[len(cte.columns) :])
-        columns = {f"c{i}": s for i, s in enumerate(self.renamed(node, names))}
-        self.add(node, visible, alias, columns, scope)
+        columns = {f"c{i}": s for i, s in enumerate(self._renamed(node, names))}
+        self._add_columns(node, visible, alias, columns, scope)
         return Derived(query=query, alias=alias, at=node.at)
 
-    def recursive(self, node: Recursive, cte: _Named) -> tuple[Select, tuple[str, ...]]:
+    def _recursive(self, node: Recursive, cte: _Named) -> tuple[Select, tuple[str, ...]]:
         start, labels = self.query(node.start, cte.ctes, None)
-        table, alias = f"pac_{self.alias()}", self.alias()  # no declared table begins so
+        table, alias = f"pac_{self._alias()}", self._alias()  # no declared table begins so
         shown = (*cte.columns, *labels[len(cte.columns) :])
         inside = {**cte.ctes, folded(node.name): _Self(table, shown)}
         step, _ = self.query(node.step, inside, None)
@@ -571,11 +552,11 @@ class _Resolver:
         )
         return query, shown
 
-    def join(self, node: Join, ctes: _Ctes, scope: _Scope) -> Join:
+    def _join(self, node: Join, ctes: _Ctes, scope: _Scope) -> Join:
         start = len(scope.sources)
-        left = self.source(node.left, ctes, scope)
+        left = self._source(node.left, ctes, scope)
         before = len(scope.sources)
-        right = self.source(node.right, ctes, scope)
+        right = self._source(node.right, ctes, scope)
         sides = scope.sources[start:before], scope.sources[before:]
         kind, natural = node.kind.removeprefix("NATURAL "), node.kind.startswith("NATURAL ")
         using = [folded(name) for name in node.using]
@@ -586,19 +567,19 @@ class _Resolver:
             unnamed = any(self.unnamed & s.columns.keys() for side in sides for s in side)
             if not using or unnamed or refused[0] & refused[1]:
                 reason = "a NATURAL JOIN must have plain columns with names to join by"
-                raise self.refuse(node, reason, "Say ON.")
+                raise self._refuse(node, reason, "Say ON.")
         condition = None
         if using:
             if kind.startswith("ASOF"):
-                raise self.refuse(node, "an ASOF JOIN must say ON", "Write the condition.")
-            condition = both(*(self.merge(node, n, kind, scope, sides) for n in using))
+                raise self._refuse(node, "an ASOF JOIN must say ON", "Write the condition.")
+            condition = both(*(self._merge(node, n, kind, scope, sides) for n in using))
         elif node.condition is not None:
-            condition = self.value(node.condition, scope, ctes, {})
+            condition = self._value(node.condition, scope, ctes, {})
         if kind in ("SEMI", "ANTI"):
             del scope.sources[before:]
         return Join(left=left, right=right, kind=kind, condition=condition, at=node.at)
 
-    def merge(
+    def _merge(
         self, node: Join, name: str, kind: str, scope: _Scope, sides: Iterable[Sequence[_Visible]]
     ) -> Node:
         """Return the condition that two columns of a name are equal; from here on they are one."""
@@ -608,7 +589,7 @@ class _Resolver:
             visible = [s for s in holders if (s.name, name) not in scope.hidden]
             if len(visible) != 1:
                 reason = f"USING must name a column that both sides have once, not {name!r}"
-                raise self.refuse(node, reason, "Say ON.")
+                raise self._refuse(node, reason, "Say ON.")
             return visible[0]
 
         mine, twin = map(holder, sides)
@@ -678,10 +659,7 @@ def outer_columns(query: Select | SetOperation) -> list[Column]:
 
 
 def column_origin(column: Node, query: Node) -> tuple[str, str] | None:
-    """Return the table and column that a column hands on, through subqueries; None if it does not.
-
-    ``query`` is the one that reads the column's source.
-    """
+    """Return the table and column that a column of ``query`` hands on, or None."""
     if not isinstance(column, Column):
         return None
     for part in walk(query):

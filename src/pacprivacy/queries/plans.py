@@ -67,18 +67,11 @@ class NoSumError(Exception):
 class SumsPlan:
     """A core as sums over units.
 
-    Parameters
-    ----------
-    query : Select
-        Group keys ``k0...``, unit ``u``, sums ``s0...`` over the unit's rows, and ``pac_two``:
-        whether some row belongs to two units.
-    n_sums : int
-        Number of sums.
-    cells : tuple of Node
-        The columns of the core as expressions of the sums over a candidate, and of ``pac_share``.
-    crossings : tuple of Select
-        Queries of whether a left join meets rows of another unit: without that unit it would meet
-        none, and keep a row that is not there otherwise.
+    ``query`` gives group keys ``k0...``, unit ``u``, sums ``s0...`` over the unit's rows, and
+    ``pac_two``: whether some row belongs to two units. ``cells`` are the columns of the core as
+    expressions of the sums over a candidate, and of ``pac_share``. ``crossings`` ask whether a left
+    join meets rows of another unit: without that unit it would keep a row that is not there
+    otherwise.
     """
 
     query: Select
@@ -271,8 +264,8 @@ class _Sums:
         if node.name == "count" and node.distinct:
             origin = column_origin(arguments[0], self.core)
             if len(arguments) == 1 and origin is not None and self.tables.is_key(*origin):
-                some = operation(">", call("count", arguments[0], where=where), number(0))
-                return self.sum(Cast(operand=some, type="INTEGER"))
+                any_value = operation(">", call("count", arguments[0], where=where), number(0))
+                return self.sum(Cast(operand=any_value, type="INTEGER"))
             raise NoSumError("it counts distinct values")
         if node.distinct:
             raise NoSumError(f"{node.name}(DISTINCT ...) is no sum over units")
@@ -370,19 +363,11 @@ def _template(text: str) -> Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedRows:
-    """The rows of a FROM clause.
+    """The rows of a FROM clause: those of a candidate by ``query``, with outputs called ``labels``.
 
-    Parameters
-    ----------
-    query : Select
-        The rows of a candidate; outputs ``c0``, ``c1`` and so on.
-    labels : tuple of str
-        What the outputs are called.
-    of_all : Select or None
-        The rows of all units; ``pac_u`` is the unit of each, ``pac_two`` whether it has another
-        besides. None where a row has no unit of its own, as that of a subquery.
-    crossings : tuple of Select
-        As those of :class:`SumsPlan`.
+    ``of_all`` gives the rows of all units; ``pac_u`` is the unit of each, ``pac_two`` whether it
+    has another besides. None where a row has no unit of its own, as that of a subquery.
+    ``crossings`` are as those of :class:`SumsPlan`.
     """
 
     query: Select
@@ -422,14 +407,9 @@ def joined_rows_plan(source: str, tables: Tables, columns: str = "*") -> JoinedR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldsPlan:
-    """A core for several candidates in one query, whose first column is the candidate.
+    """A core for several candidates in one query, and the private tables as often as it reads them.
 
-    Parameters
-    ----------
-    query : Select
-        Reads ``pac_block``, candidates with their shares, and ``pac_members``, their units.
-    tables : tuple of str
-        Private tables as often as they are read.
+    It reads ``pac_block``, candidates with their shares, and ``pac_members``, their units.
     """
 
     query: Select

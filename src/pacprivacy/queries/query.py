@@ -53,17 +53,7 @@ TOTALS: Final = COUNTS | {"sum", "sumkahan", "kahan_sum", "fsum"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellColumn:
-    """One number of every cell.
-
-    Parameters
-    ----------
-    name : str
-        As the query calls it.
-    value : Node
-        Its expression, of aggregates and of the share of the units.
-    counts : bool
-        Whether it is a count, which is rounded after the noise.
-    """
+    """One number of every cell; if it ``counts``, it is rounded after the noise."""
 
     name: str
     value: Node
@@ -79,22 +69,9 @@ class CellColumn:
 class CellQuery:
     """A query taken apart.
 
-    Parameters
-    ----------
-    text : str
-        As it was written.
-    select : Select
-        The query with its names written out.
-    keys : tuple of Node
-        Expressions of the group keys; ``k0``, ``k1`` and so on in the core.
-    key_names : tuple of str
-        What the keys are called.
-    columns : tuple of CellColumn
-        Numbers of a cell; ``c0``, ``c1`` and so on.
-    shown : tuple of pairs
-        Expression over the released cells, and name, of every output.
-    having, order
-        What is done to the released cells.
+    ``select`` has its names written out. ``keys`` are ``k0``, ``k1`` and so on in the core, numbers
+    of a cell (``columns``) ``c0``, ``c1``. ``shown`` has expression over the released cells, and
+    name, of every output; ``having`` and ``order`` are done to the released cells.
     """
 
     text: str
@@ -108,10 +85,7 @@ class CellQuery:
 
     @property
     def sets(self) -> tuple[tuple[int, ...], ...]:
-        """Keys of every grouping set (ROLLUP, CUBE); empty where all keys are grouped by at once.
-
-        Another key, the last one, then says which keys a cell is a subtotal over (GROUPING).
-        """
+        """Keys of every grouping set (ROLLUP, CUBE), the last its GROUPING; empty without any."""
         return self.select.sets if self.keys else ()
 
     @property
@@ -244,7 +218,6 @@ class _Cells:
         return " ".join(fragment(self.text, key.at).split()) or "key"
 
     def output(self, item: Item, label: str) -> Node:
-        """Return an output in terms of released cells."""
         value = item.value
         nested = any(isinstance(part, Nested) for part in walk(value))
         if not (has_aggregate(value) or nested):
@@ -257,7 +230,6 @@ class _Cells:
         return self.column(value, label)
 
     def column(self, value: Node, label: str) -> Column:
-        """Return the cell of an expression of aggregates."""
         if value not in self.values:
             self.values.append(value)
             scaled = self.with_totals(value)
@@ -322,8 +294,7 @@ class _Cells:
     def with_totals(self, value: Node) -> Node:
         """Write counts and sums of private rows as estimates for all units.
 
-        A total of the query itself, or of a query inside that stands for itself, grows with the
-        units that are used; one that belongs to a row, or is over public tables, does not.
+        A total that belongs to a row, or is over public tables, does not grow with the units.
         """
         outer = self.select
 
@@ -368,7 +339,6 @@ class _Cells:
 
 
 def _counts(node: Node) -> bool:
-    """Whether an expression is a count, or counts added up."""
     while isinstance(node, Cast):
         node = node.operand
     if isinstance(node, Operation) and node.symbol in ("+", "-"):

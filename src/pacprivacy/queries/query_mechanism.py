@@ -21,10 +21,12 @@ import scipy
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
-from pacprivacy.mechanism import Batch, Data, Mechanism, fixed_mechanism, flatten
+from pacprivacy.mechanism import Batch, Data, Mechanism, Parts, Value, fixed_mechanism, flatten
 from pacprivacy.queries.engines import (
     SHARE,
     WHOLE,
+    Columns,
+    Row,
     arrow_of_tables,
     close_engine,
     frame_of_tables,
@@ -48,7 +50,7 @@ from pacprivacy.queries.tree import (
 )
 from pacprivacy.sample import Pool
 
-Cells = tuple[tuple[Any, ...], ...]
+Cells = tuple[Row, ...]
 Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
 
 AT_LEAST: Final = 20  # units behind a key that is found in the universe
@@ -68,18 +70,10 @@ DENSE: Final = 0.05  # share of units with a cell, from which dense products are
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QueryMechanism(Mechanism):
-    """The cells of a query on one world, in the order of the keys.
+    """The cells of a query (taken apart) on one world of ``tables``, in the order of the keys.
 
-    Parameters
-    ----------
-    query : Query, public
-        The query, taken apart.
-    tables : Tables, curator-only
-        The universe.
-    keys, at_least, fill
-        See :func:`pacprivacy.sql`.
-    cells : list of tuples, public
-        The group keys of every cell; fixed by :meth:`prepare`.
+    ``keys``, ``at_least`` and ``fill`` are those of :func:`pacprivacy.sql`; ``cells``, the group
+    keys of every cell, are fixed by :meth:`prepare`.
     """
 
     prefer: ClassVar = "threads"  # the engine works outside Python, and they share one
@@ -106,12 +100,12 @@ class QueryMechanism(Mechanism):
     def checked(self) -> Self:
         """Refuse what its words, types and declared keys forbid; no private row is read (Q-4)."""
         core = write_sql(self.query.core(number(1.0)))
-        if self.tables.spark is not None and (found := spark_refusal(core)):
+        if self.tables.spark is not None and (refused := spark_refusal(core)):
             reason = "a query over Spark frames must be of expressions that mean the same there"
             advice = "Make it a column first: frame.withColumn(...)."
             if self.query.sets:
                 advice = "Ask for every subtotal in a query of its own."
-            raise refuse(self.query.text, found, reason, advice)
+            raise refuse(self.query.text, refused, reason, advice)
         self._check_numbers()
         cells = self._declared_cells()
         if cells is not None:
@@ -122,11 +116,11 @@ class QueryMechanism(Mechanism):
         """Find the cells and the plan, which are facts of the universe or declared."""
         if self.plan:
             return self
-        sums, worlds, said = self._plan()
-        cells, told = (self.cells, ()) if self.cells is not None else self._supported(sums)
-        told = (*told, f"the plan of the query: {said}")
-        plan = said if self.tables.spark is None else f"{said}, in Spark"
-        ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=plan, published=told)
+        sums, worlds, description = self._plan()
+        cells, published = (self.cells, ()) if self.cells is not None else self._supported(sums)
+        published = (*published, f"the plan of the query: {description}")
+        plan = description if self.tables.spark is None else f"{description}, in Spark"
+        ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=plan, published=published)
         return replace(ready, nothing=self._nothing())
 
     def _plan(self) -> tuple[SumsPlan | None, WorldsPlan | None, str]:
@@ -164,20 +158,20 @@ class QueryMechanism(Mechanism):
     @property
     def public(self) -> tuple[str, ...]:
         """What was declared, and how totals are to be read."""
-        said = [
+        facts = [
             "counts and sums are estimates for all units: those of a candidate divided by its "
             "share of the units"
         ]
         if TWO_UNITS in self.plan:
-            said.append(
+            facts.append(
                 f"{TWO_UNITS}, and a candidate has few of those: counts and sums over them are "
                 "below those of all units, by about a candidate's share"
             )
         if self.fill is not None:
-            said.append(f"cells without a value are {self.fill:g}, as declared")
-        return tuple(said)
+            facts.append(f"cells without a value are {self.fill:g}, as declared")
+        return tuple(facts)
 
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the cells of one world."""
         world: TablesWorld = parts[0]
         rows = world.ask(self.query.core(number(world.share)))
@@ -199,22 +193,22 @@ class QueryMechanism(Mechanism):
         worlds = fixed_mechanism(self.worlds, self.name)
         n = len(fixed_mechanism(self.cells, self.name))
         step = max(1, min(self._at_once(worlds), ROWS_AT_ONCE // n))
-        found: list[Matrix] = []
+        values: list[Matrix] = []
         for start in range(0, pool.n_subsets, step):
-            some = [pool.rows(k) for k in range(start, min(start + step, pool.n_subsets))]
-            rows: list[list[tuple[Any, ...]]] = [[] for _ in some]
-            self.tables.set_block(some)
+            samples = [pool.rows(k) for k in range(start, min(start + step, pool.n_subsets))]
+            rows: list[list[Row]] = [[] for _ in samples]
+            self.tables.set_block(samples)
             for world, *row in self.tables.ask(worlds.query):
                 rows[world].append(tuple(row))
-            found += [flatten(self._shaped(self._aligned(each)))[0] for each in rows]
-        return np.stack(found)
+            values += [flatten(self._shaped(self._aligned(each)))[0] for each in rows]
+        return np.stack(values)
 
     def _batch(self, data: Data, pool: Pool) -> Matrix:
         sums, cells = fixed_mechanism(self.sums, self.name), fixed_mechanism(self.cells, self.name)
         totals = _totals(sums, self.tables, pool, {cell: i for i, cell in enumerate(cells)})
         shares = pool.sizes() / pool.n_units
         n, width = len(cells), len(self.query.columns)
-        found = np.empty((pool.n_subsets, n, width))
+        answers = np.empty((pool.n_subsets, n, width))
         step = max(1, ROWS_AT_ONCE // n)
         values = (Cast(operand=cell, type="DOUBLE") for cell in sums.cells)
         query = Select(
@@ -228,22 +222,22 @@ class QueryMechanism(Mechanism):
             with self.tables.lend("pac_sums", {**names, SHARE: share}):
                 result = self.tables.ask_here(query, fetch="fetchnumpy")
             columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
-            found[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
+            answers[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
         numbers = np.arange(n * width, dtype=np.float64).reshape(n, width)
         # Dictionaries are measured in the order of their names.
         order = flatten(self._shaped(numbers))[0].astype(np.int64)
-        return self._checked(found).reshape(pool.n_subsets, -1)[:, order]
+        return self._checked(answers).reshape(pool.n_subsets, -1)[:, order]
 
-    def _aligned(self, rows: list[tuple[Any, ...]]) -> Matrix:
+    def _aligned(self, rows: list[Row]) -> Matrix:
         """Put the rows of a world in the order of the cells; others are left out."""
         cells, k = fixed_mechanism(self.cells, self.name), self.query.n_keys
         places = {cell: i for i, cell in enumerate(cells)}
-        found = np.tile(np.array(fixed_mechanism(self.nothing, self.name)), (len(cells), 1))
+        table = np.tile(np.array(fixed_mechanism(self.nothing, self.name)), (len(cells), 1))
         for row in rows:
             place = places.get(_same(row[:k]))
             if place is not None:
-                found[place] = [np.nan if v is None else float(v) for v in row[k:]]
-        return np.asarray(self._checked(found[None])[0])
+                table[place] = [np.nan if v is None else float(v) for v in row[k:]]
+        return np.asarray(self._checked(table[None])[0])
 
     def _checked(self, values: Matrix) -> Matrix:
         """Refuse cells without a value, or put in what was declared for them."""
@@ -318,7 +312,6 @@ class QueryMechanism(Mechanism):
         return None
 
     def _supported(self, sums: SumsPlan | None) -> tuple[Cells, tuple[str, ...]]:
-        """Return the groups of the universe with enough units behind."""
         if sums is None:
             raise refuse(
                 self.query.text,
@@ -341,12 +334,12 @@ class QueryMechanism(Mechanism):
             )
         _check_arranged(self.query, kept)
         dropped = len(rows) - len(kept)
-        told = (
+        published = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
             f"{self.at_least} units in the universe: {_listed(query_cell_names(self.query, kept))}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
-        return kept, told
+        return kept, published
 
 
 def query_mechanism_columns(query: CellQuery) -> list[str]:
@@ -361,10 +354,10 @@ def query_mechanism_columns(query: CellQuery) -> list[str]:
     return names
 
 
-def query_cell_names(query: CellQuery, cells: Sequence[tuple[Any, ...]]) -> list[str]:
+def query_cell_names(query: CellQuery, cells: Sequence[Row]) -> list[str]:
     """Write the keys of cells for people; a key that a subtotal is over is ``all``."""
 
-    def name(cell: tuple[Any, ...]) -> str:
+    def name(cell: Row) -> str:
         words = []
         for i, key in enumerate(cell[: len(query.keys)]):
             missing = "all" if query.is_subtotal(cell, i) else "NULL"
@@ -380,18 +373,13 @@ def _listed(names: Sequence[str]) -> str:
     return "; ".join(names[:NAMES_LISTED]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _same(key: Sequence[Any]) -> tuple[Any, ...]:
+def _same(key: Sequence[Any]) -> Row:
     """Return the keys of a cell so that equal ones are equal in Python: one NaN for all."""
     return tuple(np.nan if isinstance(v, float) and np.isnan(v) else v for v in key)
 
 
-def _declared(
-    query: CellQuery, keys: Any, tables: Tables, types: Sequence[str]
-) -> tuple[tuple[Any, ...], ...]:
-    """Return the cells of declared keys: all combinations, or those that are listed.
-
-    Their values are read as the engine reads them: ``"1995-01-01"`` is a day where the key is one.
-    """
+def _declared(query: CellQuery, keys: Any, tables: Tables, types: Sequence[str]) -> tuple[Row, ...]:
+    """Return the cells of declared keys, combined or listed; values are read as the engine does."""
     if isinstance(keys, Mapping):
         lowered = {str(name).lower(): list(values) for name, values in keys.items()}
         lists = []
@@ -423,11 +411,11 @@ def _declared(
     return tuple(cells)
 
 
-def _combined(query: CellQuery, lists: list[list[Any]]) -> list[tuple[Any, ...]]:
+def _combined(query: CellQuery, lists: list[list[Any]]) -> list[Row]:
     """Return all groups of the values of each key: those of every grouping set, if there are."""
     if not query.sets:
         return list(itertools.product(*lists))
-    cells: list[tuple[Any, ...]] = []
+    cells: list[Row] = []
     for chosen in query.sets:
         over = [i for i in range(len(lists)) if i not in chosen]
         number = sum(1 << (len(lists) - 1 - i) for i in over)
@@ -441,7 +429,7 @@ def _kind(kind: str) -> str:
     return re.sub(r"\(.*\)", "", kind, flags=re.DOTALL)
 
 
-def _cast(value: Any, kind: str, tables: Tables) -> Any:
+def _cast(value: Value, kind: str, tables: Tables) -> Any:
     import duckdb
 
     try:
@@ -491,9 +479,7 @@ class _Lattice:
         return np.asarray(np.ldexp(whole, self.exponents - self.room))
 
 
-def _totals(
-    sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[tuple[Any, ...], int]
-) -> Matrix:
+def _totals(sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[Row, int]) -> Matrix:
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
     if tables.spark is not None:
         return _spark_totals(sums, tables.spark, pool, places)
@@ -505,69 +491,66 @@ def _totals(
     return lattice.numbers(*added.reshape(2, pool.n_subsets, len(places), sums.n_sums))
 
 
-def _places(places: Mapping[tuple[Any, ...], int]) -> dict[str, Any]:
-    """Return the keys of the cells, with their numbers, as columns."""
+def _places(places: Mapping[Row, int]) -> dict[str, Any]:
     cells = {f"k{i}": list(values) for i, values in enumerate(zip(*places, strict=True))}
     numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
     return {**cells, "cell": numbers}
 
 
-def _placed(sums: SumsPlan, kept: str, places: Mapping[tuple[Any, ...], int]) -> str:
-    """Return the query of the sums of every unit, with the cell that they are in."""
+def _placed(sums: SumsPlan, kept: str, places: Mapping[Row, int]) -> str:
     keys = [f"k{i}" for i in range(len(next(iter(places))))]
     same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
     shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(sums.n_sums))
     return f"SELECT p.cell, q.u, {shown} FROM {kept} q JOIN pac_places p ON {same}"
 
 
-def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[tuple[Any, ...], int]) -> Any:
+def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[Row, int]) -> Any:
     """Return the lattice, units, and the parts of their sums: see :func:`_matrix`."""
     n_sums = sums.n_sums
     with tables.lend("pac_places", _places(places)):
         text = _placed(sums, "{}", places)
-        found = tables.ask_kept(sums.query, text, fetch="fetchnumpy")
-    values = _columns(found, n_sums)
+        rows = tables.ask_kept(sums.query, text, fetch="fetchnumpy")
+    values = _columns(rows, n_sums)
     lattice = _Lattice(np.abs(values).max(axis=0, initial=0.0), tables.n_units)
-    return lattice, *_matrix(lattice, found, values, len(places))
+    return lattice, *_matrix(lattice, rows, values, len(places))
 
 
-def _columns(found: Any, n_sums: int) -> Matrix:
-    return np.stack([np.asarray(found[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
+def _columns(rows: Any, n_sums: int) -> Matrix:
+    return np.stack([np.asarray(rows[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
 
 
-def _matrix(lattice: _Lattice, found: Any, values: Matrix, n_cells: int) -> tuple[Any, Any]:
+def _matrix(lattice: _Lattice, table: Any, values: Matrix, n_cells: int) -> tuple[Any, Any]:
     """Return units and the parts of their sums: sparse, units x (parts x cells x sums)."""
     n_sums = values.shape[1]
-    units, rows = np.unique(np.asarray(found["u"]).astype(np.int64), return_inverse=True)
-    columns = np.asarray(found["cell"]).astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
+    units, rows = np.unique(np.asarray(table["u"]).astype(np.int64), return_inverse=True)
+    columns = np.asarray(table["cell"]).astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
     parts = np.hstack(lattice.parts(values))
     places = np.hstack([columns, columns + n_cells * n_sums])
-    made = scipy.sparse.csr_array(
+    matrix = scipy.sparse.csr_array(
         (parts.ravel(), (np.repeat(rows, 2 * n_sums), places.ravel())),
         shape=(len(units), 2 * n_cells * n_sums),
     )
-    made.eliminate_zeros()
-    return units, made
+    matrix.eliminate_zeros()
+    return units, matrix
 
 
 def _subset_sums(pool: Pool, units: npt.NDArray[np.int64], matrix: Any) -> Matrix:
     """Return the parts of the sums over every subset, shape (2, m, cells x sums).
 
-    Units that are in are added up; a total minus those that are out would have the rounding of the
-    total, and a cell may be a small part of it.
+    A total minus the units that are out would have the rounding of the total.
     """
     total = np.zeros((matrix.shape[1], pool.n_subsets))
     dense = matrix.nnz > DENSE * len(units) * matrix.shape[1]
     step = max(8, NUMBERS_AT_ONCE // (pool.n_subsets + dense * matrix.shape[1]))
     for start in range(0, len(units), step):
-        some = matrix[start : start + step].T
+        block = matrix[start : start + step].T
         inside = pool.inside(units[start : start + step]).T.astype(np.float64)
-        total += (some.toarray() if dense else some) @ inside
+        total += (block.toarray() if dense else block) @ inside
     return total.reshape(2, -1, pool.n_subsets).swapaxes(1, 2)
 
 
 def _spark_totals(
-    sums: SumsPlan, spark: SparkTables, pool: Pool, places: Mapping[tuple[Any, ...], int]
+    sums: SumsPlan, spark: SparkTables, pool: Pool, places: Mapping[Row, int]
 ) -> Matrix:
     """Return the same sums, of products that are made where the partitions are."""
     m, n_sums = pool.n_subsets, sums.n_sums
@@ -581,19 +564,19 @@ def _spark_totals(
         def multiply(batches: Iterator[Any]) -> Vector:
             total = np.zeros((2, m, n * n_sums))
             for batch in batches:
-                found = {name: batch.column(name).to_numpy() for name in batch.schema.names}
-                found["cell"] = found["cell"] - start
-                units, matrix = _matrix(lattice, found, _columns(found, n_sums), n)
+                rows = {name: batch.column(name).to_numpy() for name in batch.schema.names}
+                rows["cell"] = rows["cell"] - start
+                units, matrix = _matrix(lattice, rows, _columns(rows, n_sums), n)
                 total += _subset_sums(pool, units, matrix)
             return total.ravel()
 
-        asked = f"SELECT * FROM ({text}) WHERE cell >= {start} AND cell < {start + n}"
-        high, low = spark.added(asked, multiply, local).reshape(2, m, n, n_sums)
+        chosen = f"SELECT * FROM ({text}) WHERE cell >= {start} AND cell < {start + n}"
+        high, low = spark.added(chosen, multiply, local).reshape(2, m, n, n_sums)
         return lattice.numbers(high, low)
 
     cuts = range(0, len(places), step)
-    found = [some_cells(start, min(step, len(places) - start)) for start in cuts]
-    return np.concatenate(found, axis=1)
+    totals = [some_cells(start, min(step, len(places) - start)) for start in cuts]
+    return np.concatenate(totals, axis=1)
 
 
 # --- after the noise -----------------------------------------------------------------------------
@@ -603,14 +586,8 @@ BESIDE: Final = ("noise", "low", "high")
 PLACE: Final = "pac_place"
 
 
-def query_mechanism_arranged(
-    query: CellQuery, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
-) -> Any:
-    """Return released cells as the query arranges them: filtered, ordered, cut, named.
-
-    ``columns`` holds ``c0``, ``c1`` and so on, and what stands beside them: ``c0_noise``,
-    ``c0_low`` and ``c0_high``.
-    """
+def query_mechanism_arranged(query: CellQuery, cells: Sequence[Row], columns: Columns) -> Any:
+    """Return released cells, ``c0``, ``c0_noise`` and so on, as the query arranges them."""
     items = []
     for value, name in query.shown:
         items.append(Item(value=value, name=name))
@@ -629,7 +606,7 @@ def query_mechanism_cell(value: Node) -> str:
 
 
 def query_mechanism_keys(
-    query: CellQuery, cells: Sequence[tuple[Any, ...]], columns: Mapping[str, Any]
+    query: CellQuery, cells: Sequence[Row], columns: Columns
 ) -> list[list[Any]]:
     """Return the place among the cells of every row, and its outputs that are no column as text."""
     keys = [value for value, _ in query.shown if query_mechanism_cell(value) not in columns]
@@ -650,8 +627,8 @@ def query_mechanism_keys(
 
 def _over_released(
     query: CellQuery,
-    cells: Sequence[tuple[Any, ...]],
-    columns: Mapping[str, Any],
+    cells: Sequence[Row],
+    columns: Columns,
     items: Sequence[Item],
     read: Callable[[Any], Any],
 ) -> Any:
@@ -672,8 +649,8 @@ def _over_released(
 def _over_cells(
     arranged: Select,
     query: CellQuery,
-    cells: Sequence[tuple[Any, ...]],
-    columns: Mapping[str, Any],
+    cells: Sequence[Row],
+    columns: Columns,
 ) -> Any:
     """Run a query of released cells, in an engine that has nothing else."""
     table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
@@ -684,7 +661,7 @@ def _over_cells(
     return connection.sql(checked_sql(arranged))
 
 
-def _check_arranged(query: CellQuery, cells: Sequence[tuple[Any, ...]]) -> None:
+def _check_arranged(query: CellQuery, cells: Sequence[Row]) -> None:
     """Arrange made-up numbers: what fails must fail before anything is spent."""
     import duckdb
 
@@ -717,8 +694,10 @@ def make_query_mechanism(
         )
     try:
         query = parse_query(text, tables)
-        made = QueryMechanism(query=query, tables=tables, keys=keys, at_least=at_least, fill=fill)
-        return made.checked()
+        mechanism = QueryMechanism(
+            query=query, tables=tables, keys=keys, at_least=at_least, fill=fill
+        )
+        return mechanism.checked()
     except RecursionError:
         raise QueryError(
             "the query must not be nested so deep; it is. Write it with fewer brackets, functions "

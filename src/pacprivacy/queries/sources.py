@@ -15,12 +15,17 @@ from pacprivacy.queries.engines import (
     engine_unquoted,
     open_engine,
     run_quietly,
+    type_family,
 )
+from pacprivacy.queries.grammar import TYPES
 from pacprivacy.queries.spark_tables import SparkTables, is_spark_frame
-from pacprivacy.queries.tree import folded, quote, quote_text
+from pacprivacy.queries.tree import Column, Select, Table, folded, quote, quote_text, walk
 
+RESERVED: Final = "pac_"
 SUFFIXES: Final = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv"}
-VIEW_HEAD: Final = r"(?s)^CREATE .*?\sAS\s(?=SELECT|WITH|FROM|VALUES|\()"
+
+
+Path_ = tuple[str, tuple[str, str] | None]  # own column; column of another private table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,6 +67,120 @@ class TablesSource:
                 ) from None
         close_engine(connection, [file for file in self.files if file.lower().endswith("parquet")])
         return connection
+
+
+class TablesSchema:
+    """What is known of tables without reading a row: names, types, keys, and who is private."""
+
+    unit: str
+    _paths: dict[str, Path_]
+    _source: TablesSource
+    _types: Mapping[str, Mapping[str, str]]
+    _whole_floats: set[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all tables."""
+        return self._source.names
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Names of the private tables."""
+        return tuple(self._paths)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Table and column of the unit's key."""
+        return split_column(self.unit, "unit")
+
+    def is_key(self, table: str, column: str) -> bool:
+        """Whether a column of a table holds the unit's key, so that it tells units apart."""
+        key, other = self._paths.get(table, ("", None))
+        return other is None and folded(key) == folded(column) and key != ""
+
+    def find_table(self, name: str) -> str | None:
+        """Return a table's name as it was given, whatever its case; None if there is none."""
+        return next((known for known in self.names if folded(known) == folded(name)), None)
+
+    def find_view(self, name: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return the SELECT of a view and the names of its columns; None if there is none."""
+        return self._source.views.get(folded(name))
+
+    def table_columns(self, table: str) -> Mapping[str, str]:
+        """Return the types of a table's columns; text in the place of lists of levels."""
+        return self._types[table]
+
+    def is_allowed_type(self, kind: str) -> bool:
+        """Whether columns of a type may be read by a query."""
+        return re.sub(r"\(.*\)", "", kind) in TYPES
+
+    def library(self, table: str) -> str:
+        """Return whose frame a table was given as; pandas' for a table in a file."""
+        return self._source.libraries.get(table, "pandas")
+
+    def _described(self, query: Select) -> str:
+        """Name the columns that a query reads, with their types."""
+        tables = {part.alias: part.path[-1] for part in walk(query) if isinstance(part, Table)}
+        shown: dict[str, None] = {}
+        for part in walk(query):
+            if isinstance(part, Column) and part.source in tables:
+                kind = self._types[tables[part.source]].get(part.name, "")
+                shown[f"{part.name} {kind}"] = None
+        return ", ".join(list(shown)[:12]) or "none"
+
+    def _check_names(self) -> None:
+        for name, (key, other) in self._paths.items():
+            for table, column in ((name, key), *([other] if other else [])):
+                if table not in self.names:
+                    raise DataError(
+                        f"tables must hold {table!r}; got {', '.join(self.names)}. "
+                        "Check the names in unit and via."
+                    )
+                if other is not None and other[0] not in self._paths:
+                    raise DataError(
+                        f"via must lead through private tables; got {other[0]!r} for {name!r}, "
+                        "which is not in via. Say how it reaches the unit."
+                    )
+                columns = self._types[table]
+                if column not in columns:
+                    raise DataError(
+                        f"table {table!r} must have a column {column!r}; got "
+                        f"{', '.join(list(columns)[:12])}. Check the names in unit and via."
+                    )
+        for name in self.names:
+            if any(n.lower().startswith(RESERVED) for n in (name, *self._types[name])):
+                raise DataError(
+                    f"names must not begin with {RESERVED}; got one in table {name!r}. Rename it."
+                )
+
+    def _check_keys(self) -> None:
+        """Refuse keys of two types: what is equal would be the engine's to say, row by row."""
+        table, column = self.key
+        self._whole_floats = set()
+        for name, (key, other) in self._paths.items():
+            target = (table, column) if other is None else other
+            kinds = [type_family(self._types[t][c]) for t, c in ((name, key), target)]
+            if kinds == ["DOUBLE", "whole numbers"]:  # what pandas makes of whole ones with gaps
+                self._whole_floats.add(name)
+            elif kinds[0] != kinds[1]:
+                raise DataError(
+                    f"keys must be of one type on both sides; got {kinds[0]} in {key!r} of "
+                    f"{name!r} and {kinds[1]} in {target[1]!r} of {target[0]!r}. Make both text, "
+                    "or both whole numbers."
+                )
+
+    def _key(self, name: str) -> str:
+        """Return the key of a row of a private table, as SQL."""
+        key = f"t.{quote(self._paths[name][0])}"
+        return f"TRY_CAST({key} AS BIGINT)" if name in self._whole_floats else key
+
+
+def split_column(text: str, name: str) -> tuple[str, str]:
+    """Return table and column of ``table.column``."""
+    table, dot, column = text.partition(".")
+    if not (table and dot and column):
+        raise DataError(f"{name} must name a column as 'table.column'; got {text!r}.")
+    return table, column
 
 
 def read_tables_source(source: Any, declared: frozenset[str]) -> TablesSource:
@@ -141,10 +260,9 @@ _Views = dict[str, tuple[str, tuple[str, ...]]]
 def _listed(
     connection: Any, declared: frozenset[str], catalog: str | None = None
 ) -> tuple[dict[str, str], _Views]:
-    """Return how a connection calls its tables, and its views; refuse two of a name.
+    """Return how a connection calls its tables and its views; refuse two of a name.
 
-    A view that is declared private is taken as a table, with the rows that it has now. Any other
-    is written into the queries that name it, as far as its SQL is answered.
+    A view that is declared private is a table; any other is written into the queries that name it.
     """
     rows = connection.execute(
         "SELECT table_name, table_catalog, table_schema, table_type "

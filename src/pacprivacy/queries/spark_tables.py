@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector
 from pacprivacy.errors import DataError, QueryError
+from pacprivacy.queries.engines import Row
 
 SENT_AT_ONCE: Final = 2**16  # numbers in a row that Spark adds up
 # What sessions may have changed: errors are errors and not NULL, and no digit is dropped.
@@ -48,15 +49,7 @@ def is_spark_frame(frame: Any) -> bool:
 
 
 class SparkTables:
-    """Queries of ours over frames of Spark; curator-only.
-
-    Parameters
-    ----------
-    frames : mapping of names to frames of Spark or tables of Arrow
-        Those of Spark must give the same rows whenever they are read.
-    base : str
-        Schema that queries find them in.
-    """
+    """Queries of ours over frames of Spark, which must stay as they are, and Arrow tables."""
 
     def __init__(self, frames: Mapping[str, Any], base: str) -> None:
         self.session = next(filter(is_spark_frame, frames.values())).sparkSession
@@ -72,8 +65,8 @@ class SparkTables:
         self.empty = {}  # for DuckDB
         for name, frame in frames.items():
             there = is_spark_frame(frame)
-            made = frame if there else self.session.createDataFrame(frame)
-            self._frames[f"{base}.{name}".lower()] = made
+            converted = frame if there else self.session.createDataFrame(frame)
+            self._frames[f"{base}.{name}".lower()] = converted
             self.empty[name] = frame.limit(0).toArrow() if there else frame.slice(0, 0)
 
     def __reduce__(self) -> NoReturn:
@@ -93,10 +86,7 @@ class SparkTables:
         *,
         keep: bool = False,
     ) -> Any:
-        """Return the answer to a query in the SQL of DuckDB, as a frame of Spark.
-
-        ``local`` are tables of Arrow, or frames, that this query finds besides.
-        """
+        """Return the answer to a query in DuckDB's SQL as a frame; ``local`` tables are there."""
         from sqlglot import exp, parse_one
 
         frames = {**self._frames, **(local or {})}
@@ -116,14 +106,16 @@ class SparkTables:
                     node.set(side, exp.cast(node.args[side].copy(), "double"))
         with self._asking():
             for name, view in views.items():
-                given = frames[name]
-                made = given if is_spark_frame(given) else self.session.createDataFrame(given)
-                made.createTempView(view)
+                source = frames[name]
+                converted = (
+                    source if is_spark_frame(source) else self.session.createDataFrame(source)
+                )
+                converted.createTempView(view)
             try:
-                found = self.session.sql(tree.sql(dialect="spark"), args=dict(values or {}))
+                result = self.session.sql(tree.sql(dialect="spark"), args=dict(values or {}))
                 if keep:
-                    self._held.append(found.persist())
-                return found
+                    self._held.append(result.persist())
+                return result
             finally:
                 for view in views.values():
                     self.session.catalog.dropTempView(view)
@@ -133,7 +125,7 @@ class SparkTables:
         query: str,
         values: Mapping[str, Any] | None = None,
         local: Mapping[str, Any] | None = None,
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Row]:
         """Return the answer to a query of ours; curator-only."""
         frame = self.frame(query, values, local)
         with self._asking():
@@ -145,7 +137,7 @@ class SparkTables:
         values: Mapping[str, Any] | None,
         units: npt.NDArray[np.int64],
         private: Sequence[str],
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Row]:
         """Return the answer to a query over the private tables cut to some units."""
         import pyarrow
 
@@ -158,10 +150,7 @@ class SparkTables:
         return self.rows(query, values, local)
 
     def kept(self, query: str) -> str:
-        """Run a query of ours once, and return the name of the table that holds its answer.
-
-        The name is that of this query; Spark keeps the latest, and computes others again.
-        """
+        """Run a query of ours once; return the name of the table with its answer."""
         name = f"pac_kept_{hashlib.sha256(query.encode()).hexdigest()}"
         if self._kept != name:
             self.forget()
@@ -214,16 +203,13 @@ class SparkTables:
         function: Callable[[Iterator[Any]], Vector],
         local: Mapping[str, Any] | None = None,
     ) -> Vector:
-        """Return what a function makes of the rows of every partition, added up by Spark.
-
-        What it makes must be whole numbers, so that the order does not matter.
-        """
+        """Return the whole numbers that a function makes of every partition, added up by Spark."""
         import pyarrow
 
         def make(batches: Iterator[Any]) -> Iterator[Any]:
-            made = function(batches)
-            cuts = range(0, made.size, SENT_AT_ONCE)
-            values = [made[cut : cut + SENT_AT_ONCE].tobytes() for cut in cuts]
+            vector = function(batches)
+            cuts = range(0, vector.size, SENT_AT_ONCE)
+            values = [vector[cut : cut + SENT_AT_ONCE].tobytes() for cut in cuts]
             rows = {"block": list(range(len(cuts))), "value": values}
             yield pyarrow.RecordBatch.from_pydict(rows)
 
@@ -235,17 +221,14 @@ class SparkTables:
         kind, frame = "block long, value binary", self.frame(query, None, local)
         with self._asking():
             parts = frame.mapInArrow(make, kind).groupBy("block").applyInArrow(add, kind)
-            found = sorted(parts.collect(), key=lambda row: row.block)
+            blocks = sorted(parts.collect(), key=lambda row: row.block)
         # Without a partition nothing was made: as of one without rows.
-        values = [np.frombuffer(bytes(row.value)) for row in found] or [function(iter(()))]
+        values = [np.frombuffer(bytes(row.value)) for row in blocks] or [function(iter(()))]
         return np.concatenate(values)
 
 
 def spark_refusal(query: str) -> str:
-    """Return what of a query may mean something else in Spark; empty if nothing does.
-
-    Aggregates are left to the plan of sums, which takes those that it knows.
-    """
+    """Return what of a query, aggregates aside, may mean something else in Spark; or nothing."""
     from sqlglot import exp, parse_one
 
     alike = ALIKE.split()
@@ -275,10 +258,7 @@ def _release(frames: list[Any]) -> None:
 
 
 def _frame_digest(frame: Any) -> str:
-    """Return a hash of the columns and rows of a frame, whatever the order of rows; curator-only.
-
-    It tells frames apart that differ by accident: hashes of rows are of 64 bits, and added up.
-    """
+    """Return a hash of columns and rows in any order, against accidents; curator-only."""
     from pyspark.sql import functions
 
     parts = []
@@ -287,5 +267,5 @@ def _frame_digest(frame: Any) -> str:
         parts += [column, column.isNull()]  # what is missing has no hash of its own
     row = functions.xxhash64(*parts)
     total = functions.sum(row.cast("decimal(20, 0)"))
-    found = frame.agg(functions.count("*"), functions.bit_xor(row), total).collect()
-    return hashlib.blake2b(f"{frame.dtypes} {tuple(found[0])}".encode()).hexdigest()
+    summary = frame.agg(functions.count("*"), functions.bit_xor(row), total).collect()
+    return hashlib.blake2b(f"{frame.dtypes} {tuple(summary[0])}".encode()).hexdigest()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 import warnings
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy.errors import DataError, MechanismError, QueryError
+from pacprivacy.mechanism import Value
 from pacprivacy.queries.engines import (
     BASE,
     BLOCK,
@@ -30,9 +30,11 @@ from pacprivacy.queries.engines import (
     UNIT,
     WHOLE,
     WORLD,
+    Columns,
     Connections,
     Engines,
     Fetch,
+    Row,
     arrow_of_tables,
     engine_unquoted,
     fill_table,
@@ -40,11 +42,10 @@ from pacprivacy.queries.engines import (
     is_broken,
     kind_of_error,
     run_quietly,
-    type_family,
     types_of,
 )
-from pacprivacy.queries.grammar import TYPES, checked_sql
-from pacprivacy.queries.sources import read_tables_source
+from pacprivacy.queries.grammar import checked_sql
+from pacprivacy.queries.sources import RESERVED, TablesSchema, read_tables_source, split_column
 from pacprivacy.queries.spark_tables import SparkTables
 from pacprivacy.queries.tree import (
     Column,
@@ -54,7 +55,6 @@ from pacprivacy.queries.tree import (
     Node,
     Select,
     Table,
-    folded,
     number,
     quote,
     transform,
@@ -62,31 +62,16 @@ from pacprivacy.queries.tree import (
     write_sql,
 )
 
-RESERVED: Final = "pac_"
 UNITS: Final = "pac_units"
 KEPT: Final = "pac_kept"
-
-Path_ = tuple[str, tuple[str, str] | None]  # own column; column of another private table
 
 
 def cut_tables(
     query: Select, tables: Tables, cut: Callable[[Table, tuple[Item, ...]], Select]
 ) -> tuple[Select, list[str]]:
-    """Replace every private table by a query of its rows that a candidate holds.
+    """Replace every private table by ``cut`` of it: the rows that a candidate holds.
 
-    Parameters
-    ----------
-    query : Select
-        With its names written out.
-    tables : Tables
-        Which of them are private.
-    cut : callable
-        Makes the query of the whole table, under a name, and of the columns that are read.
-
-    Returns
-    -------
-    Select and list of str
-        The query, and the private tables as often as they are read.
+    Returns the query, and the private tables as often as they are read.
     """
     read: dict[str, dict[str, None]] = {}
     for part in walk(query):
@@ -121,7 +106,7 @@ def _in_world(table: Table, items: tuple[Item, ...]) -> Select:
     return Select(items=items, source=table, where=inside)
 
 
-class Tables:
+class Tables(TablesSchema):
     """Tables with keys, some private: data for :func:`pacprivacy.sql` and for any function.
 
     Parameters
@@ -165,11 +150,11 @@ class Tables:
         unit: str,
         via: Mapping[str, str | tuple[str, str]] | None = None,
     ) -> None:
-        table, column = _split_column(unit, "unit")
-        self._paths: dict[str, Path_] = {table: (column, None)}
+        table, column = split_column(unit, "unit")
+        self._paths = {table: (column, None)}
         for name, path in dict(via or {}).items():
-            own, other = (path, None) if isinstance(path, str) else path
-            self._paths[name] = (own, None if other is None else _split_column(other, "via"))
+            key, other = (path, None) if isinstance(path, str) else path
+            self._paths[name] = (key, None if other is None else split_column(other, "via"))
         self._source = read_tables_source(source, frozenset(self._paths))
         self.unit = unit
         self._open()
@@ -218,48 +203,6 @@ class Tables:
         """Where the rows are, if they are in Spark: the engine then has tables without rows."""
         return self._source.spark
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all tables."""
-        return self._source.names
-
-    @property
-    def private(self) -> tuple[str, ...]:
-        """Names of the private tables."""
-        return tuple(self._paths)
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Table and column of the unit's key."""
-        return _split_column(self.unit, "unit")
-
-    def is_key(self, table: str, column: str) -> bool:
-        """Whether a column of a table holds the unit's key, so that it tells units apart."""
-        own, other = self._paths.get(table, ("", None))
-        return other is None and folded(own) == folded(column) and own != ""
-
-    # what a query may name
-
-    def find_table(self, name: str) -> str | None:
-        """Return a table's name as it was given, whatever its case; None if there is none."""
-        return next((known for known in self.names if folded(known) == folded(name)), None)
-
-    def find_view(self, name: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the SELECT of a view and the names of its columns; None if there is none."""
-        return self._source.views.get(folded(name))
-
-    def table_columns(self, table: str) -> Mapping[str, str]:
-        """Return the types of a table's columns; text in the place of lists of levels."""
-        return self._types[table]
-
-    def is_allowed_type(self, kind: str) -> bool:
-        """Whether columns of a type may be read by a query."""
-        return re.sub(r"\(.*\)", "", kind) in TYPES
-
-    def library(self, table: str) -> str:
-        """Return whose frame a table was given as; pandas' for a table in a file."""
-        return self._source.libraries.get(table, "pandas")
-
     # rows
 
     def take(self, rows: npt.NDArray[np.int64]) -> TablesWorld:
@@ -276,7 +219,7 @@ class Tables:
                 state.update(f"{name} {list(self._types[name])} {self._contents(name)}".encode())
         return state.hexdigest()
 
-    def _contents(self, name: str) -> list[tuple[Any, ...]]:
+    def _contents(self, name: str) -> list[Row]:
         """Return what tells the rows of a table from others, whatever their order."""
         text = "md5_number(CAST(t AS VARCHAR))"
         return self.rows(
@@ -300,13 +243,12 @@ class Tables:
         return here
 
     def _start(self, store: Any) -> None:
-        """Make the engines of this process."""
         store.execute(f"CREATE SCHEMA {WHOLE}")
         for kind, name, query in self._definitions():
             run_quietly(store, f"CREATE {kind} {name} AS {query}")
         self._engines[os.getpid()] = Engines(store, self._types, self.private)
 
-    def rows(self, text: str) -> list[tuple[Any, ...]]:
+    def rows(self, text: str) -> list[Row]:
         """Return the answer to a query of ours over all units; curator-only."""
         if self.spark is not None:
             return self.spark.rows(text)
@@ -333,7 +275,7 @@ class Tables:
         return run_quietly(self._here().asked, written, fetch=fetch)
 
     @contextmanager
-    def lend(self, name: str, columns: Mapping[str, Any]) -> Iterator[None]:
+    def lend(self, name: str, columns: Columns) -> Iterator[None]:
         """Let queries of this thread read a table of ours."""
         connection = self._here().asked
         connection.register(name, arrow_of_tables(columns))
@@ -357,16 +299,6 @@ class Tables:
             ) from None
         return [str(row[1]) for row in rows]
 
-    def _described(self, query: Select) -> str:
-        """Name the columns that a query reads, with their types."""
-        tables = {part.alias: part.path[-1] for part in walk(query) if isinstance(part, Table)}
-        shown: dict[str, None] = {}
-        for part in walk(query):
-            if isinstance(part, Column) and part.source in tables:
-                kind = self._types[tables[part.source]].get(part.name, "")
-                shown[f"{part.name} {kind}"] = None
-        return ", ".join(list(shown)[:12]) or "none"
-
     def binds(self, query: Select) -> bool:
         """Whether the engine can plan a query; nothing is run."""
         import duckdb
@@ -388,7 +320,7 @@ class Tables:
 
         return stop
 
-    def cast_key(self, value: Any, kind: str) -> Any:
+    def cast_key(self, value: Value, kind: str) -> Any:
         """Return a value as the engine reads it in a type."""
         return self._here().bare.execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
 
@@ -400,10 +332,7 @@ class Tables:
         return here.latest[1]
 
     def kept(self, query: Select) -> str:
-        """Run a query once, and return the name of the table that holds its answer.
-
-        Asking for parts of it anew would let the engine choose another order of joins each time.
-        """
+        """Run a query once, and return the table that holds its answer: joins keep one order."""
         if self.spark is not None:
             return self.spark.kept(write_sql(query))
         here = self._here()
@@ -427,9 +356,9 @@ class Tables:
         sizes = np.array([len(units) for units in worlds])
         numbers = np.arange(len(worlds), dtype=np.int32)
         units = np.concatenate([*worlds, np.empty(0)]).astype(np.int32)
-        asked = self._here().asked
-        fill_table(asked, BLOCK, {"world": numbers, SHARE: sizes / self.n_units})
-        fill_table(asked, MEMBERS, {"code": units, "world": np.repeat(numbers, sizes)})
+        connection = self._here().asked
+        fill_table(connection, BLOCK, {"world": numbers, SHARE: sizes / self.n_units})
+        fill_table(connection, MEMBERS, {"code": units, "world": np.repeat(numbers, sizes)})
 
     def frame_of(self, name: str, units: npt.NDArray[np.int64]) -> Any:
         """Return the rows of a table that some units have, as a frame; curator-only."""
@@ -450,10 +379,7 @@ class Tables:
         fill_table(here.store if store else here.asked, WORLD, {"code": units.astype(np.int32)})
 
     def _definitions(self) -> Iterator[tuple[str, str, str]]:
-        """Give units numbers in the order of their keys, and every private row its unit.
-
-        Yields kind, name and query of what is to be made of the base tables.
-        """
+        """Yield kind, name and query of what gives units numbers, and private rows their unit."""
         table, column = self.key
         yield (
             "TABLE",
@@ -472,72 +398,25 @@ class Tables:
                 yield "VIEW", quote(name), f"SELECT * FROM {base}"
 
     def _codes(
-        self, name: str, seen: tuple[str, ...] = ()
+        self, name: str, passed: tuple[str, ...] = ()
     ) -> Generator[tuple[str, str, str], None, str]:
         """Return the relation that a private table joins to find its unit, and how."""
         _, other = self._paths[name]
         if other is None:
-            return f"{UNITS} c ON {self._own_key(name)} = c.key"
+            return f"{UNITS} c ON {self._key(name)} = c.key"
         table, column = other
-        if table in (*seen, name):
+        if table in (*passed, name):
             raise DataError(f"via must lead to {self.unit}; got a circle at {table!r}. Mend via.")
         keys = f"{WHOLE}.{quote(f'{RESERVED}{name}')}"
-        how = yield from self._codes(table, (*seen, name))
+        how = yield from self._codes(table, (*passed, name))
         query = f"SELECT DISTINCT t.{quote(column)} AS key, c.code FROM {BASE}.{quote(table)} t"
         yield "TABLE IF NOT EXISTS", keys, f"{query} JOIN {how}"
-        return f"{keys} c ON {self._own_key(name)} = c.key"
-
-    def _check_names(self) -> None:
-        for name, (own, other) in self._paths.items():
-            for table, column in ((name, own), *([other] if other else [])):
-                if table not in self.names:
-                    raise DataError(
-                        f"tables must hold {table!r}; got {', '.join(self.names)}. "
-                        "Check the names in unit and via."
-                    )
-                if other is not None and other[0] not in self._paths:
-                    raise DataError(
-                        f"via must lead through private tables; got {other[0]!r} for {name!r}, "
-                        "which is not in via. Say how it reaches the unit."
-                    )
-                columns = self._types[table]
-                if column not in columns:
-                    raise DataError(
-                        f"table {table!r} must have a column {column!r}; got "
-                        f"{', '.join(list(columns)[:12])}. Check the names in unit and via."
-                    )
-        for name in self.names:
-            if any(n.lower().startswith(RESERVED) for n in (name, *self._types[name])):
-                raise DataError(
-                    f"names must not begin with {RESERVED}; got one in table {name!r}. Rename it."
-                )
-
-    def _check_keys(self) -> None:
-        """Refuse keys of two types: what is equal would be the engine's to say, row by row."""
-        table, column = self.key
-        self._whole_floats: set[str] = set()
-        for name, (own, other) in self._paths.items():
-            target = (table, column) if other is None else other
-            kinds = [type_family(self._types[t][c]) for t, c in ((name, own), target)]
-            if kinds == ["DOUBLE", "whole numbers"]:  # what pandas makes of whole ones with gaps
-                self._whole_floats.add(name)
-            elif kinds[0] != kinds[1]:
-                raise DataError(
-                    f"keys must be of one type on both sides; got {kinds[0]} in {own!r} of "
-                    f"{name!r} and {kinds[1]} in {target[1]!r} of {target[0]!r}. Make both text, "
-                    "or both whole numbers."
-                )
-
-    def _own_key(self, name: str) -> str:
-        """Return the key of a row of a private table, as SQL."""
-        own = f"t.{quote(self._paths[name][0])}"
-        return f"TRY_CAST({own} AS BIGINT)" if name in self._whole_floats else own
+        return f"{keys} c ON {self._key(name)} = c.key"
 
     def _check_rows(self) -> None:
-        """Count, row by row, the units that a private row reaches."""
-        for name, (own, other) in self._paths.items():
+        for name, (key, other) in self._paths.items():
             if name in self._whole_floats:
-                column = quote(own)
+                column = quote(key)
                 exact = f"abs({column}) < {2**53} AND {column} = trunc({column})"
                 ((odd,),) = self.rows(
                     f"SELECT count(*) FROM {BASE}.{quote(name)} "
@@ -546,7 +425,7 @@ class Tables:
                 if odd:
                     raise DataError(
                         f"keys must be whole numbers below 2^53 where they are floats; got {odd} "
-                        f"others in {own!r} of {name!r}. Make them whole numbers, or text."
+                        f"others in {key!r} of {name!r}. Make them whole numbers, or text."
                     )
             keys = f"SELECT key FROM {UNITS}"
             if other is not None:
@@ -556,7 +435,7 @@ class Tables:
                 "count(*) FILTER (WHERE c.n > 1) "
                 f"FROM {BASE}.{quote(name)} t LEFT JOIN "
                 f"(SELECT key, count(*) AS n FROM ({keys}) GROUP BY key) c "
-                f"ON {self._own_key(name)} = c.key"
+                f"ON {self._key(name)} = c.key"
             )
             if several and other is not None:
                 raise DataError(
@@ -566,7 +445,7 @@ class Tables:
             if lost or several:
                 raise DataError(
                     f"every row of {name!r} must belong to a unit of {self.unit}; got {lost} rows "
-                    f"whose {own!r} is missing or leads to none. Drop them or mend the key."
+                    f"whose {key!r} is missing or leads to none. Drop them or mend the key."
                 )
 
     def _check_twins(self) -> None:
@@ -587,15 +466,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TablesWorld(Mapping[str, Any]):
-    """What one candidate sees: frames by name, or answers to queries; curator-only.
-
-    Parameters
-    ----------
-    tables : Tables
-        The universe.
-    units : integer array
-        Numbers of the units that are in.
-    """
+    """What the candidate with these ``units`` sees: frames by name, or answers; curator-only."""
 
     tables: Tables
     units: npt.NDArray[np.int64]
@@ -629,10 +500,3 @@ class TablesWorld(Mapping[str, Any]):
         cut, _ = cut_tables(query, self.tables, _in_world)
         self.tables.set_world(self.units)
         return self.tables.ask(cut, fetch=fetch)
-
-
-def _split_column(text: str, name: str) -> tuple[str, str]:
-    table, dot, column = text.partition(".")
-    if not (table and dot and column):
-        raise DataError(f"{name} must name a column as 'table.column'; got {text!r}.")
-    return table, column

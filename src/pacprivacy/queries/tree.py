@@ -240,7 +240,6 @@ _PARTS: Final[dict[type[Node], tuple[str, ...]]] = {}
 
 
 def _names(kind: type[Node]) -> tuple[str, ...]:
-    """Return the parts of a kind of node."""
     if kind not in _PARTS:
         _PARTS[kind] = tuple(part.name for part in fields(kind) if part.name != "at")
     return _PARTS[kind]

@@ -32,7 +32,7 @@ class Result:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _Question:
     principal: str
     rows: Matrix
     answer: asyncio.Future[Result]
@@ -41,14 +41,8 @@ class _Asked:
 class Desk:
     """Questions in, answers out, in the order in which they come.
 
-    Parameters
-    ----------
-    predictor : PrivatePredictor, optional
-        One that was loaded with its ledger.
-    session : Session, optional
-        Over :class:`pacprivacy.Tables`, with a ledger; for questions in SQL. One of both is given.
-    limits : Limits
-        Of requests that wait.
+    ``predictor`` was loaded with its ledger; ``session`` is over :class:`pacprivacy.Tables`, with a
+    ledger, for questions in SQL. One of both is needed.
 
     Guarantee
     ---------
@@ -60,7 +54,7 @@ class Desk:
     ) -> None:
         self.predictor, self.session, self._limits = predictor, session, limits
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="desk")
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[_Question] = deque()
         self._n_busy = self._n_called = 0
         self._cutting: set[asyncio.Task[None]] = set()
         self._work: asyncio.Task[None] | None = None
@@ -81,19 +75,15 @@ class Desk:
     async def ask(self, principal: str, rows: Matrix) -> Result:
         """Return the model's answers to some rows."""
         self._check_room()
-        asked = _Asked(principal, rows, asyncio.get_running_loop().create_future())
-        self._waiting.append(asked)
+        question = _Question(principal, rows, asyncio.get_running_loop().create_future())
+        self._waiting.append(question)
         if self._work is None or self._work.done():
             self._work = asyncio.create_task(self._answer_waiting())
-        found: Result = await self._in_time(asked.answer)
-        return found
+        result: Result = await self._in_time(question.answer)
+        return result
 
     async def ask_sql(self, principal: str, query: str) -> Result:
-        """Return the released answer to a query.
-
-        One that fails on the data, or is cut short because it takes too long, is paid for, and
-        nobody is told which of the two it was (Q-4).
-        """
+        """Return the released answer; a failed or slow query is paid for, and looks alike (Q-4)."""
         stops: list[Callable[[], None]] = []
         latest = time.monotonic() + 0.5 * self._limits.seconds
 
@@ -106,24 +96,24 @@ class Desk:
             return Result(reply=reply, left=self.session.account().left_for(principal))
 
         try:
-            found: Result = await self._call(answer, stops)
+            result: Result = await self._call(answer, stops)
         except (UnansweredError, Refused):
             if stops:  # it was begun
                 raise Refused(422, str(UnansweredError())) from None
             raise
-        return found
+        return result
 
     async def look(self, principal: str) -> list[tuple[Left, Left]]:
         """Return what a principal has left as of now, and its limits; of models, then of tables."""
 
         def read() -> list[tuple[Left, Left]]:
-            found = []
+            accounts = []
             if self.predictor is not None:
-                found.append(self.predictor.left_for(principal, fresh=True))
+                accounts.append(self.predictor.left_for(principal, fresh=True))
             if self.session is not None:
                 account = self.session.account()
-                found.append((account.left_for(principal), account.limits_for(principal)))
-            return found
+                accounts.append((account.left_for(principal), account.limits_for(principal)))
+            return accounts
 
         looked: list[tuple[Left, Left]] = await self._call(read, [])
         return looked
@@ -174,47 +164,44 @@ class Desk:
 
     async def _answer_waiting(self) -> None:
         while self._waiting:
-            batch: list[_Asked] = []
+            batch: list[_Question] = []
             n_rows = 0
             while self._waiting and (not batch or n_rows + len(self._waiting[0].rows) <= MOST_ROWS):
-                asked = self._waiting.popleft()
-                if not asked.answer.done():  # somebody gave up
-                    batch.append(asked)
-                    n_rows += len(asked.rows)
+                question = self._waiting.popleft()
+                if not question.answer.done():  # somebody gave up
+                    batch.append(question)
+                    n_rows += len(question.rows)
             self._n_busy = len(batch)
             try:
                 results = await self._on_thread(lambda batch=batch: self._answer(batch))  # type: ignore[misc]
             except BaseException as error:
                 results = [error] * len(batch)
             self._n_busy = 0
-            for asked, result in zip(batch, results, strict=True):
-                if asked.answer.done():
+            for question, result in zip(batch, results, strict=True):
+                if question.answer.done():
                     continue
                 if isinstance(result, Result):
-                    asked.answer.set_result(result)
+                    question.answer.set_result(result)
                 else:
-                    asked.answer.set_exception(result)
+                    question.answer.set_exception(result)
 
-    def _answer(self, batch: list[_Asked]) -> list[Result | Exception]:
-        """Answer a batch on the desk's thread; what fails alone fails alone.
-
-        Only what failed before anything was drawn is asked again.
-        """
+    def _answer(self, batch: list[_Question]) -> list[Result | Exception]:
+        """Answer a batch; retry one by one what failed before anything was drawn."""
         model = self.predictor
         assert model is not None  # the route is there only if it is
         try:
-            rows = self._frame(np.concatenate([asked.rows for asked in batch]))
-            parts = [(asked.principal, len(asked.rows)) for asked in batch]
+            rows = self._frame(np.concatenate([question.rows for question in batch]))
+            parts = [(question.principal, len(question.rows)) for question in batch]
             replies = model.answer_each(rows, parts)
         except Exception as error:
             if len(batch) == 1 or not model.is_open:
                 return [error] * len(batch)
-            return [self._answer([asked])[0] for asked in batch]
+            return [self._answer([question])[0] for question in batch]
         return [
             reply
             if isinstance(reply, Exception)
-            else Result(reply=reply, left=model.left_for(asked.principal)[0])
-            for asked, reply in zip(batch, replies, strict=True)
+            else Result(reply=reply, left=model.left_for(question.principal)[0])
+            for question, reply in zip(batch, replies, strict=True)
         ]
 
     def _frame(self, rows: Matrix) -> Any:

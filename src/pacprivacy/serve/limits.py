@@ -11,20 +11,11 @@ MOST_NAMES: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of one request, and of all that wait.
+    """Bounds of one request (``body_bytes``, ``rows``), and of all that are ``waiting``.
 
-    Parameters
-    ----------
-    body_bytes, rows : int
-        Of one request.
-    waiting : int
-        Requests that may wait for an answer; more are sent away.
-    seconds : float
-        For a request to arrive, and again for its answer.
-    rate : float
-        Requests a second of one principal, on average; twice as many at once.
-    per_query : str
-        Budget of one query in SQL.
+    ``seconds`` are for a request to arrive, and again for its answer. ``rate`` is requests a second
+    of one principal, on average; twice as many at once. ``per_query`` is the budget of a query in
+    SQL.
     """
 
     body_bytes: int = 1 << 20
@@ -56,9 +47,9 @@ class RateLimits:
         now = time.monotonic()
         if len(self._left) > MOST_NAMES:
             self._left.clear()
-        left, since = self._left.get(name, (self._most, now))
-        left = min(self._most, left + self._rate * (now - since))
-        if left < 1:
-            wait = max(1, round((1 - left) / self._rate))
+        remaining, since = self._left.get(name, (self._most, now))
+        remaining = min(self._most, remaining + self._rate * (now - since))
+        if remaining < 1:
+            wait = max(1, round((1 - remaining) / self._rate))
             raise Refused(429, "Too many requests. Wait a little.", Retry_After=str(wait))
-        self._left[name] = (left - 1, now)
+        self._left[name] = (remaining - 1, now)

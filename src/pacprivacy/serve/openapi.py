@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pacprivacy import _version
+from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.serve.desk import Desk
 from pacprivacy.serve.limits import Limits
+
+_Schema = dict[str, Any]  # as JSON
 
 _REFUSALS: Final = {
     "400": "The body does not fit.",
@@ -37,15 +40,15 @@ _SIDES: Final = {
 }
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def _object(**properties: object) -> _Schema:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
+def _json(schema: _Schema) -> _Schema:
     return {"application/json": {"schema": schema}}
 
 
-def _answer(what: str, schema: dict[str, Any] | None) -> dict[str, Any]:
+def _answer(what: str, schema: _Schema | None) -> _Schema:
     content = {"text/plain": {}} if schema is None else _json(schema)
     refused = {
         status: {"description": text, "content": _json(_object(error={"type": "string"}))}
@@ -54,70 +57,67 @@ def _answer(what: str, schema: dict[str, Any] | None) -> dict[str, Any]:
     return {"200": {"description": what, "content": content}, **refused}
 
 
-def describe_service(desk: Desk, limits: Limits) -> dict[str, Any]:
-    """Return the routes of a service, their bodies and their answers."""
-    paths: dict[str, Any] = {
-        "/metrics": {
-            "get": {
-                "responses": _answer(
-                    "The principal's own counts, and budgets; for Prometheus.", None
-                )
-            }
-        }
-    }
-    n, names = getattr(desk.predictor, "n_features_in_", 0), desk.columns
+_REPLIES: Final = _object(
+    labels={"type": "array", "description": "The class with the largest value."},
+    values={"type": "array", "items": _NUMBERS, "description": "What was released."},
+    noise_std={**_NUMBERS, "description": "Of the noise in a value; 0 if exact."},
+    unanimous={
+        "type": "array",
+        "items": {"type": "boolean"},
+        "description": "All models agree: an exact fact of the universe, free of charge.",
+    },
+    charges_nats=_NUMBERS,
+    spent=_AMOUNTS,
+    left=_SIDES,
+)
+_CELLS: Final = _object(
+    columns={"type": "array", "items": {"type": "string"}},
+    rows={"type": "array", "items": {"type": "array"}},
+    promise={"type": "string"},
+    not_hidden={"type": "string"},
+    certificate={"type": "object"},
+    left=_SIDES,
+)
+_BUDGET: Final = _object(principal={"type": "string"}, left=_SIDES, limits=_SIDES)
+
+
+def _get(what: str, schema: _Schema | None) -> _Schema:
+    return {"get": {"responses": _answer(what, schema)}}
+
+
+def _post(summary: str, body: _Schema, what: str, schema: _Schema) -> _Schema:
+    request = {"required": True, "content": _json(body)}
+    answers = _answer(what, schema)
+    return {"post": {"summary": summary, "requestBody": request, "responses": answers}}
+
+
+def _rows(predictor: PrivatePredictor, columns: tuple[str, ...] | None, most: int) -> _Schema:
+    n = predictor.n_features_in_
     row = {**_NUMBERS, "minItems": n, "maxItems": n}
-    row |= {} if names is None else {"description": f"In this order: {', '.join(names)}."}
-    rows = {"type": "array", "minItems": 1, "maxItems": limits.rows, "items": row}
-    replies = _object(
-        labels={"type": "array", "description": "The class with the largest value."},
-        values={"type": "array", "items": _NUMBERS, "description": "What was released."},
-        noise_std={**_NUMBERS, "description": "Of the noise in a value; 0 if exact."},
-        unanimous={
-            "type": "array",
-            "items": {"type": "boolean"},
-            "description": "All models agree: an exact fact of the universe, free of charge.",
-        },
-        charges_nats=_NUMBERS,
-        spent=_AMOUNTS,
-        left=_SIDES,
-    )
+    row |= {} if columns is None else {"description": f"In this order: {', '.join(columns)}."}
+    return {"type": "array", "minItems": 1, "maxItems": most, "items": row}
+
+
+def describe_service(desk: Desk, limits: Limits) -> _Schema:
+    """Return the routes of a service, their bodies and their answers."""
+    counts = "The principal's own counts, and budgets; for Prometheus."
+    paths: _Schema = {"/metrics": _get(counts, None)}
     if desk.predictor is not None:
-        paths["/predict"] = {
-            "post": {
-                "summary": "Private answers of the model; every request spends.",
-                "requestBody": {"required": True, "content": _json(_object(rows=rows))},
-                "responses": _answer("One answer per row.", replies),
-            }
-        }
-    paths |= {
-        "/budget": {
-            "get": {
-                "responses": _answer(
-                    "What is left, and the limits.",
-                    _object(principal={"type": "string"}, left=_SIDES, limits=_SIDES),
-                )
-            }
-        },
-        "/certificate": {"get": {"responses": _answer("What is promised.", {"type": "object"})}},
-    }
-    if desk.session is not None:
-        body = _object(query={"type": "string"})
-        cells = _object(
-            columns={"type": "array", "items": {"type": "string"}},
-            rows={"type": "array", "items": {"type": "array"}},
-            promise={"type": "string"},
-            not_hidden={"type": "string"},
-            certificate={"type": "object"},
-            left=_SIDES,
+        paths["/predict"] = _post(
+            "Private answers of the model; every request spends.",
+            _object(rows=_rows(desk.predictor, desk.columns, limits.rows)),
+            "One answer per row.",
+            _REPLIES,
         )
-        paths["/sql"] = {
-            "post": {
-                "summary": "A private answer to a query; every request spends.",
-                "requestBody": {"required": True, "content": _json(body)},
-                "responses": _answer("The cells, with noise and intervals.", cells),
-            }
-        }
+    paths["/budget"] = _get("What is left, and the limits.", _BUDGET)
+    paths["/certificate"] = _get("What is promised.", {"type": "object"})
+    if desk.session is not None:
+        paths["/sql"] = _post(
+            "A private answer to a query; every request spends.",
+            _object(query={"type": "string"}),
+            "The cells, with noise and intervals.",
+            _CELLS,
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "Private answers", "version": _version.__version__},

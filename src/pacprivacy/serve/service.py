@@ -90,15 +90,6 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
 class Service:
     """An ASGI application: a predictor, tables, or both, for whoever has a token.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        Who may ask.
-    predictor, session : PrivatePredictor, Session
-        What answers; see :class:`pacprivacy.serve.Desk`.
-    limits : Limits, optional
-        Of requests.
-
     Guarantee
     ---------
     Claim V-1. An answer leaves when its charge and the belief after it are on the disk.
@@ -201,17 +192,19 @@ class Service:
     def _principal(self, request: Request) -> str:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         try:
-            found = self._tokens.principal_of(token.strip()) if kind.lower() == "bearer" else None
+            principal = (
+                self._tokens.principal_of(token.strip()) if kind.lower() == "bearer" else None
+            )
         except (DataError, SecretError) as error:  # its words name files, and nobody is known yet
             LOG.error("the tokens cannot be read: %s", type(error).__name__)
             raise Refused(503, "Nobody can be let in.") from None
-        if found is None:
+        if principal is None:
             self._failures.take(UNKNOWN)
             raise Refused(
                 401, "A token is needed: Authorization: Bearer ...", WWW_Authenticate="Bearer"
             )
-        self._rates.take(found)
-        return found
+        self._rates.take(principal)
+        return principal
 
     async def _read(self, request: Request, kind: type[Any]) -> Any:
         """Read a body of bounded size in bounded time."""
@@ -240,15 +233,15 @@ class Service:
     # --- what is asked -----------------------------------------------------------------------
 
     async def _predict(self, request: Request, principal: str) -> Response:
-        asked = await self._read(request, Questions)
+        questions = await self._read(request, Questions)
         predictor = self.desk.predictor
         assert predictor is not None  # the route is there only if it is
-        if len(asked.rows) > self._limits.rows:
+        if len(questions.rows) > self._limits.rows:
             reason = f"At most {self._limits.rows} rows in a request. Ask in parts."
             raise Refused(413, reason)
-        if {len(row) for row in asked.rows} != {predictor.n_features_in_}:
+        if {len(row) for row in questions.rows} != {predictor.n_features_in_}:
             raise Refused(400, f"Every row must have {predictor.n_features_in_} numbers.")
-        result = await self.desk.ask(principal, np.array(asked.rows, dtype=np.float64))
+        result = await self.desk.ask(principal, np.array(questions.rows, dtype=np.float64))
         reply: Reply = result.reply
         self._count(principal, "answers_total", len(reply.values))
         self._count(principal, "unanimous_total", int(reply.unanimous.sum()))
@@ -265,8 +258,8 @@ class Service:
         )
 
     async def _sql(self, request: Request, principal: str) -> Response:
-        asked = await self._read(request, Query)
-        result = await self.desk.ask_sql(principal, asked.query)
+        question = await self._read(request, Query)
+        result = await self.desk.ask_sql(principal, question.query)
         frame = result.reply.frame
         self._count(principal, "queries_total")
         rows = [[_plain(cell) for cell in row] for row in frame.to_numpy(dtype=object).tolist()]
@@ -282,17 +275,17 @@ class Service:
         )
 
     async def _budget(self, request: Request, principal: str) -> Response:
-        (left, limits), *tables = await self.desk.look(principal)
-        found = {"principal": principal, "left": _sides(left), "limits": _sides(limits)}
-        for left, limits in tables:
-            found["tables"] = {"left": _sides(left), "limits": _sides(limits)}
-        return _json(found)
+        (remaining, limits), *tables = await self.desk.look(principal)
+        account = {"principal": principal, "left": _sides(remaining), "limits": _sides(limits)}
+        for remaining, limits in tables:
+            account["tables"] = {"left": _sides(remaining), "limits": _sides(limits)}
+        return _json(account)
 
     async def _certificate(self, request: Request, principal: str) -> Response:
         predictor = self.desk.predictor
         if predictor is None:
-            found = {"promise": OF_TABLES, "not_hidden": NOT_OF_TABLES, "text": OF_TABLES}
-            return _json({**found, "sql": True})
+            words = {"promise": OF_TABLES, "not_hidden": NOT_OF_TABLES, "text": OF_TABLES}
+            return _json({**words, "sql": True})
         certificate = predictor.certificate_
         return _json(
             {
@@ -315,8 +308,8 @@ class Service:
             lines.append(f"# TYPE pac_{name} {kind}")
             known = sorted(key for key in counts if key.startswith(name))
             lines += [f"pac_{key} {counts[key]}" for key in known]
-        (left, limits), *_ = await self.desk.look(principal)
-        for what, amounts in (("left", left.total), ("limit", limits.total)):
+        (remaining, limits), *_ = await self.desk.look(principal)
+        for what, amounts in (("left", remaining.total), ("limit", limits.total)):
             lines.append(f"# TYPE pac_budget_{what} gauge")
             for kind, amount in (_amounts(amounts) or {}).items():
                 lines.append(f'pac_budget_{what}{{kind="{kind}"}} {amount!r}')
@@ -354,8 +347,8 @@ def _amounts(spent: Spent | None) -> dict[str, float] | None:
     return {kind: value for kind in KINDS if (value := getattr(spent, kind)) is not None}
 
 
-def _sides(left: Left) -> dict[str, Any]:
-    return {"own": _amounts(left.own), "total": _amounts(left.total)}
+def _sides(remaining: Left) -> dict[str, Any]:
+    return {"own": _amounts(remaining.own), "total": _amounts(remaining.total)}
 
 
 def _plain(cell: Any) -> Any:
@@ -398,10 +391,7 @@ def run_service(
     tls: tuple[Path, Path] | None = None,
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve until a signal comes, in this process alone; what is being answered is finished.
-
-    ``tls`` is a certificate and its key; ``ready`` is told the address.
-    """
+    """Serve until a signal comes; ``tls`` is a certificate and its key."""
     try:
         door = socket.create_server((host, port), backlog=BACKLOG)
     except OSError as error:

@@ -35,7 +35,7 @@ class Tokens:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._seen: tuple[int, int] | None = None
+        self._version: tuple[int, int] | None = None
         self._hashes: dict[str, str] = {}
         self._read()
 
@@ -71,11 +71,11 @@ class Tokens:
     def principal_of(self, token: str) -> str | None:
         """Return whose token it is; ``None`` for nobody's."""
         self._read()
-        presented, found = _hash(token), None
+        presented, principal = _hash(token), None
         for name, held in self._hashes.items():
             if hmac.compare_digest(held, presented):
-                found = name
-        return found
+                principal = name
+        return principal
 
     def _write(self, hashes: dict[str, str]) -> None:
         content = msgspec.json.encode(_File(SCHEMA_VERSION, hashes))
@@ -83,30 +83,29 @@ class Tokens:
         self._read()
 
     def _read(self) -> None:
-        """Read the file, if it has changed."""
         try:
             with open_regular(self.path, most_bytes=MAX_TOKEN_BYTES) as file:
                 status = os.fstat(file.fileno())
-                seen = (status.st_mtime_ns, status.st_ino)
-                if seen == self._seen:
+                version = (status.st_mtime_ns, status.st_ino)
+                if version == self._version:
                     return
                 if os.name != "nt" and status.st_mode & 0o077:
                     raise SecretError(
                         f"{self.path} must be readable by its owner alone (mode 0600); got "
                         f"{status.st_mode & 0o777:04o}. Run: chmod 600"
                     )
-                found = msgspec.json.decode(file.read(), type=_File)
+                content = msgspec.json.decode(file.read(), type=_File)
         except FileNotFoundError:
-            self._seen, self._hashes = None, {}
+            self._version, self._hashes = None, {}
             return
         except (OSError, ValueError):
             raise DataError(
                 f"{self.path} must be a file of tokens; it cannot be read as one. "
                 f"Make one with 'pac serve --grant NAME'."
             ) from None
-        if found.schema_version != SCHEMA_VERSION:
+        if content.schema_version != SCHEMA_VERSION:
             raise DataError(f"{self.path} must have schema version {SCHEMA_VERSION}; it has not.")
-        self._seen, self._hashes = seen, found.principals
+        self._version, self._hashes = version, content.principals
 
 
 def _hash(token: str) -> str:

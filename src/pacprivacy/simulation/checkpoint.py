@@ -32,10 +32,7 @@ _MAX_HEADER: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointHeader:
-    """What a checkpoint belongs to; curator-only.
-
-    Seeds are 128-bit integers and are written as text.
-    """
+    """What a checkpoint belongs to; curator-only. Seeds are 128-bit integers, written as text."""
 
     schema_version: int = SCHEMA_VERSION
     mechanism: str
@@ -138,11 +135,7 @@ def read_checkpoint_header(path: Path) -> CheckpointHeader | None:
 
 
 def read_checkpoint_seed(path: str | Path) -> int | None:
-    """Return the seed of the pool that a checkpoint was made with.
-
-    Draw the pool again with it to go on with a stopped run. None if there is no checkpoint yet,
-    or if the pool had no seed.
-    """
+    """Return the seed of the pool of a checkpoint, to draw it again; None if there is none."""
     header = read_checkpoint_header(Path(path))
     return None if header is None else header.pool_seed
 
@@ -172,7 +165,7 @@ def _read_header(file: BinaryIO, path: Path) -> CheckpointHeader:
     )
 
 
-def _compare(stored: CheckpointHeader, wanted: CheckpointHeader, path: Path) -> None:
+def _compare(stored: CheckpointHeader, expected: CheckpointHeader, path: Path) -> None:
     advice = {
         "pool": "another pool of subsets; draw the pool with the same seed",
         "n_subsets": "another number of subsets",
@@ -183,7 +176,7 @@ def _compare(stored: CheckpointHeader, wanted: CheckpointHeader, path: Path) -> 
         "seed": "another rng; pass the same integer, or None to take it from the file",
     }
     for name, meaning in advice.items():
-        if getattr(stored, name) != getattr(wanted, name):
+        if getattr(stored, name) != getattr(expected, name):
             raise CheckpointError(
                 f"checkpoint must belong to this run; got {path}, which was made with {meaning}. "
                 "Delete the file to start again, or choose another path."

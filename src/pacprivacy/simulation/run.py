@@ -22,7 +22,7 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import begin, show_stages, single_threaded
 from pacprivacy._values import ESTIMATES
 from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
-from pacprivacy.mechanism import Data, Mechanism, Structure, coerce_data, flatten
+from pacprivacy.mechanism import Data, Mechanism, Structure, Value, coerce_data, flatten
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint_header
 from pacprivacy.simulation.workers import Workers, open_workers
@@ -37,7 +37,7 @@ WRITING: Final = "writing the certificate"
 SCHEMA_VERSION: Final = 1
 
 
-def _unchanged(value: Any) -> Any:
+def _unchanged(value: Value) -> Any:
     return value
 
 
@@ -45,13 +45,12 @@ def _unchanged(value: Any) -> Any:
 class Outputs:
     """Values of a mechanism on all subsets; ``values`` and ``seed`` are curator-only.
 
-    Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``. ``public`` is
-    what was computed from the whole universe or declared, ``published`` what of the universe the
-    value shows. Each number was divided by its entry of ``scales``; see :func:`scale_run_outputs`.
-    With ``rounds``, released numbers are counts. ``model`` says how the value is applied to new
-    rows, ``own_units`` that its numbers are of several kinds. ``on_all`` is the value on all
-    records, in the units of ``values``; curator-only, None where it was not computed, NaN where
-    there is none of this shape.
+    Row ``k`` of ``values``, shape (m, d), is the flattened value on subset ``k``, divided by
+    ``scales`` (:func:`scale_run_outputs`). ``public`` was computed from all records or declared;
+    ``published`` is what of them the value shows. With ``rounds``, released numbers are counts.
+    ``model`` applies the value to new rows; ``own_units``: numbers are of several kinds. ``on_all``
+    is the value on all records, in the units of ``values``; curator-only, None where it was not
+    computed, NaN where there is none of this shape.
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
@@ -82,11 +81,8 @@ class Outputs:
         """Length d of the measured vector."""
         return int(self.values.shape[1])
 
-    def restore(self, vector: npt.ArrayLike, *, exact: bool = False) -> Any:
-        """Turn a released vector into the value the user sees (claim M-1).
-
-        ``exact`` leaves counts as they are, unrounded.
-        """
+    def restore(self, vector: npt.ArrayLike, *, exact: bool = False) -> Value:
+        """Turn a released vector into the user's value (claim M-1); ``exact``: counts unrounded."""
         numbers = np.asarray(vector, dtype=np.float64)
         if self.scales is not None and numbers.shape == self.scales.shape:
             numbers = numbers * self.scales
@@ -107,16 +103,15 @@ class Outputs:
 
 
 def run_on_all(mechanism: Any, data: mechanisms.Data, *, fixed: bool = False) -> Vector:
-    """Return the mechanism's value on all records, flattened; curator-only.
-
-    With ``fixed`` the mechanism is prepared already.
-    """
+    """Return the flattened value on all records; curator-only. ``fixed``: already prepared."""
     prepared = mechanism if fixed else prepare_run(mechanism, data)
     batch = prepared.batch
     if batch is not None and mechanisms.is_data_streamed(data):
         bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
-        law: dict[str, Any] = {"scheme": "all", "prior": 1.0, "independent": False, "folds": 1}
-        values: Matrix = batch(data, Pool(bits=bits, n_units=data.n_rows, **law))
+        everybody = Pool(
+            bits=bits, n_units=data.n_rows, scheme="all", prior=1.0, independent=False, folds=1
+        )
+        values: Matrix = batch(data, everybody)
         return np.asarray(values[0])
     everyone = data.take(np.arange(data.n_rows))
     return mechanisms.flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
@@ -124,21 +119,21 @@ def run_on_all(mechanism: Any, data: mechanisms.Data, *, fixed: bool = False) ->
 
 def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
     """Fix a mechanism with the universe; refuse one that cannot read it in passes but should."""
-    given = mechanisms.as_mechanism(mechanism)
-    at_once = given.batch is not None
-    streams = given.streams
-    if at_once and streams and mechanisms.is_data_streamed(data, some=True):
+    raw = mechanisms.as_mechanism(mechanism)
+    at_once = raw.batch is not None
+    streams = raw.streams
+    if at_once and streams and mechanisms.is_data_streamed(data, mixed=True):
         raise MechanismError(
-            f"parts must all be Datasets, or none; got both for {given.name}. Take all columns "
+            f"parts must all be Datasets, or none; got both for {raw.name}. Take all columns "
             "from one: (people[['age']], people['income'])."
         )
     if at_once and not streams and mechanisms.is_data_streamed(data):
         raise MechanismError(
-            f"a mechanism over a Dataset must read it in passes; got {given.name}, which needs "
+            f"a mechanism over a Dataset must read it in passes; got {raw.name}, which needs "
             "all rows at once. Use Mean, Covariance, Histogram, Quantiles, JointRidge, "
             "OrthogonalRidge, LogisticFit or KMeansSteps, a function, or load the columns."
         )
-    return given.prepare(data)
+    return raw.prepare(data)
 
 
 _SAMPLE_ROWS: Final = 4096  # of files, on which batch and evaluate are compared
@@ -158,9 +153,9 @@ def run_at_once(
         rows = np.arange(0, job.data.n_rows, -(-job.data.n_rows // _SAMPLE_ROWS))
         parts = job.data.take(rows)
         sample = mechanisms.Data(parts=parts, n_rows=len(rows), single=job.data.single)
-        few = Balanced(n_subsets=2).draw(len(rows), rng=0)
-        compared = np.asarray(batch(sample, few), dtype=np.float64)
-        vector, structure = replace(job, data=sample).evaluate(0, few.rows(0))
+        trial = Balanced(n_subsets=2).draw(len(rows), rng=0)
+        compared = np.asarray(batch(sample, trial), dtype=np.float64)
+        vector, structure = replace(job, data=sample).evaluate(0, trial.rows(0))
     else:
         vector, structure = job.evaluate(0, pool.rows(0))
     if values.shape != (pool.n_subsets, vector.size):
@@ -200,9 +195,7 @@ def run_mechanism(
 
     ``n_jobs``, ``backend``, ``checkpoint`` and ``progress`` are those of
     :func:`pacprivacy.privatize`. ``rng`` seeds the mechanism's public streams; None draws a fresh
-    seed, or takes that of the checkpoint. Mechanisms that
-    evaluate all subsets at once write no checkpoint. With ``fixed`` the mechanism is prepared
-    already.
+    seed, or takes that of the checkpoint. With ``fixed`` the mechanism is prepared already.
 
     Guarantee
     ---------
@@ -216,9 +209,9 @@ def run_mechanism(
     seed = coerce_seed(rng) if header is None else header.seed
     job = RunJob(mechanism=prepared, data=universe, seed=seed)
     run = SubsetRun(job=job, pool=pool, path=path)
-    own: list[Notice] = []
+    notices: list[Notice] = []
     try:
-        with show_stages(progress), collect_run_notices(own), single_threaded():
+        with show_stages(progress), collect_run_notices(notices), single_threaded():
             batch = prepared.batch
             if batch is not None:
                 begin(EVALUATING)
@@ -227,10 +220,10 @@ def run_mechanism(
                 values, structure = run.execute(n_jobs=n_jobs, backend=backend)
     except BaseException:
         with suppress(Warning):  # a filter that makes warnings errors must not hide this one
-            show_run_notices([*own, *run.notices])
+            show_run_notices([*notices, *run.notices])
         raise
-    show_run_notices([*own, *run.notices])
-    totals, said, rounds = prepared.totals, prepared.public, False
+    show_run_notices([*notices, *run.notices])
+    totals, public, rounds = prepared.totals, prepared.public, False
     if totals is not None:
         share = pool.share
         chosen = mechanisms.total_numbers(totals, structure)
@@ -238,12 +231,12 @@ def run_mechanism(
         values = np.where(chosen, values / share, values)
         text = TOTALS["count" if rounds else "sum" if chosen.all() else "some"]
         listed = ", ".join(totals)[:LONGEST_LIST] if isinstance(totals, tuple) else ""
-        said = (*said, text.format(names=listed, share=f"{share:.4g}"))
+        public = (*public, text.format(names=listed, share=f"{share:.4g}"))
     return Outputs(
         values=values,
         structure=structure,
         mechanism_name=prepared.name,
-        public=said,
+        public=public,
         published=prepared.published,
         seed=seed,
         finish=prepared.finish,
@@ -268,13 +261,12 @@ FLAT: Final = 1e-12  # a spread below this share of the number's size is roundin
 
 
 def scale_run_outputs(outputs: Outputs) -> Outputs:
-    """Give outputs of very different size a unit each, so that none drowns in another's noise.
+    """Give outputs of very different size a unit each, so that no noise exceeds the small ones.
 
-    The noise rules make the *total* noise small. Where spreads over the pool differ by more than
-    100, or than 2 where a mechanism has numbers of several kinds, each number is divided by its
-    own spread, rounded to a power of two (exact in floating point); arrays of more than 64 numbers
-    have one unit. The released value is in its own units again. The scales are the same for all
-    candidates, and the certificate names them.
+    Where spreads over the pool differ by more than 100, or than 2 where numbers are of several
+    kinds, each number is divided by its own spread, rounded to a power of two (exact in floating
+    point); arrays of more than 64 numbers have one unit. The released value is in its own units
+    again. The scales are the same for all candidates, and the certificate names them.
     """
     values = outputs.values
     spread, extent, size = column_spreads(values)
@@ -291,7 +283,7 @@ def scale_run_outputs(outputs: Outputs) -> Outputs:
     listed = f"from {scales.min():.3g} to {scales.max():.3g}"
     if len(scales) <= SHOWN_SCALES:
         listed = ", ".join(f"{scale:.3g}" for scale in scales)
-    said = (
+    note = (
         "units of the noise: every number divided by its spread over the pool, rounded to a power "
         f"of two ({listed}); noise figures are in these units"
     )
@@ -300,16 +292,13 @@ def scale_run_outputs(outputs: Outputs) -> Outputs:
         values=values / scales,
         on_all=None if outputs.on_all is None else outputs.on_all / scales,
         scales=scales,
-        published=(*outputs.published, said),
+        published=(*outputs.published, note),
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class SubsetRun:
-    """One run of a mechanism over a pool; ``path`` is its checkpoint.
-
-    ``n_done`` subsets are finished, and ``notices`` are the warnings that came back from workers.
-    """
+    """One run over a pool, with its checkpoint ``path`` and the ``notices`` of its workers."""
 
     job: RunJob
     pool: Pool
@@ -344,8 +333,8 @@ class SubsetRun:
                 self._compare_with_second_run(first)
                 seconds = min(seconds, time.perf_counter() - start)  # without imports
             self.n_done = int(finished.sum())
-            left = self.pool.n_subsets - self.n_done
-            advance = begin(EVALUATING, left)
+            n_remaining = self.pool.n_subsets - self.n_done
+            advance = begin(EVALUATING, n_remaining)
 
             def accept(batch: BatchResult) -> None:
                 if file is not None and batch.values:
@@ -490,11 +479,11 @@ def _run_batch(shared: Shared, subsets: tuple[int, ...]) -> BatchResult:
     with single_threaded():
         for k in subsets:
             try:
-                vector, found = shared.job.evaluate(k, shared.pool.rows(k))
+                vector, structure = shared.job.evaluate(k, shared.pool.rows(k))
             except (Exception, SystemExit) as error:
                 failure = explain_run_failure(k, error)
                 break
-            where = shared.structure.difference(found)
+            where = shared.structure.difference(structure)
             if where is not None:
                 failure = RunFailure(subset=k, reason=_explain_difference(where), details="")
                 break

@@ -26,13 +26,11 @@ def train_subsets(
     n_jobs: int | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[Any, ...]:
-    """Return ``train(rows of subset k, generator of subset k)`` for every subset, in order.
+    """Return ``train(rows of subset k, generator of subset k)`` for every subset; curator-only.
 
     Unlike :func:`run_mechanism` this keeps objects, such as fitted models, and measures nothing:
-    whoever releases a function of them has to measure that function.
-
-    The result is curator-only and does not depend on the workers. If training fails on a subset,
-    the error names the lowest-numbered one that came back as failed.
+    whoever releases a function of them has to measure that function. The result does not depend on
+    the workers; an error names the lowest-numbered subset that failed.
     """
     universe = coerce_for_run(pool, data)
     shared = (train, universe, pool, coerce_seed(rng))

@@ -106,8 +106,8 @@ class _InStore:
 
 def worker_versions() -> dict[str, str]:
     """Return the versions that the last bits of a result depend on."""
-    found = {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn")}
-    return {"Python": platform.python_version(), "pacprivacy": __version__, **found}
+    libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    return {"Python": platform.python_version(), "pacprivacy": __version__, **libraries}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +142,9 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
         other = [name for name, version in label.versions.items() if here[name] != version]
         if other:
             listed = ", ".join(f"{name} {here[name]}" for name in other)
-            wanted = ", ".join(f"{name} {label.versions[name]}" for name in other)
+            expected = ", ".join(f"{name} {label.versions[name]}" for name in other)
             return number, Refusal(
-                reason=f"workers must have the versions of the caller, {wanted}; got {listed} on "
+                reason=f"workers must have the versions of the caller, {expected}; got {listed} on "
                 f"{platform.node()}. Install the same there: last bits may differ otherwise."
             )
         opened = source.open()
@@ -167,9 +167,7 @@ class Workers(ABC):
     def run(
         self, function: Callable[..., Any], shared: Any, tasks: Iterable[Task]
     ) -> Generator[Any, None, None]:
-        """Yield ``function(shared, *task)`` of all tasks, in any order.
-
-        Tasks are taken in order, a few ahead of the results.
+        """Yield ``function(shared, *task)`` of all tasks, in any order; tasks are taken in order.
 
         Guarantee
         ---------
@@ -366,11 +364,7 @@ class _Ray(Workers):
 def open_workers(
     n_jobs: int | None = None, backend: str | None = None, *, prefer: str | None = None
 ) -> Iterator[Workers]:
-    """Yield those who run tasks: by a name, or by the configuration of joblib in force.
-
-    ``n_jobs`` limits how many tasks run at a time; a cluster is used whole by default. ``prefer``
-    is joblib's hint, "threads" or "processes", where nothing else is asked for.
-    """
+    """Yield the executor, by name or by the configuration of joblib in force."""
     import joblib  # slow to import, not always needed
     from joblib.parallel import get_active_backend
 
@@ -405,8 +399,8 @@ def _dask_client(active: Any, address: str) -> Iterator[Any]:
         import distributed
     except ImportError:
         raise _missing("dask") from None
-    if not address and (own := getattr(active, "client", None)) is not None:
-        yield own
+    if not address and (joined := getattr(active, "client", None)) is not None:
+        yield joined
         return
     try:
         opened = (

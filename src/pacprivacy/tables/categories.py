@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy import stats
-from pacprivacy._checks import Matrix, Vector, listed, quoted
+from pacprivacy._checks import Array, Matrix, Vector, listed, quoted
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
@@ -89,21 +89,21 @@ class Categories:
             _refuse_gaps(table, (*names, options.target, options.weights))
         levels = {}
         for name in text:
-            found = _levels_of(table, name)
+            entries = _levels_of(table, name)
             if name in options.levels:
                 kind = table.columns[name].compared().kind
-                found = declared_column_levels(name, options.levels[name], kind)
+                entries = declared_column_levels(name, options.levels[name], kind)
             gap = options.missing == "category" and table.columns[name].gaps.any()
-            levels[name] = (*found, GAP_LEVEL) if gap else tuple(found)
+            levels[name] = (*entries, GAP_LEVEL) if gap else tuple(entries)
         declared = tuple(name for name in text if name in options.levels)
         return cls(levels=levels, declared=declared, reference=reference, missing=options.missing)
 
     def expand(self, table: Table, names: Sequence[str]) -> tuple[tuple[str, ...], Matrix]:
         """Return all columns as numbers, categories as one of zeros and ones for each level."""
-        terms = self.terms(names)
+        numbers = self.terms(names)
         columns: list[Vector] = []
         coded: dict[str, Any] = {}
-        for _, name, level in terms:
+        for _, name, level in numbers:
             column = table.columns[name]
             if level is None:
                 assert column.numbers is not None
@@ -111,32 +111,32 @@ class Categories:
                 continue
             levels = self.levels[name]
             if name not in coded:
-                own = levels[-1] == GAP_LEVEL
-                known = levels[:-1] if own else levels
-                coded[name] = code_column_levels(column.entries, known, gap_level=own)
+                gap_level = levels[-1] == GAP_LEVEL
+                known = levels[:-1] if gap_level else levels
+                coded[name] = code_column_levels(column.entries, known, gap_level=gap_level)
             met = (coded[name] == levels.index(level)).astype(float)
             columns.append(np.where(coded[name] < 0, np.nan, met))
-        return tuple(label for label, _, _ in terms), np.column_stack(columns)
+        return tuple(label for label, _, _ in numbers), np.column_stack(columns)
 
     def terms(self, names: Sequence[str]) -> list[tuple[str, str, str | None]]:
         """Return name, column and level of every number that stands for a row."""
-        found: list[tuple[str, str, str | None]] = []
+        numbers: list[tuple[str, str, str | None]] = []
         for name in names:
             if name not in self.levels:
-                found.append((name, name, None))
+                numbers.append((name, name, None))
                 continue
             levels = self.levels[name][1:] if self.reference else self.levels[name]
-            found += [(f"{name}={level}", name, level) for level in levels]
-        return found
+            numbers += [(f"{name}={level}", name, level) for level in levels]
+        return numbers
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def declarations(self) -> tuple[str, ...]:
         """What was declared."""
-        said = [f"levels of {name!r}: declared by the curator" for name in self.declared]
+        notes = [f"levels of {name!r}: declared by the curator" for name in self.declared]
         if self.missing in ("drop", "mean"):
             how = "left out of" if self.missing == "drop" else "filled inside"
-            said.append(f"rows with a gap are {how} every candidate")
-        return tuple(said)
+            notes.append(f"rows with a gap are {how} every candidate")
+        return tuple(notes)
 
     def rare_notes(self, table: Table) -> tuple[str, ...]:
         """Say where a level that is shown is that of few records, for the curator alone."""
@@ -147,12 +147,12 @@ class Categories:
                 continue
             counts = np.bincount(codes[codes >= 0])
             rare[name] = int(((counts > 0) & (counts < RARE)).sum())
-        said = [f"{name} {n:,}" for name, n in rare.items() if n]
-        if not said:
+        counted = [f"{name} {n:,}" for name, n in rare.items() if n]
+        if not counted:
             return ()
         return (
             f"levels with fewer than {RARE} records, whose names are published: "
-            f"{', '.join(said[:SHOWN_COUNTS])}; --levels declares those to be shown",
+            f"{', '.join(counted[:SHOWN_COUNTS])}; --levels declares those to be shown",
         )
 
     @property
@@ -190,22 +190,24 @@ def _check_categories(
         for name in unsure
         if name in rest and name not in grouped and _is_number_text(table, name)
     ]
-    ids, many = ([n for n in found if n not in numbers] for found in (ids, many))
+    ids, many = ([n for n in group if n not in numbers] for group in (ids, many))
     wrong = (*numbers, *ids, *many, *unclear, *dates)
     if not wrong:
         return
-    said, advice = _described(numbers, ids, many)
+    problems, advice = _described(numbers, ids, many)
     if unclear:
-        said.append(f"numbers such as 1,234 in {listed(unclear)}, which can be read in two ways")
+        problems.append(
+            f"numbers such as 1,234 in {listed(unclear)}, which can be read in two ways"
+        )
         advice.append("Say --decimal , or --decimal . .")
     if dates:
-        said.append(f"dates in {listed(dates)}, which can be read in more than one way")
+        problems.append(f"dates in {listed(dates)}, which can be read in more than one way")
         advice.append(date_format_advice(table, dates[0]))
     usable = [name for name in names if name not in wrong]
     if usable and not (unclear or dates):
         advice.append(f"Or leave them out: --columns {quoted(usable)}.")
     raise DataError(
-        f"columns must hold numbers, dates or categories; got {' and '.join(said)}. "
+        f"columns must hold numbers, dates or categories; got {' and '.join(problems)}. "
         + " ".join(advice)
     )
 
@@ -213,18 +215,17 @@ def _check_categories(
 def _described(
     numbers: Sequence[str], ids: Sequence[str], many: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Return what is wrong with columns that are no categories, and what to do."""
-    said, advice = [], []
+    problems, advice = [], []
     if numbers:
-        said.append(f"numbers among the texts in {listed(numbers)}")
+        problems.append(f"numbers among the texts in {listed(numbers)}")
         advice.append(
             "Write numbers as 12.5 and gaps as NA in the file; or, if all entries may be published "
             f"as levels: --categories {quoted(numbers[:1])}."
         )
     if ids:
-        said.append(f"ids in {listed(ids)} (most records have an entry of their own)")
+        problems.append(f"ids in {listed(ids)} (most records have an entry of their own)")
     if many:
-        said.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
+        problems.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
         advice.append(f'Declare levels that matter: --levels "{many[0]}=A,B".')
     if ids or many:
         name = (*ids, *many)[0]
@@ -233,7 +234,7 @@ def _described(
             f"If {name!r} says whose row it is, add --unit {quoted([name])}: without it rows are "
             "protected, not people.",
         )
-    return said, advice
+    return problems, advice
 
 
 def _is_number_text(table: Table, name: str) -> bool:
@@ -254,9 +255,9 @@ def date_format_advice(table: Table, name: str) -> str:
 
 
 def _refuse_gaps(table: Table, names: Sequence[str | None]) -> None:
-    given = dict.fromkeys(name for name in names if name is not None)
-    check_table_columns(table, tuple(given))
-    wrong = [name for name in given if table.columns[name].gaps.any()]
+    used = dict.fromkeys(name for name in names if name is not None)
+    check_table_columns(table, tuple(used))
+    wrong = [name for name in used if table.columns[name].gaps.any()]
     if wrong:
         raise DataError(
             f"columns must have no missing values with --missing error; got some in "
@@ -301,15 +302,15 @@ def category_gap_notes(
 ) -> tuple[str, ...]:
     """Return how many entries are missing, and how many rows remain, for the curator alone."""
     counts = {name: int(np.count_nonzero(table.columns[name].gaps)) for name in used}
-    said = [f"{name} {number:,}" for name, number in counts.items() if number]
+    gaps = [f"{name} {number:,}" for name, number in counts.items() if number]
     notes = []
-    if said:
-        more = f" and {len(said) - SHOWN_COUNTS} more columns" if len(said) > SHOWN_COUNTS else ""
-        notes.append(f"missing values: {', '.join(said[:SHOWN_COUNTS])}{more}")
-    left = int(kept.sum())
-    if left < table.n_rows or where is not None:
+    if gaps:
+        more = f" and {len(gaps) - SHOWN_COUNTS} more columns" if len(gaps) > SHOWN_COUNTS else ""
+        notes.append(f"missing values: {', '.join(gaps[:SHOWN_COUNTS])}{more}")
+    n_kept = int(kept.sum())
+    if n_kept < table.n_rows or where is not None:
         how = "are used" if dropped else "meet the condition"
-        notes.append(f"{left:,} of {table.n_rows:,} records {how}")
+        notes.append(f"{n_kept:,} of {table.n_rows:,} records {how}")
     return tuple(notes)
 
 
@@ -321,22 +322,22 @@ def category_range_notes(table: Table, options: ModelOptions) -> tuple[str, ...]
     if isinstance(ranges, tuple):
         named = options.columns or ((options.target,) if options.target else tuple(table.columns))
         ranges = {name: ranges for name in named if name != options.unit}
-    said = []
+    outside = []
     for name, (low, high) in ranges.items():
         numbers = table.columns[name].numbers if name in table.columns else None
         if numbers is not None and (n := int(((numbers < low) | (numbers > high)).sum())):
-            said.append(f"{name} {n:,}")
-    if not said:
+            outside.append(f"{name} {n:,}")
+    if not outside:
         return ()
-    more = f" and {len(said) - SHOWN_COUNTS} more columns" if len(said) > SHOWN_COUNTS else ""
-    return (f"values outside the declared range: {', '.join(said[:SHOWN_COUNTS])}{more}",)
+    more = f" and {len(outside) - SHOWN_COUNTS} more columns" if len(outside) > SHOWN_COUNTS else ""
+    return (f"values outside the declared range: {', '.join(outside[:SHOWN_COUNTS])}{more}",)
 
 
 def categories_as_fields(
     table: Table, names: Sequence[str], levels: Mapping[str, tuple[str, ...]]
-) -> npt.NDArray[Any]:
+) -> Array:
     """Return the columns as one structured array; a gap in text is the empty text."""
-    fields: dict[str, npt.NDArray[Any]] = {}
+    fields: dict[str, Array] = {}
     for name in names:
         column = table.columns[name]
         if column.numbers is not None and column.is_date:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._checks import Array
 from pacprivacy.mechanism import (
     ISO,
     ComparedColumn,
@@ -28,7 +29,7 @@ from pacprivacy.mechanism import (
 
 Vector = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]
-Labels = npt.NDArray[Any]
+Labels = Array
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
 _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
 _POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
@@ -51,16 +52,10 @@ class Reading:
 class TableColumn:
     """One column, curator-only.
 
-    Parameters
-    ----------
-    numbers : array or None
-        The entries as numbers, NaN where one is missing; dates are days since 1970. None is text.
-    coded : callable or None
-        Gives the distinct entries as they are written, and which of them each row has; -1 is a gap.
-    date_formats : tuple of str
-        How its dates are written. Where there are several and ``numbers`` is None, it must be said.
-    unclear : bool
-        Whether it is text only because 1,234 may be 1.234 or 1234.
+    ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` gives the
+    distinct entries and which of them each row has, -1 for a gap. Where there are several
+    ``date_formats`` and no numbers, one must be declared. ``unclear`` is text only because 1,234
+    may be 1.234 or 1234.
     """
 
     numbers: Vector | None
@@ -135,18 +130,18 @@ def _encode(column: Any) -> Coded:
     return coded.dictionary.to_pylist(), arrow_column_array(coded.indices, np.int32, -1)
 
 
-def arrow_column_array(column: Any, dtype: Any, gap: float) -> npt.NDArray[Any]:
+def arrow_column_array(column: Any, dtype: Any, gap: float) -> Array:
     """Return an Arrow column of numbers as an array; pyarrow's own way imports pandas."""
     whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
     there, data = whole.buffers()
     if not len(whole):
         return np.empty(0, dtype)
     rows = slice(whole.offset, whole.offset + len(whole))
-    found = np.frombuffer(data, dtype, rows.stop)[rows].copy()
+    array = np.frombuffer(data, dtype, rows.stop)[rows].copy()
     if whole.null_count:
         filled = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")[rows]
-        found[filled == 0] = gap
-    return found
+        array[filled == 0] = gap
+    return array
 
 
 def _arrow_texts(texts: Sequence[str]) -> Any:
@@ -162,7 +157,9 @@ def _arrow_texts(texts: Sequence[str]) -> Any:
 def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, TableColumn]:
     """Decide what every column holds; a comma is decimal if declared, or if it can be no other."""
     formats, mark = reading.date_formats, reading.decimal or "."
-    columns = {name: _read_cells(found, mark, formats.get(name)) for name, found in cells.items()}
+    columns = {
+        name: _read_cells(entries, mark, formats.get(name)) for name, entries in cells.items()
+    }
     if reading.decimal is not None:
         return columns
     by_comma = {
@@ -203,14 +200,14 @@ def _all_thousands(cells: Cells) -> bool:
 
         marked = cells.filter(pc.match_substring_regex(cells, "[.,]"))
         texts = (item.as_py() for item in marked)
-    found = False
+    marked_once = False
     for text in (text.strip() for text in texts):
         if text.lower() in MISSING or not ("," in text or "." in text):
             continue
         if not _THOUSANDS.fullmatch(text):
             return False
-        found = True
-    return found
+        marked_once = True
+    return marked_once
 
 
 def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableColumn:

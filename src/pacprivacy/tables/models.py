@@ -1,11 +1,9 @@
 """What can be computed from a table: name, options, mechanism, and how its value reads.
 
-A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, which looks
-after gaps and categories itself, or a model of numbers alone, for which categories become columns
-of zeros and ones, and rows with gaps are left out of every candidate or filled inside it.
-
-A :class:`ModelStudy` is a model on a file. In a session the data are the rows of the file, whatever
-model is released: the next release may be of another one, and goes on with the same secret half.
+A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, or a model of
+numbers alone, for which categories become columns of zeros and ones, and rows with gaps are left
+out of every candidate or filled inside it. In a session the data are the rows of the file, whatever
+model is released: the next release may be of another one, on the same secret half.
 """
 
 from __future__ import annotations
@@ -33,15 +31,16 @@ from pacprivacy.mechanism import (
     LinearSVM,
     Mechanism,
     MechanismScaling,
+    Named,
     NamedMechanism,
     RowsMechanism,
     Scaling,
+    Value,
     check_data_classes,
     choose_data_pool,
     coerce_data,
     identity_warning,
 )
-from pacprivacy.release import Release
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.session import Session
 from pacprivacy.statistics import Covariance, Histogram
@@ -72,28 +71,16 @@ from pacprivacy.tables.table import (
 class Model:
     """A model of the command line.
 
-    Parameters
-    ----------
-    mechanism : callable
-        From the options and the names of the columns to what is computed.
-    describe : callable
-        See :class:`NamedMechanism`.
-    scaling : {"none", "scale", "standardise"}
-        What is done to the columns with the whole universe; see :func:`scale_columns`.
-    predicts : {"class", "number"}, optional
-        What the target is.
-    learns : bool
-        Whether the target is kept apart from the columns; otherwise it is the only one of them.
-    takes : tuple of str
-        Options of its own; given to another model they are refused.
-    needs : tuple of str
-        Options that it cannot do without.
-    kind : str, optional
-        How :func:`pacprivacy.tables.predict` applies it to new rows.
+    ``mechanism`` makes it of the options and the names of the columns; ``describe`` is that of
+    :class:`NamedMechanism`; ``scaling`` is done with all records (:class:`MechanismScaling`).
+    ``predicts`` says what the target is; with ``learns`` it is kept apart from the columns,
+    otherwise it is the only one of them. ``takes`` are options of its own, which other models
+    refuse, and ``needs`` those that it requires. ``kind`` is how :func:`pacprivacy.tables.predict`
+    applies it.
     """
 
     mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
-    describe: Callable[[MechanismScaling, Any], dict[str, Any]]
+    describe: Callable[[MechanismScaling, Value], Named]
     scaling: Scaling = "none"
     predicts: Literal["class", "number"] | None = None
     learns: bool = True
@@ -105,8 +92,8 @@ class Model:
         """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
         used = (learned_model_columns if self.learns else described_model_columns)(table, options)
         check_table_columns(table, used)
-        found = Categories.find(table, used, options, reference=self.predicts is not None)
-        names, X = found.expand(table, used)
+        categories = Categories.find(table, used, options, reference=self.predicts is not None)
+        names, X = categories.expand(table, used)
         check_table_finite(X, names)
         gaps, kept = np.isnan(X).any(axis=1), category_rows_where(table, options.where)
         y = None
@@ -131,9 +118,9 @@ class Model:
             inner=FilledMechanism(inner=inner) if fills else inner,
             columns=columns,
             describe=self.describe,
-            said=found.said,
-            facts=found.facts,
-            applied=self._applied(columns, found, used, options),
+            declarations=categories.declarations,
+            facts=categories.facts,
+            applied=self._applied(columns, categories, used, options),
         )
         return Built(
             mechanism=mechanism,
@@ -145,13 +132,13 @@ class Model:
                 kept,
                 where=options.where,
             )
-            + found.rare_notes(table),
+            + categories.rare_notes(table),
         )
 
     def _applied(
         self,
         columns: MechanismScaling,
-        found: Categories,
+        categories: Categories,
         used: tuple[str, ...],
         options: ModelOptions,
     ) -> dict[str, Any] | None:
@@ -161,8 +148,10 @@ class Model:
         return {
             "kind": self.kind,
             "target": options.target,
-            "terms": [list(term) for term in found.terms(used)],
-            "levels": {name: list(found.levels[name]) for name in used if name in found.levels},
+            "terms": [list(term) for term in categories.terms(used)],
+            "levels": {
+                name: list(categories.levels[name]) for name in used if name in categories.levels
+            },
             "scales": columns.scales.tolist(),
         }
 
@@ -171,14 +160,8 @@ class Model:
 class StatisticModel:
     """A statistic of :mod:`pacprivacy.stats` on the command line.
 
-    Parameters
-    ----------
-    statistic : callable
-        From the options, the columns and the shared keyword arguments to what is computed.
-    described : callable, optional
-        From the table and the options to the columns; None uses those named alone.
-    takes, needs : tuple of str
-        See :class:`Model`.
+    ``statistic`` makes it of the options, the columns and the shared keyword arguments.
+    ``described`` finds the columns; None uses those named alone. The rest is as in :class:`Model`.
     """
 
     statistic: Callable[[ModelOptions, tuple[str, ...], dict[str, Any]], Mechanism]
@@ -198,7 +181,7 @@ class StatisticModel:
         used = tuple(dict.fromkeys((*columns, *by, *apart, *read)))
         check_table_columns(table, used)
         shown = tuple(dict.fromkeys((*columns, *by)))
-        found = Categories.find(table, shown, options, grouped=by)
+        categories = Categories.find(table, shown, options, grouped=by)
         numbers = [options.weights] if options.weights is not None else []
         check_category_numbers(table, numbers)
         shared = {
@@ -219,7 +202,7 @@ class StatisticModel:
                 dropped=False,
                 where=options.where,
             )
-            + found.rare_notes(table),
+            + categories.rare_notes(table),
         )
 
 
@@ -314,8 +297,8 @@ def _crosstab(names: tuple[str, ...], shared: dict[str, Any]) -> Mechanism:
     return stats.crosstab(*names, **shared)
 
 
-def _count(given: int | None, default: int) -> int:
-    return default if given is None else given
+def _count(declared: int | None, default: int) -> int:
+    return default if declared is None else declared
 
 
 def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
@@ -486,20 +469,8 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
 class ModelStudy:
     """A mechanism, its data, and who belongs together; curator-only but for the mechanism.
 
-    Parameters
-    ----------
-    name : str
-        Of the file, for the ledger.
-    built : Built
-        The model, its records, and which rows of the file they are.
-    digest : bytes
-        SHA-256 of the file.
-    units : array or None
-        Whose row each row of the file is.
-    pool : strategy or None
-        None is that of the session.
-    notes : tuple of str
-        What the curator is told, and nobody else.
+    ``name`` is that of the file, for the ledger, ``digest`` its SHA-256; ``units`` say whose row
+    each row is; ``pool`` None is that of the session; ``notes`` are for the curator.
     """
 
     name: str
@@ -512,14 +483,15 @@ class ModelStudy:
     @property
     def mechanism(self) -> Mechanism:
         """What is computed; where rows are left out, on those of a candidate that are not."""
-        return self.built.mechanism if self.built.kept.all() else self._of_rows()
+        return self.built.mechanism if self.built.kept.all() else self.of_rows()
 
     @property
     def universe(self) -> Data:
         """Everybody who might be in: all rows of the file, also those that are then left out."""
         return self.built.data if self.built.kept.all() else self.rows()
 
-    def _of_rows(self) -> RowsMechanism:
+    def of_rows(self) -> RowsMechanism:
+        """Return the mechanism as sessions of :meth:`open_session` release it."""
         return RowsMechanism(
             inner=self.built.mechanism, records=self.built.data, kept=self.built.kept
         )
@@ -534,44 +506,27 @@ class ModelStudy:
         return coerce_data(tuple(parts))
 
     def open_session(self, *, ledger: str, total: AnyBudget | None, **options: Any) -> Session:
-        """Open the session, or go on with it; without a total it is under the ledger's budget.
-
-        Parameters
-        ----------
-        ledger : str
-            Place of the ledger.
-        total : budget or None
-            Of all releases together.
-        **options
-            Of :class:`pacprivacy.Session`; ``dataset`` is the name of the file by default.
-        """
+        """Open or resume the session; without a total it is under the ledger's budget."""
         options["dataset"] = options.get("dataset") or self.name
-        settings = {"ledger": ledger, "sample": self.pool, "units": self.units, **options}
+        arguments = {"ledger": ledger, "sample": self.pool, "units": self.units, **options}
         rows = self.rows()
         if total is None:
             book = ledgers.Ledger(ledger, create=False)
             try:
-                return Session.resume(rows, **settings)
+                return Session.resume(rows, **arguments)
             except BudgetError:  # nothing to go on with
                 total = _total_of(book, options["dataset"], options.get("principal"))
                 if total is None:
                     raise
-        return Session(rows, budget=total, **settings)
-
-    def release_in(self, session: Session, budget: AnyBudget, **options: Any) -> Release:
-        """Release the mechanism in a session of :meth:`open_session`."""
-        return session.release(self._of_rows(), budget, **options)
+        return Session(rows, budget=total, **arguments)
 
 
 def read_model_study(
     source: Path, model: str, options: ModelOptions, reading: Reading | None = None
 ) -> ModelStudy:
-    """Read the file and build the model on it.
-
-    A classifier gets a pool in which every subset has half of every class.
-    """
+    """Read the file and build the model on it; a classifier gets halves of every class."""
     chosen = find_model(model, options)
-    table = read_table(source, reading, wanted=_wanted(chosen, options))
+    table = read_table(source, reading, needed=_needed(chosen, options))
     units = None if options.unit is None else table_unit_labels(table, options.unit)
     built = chosen.build(table, options)
     pool = None
@@ -595,7 +550,7 @@ def read_model_study(
     )
 
 
-def _wanted(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
+def _needed(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
     """Return the columns that are named; None where all of the file are used."""
     if options.columns is None:
         if isinstance(model, Model):
@@ -651,5 +606,4 @@ class _Stratified(Balanced):
     def draw(
         self, n_records: int, *, rng: Any = None, units: Any = None, strata: Any = None
     ) -> Pool:
-        """Draw the pool, stratified by the labels."""
         return Balanced.draw(self, n_records, rng=rng, units=units, strata=self.labels)

@@ -59,20 +59,10 @@ _WHOLE: Final = re.compile(r"^(\d+)\.0+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """The columns of a file; curator-only but for the names.
+    """The columns of a file; curator-only but for ``names``, all of them in the order of the file.
 
-    Parameters
-    ----------
-    columns : mapping of str to Column
-        In the order of the file; of a wide one those that are wanted, and the first.
-    names : tuple of str
-        All columns, in the order of the file.
-    n_rows : int
-        Number of records.
-    digest : bytes
-        SHA-256 of the file.
-    notes : tuple of str
-        What had to be guessed, for the curator.
+    Of a wide file ``columns`` has the first and those that are needed. ``digest`` is SHA-256 of the
+    file; ``notes`` say what had to be guessed.
     """
 
     columns: Mapping[str, TableColumn] = field(repr=False)
@@ -83,17 +73,12 @@ class Table:
 
 
 def read_table(
-    path: Path, reading: Reading | None = None, *, wanted: Sequence[str] | None = None
+    path: Path, reading: Reading | None = None, *, needed: Sequence[str] | None = None
 ) -> Table:
     """Read a CSV, Parquet or Excel file with column names; ``-`` is standard input.
 
-    Of a wide file only the columns ``wanted`` are read, those that say whose row it is, and the
-    first ones, which show what decimal mark it has; None wants all.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, has no records, or its rows have unequal lengths.
+    Of a wide file only the columns ``needed`` are read, those that say whose row it is, and the
+    first ones, which show what decimal mark it has; None reads all.
     """
     try:
         content = read_at_most(sys.stdin.buffer) if path == STDIN else read_regular(path)
@@ -111,7 +96,7 @@ def read_table(
         ) from None
     notes: tuple[str, ...] = ()
     reading = reading or Reading()
-    choose = partial(_choose, wanted=None if wanted is None else frozenset(wanted))
+    choose = partial(_choose, needed=None if needed is None else frozenset(needed))
     if content.startswith(_PARQUET):
         names, columns = _read_parquet(content, path, reading, choose)
     elif content.startswith(_ZIP):
@@ -132,14 +117,13 @@ def read_table(
     return Table(columns=columns, names=names, n_rows=n_rows, digest=digest, notes=notes)
 
 
-def _choose(names: Sequence[str], *, wanted: frozenset[str] | None) -> list[int]:
-    """Return the places of the columns to read."""
-    if wanted is None or len(names) <= WIDE:
+def _choose(names: Sequence[str], *, needed: frozenset[str] | None) -> list[int]:
+    if needed is None or len(names) <= WIDE:
         return list(range(len(names)))
     return [
         place
         for place, name in enumerate(names)
-        if place < WIDE or name in wanted or is_identity_name(name)
+        if place < WIDE or name in needed or is_identity_name(name)
     ]
 
 
@@ -239,11 +223,11 @@ def _is_number(text: str) -> bool:
 
 def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[Coded]:
     """Collect the cells of the columns at these places; refuse rows of another length."""
-    found: list[defaultdict[str, int]] = []
+    indices: list[defaultdict[str, int]] = []
     for _ in places:
         index: defaultdict[str, int] = defaultdict()
         index.default_factory = index.__len__
-        found.append(index)
+        indices.append(index)
     codes: list[list[Codes]] = [[] for _ in places]
     while rows := list(islice(reader, 1 << 14)):
         wrong = next((row for row in rows if row and len(row) != n_columns), None)
@@ -256,12 +240,12 @@ def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[C
             row if len(places) == n_columns else [row[i] for i in places] for row in rows if row
         ]
         for number, cells in enumerate(zip(*rows, strict=True)):
-            numbers = map(found[number].__getitem__, cells)
+            numbers = map(indices[number].__getitem__, cells)
             codes[number].append(np.fromiter(numbers, np.int32, len(rows)))
     empty = np.empty(0, np.int32)
     return [
         (list(index), np.concatenate([empty, *parts]))
-        for index, parts in zip(found, codes, strict=True)
+        for index, parts in zip(indices, codes, strict=True)
     ]
 
 
@@ -373,11 +357,11 @@ def _sheet(content: bytes) -> list[Sequence[Any]]:
     except ImportError:
         import openpyxl
 
-        sheet = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-        rows: Any = sheet.worksheets[0].iter_rows(values_only=True)
+        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+        rows: Any = book.worksheets[0].iter_rows(values_only=True)
     else:
-        found = Book.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
-        cells = found.to_python(skip_empty_area=False)
+        sheet = Book.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
+        cells = sheet.to_python(skip_empty_area=False)
         rows = ([_as_openpyxl(cell) for cell in row] for row in cells)
     header = next(rows, ())
     return [header, *(row for row in rows if any(cell is not None for cell in row))]

@@ -174,14 +174,14 @@ def test_of_a_wide_file_only_what_is_wanted_is_read(tmp_path: Path) -> None:
     names = [*(f"c{i}" for i in range(width)), "person_id", "last"]
     rows = np.arange(20)[:, None] * np.ones(len(names), dtype=np.int64)
     pd.DataFrame(rows, columns=names).to_csv(path, index=False)
-    table = read_table(path, wanted=("last",))
+    table = read_table(path, needed=("last",))
     assert len(table.columns) == 1002
     assert table.names == tuple(names)
     assert table.columns["last"].numbers.tolist() == list(range(20))
     assert len(read_table(path).columns) == len(names)
     parquet = tmp_path / "wide.parquet"
     pd.DataFrame(rows, columns=names).to_parquet(parquet)
-    assert read_table(parquet, wanted=("last",)).columns.keys() == table.columns.keys()
+    assert read_table(parquet, needed=("last",)).columns.keys() == table.columns.keys()
 
 
 def test_damaged_parquet_says_so(tmp_path: Path) -> None:
