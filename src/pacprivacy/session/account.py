@@ -276,11 +276,20 @@ class Account(KeeperBook, ProcessBound):
 
     def left(self, payer: str | None = None) -> Spent:
         """Return what the tightest budgets leave, ``None`` where nothing is limited."""
-        balances = self._ledger.balance(self._holder.dataset, payer or self._holder.principal)
+        balances = self._ledger.balance(self._holder.dataset, self._payer(payer))
         least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
-        if self._held is not None:  # what is held is there for the release that it is held for
-            least = _with(least, self._held.entry.amounts)
+        held = self._held_for(payer)
+        if held is not None:  # a release may spend what is held for it
+            least = _with(least, held.entry.amounts)
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
+
+    def _payer(self, payer: str | None) -> str:
+        return self._holder.principal if payer is None else payer
+
+    def _held_for(self, payer: str | None) -> Reservation | None:
+        """Return what is held, if it is this payer's: another's release must not take it."""
+        held = self._held
+        return held if held is not None and held.entry.principal == self._payer(payer) else None
 
     def hold(self, charge: Spent, what: str, before: SessionState, payer: str) -> None:
         """Reserve what a release pays if it fails; :meth:`spend` puts its charge in the place."""
@@ -296,7 +305,8 @@ class Account(KeeperBook, ProcessBound):
     ) -> None:
         """Reserve a charge, in the place of what is held."""
         self._reservation = self._reserve(charge, what, before, payer)
-        self._held = None
+        if self._held_for(payer) is not None:
+            self._held = None
         self._reservation.mark_used()
 
     def _reserve(
@@ -331,13 +341,13 @@ class Account(KeeperBook, ProcessBound):
         self._unsure = name
         made = self._ledger.reserve(
             self._holder.dataset,
-            payer or self._holder.principal,
+            self._payer(payer),
             charge,
             what,
             session=self._session_id,
             name=name,
             after=None if self._file is None else place,
-            instead=self._held,
+            instead=self._held_for(payer),
         )
         self._last, self._unseen, self._unsure = name, False, ""
         return made

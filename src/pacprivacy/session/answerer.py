@@ -586,6 +586,22 @@ class Answerer(Keeper):
             )
         return array
 
+    def _check_fits(
+        self, units: VoteBalances, questions: VoteAnswers | ScoreAnswers, costly: int
+    ) -> None:
+        """Refuse what some unit's balance might not cover, whatever the answers are."""
+        log_p = self.belief.log_p
+        if costly == 1 and isinstance(questions, VoteAnswers):  # its cost is known before
+            fits = units.holds(*questions.only_move(units.most), log_p)
+        else:
+            fits = units.fits(costly, self._query_nats, log_p)
+        if not fits:
+            raise BudgetExceededError(
+                f"queries must fit in what is left of every unit's membership balance, "
+                f"whatever the answers are; got {costly} that the candidates disagree on. "
+                f"Nothing was drawn or spent. Ask fewer at a time, or end here."
+            )
+
     def _release(self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers) -> Reply:
         self.check_open()
         if not table.size:
@@ -610,17 +626,8 @@ class Answerer(Keeper):
             )
         units, had = self._units, 0.0
         if units is not None:
-            had, log_p = units.increment_left, self.belief.log_p
-            if costly == 1 and isinstance(questions, VoteAnswers):  # its cost is known before
-                fits = units.holds(*questions.only_move(units.most), log_p)
-            else:
-                fits = units.fits(costly, self._query_nats, log_p)
-            if not fits:
-                raise BudgetExceededError(
-                    f"queries must fit in what is left of every unit's membership balance, "
-                    f"whatever the answers are; got {costly} that the candidates disagree on. "
-                    f"Nothing was drawn or spent. Ask fewer at a time, or end here."
-                )
+            had = units.increment_left
+            self._check_fits(units, questions, costly)
             lent = max(0.0, had - units.increment_left)
             most = units.worst_increment(costly, self._query_nats)
             worst = replace(worst, success_increment=lent + most)

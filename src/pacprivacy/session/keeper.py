@@ -41,9 +41,9 @@ class KeeperBook:
         return Spent(mi_nats=0.0, success_increment=0.0)
 
     def left(self, payer: str | None = None) -> Spent:
-        """Return what is left besides the session's own total; ``None`` where unlimited.
+        """Return what a payer has left besides the session's total; ``None`` where unlimited.
 
-        Of a payer; by default of the one who opened the session.
+        By default the payer is the one who opened the session.
         """
         return Spent()
 
@@ -187,7 +187,7 @@ class Keeper(ProcessBound):
         self._total, self._source, self._secret = total, source, secret
         self._book = KeeperBook() if book is None else book
         self._spent = self._book.spent()
-        self._price: Price | None = None
+        self._price: tuple[str, Price] | None = None
         self._held: tuple[Spent, Balances | None] = (Spent(), None)
         self._closed = False
         self._lock = threading.RLock()
@@ -231,14 +231,14 @@ class Keeper(ProcessBound):
 
         What fails before the charge costs nothing; what fails after it stays spent. ``balances``
         are what the charge leaves of every unit's. The secret is drawn here if there is none yet,
-        from the candidates that come at ``first`` or later. What is ``exact`` tells of the
-        universe: it is charged the price of :meth:`paid` at least.
+        from candidate number ``first`` on. An ``exact`` value shows a fact of the universe, so it
+        costs at least the price of :meth:`paid`.
         """
         self.check_process()  # last of all: a mechanism may have forked, or closed the session,
         self.check_open()  # and then there must be no second secret under the belief of the first
         self._secret.draw(self._source, first=first)
-        if self._price is not None and exact:
-            least, after = self._price()
+        if self._price is not None and exact and self._price[0] == payer:
+            least, after = self._price[1]()
             charge = charge.at_least(least)
             balances = after if after is None or balances is None else balances.least(after)
         try:
@@ -257,15 +257,15 @@ class Keeper(ProcessBound):
         Guarantee
         ---------
         Claim Q-4. The price is on the disk before anything inside runs, and stays there if the
-        process is stopped; only of the very first, whose rows choose the pool, it is paid when it
-        has failed. Of every failure but those of the books the same is said.
+        process is stopped. The very first query pays after it fails, because its rows choose the
+        pool. All failures give the same message, except those of the ledger.
         """
         self.check_process()
         self.check_open()
         first, before = not self._secret.is_ready, self._spent
         if not first:
             self._hold(price, what, payer)
-        self._price = price
+        self._price = payer, price
         try:
             yield
         except (LedgerError, SecretError):

@@ -68,7 +68,7 @@ class HeldCandidate(HeldSecret):
         return self.pool is not None
 
     def draw(self, source: BitSource, *, first: int = 0) -> None:
-        """Draw the secret if there is none, from the candidates that come at ``first`` or later."""
+        """Draw the secret if there is none, from candidate number ``first`` on."""
         assert self.pool is not None  # drawn before anything is calibrated
         if self.secret is None:
             self.secret = releasing.ReleaseSecret(self.pool.n_subsets, source, first=first)
@@ -79,7 +79,7 @@ class HeldCandidate(HeldSecret):
         return self.secret.observe(sampler, source)
 
     def forget(self) -> None:
-        """Forget the secret; a file of the session still has it."""
+        """Forget the secret; with a ledger the session's file still has it."""
         self.secret = None
 
     def state(
@@ -157,7 +157,7 @@ class Terms(ABC):
 
     @abstractmethod
     def learned(self, belief: adversary.Belief) -> Vector | None:
-        """Return a belief that noise must be calibrated to; None where nothing was seen yet."""
+        """Return the belief that noise must be calibrated to; None for a single release."""
 
     @abstractmethod
     def seed(self, root: int, n_releases: int, number: int) -> int:
@@ -181,6 +181,8 @@ class OneRelease(Terms):
         """Return what was asked."""
         assert secret.pool is not None  # drawn before
         assert request.budget is not None  # a single release has one
+        if request.share is not None:
+            raise BudgetError("share must be left out for a single release, which takes all.")
         check_rule_feasible(request.budget, request.rule, secret.pool)
         limits = budget_limits(request.budget, secret.pool.n_subsets)
         return AccountShare(limits=limits.above())
@@ -190,7 +192,7 @@ class OneRelease(Terms):
         return None
 
     def belief(self, held: adversary.Belief) -> adversary.Belief:
-        """Return the uniform one, which it is."""
+        """Return the belief, which is uniform."""
         return held
 
     def learned(self, belief: adversary.Belief) -> None:
@@ -242,7 +244,7 @@ class ManyReleases(Terms):
 
     def balances(self, purse: Purse, n_units: int) -> adversary.Balances | None:
         """Return full balances under the session's total and what the ledger leaves."""
-        left = purse.total.above().tightest(purse.shared).success_increment
+        left = purse.total.above().tightest(purse.shared()).success_increment
         return None if left is None else adversary.Balances.begin(2 * max(left, 0.0), n_units)
 
     def belief(self, held: adversary.Belief) -> adversary.Belief:
@@ -301,8 +303,9 @@ class PoolSecret(HeldCandidate, SessionSecret):
         """Draw the pool if there is none, and run a mechanism on every candidate."""
         self._terms.check_rule(request.rule)
         notes = self._settle(request, purse)
-        self._terms.share(request, purse(), self)  # refused here, before the mechanism runs
-        root = self._seed(purse())
+        before = purse()
+        self._terms.share(request, before, self)  # refused here, before the mechanism runs
+        root = self._seed(before.spent.n_releases)
         mechanism, checkpoint = request.mechanism, request.checkpoint
         outputs = self.rehearsal.run(mechanism, checkpoint=checkpoint, rng=root)
         outputs = replace(outputs, on_all=self.rehearsal.on_all(mechanism, outputs))
@@ -325,21 +328,25 @@ class PoolSecret(HeldCandidate, SessionSecret):
         )
         if self.pool is None:
             self.begin(pool)
-            self.balances = self._terms.balances(purse(), pool.n_units)
+            try:
+                self.balances = self._terms.balances(purse(), pool.n_units)
+            except BaseException:  # or the total would not be held from here on
+                self.pool = self.belief = None
+                raise
         return notes
 
     def forfeit(
         self, request: Request, purse: Callable[[], Purse]
     ) -> tuple[Spent, adversary.Balances | None]:
         """Return what a query pays that fails, and what it leaves of every unit's balance."""
-        self._settle(replace(request, budget=None), purse)
+        self._settle(replace(request, budget=None, checkpoint=None), purse)
         charge, after = self._terms.share(request, purse(), self).forfeit()
         return charge, None if self.balances is None else after
 
-    def calibration(self, share: AccountShare, purse: Purse) -> Calibration:
+    def calibration(self, share: AccountShare, n_releases: int) -> Calibration:
         """Return what the next calibration rests on, with a seed that none before it has used."""
         assert self.pool is not None  # drawn in evaluate()
-        seed, log_p = self._proof_seed(purse), self.now.log_p
+        seed, log_p = self._proof_seed(n_releases), self.now.log_p
         heat = None
         if share.balances is not None and share.allowed is not None:
             before = adversary.ViewTilts(self.pool).before(log_p, np.arange(self.pool.n_units))
@@ -353,7 +360,8 @@ class PoolSecret(HeldCandidate, SessionSecret):
         """Calibrate the noise to the belief, prove what it does, and write the certificate."""
         assert self.pool is not None  # drawn in evaluate()
         share, belief = evaluated.share, self.now
-        rests_on, part = self.calibration(share, purse), self._terms.part(share, purse)
+        rests_on = self.calibration(share, purse.spent.n_releases)
+        part = self._terms.part(share, purse)
         limit = evaluated.budget if part is None else rehearsal_information(share.limits)
         begin(SEARCHING)
         noise = (calibrate or find_noise)(evaluated, limit, rests_on)
@@ -392,7 +400,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
     def remember(
         self, plan: Plan, observed: Observation
     ) -> tuple[adversary.Belief, releasing.Certificate, releasing.Bundle]:
-        """Return the belief after a release, and its papers with what was learned."""
+        """Return the belief after a release, its certificate and its bundle."""
         assert self.pool is not None  # drawn in evaluate()
         certificate, bundle, part = plan.certificate, plan.bundle, plan.bundle.session
         belief = plan.belief
@@ -413,13 +421,13 @@ class PoolSecret(HeldCandidate, SessionSecret):
         assert self.belief is not None  # set with the pool
         return self._terms.belief(self.belief)
 
-    def _seed(self, purse: Purse, number: int = 0) -> int:
-        return self._terms.seed(self.rehearsal.seed, purse.spent.n_releases, number)
+    def _seed(self, n_releases: int, number: int = 0) -> int:
+        return self._terms.seed(self.rehearsal.seed, n_releases, number)
 
-    def _proof_seed(self, purse: Purse) -> int:
+    def _proof_seed(self, n_releases: int) -> int:
         """Return a seed that no earlier choice or proof of this session has used."""
         number, self._n_proofs = self._n_proofs, self._n_proofs + 1
-        return self._seed(purse, number)
+        return self._seed(n_releases, number)
 
 
 def find_noise(evaluated: Evaluated, limit: AnyBudget, rests_on: Calibration) -> NoisePlan:

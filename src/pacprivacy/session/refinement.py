@@ -19,6 +19,7 @@ from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.release import (
     NAMED,
     Certificate,
+    ErrorBars,
     Release,
     certificate_epsilon,
     error_bar_notes,
@@ -30,7 +31,7 @@ from pacprivacy.theory import empirical_bernstein, membership_success, posterior
 if TYPE_CHECKING:
     from pacprivacy.session.account import AccountShare
     from pacprivacy.session.pool_secret import Calibration
-    from pacprivacy.session.secret import Evaluated, Request
+    from pacprivacy.session.secret import Evaluated, Plan, Request
     from pacprivacy.session.session import Session
 
 FEW_ROWS: Final = 2
@@ -335,19 +336,8 @@ def refine(
         looks.append(target.look(value, n_looks=len(fractions)))
         if looks[-1].enough or plan.noise.is_noiseless:
             break
-    bars = releases[-1].error_bars
     certificate = _certificate(session, evaluated.budget, target, steps, releases, looks)
-    if bars is not None and plan.noise.total_variance > 0:
-        own = error_bar_notes(bars)  # of the last observation alone
-        bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)
-        bars = bars.compared(outputs)
-        said = (text for text in certificate.published if not text.startswith(NAMED))
-        notes = (note for note in certificate.notes if note not in own)
-        certificate = replace(
-            certificate,
-            published=(*said, bars.sentence),
-            notes=(*notes, *error_bar_notes(bars)),
-        )
+    certificate, bars = _with_error_bars(certificate, plan, steps)
     warn_of_error_bars(value, bars, outputs)
     return GradualRelease(
         value=value,
@@ -359,6 +349,25 @@ def refine(
         spent=session.spent,
         steps=tuple(releases),
     )
+
+
+def _with_error_bars(
+    certificate: Certificate, last: Plan, steps: Refinement
+) -> tuple[Certificate, ErrorBars | None]:
+    """Return the certificate with the error bars of the mean of all observations."""
+    bars = last.error_bars
+    if bars is None or not last.noise.total_variance > 0:
+        return certificate, bars
+    last_notes = error_bar_notes(bars)
+    bars = bars.with_noise((steps.total_variance / last.noise.total_variance) ** 0.5)
+    bars = bars.compared(last.outputs)
+    published = (text for text in certificate.published if not text.startswith(NAMED))
+    notes = (note for note in certificate.notes if note not in last_notes)
+    return replace(
+        certificate,
+        published=(*published, bars.sentence),
+        notes=(*notes, *error_bar_notes(bars)),
+    ), bars
 
 
 def _part(

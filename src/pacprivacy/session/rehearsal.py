@@ -110,8 +110,9 @@ class Rehearsal:
         The number of folds is settled for a budget on membership under the default rule, where
         the strategy leaves it open.
         """
-        if self.pool is not None:
-            return self.pool, ()
+        drawn = self.pool
+        if drawn is not None:
+            return drawn, ()
         prepared, asked = as_mechanism(mechanism), as_rule(rule)
         if isinstance(self._wanted, Pool):
             if self._n_subsets not in (None, self._wanted.n_subsets) or self._units is not None:
@@ -131,6 +132,8 @@ class Rehearsal:
             folds = 2
             if budget is not None and _weighs_folds(budget, rule, strategy.n_subsets):
                 folds, chosen = self._settle_folds(prepared, budget, strategy, seed)
+                if self.pool is not None:  # a mechanism has made a release of its own meanwhile
+                    return self.pool, ()
             strategy = replace(strategy, folds=folds)
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
         if self._units is None:

@@ -1,8 +1,8 @@
 """What a session asks of its secret, whatever kind it is.
 
-In this order: evaluate what is to be released, certify a plan for it, and, once the session has
-written the charge down, let the secret be seen and remember what was seen. Who is used and who is
-left out is drawn in :mod:`pacprivacy.sample`; here is what one session does with it.
+A session evaluates what is to be released, certifies a plan for it, writes the charge down, lets
+the secret be seen and remembers what was seen. How samples are drawn is in
+:mod:`pacprivacy.sample`; here is what one session does with one of them.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Request:
 class Purse:
     """What a session may spend: its total, what is spent, and what its account leaves.
 
-    ``left`` is the payer's, ``shared`` what all payers have together.
+    ``left`` is the payer's; ``shared`` returns what all payers have together.
     """
 
     total: Spent
     spent: Spent
     left: Spent
-    shared: Spent
+    shared: Callable[[], Spent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,7 +145,7 @@ class HeldSecret(ABC):
 
     @abstractmethod
     def draw(self, source: BitSource, *, first: int = 0) -> None:
-        """Draw the secret if there is none, from the candidates that come at ``first`` or later."""
+        """Draw the secret if there is none, from candidate number ``first`` on."""
 
     @abstractmethod
     def observe(self, sampler: ReleaseSampler[Observed], source: BitSource) -> Observed:
@@ -153,7 +153,7 @@ class HeldSecret(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Forget the secret; a file of the session still has it."""
+        """Forget the secret; with a ledger the session's file still has it."""
 
     @abstractmethod
     def state(
@@ -180,7 +180,7 @@ class SessionSecret(HeldSecret):
 
     @abstractmethod
     def evaluate(self, request: Request, purse: Callable[[], Purse]) -> Evaluated:
-        """Evaluate a mechanism; what is not left is refused before that, and after it."""
+        """Run a mechanism; refuse, before and after that, what exceeds the budget that is left."""
 
     @abstractmethod
     def certify(self, evaluated: Evaluated, purse: Purse) -> Plan:
@@ -194,4 +194,4 @@ class SessionSecret(HeldSecret):
 
     @abstractmethod
     def remember(self, plan: Plan, observed: Observation) -> tuple[Belief, Certificate, Bundle]:
-        """Return the belief after a release, and its papers with what was learned."""
+        """Return the belief after a release, its certificate and its bundle."""

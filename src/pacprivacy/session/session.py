@@ -273,7 +273,7 @@ class Session(Keeper):
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
             titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
-            request = _request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
+            request = self._request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
             plan = self._plan(request)
             release = self.publish(plan)[0]
         warn_of_error_bars(release.value, release.error_bars, plan.outputs)
@@ -298,7 +298,7 @@ class Session(Keeper):
         with self._lock:
             titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
             return self._plan(
-                _request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
+                self._request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
             )
 
     def _plan(self, request: Request, payer: str | None = None) -> Plan:
@@ -332,7 +332,7 @@ class Session(Keeper):
         with self._lock:
             data = self._secret.rehearsal.data
             checked = released_query(query, data, keys, at_least, fill)
-            request = _request(checked, budget, share=share, checkpoint=checkpoint)
+            request = self._request(checked, budget, share=share, checkpoint=checkpoint)
             with self._paid(request, principal):
                 prepared = prepared_query(checked, data)
                 request = replace(request, mechanism=as_mechanism(titled_mechanism(prepared, name)))
@@ -390,13 +390,13 @@ class Session(Keeper):
                     "common mean. Use secrets='same'."
                 )
             titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
-            request = _request(titled, budget, rule=rule, checkpoint=checkpoint)
+            request = self._request(titled, budget, rule=rule, checkpoint=checkpoint)
             return refine(self, request, target, levels)
 
     # --- the steps, in the order in which they are taken ----------------------------------------
 
     def evaluate(self, request: Request, payer: str | None = None) -> Evaluated:
-        """Run what is asked for, short of any secret; what is not left is refused before."""
+        """Run a mechanism on all candidates; refuse what exceeds the budget that is left."""
         self.check_open()
         return self._secret.evaluate(request, partial(self._purse, payer))
 
@@ -478,14 +478,31 @@ class Session(Keeper):
 
     def calibration(self, share: AccountShare) -> Calibration:
         """Return what the next calibration rests on besides its budget."""
-        return self._secret.calibration(share, self._purse())
+        return self._secret.calibration(share, self._spent.n_releases)
+
+    def _request(
+        self,
+        mechanism: Any,
+        budget: BudgetLike | None,
+        *,
+        share: float | str | None = None,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> Request:
+        return Request(
+            mechanism=as_mechanism(mechanism),
+            budget=None if budget is None else as_budget(budget),
+            share=share,
+            rule=rule,
+            checkpoint=checkpoint,
+        )
 
     def _purse(self, payer: str | None = None) -> Purse:
-        """Return what there is to spend; the total is known for sure once the pool is drawn."""
+        """Return what there is to spend; the total is read again, since a pool may settle it."""
         if self._book.state is None:
             self._total = self._secret.total(self._budget)
-        left, shared = self._book.left(payer), self._book.left()
-        return Purse(total=self._total, spent=self._spent, left=left, shared=shared)
+        left = self._book.left(payer)
+        return Purse(total=self._total, spent=self._spent, left=left, shared=self._book.left)
 
 
 class SingleSession(Session):
@@ -494,38 +511,42 @@ class SingleSession(Session):
     def _terms(self) -> Terms:
         return OneRelease()
 
-    def _plan(self, request: Request, payer: str | None = None) -> Plan:
-        budget = self._budget if request.budget is None else request.budget
-        return super()._plan(replace(request, budget=budget), payer)
+    def _request(
+        self,
+        mechanism: Any,
+        budget: BudgetLike | None,
+        *,
+        share: float | str | None = None,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> Request:
+        chosen = self._budget if budget is None else budget
+        return super()._request(mechanism, chosen, share=share, rule=rule, checkpoint=checkpoint)
 
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
         """Return what would be released, and what more candidates would buy."""
-        plan = super().plan(mechanism, budget, **options)
-        limit = self._budget if budget is None else as_budget(budget)
-        assert limit is not None  # checked by the constructor
-        titled = mechanism_with_totals(mechanism, options.get("totals"))
-        more = self._secret.rehearsal.prospect(
-            titled, limit, plan.outputs, rule=options.get("rule")
-        )
-        self._planned = replace(plan, more=more)
-        return self._planned
+        self.check_process()
+        with self._lock:
+            plan = super().plan(mechanism, budget, **options)
+            limit = self._budget if budget is None else as_budget(budget)
+            assert limit is not None  # checked by the constructor
+            titled = mechanism_with_totals(mechanism, options.get("totals"))
+            more = self._secret.rehearsal.prospect(
+                titled, limit, plan.outputs, rule=options.get("rule")
+            )
+            self._planned = replace(plan, more=more)
+            return self._planned
 
-
-def _request(
-    mechanism: Any,
-    budget: BudgetLike | None,
-    *,
-    share: float | str | None = None,
-    rule: AnyRule | None = None,
-    checkpoint: str | Path | None = None,
-) -> Request:
-    return Request(
-        mechanism=as_mechanism(mechanism),
-        budget=None if budget is None else as_budget(budget),
-        share=share,
-        rule=rule,
-        checkpoint=checkpoint,
-    )
+    def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Observation]:
+        """Publish the one release; refuse a second, which knows nothing of the first."""
+        self.check_process()
+        with self._lock:
+            if self._spent.n_releases:
+                raise SecretError(
+                    "a session of one release must make no other; it has made one. Open a "
+                    "pac.Session for several."
+                )
+            return super().publish(plan, payer=payer)
 
 
 def _check_independent(

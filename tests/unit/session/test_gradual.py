@@ -185,9 +185,9 @@ def test_every_proof_of_a_refinement_has_draws_of_its_own(
 def test_a_release_that_was_refused_leaves_its_draws_behind() -> None:
     """What is asked next may depend on why, so it is proved on other draws."""
     with pac.Session(DATA, budget=Information(1.0), n_subsets=32, rng=0) as session:
-        seeds = [session._secret._proof_seed(session._purse()) for _ in range(3)]
+        seeds = [session._secret._proof_seed(session.spent.n_releases) for _ in range(3)]
         session.release(mean, Information(0.1), rule="waterfill")
-        seeds += [session._secret._proof_seed(session._purse()) for _ in range(3)]
+        seeds += [session._secret._proof_seed(session.spent.n_releases) for _ in range(3)]
     assert len(set(seeds)) == 6
 
 
