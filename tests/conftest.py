@@ -18,7 +18,6 @@ ABOUT_OTHER_THINGS = (
     "unit/release",
     "unit/reporting",
     "unit/serve",
-    "unit/session",
     "unit/tables",
 )
 

@@ -26,6 +26,7 @@ from pacprivacy.noise import PlanProblem, calibrate, proof as noise_proof, prove
 from pacprivacy.session import GradualRelease
 from pacprivacy.session.refinement import Refinement, refinement_shares
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 DATA = np.random.default_rng(0).normal(size=(60, 3))
 
 
