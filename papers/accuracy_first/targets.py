@@ -22,6 +22,7 @@ from pacprivacy.mechanism import KMeans, LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.session import Accuracy
+from pacprivacy.session.pool_secret import Calibration
 from pacprivacy.session.refinement import Refinement, refinement_shares
 from pacprivacy.simulation import Outputs, run_mechanism
 from papers.datasets import Dataset, load_dry_bean, load_rice
@@ -183,11 +184,11 @@ def _run(
     secret, belief = int(rng.integers(len(values))), Belief.uniform(len(values))
     share = Spent(mi_nats=task.cap_nats)
     steps, fractions = Refinement(values, share, rule=RULE), refinement_shares(share, LEVELS)
-    steps.begin(pool=setting.pool, log_belief=belief.log_p, caps=None, rng=seed)
+    steps.begin(Calibration(seed=seed, pool=setting.pool, log_belief=belief.log_p))
     spent, looks, enough, estimate = 0.0, 0, False, values[0]
     while looks < len(fractions) and not enough:
         room = fractions[looks] * task.cap_nats - spent
-        plan = steps.plan(Information(room), log_belief=belief.log_p)
+        plan = steps.plan(Information(room), Calibration(seed=seed, log_belief=belief.log_p))
         observation = plan.observe(secret, source)
         belief = belief.updated(plan.log_likelihood(observation))
         estimate, spent, looks = steps.add(plan, observation), spent + plan.mi_upper, looks + 1

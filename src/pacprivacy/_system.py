@@ -3,8 +3,7 @@
 Files are written beside, synced, renamed, and the folder synced. Evaluations have one numerical
 thread, so that results do not depend on the machine's load: a sum split over four threads is added
 up in another order than over one, and the last bits differ. The limit is shared by all threads of
-a process: the first to enter sets it, the last to leave restores it. Large works have several
-threads for whole blocks, whose results are put together in their order: the same bits.
+a process: the first to enter sets it, the last to leave restores it.
 
 The progress bar, on a terminal, is over all stages of a release. Stages are named where they begin,
 with the work in them; without a bar on show that does nothing. What is shown depends on the
@@ -18,11 +17,9 @@ import os
 import stat
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
@@ -43,10 +40,6 @@ _VARIABLES: Final = (
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-SMALL_WORK: Final = 200_000_000
-_MOST_THREADS: Final = 8
-_THREADS: ContextVar[int] = ContextVar("_THREADS", default=1)  # for blocks
 
 _lock = threading.Lock()
 _holders = 0
@@ -93,59 +86,6 @@ def _numerical_libraries() -> ThreadpoolController:
     if _found is None or _found[0] != len(sys.modules):
         _found = len(sys.modules), ThreadpoolController()
     return _found[1]
-
-
-@contextmanager
-def few_threads(n_elements: int) -> Iterator[None]:
-    """Limit BLAS to one thread while inside; matrices of many elements get several for blocks.
-
-    Products are taken in blocks that fit the cache: threads inside one save little there, and cost
-    many times more where other processes are busy. Blocks beside each other do not.
-    """
-    wanted = _THREADS.get() if _holders else _usable_threads()
-    token = _THREADS.set(wanted if n_elements >= SMALL_WORK else 1)
-    try:
-        with single_threaded():
-            yield
-    finally:
-        _THREADS.reset(token)
-
-
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Return ``function(item)`` in the order of the items, several at a time within a large work.
-
-    The items are taken one after another, by the caller: a generator of random numbers draws the
-    same ones. What is yielded is the same to the last bit whatever the number of threads.
-    """
-    n_threads = _THREADS.get()
-    return map(function, items) if n_threads == 1 else _ahead(function, items, n_threads)
-
-
-def _ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], n_threads: int
-) -> Iterator[Result]:
-    ahead: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(n_threads) as threads:
-        try:
-            for item in items:
-                try:
-                    ahead.append(threads.submit(copy_context().run, function, item))
-                except RuntimeError:  # the main thread has ended, or there may be no more threads
-                    ahead.append(Future())
-                    ahead[-1].set_result(function(item))
-                if len(ahead) > n_threads:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            for future in ahead:
-                future.cancel()
-
-
-def _usable_threads() -> int:
-    """Return the threads that BLAS would take: of the machine, or of this process's settings."""
-    found = (library["num_threads"] for library in _numerical_libraries().info())
-    return min(_MOST_THREADS, max(found, default=1))
 
 
 @contextmanager

@@ -324,8 +324,8 @@ def test_after_a_kill_only_the_latest_file_goes_on(crashes: Crashes, tmp_path: P
             if known == n_reserved:
                 with open_state(crashes.where, copied) as session:
                     assert session.odometer().spent.mi_nats <= SHARE * n_reserved
-                    assert session._belief is not None
-                    beliefs.append(session._belief.log_p.tobytes())
+                    assert session._secret.belief is not None
+                    beliefs.append(session._secret.belief.log_p.tobytes())
             else:
                 with pytest.raises(SecretError, match="must be the latest of its session"):
                     open_state(crashes.where, copied)

@@ -29,6 +29,7 @@ Array = npt.NDArray[np.float64]
 ASSESS = importlib.import_module("pacprivacy.release.certificate")
 BALANCED = importlib.import_module("pacprivacy.sample.strategies")
 RELEASE = importlib.import_module("pacprivacy.release")
+POOL_SECRET = importlib.import_module("pacprivacy.session.pool_secret")
 REHEARSAL = importlib.import_module("pacprivacy.session.rehearsal")
 WORKER = importlib.import_module("pacprivacy.simulation.run")
 
@@ -265,14 +266,14 @@ def test_a_belief_ignored_in_the_second_release_does_not_verify(
         return True
 
     assert second_release_verifies()
-    real = REHEARSAL.calibrate
+    real = POOL_SECRET.calibrate
 
     def planted(outputs: Any, budget: Any, **options: Any) -> NoisePlan:
         options.pop("log_belief")
         found: NoisePlan = real(outputs, budget, **options)
         return found
 
-    monkeypatch.setattr(REHEARSAL, "calibrate", planted)
+    monkeypatch.setattr(POOL_SECRET, "calibrate", planted)
     assert not second_release_verifies()
 
 

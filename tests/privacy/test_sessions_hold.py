@@ -538,7 +538,7 @@ def test_real_sessions_charge_every_unit_enough(small_pool: Pool, seed: int) -> 
             assert part.balances is not None
             np.testing.assert_allclose(bundle.log_p, log_p[0], atol=1e-3)
             points = (bundle.points[:, 0] / bundle.units_per_std[0])[None]
-            paid = part.balances.per_unit - session._balances.per_unit  # type: ignore[union-attr]
+            paid = part.balances.per_unit - session.balances.per_unit  # type: ignore[union-attr]
             terms = replace(part.heat(small_pool, bundle.log_p), allowed=paid)
             for over in overcharged(points, log_p, signs, terms, FINE):
                 assert over.max() <= 1e-6  # error of the quadrature

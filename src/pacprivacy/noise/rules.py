@@ -27,7 +27,7 @@ from pacprivacy._checks import (
     freeze,
 )
 from pacprivacy._random import coerce_seed
-from pacprivacy._system import few_threads
+from pacprivacy._system import single_threaded
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, Heat
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError
@@ -339,7 +339,7 @@ class SearchingRule(PoolRule):
         if problem.mi_nats is None and self.holds_information:
             problem = replace(problem, mi_nats=problem.gaussian_nats)
         spread = problem.spread
-        with few_threads(_size(problem)):
+        with single_threaded():
             weighting = self._weighting(problem)
             plans = []
             with suppress(BudgetError) if problem.heat is not None else nullcontext():
@@ -393,11 +393,6 @@ class SearchingRule(PoolRule):
             if most.total_variance < closed.total_variance:
                 return most.plan(problem.spread, rule=self.name)
         return closed
-
-
-def _size(problem: PlanProblem) -> int:
-    n_columns = problem.values.shape[1] if problem.pool is None else problem.pool.n_units
-    return len(problem.values) * n_columns
 
 
 def _weighted_plan(weighting: Weighting, name: str, mi_nats: float) -> NoisePlan:
@@ -576,7 +571,7 @@ class Shaped(PoolRule):
     def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
         """Scale the shape; a direction without noise gets a little, since outputs may differ."""
         spread, matrix = problem.spread, np.asarray(self.covariance, dtype=np.float64)
-        with few_threads(_size(problem)):
+        with single_threaded():
             _check_rows("covariance", matrix, len(spread.center))
             across = np.ascontiguousarray(spread.project(matrix).T)
             noise_var, rotation = np.linalg.eigh(spread.project(across))

@@ -13,7 +13,7 @@ import numpy as np
 
 from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector, distances_between_rows
-from pacprivacy._system import few_threads
+from pacprivacy._system import single_threaded
 from pacprivacy.adversary import (
     Balances,
     MembershipRisk,
@@ -48,7 +48,7 @@ def rebuild_verified(bundle: Bundle) -> Certificate:
     """
     _check_points(bundle)
     _check_belief(bundle)
-    with few_threads(bundle.pool.n_subsets * bundle.pool.n_units):
+    with single_threaded():
         proved = prove_verified_again(bundle)
         _check_worst_unit(bundle, proved.membership)
         certificate = write_certificate(bundle, proved)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import public_generator
-from pacprivacy._system import in_threads
 
 Bits = npt.NDArray[np.uint8]
 
@@ -151,7 +150,7 @@ class BlockBits:
 
     def _draw(self, b: int) -> Bits:
         n_parts, _, folds = self._counts.shape
-        drawn = list(in_threads(lambda r: self._partition(r, b), range(n_parts)))
+        drawn = [self._partition(r, b) for r in range(n_parts)]
         block = np.stack([lines[j] for j in range(folds) for lines in drawn])
         block.flags.writeable = False
         # Readers begin at the front again and again, so the first blocks are the ones to keep.

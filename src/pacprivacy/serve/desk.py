@@ -16,7 +16,7 @@ from pacprivacy._checks import Matrix
 from pacprivacy.errors import UnansweredError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.serve.limits import Limits, Refused
-from pacprivacy.session import Left, QueryRelease, Session
+from pacprivacy.session import Left, Session
 
 MOST_ROWS: Final = 8192  # of one pass
 CUT_EVERY_S: Final = 0.02
@@ -101,10 +101,9 @@ class Desk:
             assert self.session is not None  # the route is there only if it is
             if time.monotonic() > latest:  # others took the time, which this one would pay for
                 raise Refused(503, LATE, Retry_After="1")
-            with self.session.charged_to(principal) as account:
-                stops.append(self.session.query_stop())
-                found: QueryRelease = self.session.sql(query, self._limits.per_query)
-                return Result(reply=found, left=account.left_for(principal))
+            stops.append(self.session.query_stop())
+            reply = self.session.sql(query, self._limits.per_query, principal=principal)
+            return Result(reply=reply, left=self.session.account().left_for(principal))
 
         try:
             found: Result = await self._call(answer, stops)
@@ -122,8 +121,8 @@ class Desk:
             if self.predictor is not None:
                 found.append(self.predictor.left_for(principal, fresh=True))
             if self.session is not None:
-                with self.session.charged_to(principal) as account:
-                    found.append((account.left_for(principal), account.limits_for(principal)))
+                account = self.session.account()
+                found.append((account.left_for(principal), account.limits_for(principal)))
             return found
 
         looked: list[tuple[Left, Left]] = await self._call(read, [])

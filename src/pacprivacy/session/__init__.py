@@ -14,4 +14,5 @@ from pacprivacy.session.rehearsal import (
     SUBSETS_BATCHED as SUBSETS_BATCHED,
     Rehearsal as Rehearsal,
 )
-from pacprivacy.session.session import Plan as Plan, Session as Session
+from pacprivacy.session.secret import Plan as Plan
+from pacprivacy.session.session import Session as Session

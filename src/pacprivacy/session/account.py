@@ -256,10 +256,6 @@ class Account(KeeperBook, ProcessBound):
         self._unsure = ""  # one that may be in the ledger or not, and that nothing was drawn for
         self.state: SessionState | None = None
 
-    @property
-    def _payer(self) -> str:
-        return self._holder.principal if self.payer is None else self.payer
-
     def left_for(self, principal: str) -> Left:
         """Return what a principal may still spend, and everyone together."""
         return account_left(self._ledger.balance(self._holder.dataset, principal))
@@ -278,31 +274,34 @@ class Account(KeeperBook, ProcessBound):
         spent = replace(self._ledger.tally(self._session_id), epsilon=None, delta=None)
         return spent if self.state is None else replace(spent, n_releases=self.state.n_releases)
 
-    def left(self, *, shared: bool = False) -> Spent:
+    def left(self, payer: str | None = None) -> Spent:
         """Return what the tightest budgets leave, ``None`` where nothing is limited."""
-        payer = self._holder.principal if shared else self._payer
-        balances = self._ledger.balance(self._holder.dataset, payer)
+        balances = self._ledger.balance(self._holder.dataset, payer or self._holder.principal)
         least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
         if self._held is not None:  # what is held is there for the release that it is held for
             least = _with(least, self._held.entry.amounts)
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
 
-    def hold(self, charge: Spent, what: str, before: SessionState) -> None:
+    def hold(self, charge: Spent, what: str, before: SessionState, payer: str) -> None:
         """Reserve what a release pays if it fails; :meth:`spend` puts its charge in the place."""
-        self._held = self._reserve(charge, what, before)
+        self._held = self._reserve(charge, what, before, payer)
 
     def lose(self) -> bool:
         """Leave what is held spent, for a release that failed; False if nothing is held."""
         held, self._held = self._held, None
         return held is not None
 
-    def spend(self, charge: Spent, what: str, before: SessionState) -> None:
+    def spend(
+        self, charge: Spent, what: str, before: SessionState, payer: str | None = None
+    ) -> None:
         """Reserve a charge, in the place of what is held."""
-        self._reservation = self._reserve(charge, what, before)
+        self._reservation = self._reserve(charge, what, before, payer)
         self._held = None
         self._reservation.mark_used()
 
-    def _reserve(self, charge: Spent, what: str, before: SessionState) -> Reservation:
+    def _reserve(
+        self, charge: Spent, what: str, before: SessionState, payer: str | None
+    ) -> Reservation:
         """Reserve a charge; where the ledger has no budget yet, set the session's total first.
 
         The file is written first. From then on an older file does not fit the ledger, whatever
@@ -316,11 +315,11 @@ class Account(KeeperBook, ProcessBound):
         self.check_process()
         self._ledger.withdraw_unsure()
         self._check_unmoved()
-        if self.left() == Spent():
+        if self.left(payer) == Spent():
             with suppress(BudgetError):  # another process was quicker
                 self._ledger.create_budget(
                     self._holder.dataset,
-                    self._holder.principal if self.payer is None else "*",
+                    self._holder.principal if payer is None else "*",
                     limits=before.total.above(),
                 )
         name = self._ledger.new_name()
@@ -332,7 +331,7 @@ class Account(KeeperBook, ProcessBound):
         self._unsure = name
         made = self._ledger.reserve(
             self._holder.dataset,
-            self._payer,
+            payer or self._holder.principal,
             charge,
             what,
             session=self._session_id,

@@ -43,6 +43,7 @@ from pacprivacy.noise import (
 from pacprivacy.release import ReleaseSecret
 from pacprivacy.sample import Pool
 from pacprivacy.session.keeper import Keeper, KeeperBook, Reading
+from pacprivacy.session.pool_secret import HeldCandidate
 from pacprivacy.theory import binary_entropy
 
 Labels = npt.NDArray[np.integer]
@@ -439,17 +440,18 @@ class Answerer(Keeper):
             )
         limited = total_nats if math.isfinite(total_nats) else None
         level = None if advantage is None else 0.5 + 0.5 * advantage
-        super().__init__(Spent(mi_nats=limited, success_level=level), source, book)
+        self._secret: HeldCandidate = HeldCandidate(pool)
+        super().__init__(Spent(mi_nats=limited, success_level=level), source, self._secret, book)
         self._units = None
         if advantage is not None:
             self._units = VoteBalances(pool, advantage, query_nats, two_votes=two_votes)
-        self._pool: Pool = pool
-        self._belief = Belief.uniform(pool.n_subsets)
+        self._n_subsets = pool.n_subsets
         self._query_nats, self._noise, self._n_free = query_nats, AnswerNoise(source), 0
         if standing is None:
-            self._secret = ReleaseSecret(pool.n_subsets, source)
+            self._secret.draw(source)
             return
-        self._secret, self._belief = standing.secret, Belief(log_p=standing.log_p)
+        self._secret.secret = standing.secret
+        self._secret.belief = Belief(log_p=standing.log_p)
         self._spent, self._n_free = standing.spent, standing.n_free
         if self._units is not None:
             self._units.restore(standing.units or {})
@@ -460,8 +462,8 @@ class Answerer(Keeper):
     @property
     def belief(self) -> Belief:
         """What whoever saw all answers believes about the secret."""
-        assert self._belief is not None  # set with the pool
-        return self._belief
+        assert self._secret.belief is not None  # set with the pool
+        return self._secret.belief
 
     @property
     def n_free(self) -> int:
@@ -470,9 +472,9 @@ class Answerer(Keeper):
 
     def standing(self) -> Standing:
         """Return where this responder stands."""
-        assert self._secret is not None  # drawn or read at the start
+        assert self._secret.secret is not None  # drawn or read at the start
         return Standing(
-            secret=self._secret,
+            secret=self._secret.secret,
             log_p=self.belief.log_p,
             spent=self._spent,
             n_free=self._n_free,
@@ -577,9 +579,9 @@ class Answerer(Keeper):
     def _check(self, table: npt.NDArray[Any], *, n_axes: int) -> npt.NDArray[Any]:
         self.check_process()  # and not only below: a fork may have inherited a lock that is held
         array = np.asarray(table)
-        if array.ndim != n_axes or len(array) != self._pool.n_subsets:
+        if array.ndim != n_axes or len(array) != self._n_subsets:
             raise MechanismError(
-                f"answers must have {n_axes} axes, the first of length {self._pool.n_subsets}; "
+                f"answers must have {n_axes} axes, the first of length {self._n_subsets}; "
                 f"got shape {array.shape}. Give one row per candidate."
             )
         return array
@@ -635,7 +637,7 @@ class Answerer(Keeper):
         belief = Belief(log_p=answered.log_p)
         if units is not None and costly and answered.moves is not None:
             units.pay(answered.moves, answered.cubes * units.most, answered.more)
-            self._belief = belief  # first: what is taken back rests on it
+            self._secret.belief = belief  # first: what is taken back rests on it
             units.give_back(belief.log_p)
         charge = Spent(mi_nats=float(answered.charges.sum()))
         if units is not None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource, ProcessBound
@@ -19,15 +19,14 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import BLIND, Spent
 from pacprivacy.errors import LedgerError, SecretError, UnansweredError
-from pacprivacy.release import Certificate, ReleaseSampler, ReleaseSecret, certificate_success_bound
-from pacprivacy.sample import Pool
+from pacprivacy.release import Certificate, ReleaseSampler
+from pacprivacy.session.secret import HeldSecret, Observed
 from pacprivacy.session.state import SessionState
 
 if TYPE_CHECKING:
     from pacprivacy.session.answerer import Standing
 
 LEARNED: Final = "Learned in this run (for the curator)"
-Seen = TypeVar("Seen")
 Price: TypeAlias = Callable[[], tuple[Spent, Balances | None]]
 
 
@@ -41,20 +40,19 @@ class KeeperBook:
         """Return what was spent before this process, crashed attempts included."""
         return Spent(mi_nats=0.0, success_increment=0.0)
 
-    payer: str | None = None
-    """Who is charged; the one who opened the session by default."""
-
-    def left(self, *, shared: bool = False) -> Spent:
+    def left(self, payer: str | None = None) -> Spent:
         """Return what is left besides the session's own total; ``None`` where unlimited.
 
-        Of the payer, or of what all payers share.
+        Of a payer; by default of the one who opened the session.
         """
         return Spent()
 
-    def spend(self, charge: Spent, what: str, before: SessionState) -> None:
+    def spend(
+        self, charge: Spent, what: str, before: SessionState, payer: str | None = None
+    ) -> None:
         """Write a charge down; the secret is not used before this returns."""
 
-    def hold(self, charge: Spent, what: str, before: SessionState) -> None:
+    def hold(self, charge: Spent, what: str, before: SessionState, payer: str) -> None:
         """Write down what a release pays if it fails, before it is tried."""
 
     def lose(self) -> bool:
@@ -174,7 +172,7 @@ class Reading:
 
 
 class Keeper(ProcessBound):
-    """Holds one secret of a pool, the belief about it, and what was spent of a total.
+    """Keeps one secret, and what was spent of a total.
 
     Guarantee
     ---------
@@ -183,14 +181,12 @@ class Keeper(ProcessBound):
 
     NAME: ClassVar[str]
 
-    def __init__(self, total: Spent, source: BitSource, book: KeeperBook | None = None) -> None:
-        self._total, self._source = total, source
+    def __init__(
+        self, total: Spent, source: BitSource, secret: HeldSecret, book: KeeperBook | None = None
+    ) -> None:
+        self._total, self._source, self._secret = total, source, secret
         self._book = KeeperBook() if book is None else book
         self._spent = self._book.spent()
-        self._pool: Pool | None = None
-        self._belief: Belief | None = None
-        self._balances: Balances | None = None
-        self._secret: ReleaseSecret | None = None
         self._price: Price | None = None
         self._held: tuple[Spent, Balances | None] = (Spent(), None)
         self._closed = False
@@ -206,7 +202,8 @@ class Keeper(ProcessBound):
 
         With a ledger the secret stays in the session's file, from which it can go on.
         """
-        self._secret, self._closed = None, True
+        self._closed = True
+        self._secret.forget()
         self._book.close()
 
     @property
@@ -221,14 +218,15 @@ class Keeper(ProcessBound):
 
     def observe(
         self,
-        sampler: ReleaseSampler[Seen],
+        sampler: ReleaseSampler[Observed],
         charge: Spent,
         what: str,
         *,
         balances: Balances | None = None,
         first: int = 0,
         exact: bool = False,
-    ) -> Seen:
+        payer: str | None = None,
+    ) -> Observed:
         """Charge, and only then let the secret be seen.
 
         What fails before the charge costs nothing; what fails after it stays spent. ``balances``
@@ -238,24 +236,22 @@ class Keeper(ProcessBound):
         """
         self.check_process()  # last of all: a mechanism may have forked, or closed the session,
         self.check_open()  # and then there must be no second secret under the belief of the first
-        self._draw_secret(first)
-        assert self._secret is not None  # drawn now, or earlier
+        self._secret.draw(self._source, first=first)
         if self._price is not None and exact:
             least, after = self._price()
             charge = charge.at_least(least)
             balances = after if after is None or balances is None else balances.least(after)
-        unpaid, self._balances = self._balances, balances
         try:
-            self._book.spend(charge, what, self._standing())
+            self._book.spend(charge, what, self._state(balances), payer)
         except BaseException as error:
-            self._balances = unpaid
             self._end_if_superseded(error)
             raise
+        self._secret.balances = balances
         self._spent = self._spent + replace(charge, n_releases=0)
         return self._secret.observe(sampler, self._source)
 
     @contextmanager
-    def paid(self, price: Price, what: str) -> Iterator[None]:
+    def paid(self, price: Price, what: str, payer: str) -> Iterator[None]:
         """Charge a price for what fails inside, or is exact; a release is charged in its place.
 
         Guarantee
@@ -266,9 +262,9 @@ class Keeper(ProcessBound):
         """
         self.check_process()
         self.check_open()
-        first, before = self._pool is None, self._spent
+        first, before = not self._secret.is_ready, self._spent
         if not first:
-            self._hold(price, what)
+            self._hold(price, what, payer)
         self._price = price
         try:
             yield
@@ -276,65 +272,40 @@ class Keeper(ProcessBound):
             raise
         except Exception as error:
             if first and self._spent is before:
-                self._hold(price, what)
+                self._hold(price, what, payer)
             raise UnansweredError from error
         finally:
             self._price = None
             if self._book.lose():
-                charge, self._balances = self._held
+                charge, self._secret.balances = self._held
                 self._spent = self._spent + charge
 
-    def _hold(self, price: Price, what: str) -> None:
+    def _hold(self, price: Price, what: str, payer: str) -> None:
         self._held = charge, after = price()
-        self._draw_secret()  # a file of the session has one; it is not used
-        unpaid, self._balances = self._balances, after
+        self._secret.draw(self._source)  # a file of the session has one; it is not used
         try:
-            self._book.hold(charge, what, self._standing())
+            self._book.hold(charge, what, self._state(after), payer)
         except SecretError as error:
             self._end_if_superseded(error)
             raise
-        finally:
-            self._balances = unpaid
 
     def _end_if_superseded(self, error: BaseException) -> None:
         """Close this if the book says that another process has gone on with the secret."""
         if isinstance(error, SecretError):
             self.close()
 
-    def _draw_secret(self, first: int = 0) -> None:
-        assert self._pool is not None  # drawn before anything is calibrated
-        if self._secret is None:
-            self._secret = ReleaseSecret(self._pool.n_subsets, self._source, first=first)
-
     def keep(self, belief: Belief, n_releases: int = 1) -> None:
         """Remember what was seen, on disk where there is a ledger, before anyone sees it."""
         spent = self._spent + Spent(n_releases=n_releases)
-        self._book.keep(self._standing(belief, spent))
-        self._belief, self._spent = belief, spent
+        balances = self._secret.balances
+        self._book.keep(
+            self._secret.state(self._total, spent.n_releases, balances=balances, belief=belief)
+        )
+        self._secret.belief, self._spent = belief, spent
 
     def odometer(self) -> Reading:
         """Return what is promised, what was spent, and what was learned in this run."""
-        if self._pool is None or self._belief is None:
-            return Reading(spent=self._spent, total=self._total)
-        success = self._belief.success_per_unit(self._pool)
-        return Reading(
-            spent=self._spent,
-            total=self._total,
-            learned_nats=self._belief.learned_nats,
-            best_guess_now=float(success.max()),
-            mean_guess_now=float(success.mean()),
-            success_bound=certificate_success_bound(self._total, self._pool.worst_prior),
-        )
+        return self._secret.reading(self._spent, self._total)
 
-    def _standing(self, belief: Belief | None = None, spent: Spent | None = None) -> SessionState:
-        assert self._pool is not None  # drawn before anything is calibrated
-        assert self._belief is not None  # set with the pool
-        assert self._secret is not None  # drawn before the charge is booked
-        return SessionState(
-            total=self._total,
-            n_releases=(spent or self._spent).n_releases,
-            pool=self._pool,
-            log_p=(belief or self._belief).log_p,
-            secret=self._secret,
-            balances=self._balances,
-        )
+    def _state(self, balances: Balances | None) -> SessionState:
+        return self._secret.state(self._total, self._spent.n_releases, balances=balances)

@@ -199,7 +199,9 @@ class Leases(KeeperBook, ProcessBound):
             self._read(principal)
         return account_limits(self._balances[principal])
 
-    def spend(self, charge: Spent, what: str, before: SessionState) -> None:
+    def spend(
+        self, charge: Spent, what: str, before: SessionState, payer: str | None = None
+    ) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""
         self.check_process()
         wanted, self._booked = replace(charge, n_releases=0), Spent()  # what was left is spent

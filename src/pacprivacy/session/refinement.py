@@ -12,9 +12,8 @@ import numpy as np
 from pacprivacy import noise
 from pacprivacy._certificates import write_release
 from pacprivacy._checks import Vector, as_outputs, as_told
-from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most
-from pacprivacy.adversary import DEFAULT_GAMMA, Balances, Candidates, Heat
+from pacprivacy.adversary import DEFAULT_GAMMA, Balances
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.release import (
@@ -30,6 +29,8 @@ from pacprivacy.theory import empirical_bernstein, membership_success, posterior
 
 if TYPE_CHECKING:
     from pacprivacy.session.account import AccountShare
+    from pacprivacy.session.pool_secret import Calibration
+    from pacprivacy.session.secret import Evaluated, Request
     from pacprivacy.session.session import Session
 
 FEW_ROWS: Final = 2
@@ -188,37 +189,41 @@ class Refinement:
         most = float(np.log(len(self._values)))
         return most if self._base is None else min(most, 1.25 * self._base.mi_upper)
 
-    def begin(self, **given: Any) -> None:
-        """Find the shape of the noise, at the whole share; nothing is drawn.
+    def begin(self, rests_on: Calibration) -> None:
+        """Find the shape of the noise, at the whole share; nothing is drawn."""
+        self._first(rehearsal_information(self._share), rests_on, DEFAULT_GAMMA)
 
-        What is given goes to ``calibrate``, here and in :meth:`plan`.
-        """
-        self._first(rehearsal_information(self._share), given)
-
-    def _first(self, budget: AnyBudget, given: dict[str, Any]) -> noise.NoisePlan:
-        plan = noise.calibrate(self._values, budget, rule=self._rule, **given)
+    def _first(self, budget: AnyBudget, rests_on: Calibration, gamma: float) -> noise.NoisePlan:
+        plan = noise.calibrate(
+            self._values,
+            budget,
+            rule=self._rule,
+            pool=rests_on.pool,
+            log_belief=rests_on.log_belief,
+            heat=rests_on.heat,
+            gamma=gamma,
+            rng=rests_on.seed,
+        )
         self._base = None if plan.is_noiseless else plan
         return plan
 
     def plan(
-        self,
-        budget: AnyBudget,
-        *,
-        pool: Candidates | None = None,
-        log_belief: Vector | None = None,
-        caps: Vector | None = None,
-        heat: Heat | None = None,
-        gamma: float = 1e-9,
-        rng: np.random.Generator | int | None = None,
+        self, limit: AnyBudget, rests_on: Calibration, *, gamma: float = DEFAULT_GAMMA
     ) -> noise.NoisePlan:
         """Return the plan of the next observation."""
-        seed = coerce_seed(rng)
-        terms: Any = {"pool": pool, "log_belief": log_belief, "caps": caps, "heat": heat}
-        terms |= {"gamma": gamma, "rng": seed}
         if self._base is None:
-            return self._first(budget, terms)
+            return self._first(limit, rests_on, gamma)
         rule = noise.as_rule(self._rule)
-        problem = rule.pose(self._values, budget, **terms, measured=self._spread)
+        problem = rule.pose(
+            self._values,
+            limit,
+            pool=rests_on.pool,
+            log_belief=rests_on.log_belief,
+            heat=rests_on.heat,
+            gamma=gamma,
+            rng=rests_on.seed,
+            measured=self._spread,
+        )
         free = problem.noiseless_plan(self._base.rule)
         if free is not None:  # little is left to be learned
             return free
@@ -236,7 +241,6 @@ class Refinement:
         return np.asarray(self._weighted / self._precision, dtype=np.float64)
 
 
-Settings = tuple[noise.AnyRule | None, int | None, str | Path | None]
 _TINY = 1e-12
 
 
@@ -281,7 +285,7 @@ class GradualRelease(Release):
 
 
 def refine(
-    session: Session, mechanism: Any, budget: AnyBudget, target: Accuracy, settings: Settings
+    session: Session, request: Request, target: Accuracy, levels: int | None
 ) -> GradualRelease:
     """Release observations of growing precision until the target or the budget is reached.
 
@@ -291,7 +295,7 @@ def refine(
     was charged, which is at most the budget; stopping depends on what was released and on
     public data only.
     """
-    rule, levels, checkpoint = settings
+    rule = request.rule
     if noise.as_rule(rule).n_reserve:
         raise BudgetError(
             f"rule must work for a secret from the pool when there is a target; got "
@@ -302,11 +306,15 @@ def refine(
             f"target must be an Accuracy; got {type(target).__name__}. "
             "For example pac.Accuracy(at_least=0.9, on=(X_public, y_public))."
         )
-    evaluated = session.evaluate(mechanism, budget, rule=rule, checkpoint=checkpoint)
+    evaluated = session.evaluate(request)
     outputs, share = evaluated.outputs, evaluated.share
     fractions = refinement_shares(share.limits, levels)
     steps = Refinement(outputs, share.limits, rule=rule)
-    steps.begin(**session.calibration(share))
+    steps.begin(session.calibration(share))
+
+    def next_noise(_: Evaluated, limit: AnyBudget, rests_on: Calibration) -> noise.NoisePlan:
+        return steps.plan(limit, rests_on, gamma=DEFAULT_GAMMA / 2)
+
     releases: list[Release] = []
     looks: list[Look] = []
     value: Any = None
@@ -319,7 +327,7 @@ def refine(
         if part is None:
             continue
         done = fraction
-        plan = session.prepare(replace(evaluated, share=part), steps.plan)
+        plan = session.prepare(replace(evaluated, share=part), next_noise)
         release, observation = session.publish(plan)
         now = plan.balances
         value = outputs.restore(steps.add(plan.noise, observation))
@@ -328,7 +336,7 @@ def refine(
         if looks[-1].enough or plan.noise.is_noiseless:
             break
     bars = releases[-1].error_bars
-    certificate = _certificate(session, budget, target, steps, releases, looks)
+    certificate = _certificate(session, evaluated.budget, target, steps, releases, looks)
     if bars is not None and plan.noise.total_variance > 0:
         own = error_bar_notes(bars)  # of the last observation alone
         bars = bars.with_noise((steps.total_variance / plan.noise.total_variance) ** 0.5)

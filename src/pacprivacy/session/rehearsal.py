@@ -14,7 +14,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy._system import available_memory, begin, few_threads, single_threaded
+from pacprivacy._system import available_memory, begin, single_threaded
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
 from pacprivacy.errors import MechanismError, PoolError, QueryError
 from pacprivacy.mechanism import (
@@ -91,6 +91,11 @@ class Rehearsal:
         self._wanted, self._n_subsets, self._units = sample, n_subsets, units
         self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
         self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
+
+    @property
+    def n_subsets(self) -> int | None:
+        """Number of candidates, if it was asked for."""
+        return self._wanted.n_subsets if isinstance(self._wanted, Pool) else self._n_subsets
 
     def draw(
         self,
@@ -321,14 +326,10 @@ class Rehearsal:
         return self._fixed[1]
 
     def calibrate(
-        self, outputs: Outputs, budget: AnyBudget, *, rule: AnyRule | None = None, **options: Any
+        self, outputs: Outputs, budget: AnyBudget, *, rule: AnyRule | None = None
     ) -> NoisePlan:
-        """Find the noise under which one of the outputs may be released.
-
-        ``options`` are the other arguments of :func:`pacprivacy.noise.calibrate`.
-        """
-        settings = {"pool": self.pool, "rng": self.seed} | options
-        return calibrate(outputs, budget, rule=rule, **settings)
+        """Find the noise under which one of the outputs may be released."""
+        return calibrate(outputs, budget, rule=rule, pool=self.pool, rng=self.seed)
 
 
 def _check_memory(strategy: PoolStrategy, n_units: int) -> None:
@@ -350,7 +351,7 @@ def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
     """Return about the mean square error of one release against the value on all records."""
-    with few_threads(pool.n_subsets * pool.n_units):
+    with single_threaded():
         noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
     return noise + float(np.square(values - goal).sum(axis=1).mean())
 

@@ -1,138 +1,60 @@
 """The only pipeline: draw, run, calibrate, certify, spend, observe, publish, update the belief.
 
 A session is about one secret and makes many releases, each chosen after seeing the ones before.
-The attacker's belief over the pool is tracked exactly, and every release is calibrated against
-that belief. Information adds up; membership is charged to a balance of every unit (math §14).
-``privatize`` is a session of one release; ``plan`` is one that stops before anything is spent.
+What is done with the secret depends on its kind (:mod:`pacprivacy.session.secret`); here is the
+order of the steps. ``privatize`` is a session of one release; ``plan`` is one that stops before
+anything is spent.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from pacprivacy import adversary, release as releasing
 from pacprivacy._plots import draw
-from pacprivacy._random import public_generator, secret_source
-from pacprivacy._rounding import at_most
-from pacprivacy._system import begin, few_threads, show_stages
-from pacprivacy.budget import (
-    AnyBudget,
-    BudgetLike,
-    Spent,
-    as_budget,
-    budget_limits,
-    budget_needs_pool,
-)
-from pacprivacy.errors import (
-    BudgetError,
-    BudgetExceededError,
-    LedgerError,
-    PoolError,
-    SecretError,
-)
+from pacprivacy._random import secret_source
+from pacprivacy._system import show_stages
+from pacprivacy.adversary import Balances, Belief
+from pacprivacy.budget import BudgetLike, Spent, as_budget
+from pacprivacy.errors import BudgetError, LedgerError, PoolError, SecretError
 from pacprivacy.mechanism import (
     as_mechanism,
     mechanism_with_totals,
     split_data_units,
     titled_mechanism,
 )
-from pacprivacy.noise import AnyRule, NoisePlan, Observation, as_rule, check_rule_feasible
+from pacprivacy.noise import AnyRule, Observation, as_rule
 from pacprivacy.queries import AT_LEAST
+from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session.account import Account, AccountShare, Holder, account_share, open_account
+from pacprivacy.session.account import Account, AccountShare, Holder, open_account
 from pacprivacy.session.keeper import Keeper, Reading
+from pacprivacy.session.pool_secret import (
+    Calibrate,
+    Calibration,
+    ManyReleases,
+    OneRelease,
+    PoolSecret,
+    Terms,
+    find_noise,
+)
 from pacprivacy.session.query_release import QueryRelease, prepared_query, released_query
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
-from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
-from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_run_outputs
+from pacprivacy.session.rehearsal import Rehearsal
+from pacprivacy.session.secret import Evaluated, Plan, Purse, Request
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
 
 
 Totals = bool | str | Sequence[str] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evaluated:
-    """A mechanism on every candidate, and what its release may spend; curator-only."""
-
-    outputs: Outputs
-    budget: AnyBudget
-    share: AccountShare
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
-    """What would be released: everything but the draw. Nothing was spent.
-
-    Parameters
-    ----------
-    certificate : Certificate, public
-        What would be promised, with the proved figures.
-    charge : Spent, public
-        What the release would cost.
-    noise : NoisePlan, curator-only
-        The noise around every candidate's output: its shape, its size, its bounds.
-    outputs : Outputs, curator-only
-        The mechanism on every candidate.
-    bundle : Bundle, curator-only
-        Everything that the certificate follows from.
-    belief : Belief, curator-only
-        That of whoever saw the earlier releases.
-    error_bars : ErrorBars, public, optional
-        How sure each number would be.
-    balances : Balances, curator-only
-        What the charge leaves of every unit's membership balance, where there are any.
-    more : Prospect, curator-only, optional
-        What more candidates and folds would buy, where a black box has the default number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=200)
-    >>> found = pac.plan(np.mean, ages, pac.Membership(0.6), n_subsets=64, rng=0)
-    >>> found.certificate.noise.largest_std < 10
-    True
-    """
-
-    certificate: releasing.Certificate
-    charge: Spent
-    noise: NoisePlan = field(repr=False)
-    outputs: Outputs = field(repr=False)
-    bundle: releasing.Bundle = field(repr=False)
-    belief: adversary.Belief = field(repr=False)
-    error_bars: releasing.ErrorBars | None = field(default=None, repr=False)
-    balances: adversary.Balances | None = field(default=None, repr=False)
-    more: Prospect | None = field(default=None, repr=False)
-
-    @property
-    def times_least(self) -> float | None:
-        """How many times the least variance of any noise this one has, at most; curator-only.
-
-        None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
-        """
-        return self.bundle.times_least()
-
-    def __str__(self) -> str:
-        text = f"PLAN: nothing was released or spent.\n{self.certificate}"
-        ratio = self.times_least
-        if ratio is not None:
-            text += (
-                f"\nfor the curator: the noise has at most {at_most(ratio, significant=2)} times "
-                f"the least variance that noise of any law needs here."
-            )
-        return text if self.more is None else f"{text}\nfor the curator: {self.more}."
 
 
 class Session(Keeper):
@@ -206,12 +128,10 @@ class Session(Keeper):
     ) -> None:
         if secrets not in ("same", "fresh"):
             raise BudgetError(f"secrets must be 'same' or 'fresh'; got {secrets!r}. Use 'same'.")
-        self._fresh, self._alone, self._simulate = secrets == "fresh", False, simulate
-        budget = None if budget is None else as_budget(budget)
+        self._fresh = secrets == "fresh"
+        self._budget = budget = None if budget is None else as_budget(budget)
         data, units = split_data_units(data, units)
-        self._budget = budget
-        total = self._read_total(sample.n_subsets if isinstance(sample, Pool) else n_subsets)
-        self._rehearsal = Rehearsal(
+        rehearsal = Rehearsal(
             data,
             sample=sample,
             n_subsets=n_subsets,
@@ -221,12 +141,14 @@ class Session(Keeper):
             rng=rng,
             progress=progress,
         )
+        self._secret: PoolSecret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
+        total = self._secret.total(budget)
         book = None
         if ledger is not None:
             holder = Holder(
                 dataset=dataset or "default",
                 principal=principal or "default",
-                data_digest=self._rehearsal.data.digest(),
+                data_digest=rehearsal.data.digest(),
                 budget=budget,
                 sample=sample,
                 n_subsets=n_subsets,
@@ -238,14 +160,13 @@ class Session(Keeper):
                 "ledger must be given with dataset, principal or state; got none. "
                 "Add ledger='study.db'."
             )
-        super().__init__(total, secret_source(self._rehearsal.seed, simulate=simulate), book)
-        self._releases: list[releasing.Release] = []
+        source = secret_source(rehearsal.seed, simulate=simulate)
+        super().__init__(total, source, self._secret, book)
+        self._releases: list[Release] = []
         self._planned: Plan | None = None
-        self._n_proofs = 0
-        if (found := self._book.state) is not None:
-            self._total, self._pool, self._secret = found.total, found.pool, found.secret
-            self._rehearsal.pool = found.pool
-            self._belief, self._balances = adversary.Belief(log_p=found.log_p), found.balances
+        if self._book.state is not None:
+            self._total = self._book.state.total
+            self._secret.go_on(self._book.state)
         elif budget is None:
             self.close()
             raise BudgetError(
@@ -253,16 +174,17 @@ class Session(Keeper):
                 "none to go on with. For example budget=pac.Information(1), or --total 'mi<=1'."
             )
 
-    @classmethod
+    def _terms(self) -> Terms:
+        return ManyReleases(self._fresh)
+
+    @staticmethod
     def alone(
-        cls, data: Any, budget: BudgetLike, *, rule: AnyRule | None = None, **options: Any
-    ) -> Self:
+        data: Any, budget: BudgetLike, *, rule: AnyRule | None = None, **options: Any
+    ) -> SingleSession:
         """Open a session of one release, which takes the whole budget and knows of no other."""
         if not options.get("simulate"):
             _check_independent(rule, options.get("sample"), options.get("rng"))
-        session = cls(data, budget=budget, **options)
-        session._alone = True
-        return session
+        return SingleSession(data, budget=budget, **options)
 
     @classmethod
     def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
@@ -291,7 +213,7 @@ class Session(Keeper):
         self.close()
 
     @property
-    def releases(self) -> tuple[releasing.Release, ...]:
+    def releases(self) -> tuple[Release, ...]:
         """The releases made through this object; those before a restart are not kept."""
         return tuple(self._releases)
 
@@ -318,7 +240,7 @@ class Session(Keeper):
         checkpoint: str | Path | None = None,
         name: str | None = None,
         totals: Totals = None,
-    ) -> releasing.Release:
+    ) -> Release:
         """Release one more function of the secret subset.
 
         Parameters
@@ -350,56 +272,38 @@ class Session(Keeper):
         """
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
-            plan = self._plan(
-                mechanism_with_totals(titled_mechanism(mechanism, name), totals),
-                budget,
-                share=share,
-                rule=rule,
-                checkpoint=checkpoint,
-            )
-            found = self.publish(plan)[0]
-        releasing.warn_of_error_bars(found.value, found.error_bars, plan.outputs)
-        return found
+            titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
+            request = _request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
+            plan = self._plan(request)
+            release = self.publish(plan)[0]
+        warn_of_error_bars(release.value, release.error_bars, plan.outputs)
+        return release
 
-    @contextmanager
-    def charged_to(self, principal: str) -> Iterator[Account]:
-        """Let what is released inside be charged to a principal, under its own limit in the ledger.
-
-        All principals share the secret, the balances and the total, whose budget is that of ``*``.
-        A query that fails on the data is paid for (:class:`~pacprivacy.errors.UnansweredError`).
-        """
-        book = self._book
-        if not isinstance(book, Account):
-            raise LedgerError("ledger must be given to charge a principal; got none. Add ledger=.")
-        with self._lock:
-            before, book.payer = book.payer, principal
-            try:
-                yield book
-            finally:
-                book.payer = before
-
-    def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
+    def plan(
+        self,
+        mechanism: Any,
+        budget: BudgetLike | None = None,
+        *,
+        share: float | str | None = None,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+        name: str | None = None,
+        totals: Totals = None,
+    ) -> Plan:
         """Return what :meth:`release`, with the same options, would release.
 
         Nothing is drawn or spent.
         """
         self.check_process()
         with self._lock:
-            titled = titled_mechanism(mechanism, options.pop("name", None))
-            titled = mechanism_with_totals(titled, options.pop("totals", None))
-            found = self._plan(titled, budget, **options)
-            if self._alone and budget is not None:
-                limit, rule = as_budget(budget), options.get("rule")
-                more = self._rehearsal.prospect(titled, limit, found.outputs, rule=rule)
-                found = self._planned = replace(found, more=more)
-            return found
+            titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
+            return self._plan(
+                _request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
+            )
 
-    def _plan(self, mechanism: Any, budget: BudgetLike | None, **asked: Any) -> Plan:
-        with show_stages(self._rehearsal.progress):  # it is gone before the draw
-            evaluated = self.evaluate(mechanism, budget, **asked)
-            outputs, rule = evaluated.outputs, asked.get("rule")
-            calibrate = partial(self._rehearsal.calibrate, outputs, rule=rule)
-            return self.prepare(evaluated, calibrate)
+    def _plan(self, request: Request, payer: str | None = None) -> Plan:
+        with show_stages(self._secret.rehearsal.progress):  # it is gone before the draw
+            return self.prepare(self.evaluate(request, payer), payer=payer)
 
     def sql(
         self,
@@ -412,41 +316,54 @@ class Session(Keeper):
         fill: float | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
+        principal: str | None = None,
     ) -> QueryRelease:
         """Release the answer to a query over :class:`pacprivacy.Tables`, the session's data.
 
-        As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`.
+        As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`. What
+        is released for a ``principal`` is charged to it, under its own limit in the ledger. All
+        principals share the secret, the balances and the total, whose budget is that of ``*``. A
+        query of a principal that fails on the data is paid for
+        (:class:`~pacprivacy.errors.UnansweredError`).
         """
         self.check_process()
-        with self._lock:  # who pays is read under it: another thread may ask for a principal
-            data = self._rehearsal.data
-            asked = released_query(query, data, keys, at_least, fill)
-            with self._paid(asked, budget, share):
-                asked = prepared_query(asked, data)
-                made = self.release(asked, budget, share=share, checkpoint=checkpoint, name=name)
-                found = QueryRelease.of(made, asked)
-            self._releases[self._releases.index(made)] = found
-            return found
+        if principal is not None:
+            self.account()  # refused where there is none
+        with self._lock:
+            data = self._secret.rehearsal.data
+            checked = released_query(query, data, keys, at_least, fill)
+            request = _request(checked, budget, share=share, checkpoint=checkpoint)
+            with self._paid(request, principal):
+                prepared = prepared_query(checked, data)
+                request = replace(request, mechanism=as_mechanism(titled_mechanism(prepared, name)))
+                plan = self._plan(request, principal)
+                answer = QueryRelease.of(self.publish(plan, payer=principal)[0], prepared)
+            self._releases[-1] = answer
+        warn_of_error_bars(answer.value, answer.error_bars, plan.outputs)
+        return answer
 
-    def _paid(self, asked: Any, budget: BudgetLike | None, share: float | str | None) -> Any:
+    def _paid(self, request: Request, payer: str | None) -> AbstractContextManager[None]:
         """Let a query fail at its principal's cost; the curator, who has the rows, pays nothing."""
-        if self._book.payer is None:
+        if payer is None:
             return nullcontext()
-        limit = None if budget is None else as_budget(budget)
 
-        def price() -> tuple[Spent, adversary.Balances | None]:
-            self._draw(as_mechanism(asked))
-            charge, after = self._share(limit, share, None).forfeit()
-            return charge, None if self._balances is None else after
+        def price() -> tuple[Spent, Balances | None]:
+            return self._secret.forfeit(request, partial(self._purse, payer))
 
-        return self.paid(price, asked.name)
+        return self.paid(price, request.mechanism.name, payer)
+
+    def account(self) -> Account:
+        """Return the session's place in its ledger; refuse where there is none."""
+        if not isinstance(self._book, Account):
+            raise LedgerError("ledger must be given to charge a principal; got none. Add ledger=.")
+        return self._book
 
     def query_stop(self) -> Callable[[], None]:
         """Return what another thread calls to stop a query of this thread that reads its tables.
 
         Nothing is drawn then. Later it does nothing: released cells are elsewhere.
         """
-        stop: Callable[[], None] = self._rehearsal.data.parts[0].query_stop()
+        stop: Callable[[], None] = self._secret.rehearsal.data.parts[0].query_stop()
         return stop
 
     def refine(
@@ -472,109 +389,29 @@ class Session(Keeper):
                     "secrets must be 'same' to refine: observations of different subsets have no "
                     "common mean. Use secrets='same'."
                 )
-            settings = (rule, levels, checkpoint)
-            declared = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
-            return refine(self, declared, as_budget(budget), target, settings)
+            titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
+            request = _request(titled, budget, rule=rule, checkpoint=checkpoint)
+            return refine(self, request, target, levels)
 
     # --- the steps, in the order in which they are taken ----------------------------------------
 
-    def evaluate(
-        self,
-        mechanism: Any,
-        budget: BudgetLike | None,
-        *,
-        share: float | str | None = None,
-        rule: AnyRule | None = None,
-        checkpoint: str | Path | None = None,
-    ) -> Evaluated:
-        """Draw the pool if there is none, and run a mechanism on every candidate."""
+    def evaluate(self, request: Request, payer: str | None = None) -> Evaluated:
+        """Run what is asked for, short of any secret; what is not left is refused before."""
         self.check_open()
-        chosen = as_rule(rule)
-        if chosen.n_reserve and not self._alone:
-            raise BudgetError(
-                f"rule must work for a secret from the pool; got {chosen.name}, which is for a "
-                f"single release of a fresh secret. Leave the rule out in a session."
-            )
-        limit = None if budget is None else as_budget(budget)
-        prepared = as_mechanism(mechanism)
-        notes = self._draw(prepared, limit, rule=rule, checkpoint=checkpoint)
-        self._share(limit, share, rule)  # refused here, before the mechanism runs
-        outputs = self._rehearsal.run(prepared, checkpoint=checkpoint, rng=self._stream())
-        outputs = replace(outputs, on_all=self._rehearsal.on_all(prepared, outputs))
-        if rule is None:  # a rule that was asked for is in the units of the mechanism
-            outputs = scale_run_outputs(outputs)
-        # What is left now: a mechanism may have made a release of its own.
-        given = self._share(limit, share, rule)
-        asked = given.said() if limit is None else limit
-        return Evaluated(outputs=outputs, budget=asked, share=given, notes=notes)
+        return self._secret.evaluate(request, partial(self._purse, payer))
 
-    def _draw(self, mechanism: Any, *limit: AnyBudget | None, **asked: Any) -> tuple[str, ...]:
-        pool, notes = self._rehearsal.draw(mechanism, *limit, **asked)
-        if self._pool is None:
-            self._pool, self._belief = pool, adversary.Belief.uniform(pool.n_subsets)
-            self._total = self._read_total(pool.n_subsets)
-            self._balances = self._first_balances(pool.n_units)
-        return notes
-
-    def prepare(self, evaluated: Evaluated, calibrate: Callable[..., NoisePlan]) -> Plan:
-        """Calibrate the noise to the belief, prove what it does, and write the certificate."""
-        assert self._pool is not None  # drawn in evaluate()
-        pool, share, belief = self._pool, evaluated.share, self.belief
-        given, part, asked = self.calibration(share), None, evaluated.budget
-        if not self._alone:
-            part = releasing.BundleSession(
-                total=self._total,
-                before=self._spent,
-                share=share.limits,
-                fresh=self._fresh,
-                balances=share.balances,
-                allowed=share.allowed,
-                part=share.part,
-            )
-            asked = rehearsal_information(share.limits)
-        begin(SEARCHING)
-        noise = calibrate(asked, gamma=adversary.DEFAULT_GAMMA / 2, **given)
-        outputs = evaluated.outputs
-        bars, said = releasing.measure_error_bars(outputs, noise, pool), outputs.published
-        context = releasing.Context(
-            outputs=outputs if bars is None else replace(outputs, published=(*said, *bars.facts)),
-            pool=pool,
-            budget=evaluated.budget,
-            log_p=belief.log_p,
-            gamma=adversary.DEFAULT_GAMMA,
-            seed=given["rng"],
-            simulation=self._simulate,
-            notes=(*evaluated.notes, *releasing.error_bar_notes(bars)),
-            session=part,
-        )
-        with few_threads(pool.n_subsets * pool.n_units):
-            begin(PROVING)
-            # the charge is the best bound that is proved
-            noise = releasing.certified_plan(noise, context)
-            begin(WRITING)
-            bundle = releasing.bundle_of(noise, context)
-            certificate = releasing.write_certificate(bundle, noise)
-        charges, left = releasing.certified_charges(noise, bundle), share.balances
-        if left is not None and charges is not None:
-            if not (charges <= left.per_unit).all():
-                raise BudgetExceededError(
-                    "the release must be paid for by every unit; what was proved of its noise is "
-                    "more than some have left. Nothing was drawn or spent. Ask for less."
-                )
-            left = left.after(charges, share.part)
-        self._planned = Plan(
-            certificate=certificate,
-            charge=releasing.certificate_charge(noise, part, charges),
-            balances=left,
-            noise=noise,
-            outputs=outputs,
-            bundle=bundle,
-            belief=belief,
-            error_bars=bars,
-        )
+    def prepare(
+        self,
+        evaluated: Evaluated,
+        calibrate: Calibrate = find_noise,
+        *,
+        payer: str | None = None,
+    ) -> Plan:
+        """Calibrate the noise, prove what it does, and write the certificate."""
+        self._planned = self._secret.certify(evaluated, self._purse(payer), calibrate)
         return self._planned
 
-    def publish(self, plan: Plan) -> tuple[releasing.Release, Observation]:
+    def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Observation]:
         """Spend, draw the noise, remember what was seen, and build the released value.
 
         Guarantee
@@ -587,7 +424,7 @@ class Session(Keeper):
             part = plan.bundle.session
             moved = part is not None and (
                 part.before is not self._spent
-                or (self._balances is not None and part.balances is not self._balances)
+                or (self.balances is not None and part.balances is not self.balances)
             )
             if plan is not self._planned or moved:
                 raise SecretError(
@@ -595,24 +432,31 @@ class Session(Keeper):
                     "another. Plan it again."
                 )
             self._planned = None
-            return self._publish(plan)
+            return self._publish(plan, payer)
 
-    def _publish(self, plan: Plan) -> tuple[releasing.Release, Observation]:
+    def _publish(self, plan: Plan, payer: str | None) -> tuple[Release, Observation]:
         unspent = self._spent
         if self._fresh:
-            self._secret = None
+            self._secret.forget()
         try:
-            name, first = plan.outputs.mechanism_name, plan.noise.first_secret
-            left = None if self._balances is None else plan.balances
-            terms: Any = {"balances": left, "first": first, "exact": plan.noise.is_noiseless}
-            seen = self.observe(plan.noise, plan.charge, name, **terms)
-            certificate, bundle = self._remember(plan, seen)
-            value = plan.outputs.restore(plan.noise.value_of(seen))
+            observation = self.observe(
+                plan.noise,
+                plan.charge,
+                plan.outputs.mechanism_name,
+                balances=None if self.balances is None else plan.balances,
+                first=plan.noise.first_secret,
+                exact=plan.noise.is_noiseless,
+                payer=payer,
+            )
+            belief, certificate, bundle = self._secret.remember(plan, observation)
+            self.keep(belief)
+            self._book.commit(certificate)
+            value = plan.outputs.restore(plan.noise.value_of(observation))
         except BaseException:
             if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
                 self.close()  # something was drawn that the belief does not know
             raise
-        release = releasing.Release(
+        release = Release(
             value=value,
             certificate=certificate,
             proof=bundle,
@@ -620,94 +464,68 @@ class Session(Keeper):
             model=plan.outputs.model,
         )
         self._releases.append(release)
-        return release, seen
-
-    def _remember(
-        self, plan: Plan, seen: Observation
-    ) -> tuple[releasing.Certificate, releasing.Bundle]:
-        """Keep the belief after a release, and say in its certificate what was learned."""
-        assert self._pool is not None  # drawn in evaluate()
-        certificate, bundle, part = plan.certificate, plan.bundle, plan.bundle.session
-        belief = plan.belief
-        if part is not None:
-            belief = belief.updated(plan.noise.log_likelihood(seen))
-        if part is not None and not self._fresh:
-            learned = releasing.certificate_learned_facts(belief, self._pool)
-            facts = {**(certificate.composition or {}), **learned}
-            certificate = replace(certificate, composition=facts)
-            bundle = replace(bundle, session=replace(part, observation=seen))
-        self.keep(belief)
-        self._n_proofs = 0
-        self._book.commit(certificate)
-        return certificate, bundle
-
-    # --- what the steps are held to -------------------------------------------------------------
+        return release, observation
 
     @property
-    def balances(self) -> adversary.Balances | None:
+    def balances(self) -> Balances | None:
         """What every unit may still lose; None where membership has no total."""
-        return self._balances
+        return self._secret.balances
 
     @property
-    def belief(self) -> adversary.Belief:
+    def belief(self) -> Belief:
         """What the secret of the next release is drawn from, in the eyes of every attacker."""
-        assert self._belief is not None  # set with the pool
-        return adversary.Belief.uniform(len(self._belief.log_p)) if self._fresh else self._belief
+        return self._secret.now
 
-    def calibration(self, share: AccountShare) -> dict[str, Any]:
-        """Return what a calibration is told besides the budget: belief, balances, its own seed."""
-        if self._alone:
-            return {"pool": self._pool, "rng": self.proof_seed()}
-        assert self._pool is not None  # drawn in evaluate()
-        log_p, heat = self.belief.log_p, None
-        if share.balances is not None and share.allowed is not None:
-            before = adversary.ViewTilts(self._pool).before(log_p, np.arange(self._pool.n_units))
-            heat = share.balances.heat(before, share.allowed, share.part)
-        return {"pool": self._pool, "log_belief": log_p, "heat": heat, "rng": self.proof_seed()}
+    def calibration(self, share: AccountShare) -> Calibration:
+        """Return what the next calibration rests on besides its budget."""
+        return self._secret.calibration(share, self._purse())
 
-    def proof_seed(self) -> int:
-        """Return a seed that no earlier choice or proof of this session has used."""
-        number, self._n_proofs = self._n_proofs, self._n_proofs + 1
-        return self._stream(*((number,) if number else ()))
+    def _purse(self, payer: str | None = None) -> Purse:
+        """Return what there is to spend; the total is known for sure once the pool is drawn."""
+        if self._book.state is None:
+            self._total = self._secret.total(self._budget)
+        left, shared = self._book.left(payer), self._book.left()
+        return Purse(total=self._total, spent=self._spent, left=left, shared=shared)
 
-    def _stream(self, *indices: int) -> int:
-        seed = self._rehearsal.seed
-        if self._alone:
-            return seed
-        stream = public_generator(seed, "session", self._spent.n_releases, *indices)
-        return int(stream.integers(2**62))
 
-    def _read_total(self, n_subsets: int | None) -> Spent:
-        """Return the limits of the budget, as far as they can be told before the pool is drawn."""
-        if self._budget is None or (n_subsets is None and budget_needs_pool(self._budget)):
-            return Spent()
-        total = budget_limits(self._budget, n_subsets)
-        if self._fresh and total.success_level is not None:
-            raise BudgetError(
-                "budget must be Information when secrets are fresh: increments of membership "
-                "add up for one secret only. Use secrets='same'."
-            )
-        return total
+class SingleSession(Session):
+    """A session of one release."""
 
-    def _first_balances(self, n_units: int) -> adversary.Balances | None:
-        """Return full balances under the session's total and what the ledger leaves; or None."""
-        left = self._total.above().tightest(self._book.left(shared=True)).success_increment
-        if self._alone or left is None:
-            return None
-        return adversary.Balances.begin(2 * max(left, 0.0), n_units)
+    def _terms(self) -> Terms:
+        return OneRelease()
 
-    def _share(
-        self, budget: AnyBudget | None, share: float | str | None, rule: AnyRule | None
-    ) -> AccountShare:
-        """Return what a release may spend: what was asked, never more than what is left."""
-        assert self._pool is not None  # drawn in evaluate()
-        asked = None if budget is None else budget_limits(budget, self._pool.n_subsets)
-        if self._alone and budget is not None and asked is not None:  # one release has both
-            check_rule_feasible(budget, rule, self._pool)
-            return AccountShare(limits=asked.above())
-        left = self._spent.left_of(self._total).tightest(self._book.left())
-        done, units = self._spent.n_releases, self._pool.n_units
-        return account_share(asked, share, left, self._balances, units, done)
+    def _plan(self, request: Request, payer: str | None = None) -> Plan:
+        budget = self._budget if request.budget is None else request.budget
+        return super()._plan(replace(request, budget=budget), payer)
+
+    def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
+        """Return what would be released, and what more candidates would buy."""
+        plan = super().plan(mechanism, budget, **options)
+        limit = self._budget if budget is None else as_budget(budget)
+        assert limit is not None  # checked by the constructor
+        titled = mechanism_with_totals(mechanism, options.get("totals"))
+        more = self._secret.rehearsal.prospect(
+            titled, limit, plan.outputs, rule=options.get("rule")
+        )
+        self._planned = replace(plan, more=more)
+        return self._planned
+
+
+def _request(
+    mechanism: Any,
+    budget: BudgetLike | None,
+    *,
+    share: float | str | None = None,
+    rule: AnyRule | None = None,
+    checkpoint: str | Path | None = None,
+) -> Request:
+    return Request(
+        mechanism=as_mechanism(mechanism),
+        budget=None if budget is None else as_budget(budget),
+        share=share,
+        rule=rule,
+        checkpoint=checkpoint,
+    )
 
 
 def _check_independent(

@@ -24,6 +24,7 @@ from pacprivacy.errors import (
 )
 from pacprivacy.noise import PlanProblem, calibrate, proof as noise_proof, prove_rescaled
 from pacprivacy.session import GradualRelease
+from pacprivacy.session.pool_secret import Calibration
 from pacprivacy.session.refinement import Refinement, refinement_shares
 
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -185,9 +186,9 @@ def test_every_proof_of_a_refinement_has_draws_of_its_own(
 def test_a_release_that_was_refused_leaves_its_draws_behind() -> None:
     """What is asked next may depend on why, so it is proved on other draws."""
     with pac.Session(DATA, budget=Information(1.0), n_subsets=32, rng=0) as session:
-        seeds = [session.proof_seed() for _ in range(3)]
+        seeds = [session._secret._proof_seed(session._purse()) for _ in range(3)]
         session.release(mean, Information(0.1), rule="waterfill")
-        seeds += [session.proof_seed() for _ in range(3)]
+        seeds += [session._secret._proof_seed(session._purse()) for _ in range(3)]
     assert len(set(seeds)) == 6
 
 
@@ -234,7 +235,7 @@ def test_estimates_of_a_refinement_close_in_on_the_output() -> None:
     log_p = np.full(16, -np.log(16))
     errors = []
     for nats in (0.1, 1.0, 20.0):
-        plan = steps.plan(Information(nats), log_belief=log_p)
+        plan = steps.plan(Information(nats), Calibration(seed=0, log_belief=log_p))
         errors.append(abs(float(steps.add(plan, plan.observe(3, source))[0] - outputs[3, 0])))
     assert errors[-1] < 1e-6
 

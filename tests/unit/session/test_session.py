@@ -139,10 +139,10 @@ def test_a_share_is_of_what_is_left() -> None:
     session = open_session(pac.Information(1) & pac.Membership(0.6))
     first = session.release(mean, share=0.5)
     assert first.bundle.session.share.mi_nats == 0.5
-    assert session._balances.worst >= 0.5 * Balances.begin(0.2, 1).worst * (1 - 1e-9)
-    assert session._balances.reserve == 0.5
+    assert session.balances.worst >= 0.5 * Balances.begin(0.2, 1).worst * (1 - 1e-9)
+    assert session.balances.reserve == 0.5
     session.release(lambda x: x[:, 0].mean())  # all that is left
-    assert session._balances.reserve == 0.0
+    assert session.balances.reserve == 0.0
     with pytest.raises(BudgetExceededError):
         session.release(mean, share=0.5)
 
@@ -192,11 +192,11 @@ def test_balances_are_lost_when_the_value_is_and_not_before(watch: Watch) -> Non
     session = open_session(pac.Membership(0.6))
     session.plan(watch.mean, share=0.5)
     full = Balances.begin(0.2, 1).worst
-    assert session._balances.worst == pytest.approx(full)  # planning costs nothing
+    assert session.balances.worst == pytest.approx(full)  # planning costs nothing
     release = session.release(watch.mean, share=0.5)
     part = release.bundle.session
-    assert (session._balances.per_unit <= part.balances.per_unit).all()
-    assert (part.balances.per_unit - session._balances.per_unit <= part.allowed * (1 + 1e-9)).all()
+    assert (session.balances.per_unit <= part.balances.per_unit).all()
+    assert (part.balances.per_unit - session.balances.per_unit <= part.allowed * (1 + 1e-9)).all()
 
 
 @pytest.mark.claim("H-1")
@@ -217,7 +217,7 @@ def test_an_information_release_charges_membership_at_most_what_it_implies() -> 
     session = open_session(pac.Information(1) & pac.Membership(0.9))
     full = Balances.begin(0.8, 1).worst
     session.release(mean, pac.Information(0.02), rule="waterfill")
-    assert 0 < full - session._balances.worst <= 2 * 0.02 * 1.1  # E (2 Q - 1)² <= 2 nats
+    assert 0 < full - session.balances.worst <= 2 * 0.02 * 1.1  # E (2 Q - 1)² <= 2 nats
     session.release(mean, pac.Membership(0.6))
 
 
@@ -413,7 +413,7 @@ def test_membership_cannot_be_totalled_over_fresh_secrets() -> None:
 def test_a_closed_session_has_forgotten_its_secret() -> None:
     with open_session(pac.Information(1)) as session:
         session.release(mean, pac.Information(0.25), rule="waterfill")
-    assert session._secret is None
+    assert session._secret.secret is None
     with pytest.raises(SecretError, match="it is closed"):
         session.release(mean, pac.Information(0.25))
     assert session.odometer().spent.n_releases == 1
@@ -434,7 +434,7 @@ def test_a_session_cannot_leave_its_process(copied: Any) -> None:
     with pytest.raises(SecretError, match="must stay in"):
         copied(session)
     with pytest.raises(SecretError, match="must stay in"):
-        copied(session._secret)
+        copied(session._secret.secret)
 
 
 @pytest.mark.parametrize(

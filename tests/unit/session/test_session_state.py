@@ -119,17 +119,17 @@ def test_a_session_goes_on_with_the_same_pool_secret_and_belief(tmp_path: Path) 
     path = tmp_path / "study.db"
     with begin(path) as first:
         first.release(mean, pac.Information(0.125))
-        pool, belief, secret = first._pool, first._belief, first._secret
+        pool, belief, secret = first._secret.pool, first._secret.belief, first._secret.secret
     with begin(path) as second:
-        assert second._pool is not None
-        assert second._belief is not None
-        assert second._secret is not None
+        assert second._secret.pool is not None
+        assert second._secret.belief is not None
+        assert second._secret.secret is not None
         assert pool is not None
         assert belief is not None
         assert secret is not None
-        assert second._pool.digest() == pool.digest()
-        assert second._belief.log_p.tobytes() == belief.log_p.tobytes()
-        assert second._secret.to_storage() == secret.to_storage()
+        assert second._secret.pool.digest() == pool.digest()
+        assert second._secret.belief.log_p.tobytes() == belief.log_p.tobytes()
+        assert second._secret.secret.to_storage() == secret.to_storage()
         assert second.odometer().spent.n_releases == 1
         made = second.release(mean, pac.Information(0.125))
     assert made.certificate.composition is not None
@@ -158,9 +158,9 @@ def test_the_belief_on_disk_is_that_of_the_session(study: Path) -> None:
     with begin(study) as session:
         before = read_belief(study.parent)
         session.release(mean, pac.Information(0.25))
-        assert session._belief is not None
+        assert session._secret.belief is not None
         after = read_belief(study.parent)
-        assert after.tobytes() == session._belief.log_p.tobytes()
+        assert after.tobytes() == session._secret.belief.log_p.tobytes()
         assert after.tobytes() != before.tobytes()
 
 
@@ -187,8 +187,8 @@ def test_units_survive(tmp_path: Path) -> None:
     with begin(path, units=units) as session:
         session.release(mean, pac.Information(0.1))
     with begin(path, units=units) as session:
-        assert session._pool is not None
-        assert session._pool.n_units == 4
+        assert session._secret.pool is not None
+        assert session._secret.pool.n_units == 4
     with pytest.raises(PoolError, match="units must be what the session began with"):
         begin(path)
 
@@ -590,8 +590,8 @@ def test_the_belief_is_stored_before_the_users_code_sees_the_value(study: Path, 
                 session.refine(Finishing(seen.append), pac.Information(0.5), target, levels=1)
         assert seen
         after = read_belief(study.parent)
-        assert session._belief is not None
-        assert after.tobytes() == session._belief.log_p.tobytes() != before.tobytes()
+        assert session._secret.belief is not None
+        assert after.tobytes() == session._secret.belief.log_p.tobytes() != before.tobytes()
         assert session.odometer().spent.n_releases == 3
         session.release(mean, pac.Information(0.01))  # it knows all that was seen, and goes on
     assert [entry.kind for entry in Ledger(study).entries()][5:7] == ["reserve", "commit"]
@@ -789,11 +789,13 @@ def test_a_first_query_that_fails_is_paid_for_afterwards(tmp_path: Path) -> None
     pytest.importorskip("duckdb")
     tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
     session = pac.Session(tables, budget="mi<=1", n_subsets=8, rng=0, ledger=tmp_path / "study.db")
-    with session, session.charged_to("ann"):
+    with session:
         with pytest.raises(UnansweredError):
-            session.sql("SELECT sum(('x' || id)::int) AS s FROM people", "mi<=1/8")
+            session.sql("SELECT sum(('x' || id)::int) AS s FROM people", "mi<=1/8", principal="ann")
         assert session.odometer().spent.mi_nats == pytest.approx(1 / 8)
-        exact = session.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/8")
+        exact = session.sql(
+            "SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/8", principal="ann"
+        )
         assert exact.value["c"] == 0
         assert session.odometer().spent.mi_nats == pytest.approx(2 / 8)
     with pac.Session.resume(tables, ledger=tmp_path / "study.db") as again:
@@ -822,13 +824,13 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
     folders[0].mkdir()
     each, total = pac.Information(1 / 1000), pac.Information(1) & pac.Membership(0.6)
     session = pac.Session(tables, budget=total, n_subsets=8, rng=0, ledger=folders[0] / "study.db")
-    with session, session.charged_to("ann"), monkeypatch.context() as patch:
-        session.sql(good, each)  # its rows choose the pool
+    with session, monkeypatch.context() as patch:
+        session.sql(good, each, principal="ann")  # its rows choose the pool
         patch.setattr(QueryMechanism, "prepare", prepare)
-        session.sql(good, each)
+        session.sql(good, each, principal="ann")
         belief, full = session.belief, session.balances
         with pytest.raises(UnansweredError) as told:
-            session.sql(bad, each)
+            session.sql(bad, each, principal="ann")
         assert isinstance(told.value.__cause__, QueryError)
         assert session.belief is belief  # nothing was drawn
         failed, now = session.odometer().spent, session.balances
@@ -850,8 +852,7 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
                 with pytest.raises(QueryError):  # the curator reads the words, and pays nothing
                     again.sql(bad, each)
                 assert again.odometer().spent == paid
-                with again.charged_to("ann"):
-                    again.sql(good, each)
+                again.sql(good, each, principal="ann")
         assert Ledger(folder / "study.db").verify().ok
 
 
@@ -871,22 +872,24 @@ def test_an_answer_on_which_nearly_all_agree_has_the_price_of_one_on_which_all_d
     rare = ",".join(map(str, np.flatnonzero(pool.masks()[0])))  # all of them in one candidate
     case = f"CASE WHEN (SELECT count(*) FROM people WHERE id IN ({rare})) = 6 THEN 1 ELSE 0 END"
     session = pac.Session(tables, budget=total, sample=pool, ledger=tmp_path / "study.db")
-    with session, session.charged_to("ann"):
-        session.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/10")
+    with session:
+        session.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/10", principal="ann")
         full = session.balances
-        found = session.sql(f"SELECT sum(x) AS x FROM (SELECT {case} AS x)", "mi<=1/10")
+        found = session.sql(
+            f"SELECT sum(x) AS x FROM (SELECT {case} AS x)", "mi<=1/10", principal="ann"
+        )
         assert found.certificate.noise.largest_std == 0
         assert session.spent.mi_nats == pytest.approx(2 / 10)
         if full is not None:
             assert session.balances is not None
             np.testing.assert_allclose(full.per_unit - session.balances.per_unit, 2 / 10)
             with pytest.raises(BudgetExceededError, match="what a query pays that fails"):
-                session.sql("SELECT sum(id) AS s FROM people", "mi<=1/10")
-            session.sql("SELECT sum(id) AS s FROM people", "mi<=1/100")
+                session.sql("SELECT sum(id) AS s FROM people", "mi<=1/10", principal="ann")
+            session.sql("SELECT sum(id) AS s FROM people", "mi<=1/100", principal="ann")
 
 
-def test_a_query_of_the_curators_waits_for_a_principals(tmp_path: Path) -> None:
-    """In another thread: or it would be the principal's, and undo what that one has paid."""
+def test_a_query_of_the_curators_is_not_a_principals(tmp_path: Path) -> None:
+    """In another thread, after a principal's: its words are the curator's, and cost nothing."""
     pd = pytest.importorskip("pandas")
     pytest.importorskip("duckdb")
     tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
@@ -901,12 +904,9 @@ def test_a_query_of_the_curators_waits_for_a_principals(tmp_path: Path) -> None:
 
     curator = threading.Thread(target=ask)
     with session:
-        with session.charged_to("ann"):
-            session.sql("SELECT sum(id) AS s FROM people", "mi<=1/8")
-            before = session.spent
-            curator.start()
-            curator.join(0.2)
-            assert not told
+        session.sql("SELECT sum(id) AS s FROM people", "mi<=1/8", principal="ann")
+        before = session.spent
+        curator.start()
         curator.join()
         assert isinstance(told[0], QueryError)  # and not the words for a principal
         assert session.spent == before

@@ -1,0 +1,449 @@
+"""A secret from a pool: one of the candidate subsets, drawn once.
+
+The attacker's belief over the pool is tracked exactly, and every release is calibrated against
+that belief. Information adds up; membership is charged to a balance of every unit (math §14).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from pacprivacy import adversary, release as releasing
+from pacprivacy._checks import Vector
+from pacprivacy._random import BitSource, public_generator
+from pacprivacy._system import begin, single_threaded
+from pacprivacy.budget import AnyBudget, Spent, budget_limits, budget_needs_pool
+from pacprivacy.errors import BudgetError, BudgetExceededError
+from pacprivacy.noise import (
+    AnyRule,
+    NoisePlan,
+    Observation,
+    as_rule,
+    calibrate,
+    check_rule_feasible,
+)
+from pacprivacy.sample import Pool
+from pacprivacy.session.account import AccountShare, account_share
+from pacprivacy.session.keeper import Reading
+from pacprivacy.session.rehearsal import Rehearsal, rehearsal_information
+from pacprivacy.session.secret import (
+    Evaluated,
+    HeldSecret,
+    Observed,
+    Plan,
+    Purse,
+    Request,
+    SessionSecret,
+)
+from pacprivacy.session.state import SessionState
+from pacprivacy.simulation import PROVING, SEARCHING, WRITING, scale_run_outputs
+
+
+class HeldCandidate(HeldSecret):
+    """The candidate that is used, of a pool that may be drawn later, and the belief about it."""
+
+    def __init__(self, pool: Pool | None = None) -> None:
+        self.pool: Pool | None = None
+        self.secret: releasing.ReleaseSecret | None = None
+        if pool is not None:
+            self.begin(pool)
+
+    def begin(self, pool: Pool) -> None:
+        """Settle the pool; every candidate is equally likely to be the secret."""
+        self.pool, self.belief = pool, adversary.Belief.uniform(pool.n_subsets)
+
+    def go_on(self, state: SessionState) -> None:
+        """Take over what a file holds."""
+        self.pool, self.secret = state.pool, state.secret
+        self.belief, self.balances = adversary.Belief(log_p=state.log_p), state.balances
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the pool is drawn."""
+        return self.pool is not None
+
+    def draw(self, source: BitSource, *, first: int = 0) -> None:
+        """Draw the secret if there is none, from the candidates that come at ``first`` or later."""
+        assert self.pool is not None  # drawn before anything is calibrated
+        if self.secret is None:
+            self.secret = releasing.ReleaseSecret(self.pool.n_subsets, source, first=first)
+
+    def observe(self, sampler: releasing.ReleaseSampler[Observed], source: BitSource) -> Observed:
+        """Draw the noise around the secret's output."""
+        assert self.secret is not None  # drawn before its charge was booked
+        return self.secret.observe(sampler, source)
+
+    def forget(self) -> None:
+        """Forget the secret; a file of the session still has it."""
+        self.secret = None
+
+    def state(
+        self,
+        total: Spent,
+        n_releases: int,
+        *,
+        balances: adversary.Balances | None = None,
+        belief: adversary.Belief | None = None,
+    ) -> SessionState:
+        """Return all that is needed to go on, with other balances or another belief."""
+        known = belief or self.belief
+        assert self.pool is not None  # drawn before anything is calibrated
+        assert known is not None  # set with the pool
+        assert self.secret is not None  # drawn before the charge is booked
+        return SessionState(
+            total=total,
+            n_releases=n_releases,
+            pool=self.pool,
+            log_p=known.log_p,
+            secret=self.secret,
+            balances=balances,
+        )
+
+    def reading(self, spent: Spent, total: Spent) -> Reading:
+        """Return what is promised, what was spent, and what was learned in this run."""
+        if self.pool is None or self.belief is None:
+            return Reading(spent=spent, total=total)
+        success = self.belief.success_per_unit(self.pool)
+        return Reading(
+            spent=spent,
+            total=total,
+            learned_nats=self.belief.learned_nats,
+            best_guess_now=float(success.max()),
+            mean_guess_now=float(success.mean()),
+            success_bound=releasing.certificate_success_bound(total, self.pool.worst_prior),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What a calibration rests on besides the budget: pool, belief, balances, a seed of its own."""
+
+    seed: int
+    pool: Pool | None = None
+    log_belief: Vector | None = None
+    heat: adversary.Heat | None = None
+
+
+Calibrate: TypeAlias = Callable[[Evaluated, AnyBudget, Calibration], NoisePlan]
+
+
+class Terms(ABC):
+    """How the releases about one candidate share a budget."""
+
+    @abstractmethod
+    def check_total(self, total: Spent) -> None:
+        """Refuse a total that cannot be held."""
+
+    @abstractmethod
+    def check_rule(self, rule: AnyRule | None) -> None:
+        """Refuse a rule that does not fit."""
+
+    @abstractmethod
+    def share(self, request: Request, purse: Purse, secret: PoolSecret) -> AccountShare:
+        """Return what a release may spend: what was asked, never more than what is left."""
+
+    @abstractmethod
+    def balances(self, purse: Purse, n_units: int) -> adversary.Balances | None:
+        """Return full balances, where units have any."""
+
+    @abstractmethod
+    def belief(self, held: adversary.Belief) -> adversary.Belief:
+        """Return what the secret of the next release is drawn from, in the eyes of everybody."""
+
+    @abstractmethod
+    def learned(self, belief: adversary.Belief) -> Vector | None:
+        """Return a belief that noise must be calibrated to; None where nothing was seen yet."""
+
+    @abstractmethod
+    def seed(self, root: int, n_releases: int, number: int) -> int:
+        """Return a seed of public randomness that nothing before it has used."""
+
+    @abstractmethod
+    def part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession | None:
+        """Return the place of a release among others; None if there are none."""
+
+
+class OneRelease(Terms):
+    """One release takes all, and knows of no other: no balances, no predecessors."""
+
+    def check_total(self, total: Spent) -> None:
+        """Every budget can be that of one release."""
+
+    def check_rule(self, rule: AnyRule | None) -> None:
+        """Every rule is for one release."""
+
+    def share(self, request: Request, purse: Purse, secret: PoolSecret) -> AccountShare:
+        """Return what was asked."""
+        assert secret.pool is not None  # drawn before
+        assert request.budget is not None  # a single release has one
+        check_rule_feasible(request.budget, request.rule, secret.pool)
+        limits = budget_limits(request.budget, secret.pool.n_subsets)
+        return AccountShare(limits=limits.above())
+
+    def balances(self, purse: Purse, n_units: int) -> adversary.Balances | None:
+        """Return none: nothing follows."""
+        return None
+
+    def belief(self, held: adversary.Belief) -> adversary.Belief:
+        """Return the uniform one, which it is."""
+        return held
+
+    def learned(self, belief: adversary.Belief) -> None:
+        """Return none: nothing was seen."""
+        return
+
+    def seed(self, root: int, n_releases: int, number: int) -> int:
+        """Return the root: nothing else uses it."""
+        return root
+
+    def part(self, share: AccountShare, purse: Purse) -> None:
+        """Return none: there are no others."""
+        return
+
+
+@dataclass(frozen=True)
+class ManyReleases(Terms):
+    """Releases that follow one another; with ``fresh`` secrets each has a candidate of its own."""
+
+    fresh: bool = False
+
+    def check_total(self, total: Spent) -> None:
+        """Refuse to total membership over several secrets."""
+        if self.fresh and total.success_level is not None:
+            raise BudgetError(
+                "budget must be Information when secrets are fresh: increments of membership "
+                "add up for one secret only. Use secrets='same'."
+            )
+
+    def check_rule(self, rule: AnyRule | None) -> None:
+        """Refuse rules for a secret that is drawn with its pool."""
+        chosen = as_rule(rule)
+        if chosen.n_reserve:
+            raise BudgetError(
+                f"rule must work for a secret from the pool; got {chosen.name}, which is for a "
+                f"single release of a fresh secret. Leave the rule out in a session."
+            )
+
+    def share(self, request: Request, purse: Purse, secret: PoolSecret) -> AccountShare:
+        """Return what was asked, or a share of what is left; never more than that."""
+        pool = secret.pool
+        assert pool is not None  # drawn before
+        limits = None
+        if request.budget is not None:
+            limits = budget_limits(request.budget, pool.n_subsets)
+        left = purse.spent.left_of(purse.total).tightest(purse.left)
+        done = purse.spent.n_releases
+        return account_share(limits, request.share, left, secret.balances, pool.n_units, done)
+
+    def balances(self, purse: Purse, n_units: int) -> adversary.Balances | None:
+        """Return full balances under the session's total and what the ledger leaves."""
+        left = purse.total.above().tightest(purse.shared).success_increment
+        return None if left is None else adversary.Balances.begin(2 * max(left, 0.0), n_units)
+
+    def belief(self, held: adversary.Belief) -> adversary.Belief:
+        """Return what is believed after the releases so far."""
+        return adversary.Belief.uniform(len(held.log_p)) if self.fresh else held
+
+    def learned(self, belief: adversary.Belief) -> Vector:
+        """Return the belief."""
+        return belief.log_p
+
+    def seed(self, root: int, n_releases: int, number: int) -> int:
+        """Return a seed of this release alone."""
+        return _stream(root, n_releases, number)
+
+    def part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession:
+        """Return the total, what went before, and what this release may take of balances."""
+        return releasing.BundleSession(
+            total=purse.total,
+            before=purse.spent,
+            share=share.limits,
+            fresh=self.fresh,
+            balances=share.balances,
+            allowed=share.allowed,
+            part=share.part,
+        )
+
+
+def _stream(root: int, n_releases: int, number: int) -> int:
+    indices = (number,) if number else ()
+    return int(public_generator(root, "session", n_releases, *indices).integers(2**62))
+
+
+class PoolSecret(HeldCandidate, SessionSecret):
+    """A candidate of a pool, under the terms of one release or of many."""
+
+    def __init__(self, rehearsal: Rehearsal, terms: Terms, *, simulate: bool) -> None:
+        super().__init__()
+        self.rehearsal, self._terms, self._simulate = rehearsal, terms, simulate
+        self._n_proofs = 0
+
+    def go_on(self, state: SessionState) -> None:
+        """Take over what a file holds."""
+        super().go_on(state)
+        self.rehearsal.pool = state.pool
+
+    def total(self, budget: AnyBudget | None) -> Spent:
+        """Return the limits of a budget, as far as they can be told before the pool is drawn."""
+        n_subsets = self.rehearsal.n_subsets if self.pool is None else self.pool.n_subsets
+        if budget is None or (n_subsets is None and budget_needs_pool(budget)):
+            return Spent()
+        total = budget_limits(budget, n_subsets)
+        self._terms.check_total(total)
+        return total
+
+    def evaluate(self, request: Request, purse: Callable[[], Purse]) -> Evaluated:
+        """Draw the pool if there is none, and run a mechanism on every candidate."""
+        self._terms.check_rule(request.rule)
+        notes = self._settle(request, purse)
+        self._terms.share(request, purse(), self)  # refused here, before the mechanism runs
+        root = self._seed(purse())
+        mechanism, checkpoint = request.mechanism, request.checkpoint
+        outputs = self.rehearsal.run(mechanism, checkpoint=checkpoint, rng=root)
+        outputs = replace(outputs, on_all=self.rehearsal.on_all(mechanism, outputs))
+        if request.rule is None:  # a rule that was asked for is in the units of the mechanism
+            outputs = scale_run_outputs(outputs)
+        # What is left now: a mechanism may have made a release of its own.
+        share = self._terms.share(request, purse(), self)
+        return Evaluated(
+            outputs=outputs,
+            budget=share.said() if request.budget is None else request.budget,
+            share=share,
+            rule=request.rule,
+            notes=notes,
+        )
+
+    def _settle(self, request: Request, purse: Callable[[], Purse]) -> tuple[str, ...]:
+        """Draw the pool if there is none; return notes on its size."""
+        pool, notes = self.rehearsal.draw(
+            request.mechanism, request.budget, rule=request.rule, checkpoint=request.checkpoint
+        )
+        if self.pool is None:
+            self.begin(pool)
+            self.balances = self._terms.balances(purse(), pool.n_units)
+        return notes
+
+    def forfeit(
+        self, request: Request, purse: Callable[[], Purse]
+    ) -> tuple[Spent, adversary.Balances | None]:
+        """Return what a query pays that fails, and what it leaves of every unit's balance."""
+        self._settle(replace(request, budget=None), purse)
+        charge, after = self._terms.share(request, purse(), self).forfeit()
+        return charge, None if self.balances is None else after
+
+    def calibration(self, share: AccountShare, purse: Purse) -> Calibration:
+        """Return what the next calibration rests on, with a seed that none before it has used."""
+        assert self.pool is not None  # drawn in evaluate()
+        seed, log_p = self._proof_seed(purse), self.now.log_p
+        heat = None
+        if share.balances is not None and share.allowed is not None:
+            before = adversary.ViewTilts(self.pool).before(log_p, np.arange(self.pool.n_units))
+            heat = share.balances.heat(before, share.allowed, share.part)
+        known = self._terms.learned(self.now)
+        return Calibration(pool=self.pool, seed=seed, log_belief=known, heat=heat)
+
+    def certify(
+        self, evaluated: Evaluated, purse: Purse, calibrate: Calibrate | None = None
+    ) -> Plan:
+        """Calibrate the noise to the belief, prove what it does, and write the certificate."""
+        assert self.pool is not None  # drawn in evaluate()
+        share, belief = evaluated.share, self.now
+        rests_on, part = self.calibration(share, purse), self._terms.part(share, purse)
+        limit = evaluated.budget if part is None else rehearsal_information(share.limits)
+        begin(SEARCHING)
+        noise = (calibrate or find_noise)(evaluated, limit, rests_on)
+        outputs = evaluated.outputs
+        bars, listed = releasing.measure_error_bars(outputs, noise, self.pool), outputs.published
+        context = releasing.Context(
+            outputs=outputs if bars is None else replace(outputs, published=(*listed, *bars.facts)),
+            pool=self.pool,
+            budget=evaluated.budget,
+            log_p=belief.log_p,
+            gamma=adversary.DEFAULT_GAMMA,
+            seed=rests_on.seed,
+            simulation=self._simulate,
+            notes=(*evaluated.notes, *releasing.error_bar_notes(bars)),
+            session=part,
+        )
+        with single_threaded():
+            begin(PROVING)
+            # the charge is the best bound that is proved
+            noise = releasing.certified_plan(noise, context)
+            begin(WRITING)
+            bundle = releasing.bundle_of(noise, context)
+            certificate = releasing.write_certificate(bundle, noise)
+        charges = releasing.certified_charges(noise, bundle)
+        return Plan(
+            certificate=certificate,
+            charge=releasing.certificate_charge(noise, part, charges),
+            balances=_balances_after(share, charges),
+            noise=noise,
+            outputs=outputs,
+            bundle=bundle,
+            belief=belief,
+            error_bars=bars,
+        )
+
+    def remember(
+        self, plan: Plan, observed: Observation
+    ) -> tuple[adversary.Belief, releasing.Certificate, releasing.Bundle]:
+        """Return the belief after a release, and its papers with what was learned."""
+        assert self.pool is not None  # drawn in evaluate()
+        certificate, bundle, part = plan.certificate, plan.bundle, plan.bundle.session
+        belief = plan.belief
+        self._n_proofs = 0
+        if part is None:
+            return belief, certificate, bundle
+        belief = belief.updated(plan.noise.log_likelihood(observed))
+        if not part.fresh:
+            learned = releasing.certificate_learned_facts(belief, self.pool)
+            facts = {**(certificate.composition or {}), **learned}
+            certificate = replace(certificate, composition=facts)
+            bundle = replace(bundle, session=replace(part, observation=observed))
+        return belief, certificate, bundle
+
+    @property
+    def now(self) -> adversary.Belief:
+        """What the secret of the next release is drawn from, in the eyes of every attacker."""
+        assert self.belief is not None  # set with the pool
+        return self._terms.belief(self.belief)
+
+    def _seed(self, purse: Purse, number: int = 0) -> int:
+        return self._terms.seed(self.rehearsal.seed, purse.spent.n_releases, number)
+
+    def _proof_seed(self, purse: Purse) -> int:
+        """Return a seed that no earlier choice or proof of this session has used."""
+        number, self._n_proofs = self._n_proofs, self._n_proofs + 1
+        return self._seed(purse, number)
+
+
+def find_noise(evaluated: Evaluated, limit: AnyBudget, rests_on: Calibration) -> NoisePlan:
+    """Find the noise under which one of the outputs may be released."""
+    return calibrate(
+        evaluated.outputs,
+        limit,
+        rule=evaluated.rule,
+        pool=rests_on.pool,
+        log_belief=rests_on.log_belief,
+        heat=rests_on.heat,
+        gamma=adversary.DEFAULT_GAMMA / 2,
+        rng=rests_on.seed,
+    )
+
+
+def _balances_after(share: AccountShare, charges: Vector | None) -> adversary.Balances | None:
+    """Return what a release leaves of every unit's balance; refuse one that some cannot pay."""
+    left = share.balances
+    if left is None or charges is None:
+        return left
+    if not (charges <= left.per_unit).all():
+        raise BudgetExceededError(
+            "the release must be paid for by every unit; what was proved of its noise is "
+            "more than some have left. Nothing was drawn or spent. Ask for less."
+        )
+    return left.after(charges, share.part)
