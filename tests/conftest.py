@@ -12,14 +12,8 @@ TESTS = Path(__file__).parent
 ABOUT_OTHER_THINGS = (
     "contract",
     "unit/cli",
-    "unit/estimators",
-    "unit/mechanism",
-    "unit/queries",
     "unit/release",
     "unit/reporting",
-    "unit/serve",
-    "unit/session",
-    "unit/tables",
 )
 
 

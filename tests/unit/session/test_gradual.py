@@ -27,6 +27,7 @@ from pacprivacy.session import GradualRelease
 from pacprivacy.session.pool_secret import Calibration
 from pacprivacy.session.refinement import Refinement, refinement_shares
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 DATA = np.random.default_rng(0).normal(size=(60, 3))
 
 

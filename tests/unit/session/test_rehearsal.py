@@ -15,6 +15,7 @@ from pacprivacy.session import Plan, Rehearsal, rehearsal
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 X = np.random.default_rng(0).normal(size=(120, 2))
 LIMIT = pac.Membership(0.6)
 
