@@ -9,12 +9,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 # What is tested here is how releases are asked for, kept and shown, whatever their noise.
-ABOUT_OTHER_THINGS = (
-    "contract",
-    "unit/cli",
-    "unit/release",
-    "unit/reporting",
-)
+ABOUT_OTHER_THINGS = ("contract", "unit/cli", "unit/reporting")
 
 
 @pytest.fixture(scope="module", autouse=True)
