@@ -43,6 +43,7 @@ from pacprivacy.session.account import Account
 from pacprivacy.session.answerer import Answerer
 from pacprivacy.session.keeper import Keeper
 from pacprivacy.session.leases import Leases
+from pacprivacy.session.session import SingleSession
 from tests.serving import Folder, people
 
 pytestmark = [
@@ -169,6 +170,11 @@ CASES: dict[type, Case] = {
     pac.Session: Case(
         used_session,
         lambda session: session.release(mean, pac.Information(0.1), rule="waterfill").value,
+        lambda session: session.odometer(),
+    ),
+    SingleSession: Case(
+        lambda folder: pac.Session.alone(DATA, pac.Information(0.1), n_subsets=16),
+        lambda session: session.release(mean, rule="waterfill").value,
         lambda session: session.odometer(),
     ),
     Account: Case(

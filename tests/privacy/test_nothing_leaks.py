@@ -1,5 +1,6 @@
 """Nothing but the value depends on the secret: not text, not files, not errors, not copies."""
 
+import copy
 import importlib
 import json
 import pickle
@@ -176,13 +177,14 @@ def test_text_forms_show_nothing_of_the_curators(monkeypatch: pytest.MonkeyPatch
 def test_secrets_and_sessions_cannot_be_copied_or_turned_to_text() -> None:
     session = pac.Session(DATA, budget=pac.Information(1), n_subsets=M, rng=0)
     session.release(mean, pac.Information(0.25), rule="waterfill")
-    secret = session._secret
+    secret = session._secret.secret
     assert secret is not None
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        with pytest.raises(SecretError):
-            pickle.dumps(secret, protocol=protocol)
-        with pytest.raises(SecretError):
-            pickle.dumps(session, protocol=protocol)
+        for holder in (secret, session._secret, session):
+            with pytest.raises(SecretError):
+                pickle.dumps(holder, protocol=protocol)
+    with pytest.raises(SecretError):
+        copy.copy(session._secret)
     with pytest.raises(TypeError):
         json.dumps(secret)
     assert not hasattr(secret, "__dict__")

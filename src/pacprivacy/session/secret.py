@@ -11,12 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pacprivacy._random import BitSource
 from pacprivacy._rounding import at_most
 from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import AnyBudget, Spent
+from pacprivacy.errors import SecretError
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation
 from pacprivacy.release import Bundle, Certificate, ErrorBars, ReleaseSampler
@@ -137,6 +138,12 @@ class HeldSecret(ABC):
     """What every unit may still lose; None where membership has no total."""
     belief: Belief | None = None
     """What whoever saw the releases believes; None before anything can be believed."""
+
+    def __reduce__(self) -> NoReturn:
+        raise SecretError(
+            "a secret must stay in its session; got a request to pickle or copy it. Save the "
+            "session's releases instead."
+        )
 
     @property
     @abstractmethod
