@@ -218,11 +218,14 @@ class Verified:
         Fields of the certificate that follow from the bundle's figures.
     not_checkable : dict of str
         Fields that were only compared with the bundle's record, each with the reason.
+    figures : dict of str
+        What was recomputed, with the figures that agree, for people.
     """
 
     digest: str
     recomputed: tuple[str, ...]
     not_checkable: dict[str, str] = field(repr=False)
+    figures: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 @singledispatch

@@ -210,6 +210,8 @@ class Spent:
         Success of the best guess about one unit's membership: 0.6.
     success_increment : float, optional
         What was added to it: 0.1 takes a prior of 0.5 to a level of 0.6.
+    mu_squared : float, optional
+        Squared influence of one unit, in deviations of the noise, where every unit has a coin.
     epsilon, delta : float, optional
         Differential privacy.
     gamma : float
@@ -227,6 +229,7 @@ class Spent:
     mi_nats: Amount | None = None
     success_level: Amount | None = None
     success_increment: Amount | None = None
+    mu_squared: Amount | None = None
     epsilon: Amount | None = None
     delta: Amount | None = None
     gamma: Amount = 0.0
@@ -271,7 +274,7 @@ class Spent:
         return replace(self, success_level=None, success_increment=self.success_level - prior)
 
 
-SUMS: Final = ("mi_nats", "success_increment", "epsilon", "delta")
+SUMS: Final = ("mi_nats", "success_increment", "mu_squared", "epsilon", "delta")
 
 
 def _joined(

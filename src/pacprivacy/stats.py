@@ -300,6 +300,17 @@ class JoinedStatistic(MechanismWrapper):
         rows = coerce_data(_labelled(frame, plan))
         return replace(self, inner=self.inner.prepare(rows), rows=rows, units=units, plan=plan)
 
+    def inner_records(
+        self, data: Data, units: npt.NDArray[Any] | None
+    ) -> tuple[Data, npt.NDArray[Any] | None]:
+        """Return the joined rows of all units; refuse rows that are of two units."""
+        if self.rows is None or self.units is None:
+            raise DataError(
+                "joined rows must each be of one unit where every unit has a coin; got rows of "
+                "two. Use a pool: sample=pac.Balanced()."
+            )
+        return self.rows, self.units
+
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the statistic of one candidate."""
         world: TablesWorld = parts[0]

@@ -22,6 +22,12 @@ from pacprivacy.adversary.balances import (
     first_balance as first_balance,
     vote_path_charges as vote_path_charges,
 )
+from pacprivacy.adversary.clocks import (
+    SESSION_SLACK as SESSION_SLACK,
+    Clocks as Clocks,
+    cap_success as cap_success,
+    session_cap as session_cap,
+)
 from pacprivacy.adversary.heat import (
     IN_CACHE as IN_CACHE,
     Heat as Heat,

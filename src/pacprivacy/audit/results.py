@@ -15,7 +15,7 @@ from pacprivacy.audit import attacks as known
 from pacprivacy.audit.attacks import Attack, Guess, Trained
 from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
-from pacprivacy.release import Bundle, Certificate, Release
+from pacprivacy.release import Bundle, PoolCertificate, Release, as_pool_certificate
 from pacprivacy.theory import Estimate, clopper_pearson, membership_success, posterior_success
 
 SCHEMA_VERSION: Final = 1
@@ -179,7 +179,7 @@ class AuditPromise:
     membership: float
 
     @classmethod
-    def of(cls, certificate: Certificate) -> Self:
+    def of(cls, certificate: PoolCertificate) -> Self:
         """Read them off a certificate."""
         return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
 
@@ -200,7 +200,7 @@ class AuditPromise:
 
 def audit(
     subject: Release | Bundle | Target,
-    certificate: Certificate | None = None,
+    certificate: PoolCertificate | None = None,
     *,
     attacks: Sequence[str | Attack] | None = None,
     n_trials: int = 2000,
@@ -213,7 +213,7 @@ def audit(
     ----------
     subject : Release, Bundle or Target
         A release made here, the curator's bundle of one, or any procedure as a target.
-    certificate : Certificate, optional
+    certificate : PoolCertificate, optional
         What is promised; a release brings its own.
     attacks : sequence of names or attacks, optional
         Names from ``ATTACKS``; by default all that fit the subject and the certificate.
@@ -252,12 +252,13 @@ def audit(
 
 
 def _resolve(
-    subject: Release | Bundle | Target, certificate: Certificate | None
-) -> tuple[Target, Certificate]:
+    subject: Release | Bundle | Target, certificate: PoolCertificate | None
+) -> tuple[Target, PoolCertificate]:
     """Return what is attacked and what is promised; refuse two that do not belong together."""
     if isinstance(subject, Release):
-        certificate = certificate or subject.certificate
-        subject = subject.bundle
+        certificate = certificate or as_pool_certificate(subject.certificate)
+        bundle: Bundle = subject.bundle
+        subject = bundle
     if certificate is None:
         raise AuditError(
             "certificate must be given with a bundle or a target; got None. "

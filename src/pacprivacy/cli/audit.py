@@ -11,7 +11,7 @@ from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, audit as run_audit, audit_text
 from pacprivacy.cli.console import AsJson, Quiet, Verb, console_choices, show, show_json
 from pacprivacy.cli.options import BundleFile, Plot, check_plot_option, find_bundle_option
-from pacprivacy.release import Bundle, Certificate
+from pacprivacy.release import Bundle, Certificate, PoolCertificate, as_pool_certificate
 from pacprivacy.reporting import plot_audit
 
 VIOLATED: Final = 4
@@ -48,7 +48,7 @@ def _audit(
     simulated from its noise law with other secrets; the real secret is not in it. Attacks that
     stay below the promise prove nothing: the certificate's proof does.
     """
-    certificate = Certificate.read(release)
+    certificate = as_pool_certificate(Certificate.read(release))
     path = find_bundle_option(release, bundle)
     check_plot_option(plot)
     used_seed = coerce_seed(seed)
@@ -70,7 +70,7 @@ def _violated(results: Sequence[AuditResult]) -> bool:
 
 
 def _as_json(
-    results: Sequence[AuditResult], release: Path, certificate: Certificate, seed: int
+    results: Sequence[AuditResult], release: Path, certificate: PoolCertificate, seed: int
 ) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
@@ -86,7 +86,7 @@ def _as_json(
     }
 
 
-def _whose(certificate: Certificate) -> str:
+def _whose(certificate: PoolCertificate) -> str:
     if not certificate.is_in_session:
         return "Promised"
     whole = percent_at_most(certificate.promised_success)
@@ -97,7 +97,7 @@ def _whose(certificate: Certificate) -> str:
 
 
 def _show(
-    results: Sequence[AuditResult], release: Path, certificate: Certificate, plot: Path | None
+    results: Sequence[AuditResult], release: Path, certificate: PoolCertificate, plot: Path | None
 ) -> None:
     show(
         f"{release}: {certificate.mechanism}, {results[0].n_trials} simulated releases.\n"

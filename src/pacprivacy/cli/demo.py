@@ -18,7 +18,7 @@ from pacprivacy.cli.options import Folder
 from pacprivacy.cli.release import Full, check_release_folder, save_release
 from pacprivacy.mechanism import KMeans, Mechanism, coerce_data
 from pacprivacy.privatizing import privatize
-from pacprivacy.release import Release
+from pacprivacy.release import Release, as_pool_certificate
 from pacprivacy.sample import Balanced
 from pacprivacy.session import Rehearsal
 from pacprivacy.statistics import Mean
@@ -136,7 +136,7 @@ def _measure(
         model=model,
         asked=success,
         proved=certificate.membership_bound,
-        mi_upper_nats=certificate.mi_upper_nats,
+        mi_upper_nats=as_pool_certificate(certificate).mi_upper_nats,
         folds=release.bundle.pool.folds,
         noise_variance=certificate.noise.total_variance,
         distance=math.sqrt(mean_square(np.ravel(release.value))),

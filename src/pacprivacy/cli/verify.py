@@ -7,13 +7,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._certificates import DP_SCHEMA, read_release
-from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.cli.options import BundleFile, find_bundle_option
 from pacprivacy.dp import DPCertificate
 from pacprivacy.release import (
     AnswerBundle,
-    Bundle,
     Certificate,
     load_verified_bundle,
     verify as verify_certificate,
@@ -57,8 +55,9 @@ def _verify(
     else:
         path = find_bundle_option(release, bundle)
         held = load_verified_bundle(path)
-        verification, items = verify_certificate(certificate, held), _recomputed(certificate, held)
-        rest = {"value": VALUE} if isinstance(held, Bundle) else {"answers": ANSWERS}
+        verification = verify_certificate(certificate, held)
+        items = verification.figures
+        rest = {"answers": ANSWERS} if isinstance(held, AnswerBundle) else {"value": VALUE}
         source, unproved = str(path), {**verification.not_checkable, **rest}
     if as_json:
         show_json(
@@ -114,49 +113,6 @@ def _lines(items: dict[str, str]) -> str:
         textwrap.fill(text, 80, initial_indent=f"  {name:<22}", subsequent_indent=" " * 24)
         for name, text in items.items()
     )
-
-
-def _recomputed(certificate: Certificate, bundle: Bundle | AnswerBundle) -> dict[str, str]:
-    """Say what was recomputed, with the figures that agree."""
-    proofs = bundle.proofs if isinstance(bundle, Bundle) else ()
-    draws = {proof.claim: proof.n_draws for proof in proofs}
-    items = {
-        "promise": certificate.promise,
-        "pool": f"{certificate.n_subsets} subsets of {certificate.n_units} units, prior of the "
-        f"worst-placed one {100 * certificate.prior:.4g} %",
-        "advantage": f"at most {at_most(certificate.advantage, decimals=4)}; success at that prior "
-        f"at most {percent_at_most(certificate.success_at(certificate.prior))} %",
-        "noise": f"total variance {certificate.noise.total_variance:.6g} over "
-        f"{certificate.noise.n_directions} of {certificate.dimension} directions",
-        "log-determinant bound": f"{at_most(certificate.log_det_nats, decimals=6)} nats",
-    }
-    if certificate.information is not None and "information" in draws:
-        items["mutual information"] = (
-            f"at most {at_most(certificate.information.upper, decimals=6)} nats "
-            f"({draws['information']} draws)"
-        )
-    membership = certificate.membership
-    if membership is not None:
-        how = f"{draws['membership']} draws" if "membership" in draws else "closed form"
-        items["membership success"] = f"at most {percent_at_most(membership.upper)} % ({how})"
-    if certificate.trade_off:
-        items["trade-off"] = ", ".join(
-            f"{100 * item.false_positives:.3g} % -> {percent_at_most(item.true_positives)} %"
-            for item in certificate.trade_off
-        )
-    items["any inference"] = ", ".join(
-        f"prior {100 * float(prior):.4g} % -> {percent_at_most(rate)} %"
-        for prior, rate in certificate.any_inference.items()
-    )
-    if isinstance(bundle, Bundle) and bundle.session is not None:
-        items["session"] = (
-            "this release's charge, the sums, the bound over the session and what was learned, "
-            "given the recorded total and earlier spends"
-        )
-    items["sentences"] = (
-        f"{len(certificate.not_promised)} of what is not promised, and every other field"
-    )
-    return items
 
 
 verify = Verb(

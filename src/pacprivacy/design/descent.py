@@ -53,7 +53,7 @@ from pacprivacy.noise import (
     make_plan,
     weighted_spread_mean,
 )
-from pacprivacy.release import Certificate, CertificateNoise, ReleaseSecret, open_parts_text
+from pacprivacy.release import CertificateNoise, PoolCertificate, ReleaseSecret, open_parts_text
 from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
@@ -279,7 +279,7 @@ class DescentRun:
     charges: Vector
     belief: Belief = field(repr=False)
     noise: tuple[CertificateNoise, ...] = field(repr=False)
-    certificate: Certificate | None = field(default=None, repr=False)
+    certificate: PoolCertificate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for array in (self.weights, self.path, self.budgets, self.charges):
@@ -406,7 +406,7 @@ def _certify(
     pool: Pool,
     budget: Information,
     **words: Any,
-) -> Certificate:
+) -> PoolCertificate:
     """Write down what the budgets of all steps add up to, which bounds everything released."""
     total, dimension = run.mi_nats, run.weights.size
     success = membership_success(total, pool.worst_prior)
@@ -419,7 +419,7 @@ def _certify(
         smallest_grid_step=min(step.smallest_grid_step for step in noisy),
         smallest_units_per_std=min(step.smallest_units_per_std for step in noisy),
     )
-    return Certificate.about(
+    return PoolCertificate.about(
         pool,
         mi_upper=total,
         bound=success,

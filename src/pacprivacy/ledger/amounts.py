@@ -1,4 +1,4 @@
-"""Amounts of privacy as the ledger keeps them: whole numbers, four kinds, never added together.
+"""Amounts of privacy as the ledger keeps them: whole numbers, five kinds, never added together.
 
 A thousand spends of 0.001 must use up a budget of 1 exactly, on every machine. Sums of floats do
 not do that, so amounts are whole multiples of 1e-12 (delta: 1e-18): charges are rounded up, limits
@@ -15,9 +15,9 @@ from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError
 
 Units: TypeAlias = Mapping[str, int]
-FAMILIES: Final = (SUMS[:2], SUMS[2:])
-_DIGITS: Final = dict(zip(SUMS, (12, 12, 12, 18), strict=True))
-_LARGEST: Final = dict(zip(SUMS, (1e6, 1.0, 1e6, 1.0), strict=True))
+FAMILIES: Final = (SUMS[:2], SUMS[2:3], SUMS[3:])  # pools, coins, differential privacy
+_DIGITS: Final = dict(zip(SUMS, (12, 12, 12, 12, 18), strict=True))
+_LARGEST: Final = dict(zip(SUMS, (1e6, 1.0, 1e6, 1e6, 1.0), strict=True))
 _EXACT: Final = Context(prec=60)
 
 

@@ -255,10 +255,16 @@ def _code(error: Exception) -> str:
     return str(name or "")
 
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+
+
 # From version v to v + 1. The hash of an entry depends on the version that it carries, so a
 # migration adds columns and never rewrites an entry.
-MIGRATIONS: Final[dict[int, Callable[[sa.Connection], None]]] = {}
+def _add_influence(connection: sa.Connection) -> None:
+    connection.execute(sa.text("ALTER TABLE pac_entries ADD COLUMN mu_squared_e12 BIGINT"))
+
+
+MIGRATIONS: Final[dict[int, Callable[[sa.Connection], None]]] = {1: _add_influence}
 _CREATE_LOCK: Final = "SELECT pg_advisory_xact_lock(7020315544)"
 
 _TABLES: Final = sa.MetaData()
@@ -287,6 +293,7 @@ ENTRIES: Final = sa.Table(
     sa.Column("reservation", sa.Text),
     sa.Column("mi_nats_e12", sa.BigInteger),
     sa.Column("success_e12", sa.BigInteger),
+    sa.Column("mu_squared_e12", sa.BigInteger),
     sa.Column("epsilon_e12", sa.BigInteger),
     sa.Column("delta_e18", sa.BigInteger),
     sa.Column("what", sa.Text, nullable=False),

@@ -11,13 +11,15 @@ from pacprivacy.ledger.amounts import Units, amounts_of
 
 EntryKind = Literal["budget", "reserve", "commit", "cancel"]
 EVERY: Final = "*"
-ENTRY_VERSION: Final = 1
+ENTRY_VERSION: Final = 2
 COLUMNS: Final = {
     "mi_nats": "mi_nats_e12",
     "success_increment": "success_e12",
+    "mu_squared": "mu_squared_e12",
     "epsilon": "epsilon_e12",
     "delta": "delta_e18",
 }
+SINCE: Final = {"mu_squared": 2}  # version of an entry from which on it has an amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,15 @@ class LedgerEntry:
         return amounts_of(self.units)
 
     def covered(self) -> dict[str, Any]:
-        """Return the fields that the hash covers, as plain JSON types: all but the hash."""
+        """Return the fields that the hash covers, as plain JSON types: all but the hash.
+
+        An amount that is not of the entry's version is covered where somebody has put it there.
+        """
+        columns = {
+            column: self.units.get(kind)
+            for kind, column in COLUMNS.items()
+            if self.version >= SINCE.get(kind, 1) or kind in self.units
+        }
         return {
             "seq": self.seq,
             "version": self.version,
@@ -60,7 +70,7 @@ class LedgerEntry:
             "principal": self.principal,
             "session": self.session,
             "reservation": self.reservation,
-            **{column: self.units.get(kind) for kind, column in COLUMNS.items()},
+            **columns,
             "what": self.what,
             "certificate": self.certificate,
             "previous": self.previous,

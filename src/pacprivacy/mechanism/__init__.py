@@ -69,6 +69,7 @@ from pacprivacy.mechanism.mechanism import (
     AppliedModel as AppliedModel,
     Batch as Batch,
     FilledMechanism as FilledMechanism,
+    FunctionMechanism as FunctionMechanism,
     Mechanism as Mechanism,
     MechanismScaling as MechanismScaling,
     MechanismWrapper as MechanismWrapper,

@@ -27,6 +27,7 @@ from pacprivacy.mechanism.data import Data, Parts, Value
 from pacprivacy.sample import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
+Codes: TypeAlias = npt.NDArray[Any]  # the number of the unit of every row
 Named: TypeAlias = dict[str, Any]  # a value, with the names of its columns
 AppliedModel: TypeAlias = Mapping[str, Any]  # how a value is applied to new rows, as JSON types
 Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those
@@ -120,6 +121,10 @@ class Mechanism(ABC):
     def by_subset(self) -> bool:
         """Whether the work grows with the candidates: without ``batch``, or where it says so."""
         return self.batch is None or (self.inner is not None and self.inner.by_subset)
+
+    def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
+        """Return the records of the mechanism inside, and the unit of each."""
+        return data, units
 
     def finish(self, value: Value) -> Value:
         """Post-process a *released* value; sees nothing else, so it costs no privacy."""
@@ -448,6 +453,13 @@ class FilledMechanism(MechanismWrapper):
         """Candidates are filled one by one."""
         return None
 
+    def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
+        """Refuse: what a gap is filled with depends on who is used."""
+        raise MechanismError(
+            "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
+            "'mean'. Use a pool (pac.Balanced), or drop gaps."
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsMechanism(MechanismWrapper):
@@ -480,6 +492,11 @@ class RowsMechanism(MechanismWrapper):
         if inner is None:
             return None
         return lambda data, pool: inner(self.records, _among(pool, self.kept))
+
+    def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
+        """Return the kept rows; a row without a unit of its own is one by its number."""
+        codes = np.arange(len(self.kept)) if units is None else units
+        return self.records, codes[self.kept]
 
 
 def _among(pool: Pool, kept: Mask) -> Pool:

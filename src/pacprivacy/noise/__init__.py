@@ -69,3 +69,4 @@ from pacprivacy.noise.spread_frames import (
     weighted_spread_mean as weighted_spread_mean,
 )
 from pacprivacy.noise.sum_plan import SumPlan as SumPlan, plan_sums as plan_sums
+from pacprivacy.noise.unit_lattice import charge_integers as charge_integers

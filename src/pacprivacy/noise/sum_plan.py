@@ -7,13 +7,13 @@ A plan is a function of all records and of public settings. It is complete befor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Mask, Vector, as_told
+from pacprivacy._checks import Integers, Mask, Vector, as_told
 from pacprivacy._random import BitSource
 from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import InfluenceRisk, influence_parameter, influence_risk
@@ -37,6 +37,7 @@ from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
+LEAST_SHARE: Final = 1e-3  # of what a unit may cost; who may cost less is left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
 SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
 CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.998)
@@ -123,6 +124,23 @@ class SumPlan:
         )
         return variances / self.keep**2
 
+    def sampling_variances(self, sums: UnitSums, slopes: Cube) -> npt.NDArray[np.float64]:
+        """Return the variance of every output by the coins, given its derivatives by the sums."""
+        variances = np.zeros(slopes.shape[:2])
+        for cell, entries in sums.chunks() if self.keep < 1 else ():
+            moved = sums.values[entries] @ slopes[cell].T
+            moved *= self.factors[sums.units_of(entries)][:, None]
+            variances[cell] += np.einsum("ij,ij->j", moved, moved)
+        return np.asarray(variances * (1 - self.keep) / self.keep)
+
+    def unit_integers(self, sums: UnitSums) -> tuple[Integers, Integers]:
+        """Return what every entry adds in whole numbers, and the unit of every entry."""
+        integers = np.empty((len(sums.values), self.lattice.grid.shape[1]), dtype=np.int64)
+        for cell, entries in sums.chunks():
+            integers[entries] = self.lattice.integers(sums, self.factors, cell, entries)
+        units = np.arange(len(sums.values)) if sums.units is None else sums.units
+        return integers, np.asarray(units, dtype=np.int64)
+
     def _check(self, sums: UnitSums, kept: Mask) -> None:
         shape = (sums.n_cells, sums.block, self.lattice.grid.shape[1])
         if kept.dtype != np.bool_ or kept.shape != self.factors.shape:
@@ -143,6 +161,7 @@ def plan_sums(
     keep: float,
     slopes: Cube | None = None,
     clip: Clip = "auto",
+    allowed: Vector | None = None,
 ) -> SumPlan:
     """Find the least noise under which no unit's coin shows, and everything else about a release.
 
@@ -161,28 +180,38 @@ def plan_sums(
         Radius, 1 being the influence of the tenth largest unit (of the largest, where there are
         fewer). None leaves outliers as they are, and the noise then tells how large the largest
         is. "auto" takes the radius of the least predicted error, not above 1.
+    allowed : array of shape (n_units,), curator-only, optional
+        The most that each unit may cost, where that is less than what ``success`` stands for. Who
+        may cost nothing is left out of the sums.
 
     Guarantee
     ---------
     Claims C-3 and C-6. Every entry of ``charges``, computed from the noise that is used on all
-    units, is at most ``parameter``, and the success of ``risk`` is at most ``success``. A plan
+    units, is at most ``parameter`` and at most ``allowed``, and the success of ``risk`` is at most ``success``. A plan
     does not depend on who is used.
     """
     _check_settings(sums, clip)
     n_directions = sums.n_cells * sums.block
     slack = (n_directions + 1) / (16.0 * float(steps_per_std(sums.n_units)) ** 2)
     parameter = influence_parameter(success, slack)
+    scaled, shares = _scale_to_allowance(sums, allowed, parameter)
     factors, radius = np.ones(sums.n_units), None
     gap, lattice = 1.0, _empty_lattice(sums)
-    if sums.values.any():
-        crowd = _find_crowd(sums, slopes, parameter, shrink=clip is not None)
+    if scaled.values.any():
+        crowd = _find_crowd(scaled, slopes, parameter, shrink=clip is not None)
         if clip is not None:
             trace = crowd.trace / (parameter * keep) ** 2
             radius = _best_radius(sums, crowd, trace) if clip == "auto" else float(clip)
             factors = _shrink(crowd.norms, radius)
-        shape = least_trace(sums, crowd.frame, factors, crowd.first_norms)
-        gap, lattice = shape.gap, _choose_lattice(sums, crowd.frame, shape, parameter)
+        shape = least_trace(scaled, crowd.frame, factors, crowd.first_norms)
+        gap, lattice = shape.gap, _choose_lattice(scaled, crowd.frame, shape, parameter)
+    factors = np.where(shares > 0, factors, 0.0)
     charges = lattice.charges(sums, factors)
+    if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
+        room = allowed - 2.0 * lattice.rounding_allowance(sums)
+        reduced = np.where(room > 0, room / np.maximum(charges, room), 0.0)
+        factors = np.where(charges > allowed, factors * reduced, factors)
+        charges = lattice.charges(sums, factors)
     if charges.size and float(charges.max()) > parameter:
         raise BudgetError(
             "noise must hide every unit; got a unit that costs more than the budget. Rescale what "
@@ -199,6 +228,25 @@ def plan_sums(
         centre=sums.centre,
         published=_published(sums, radius),
     )
+
+
+def _scale_to_allowance(
+    sums: UnitSums, allowed: Vector | None, parameter: float
+) -> tuple[UnitSums, Vector]:
+    """Return sums in which everybody may cost the same, and the share of it that is allowed.
+
+    Who may cost half adds twice as much there, so noise that hides it hides the unit under what
+    is left to it.
+    """
+    if allowed is None:
+        return sums, np.ones(sums.n_units)
+    shares = np.minimum(allowed / parameter, 1.0)
+    shares = np.where(shares > LEAST_SHARE, shares, 0.0)
+    if (shares == 1.0).all():
+        return sums, shares
+    inverse = np.divide(1.0, shares, out=np.zeros_like(shares), where=shares > 0)
+    of_entries = inverse if sums.units is None else inverse[sums.units]
+    return replace(sums, values=sums.values * of_entries[:, None]), shares
 
 
 def _check_settings(sums: UnitSums, clip: Clip) -> None:

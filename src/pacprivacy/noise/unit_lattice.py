@@ -137,7 +137,7 @@ class UnitLattice:
             scaled /= self.units_per_std[cell]
             squares[entries] = np.einsum("ij,ij->i", scaled, scaled)
         norms = np.sqrt(sums.add_by_unit(squares)) * ROUND_UP_NORM
-        return np.asarray(norms + self.rounding_allowance(sums))
+        return np.asarray(norms + np.where(factors > 0, self.rounding_allowance(sums), 0.0))
 
     def _check_rounding(self, sums: UnitSums, factors: Vector, cell: int, entries: slice) -> None:
         """Refuse contributions whose matrix product may be off by a quarter of a step."""
@@ -191,6 +191,24 @@ class UnitLattice:
     def restore(self, integers: Integers) -> Matrix:
         """Return sums, given integers of the noise directions."""
         return np.asarray(np.einsum("cr,crb->cb", integers * self.grid, self.back))
+
+
+def charge_integers(
+    integers: Integers, units: Integers, starts: Integers, units_per_std: Integers, n_units: int
+) -> Vector:
+    """Return what units cost, given the integers that they add: one line for every entry.
+
+    As :meth:`UnitLattice.charges`, of a stored release.
+    """
+    cells = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    scaled = integers / units_per_std[cells]
+    squares = np.einsum("ij,ij->i", scaled, scaled)
+    norms = np.sqrt(np.bincount(units, weights=squares, minlength=n_units)) * ROUND_UP_NORM
+    if not units_per_std.size:
+        return np.asarray(norms)
+    entries = np.where(norms > 0, np.bincount(units, minlength=n_units), 0)
+    allowance = np.sqrt(entries * float(units_per_std.shape[1])) / float(units_per_std.min())
+    return np.asarray(norms + allowance * ROUND_UP_NORM)
 
 
 def least_scale(norms: Vector, coordinates: Vector, parameter: float, n_units: int) -> float:

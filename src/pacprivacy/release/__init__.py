@@ -9,23 +9,27 @@ from pacprivacy.release.bundle import (
     Bundle as Bundle,
     BundleSession as BundleSession,
     Context as Context,
+    CuratorBundle as CuratorBundle,
+    CuratorStatements as CuratorStatements,
     bundle_of as bundle_of,
 )
 from pacprivacy.release.certificate import (
     Certificate as Certificate,
     CertificateNoise as CertificateNoise,
-    certificate_charge as certificate_charge,
     certificate_epsilon as certificate_epsilon,
-    certificate_learned_facts as certificate_learned_facts,
-    certificate_success_bound as certificate_success_bound,
-    certified_charges as certified_charges,
-    certified_plan as certified_plan,
-    write_certificate as write_certificate,
 )
 from pacprivacy.release.certificate_text import (
     TOLD_OUT as TOLD_OUT,
     open_parts_text as open_parts_text,
     trade_off_text_rows as trade_off_text_rows,
+)
+from pacprivacy.release.coin_certificate import (
+    CoinBundle as CoinBundle,
+    CoinCertificate as CoinCertificate,
+    CoinSession as CoinSession,
+    bundle_of_coins as bundle_of_coins,
+    contributions_digest as contributions_digest,
+    write_coin_certificate as write_coin_certificate,
 )
 from pacprivacy.release.error_bars import (
     NAMED as NAMED,
@@ -33,11 +37,23 @@ from pacprivacy.release.error_bars import (
     Interval as Interval,
     error_bar_notes as error_bar_notes,
     error_bar_rows as error_bar_rows,
+    measure_coin_error_bars as measure_coin_error_bars,
     measure_error_bars as measure_error_bars,
     warn_of_error_bars as warn_of_error_bars,
 )
+from pacprivacy.release.pool_certificate import (
+    PoolCertificate as PoolCertificate,
+    as_pool_certificate as as_pool_certificate,
+    certificate_charge as certificate_charge,
+    certificate_learned_facts as certificate_learned_facts,
+    certificate_success_bound as certificate_success_bound,
+    certified_charges as certified_charges,
+    certified_plan as certified_plan,
+    write_certificate as write_certificate,
+)
 from pacprivacy.release.release import (
     Release as Release,
+    ReleaseCoins as ReleaseCoins,
     ReleaseSampler as ReleaseSampler,
     ReleaseSecret as ReleaseSecret,
 )

@@ -14,12 +14,14 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise import UNITS
 from pacprivacy.release.bundle import (
     Arrays,
+    CuratorBundle,
     Record,
     plain_bundle_budget,
     read_bundle_budget,
     write_bundle_archive,
 )
-from pacprivacy.release.certificate import Certificate, CertificateNoise
+from pacprivacy.release.certificate import CertificateNoise
+from pacprivacy.release.pool_certificate import PoolCertificate
 from pacprivacy.sample import Pool
 from pacprivacy.theory import membership_success
 
@@ -50,7 +52,7 @@ class _Words:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AnswerBundle(_Words):
+class AnswerBundle(_Words, CuratorBundle):
     """The pool and the terms that the certificate of a responder follows from; curator-only.
 
     ``budget`` is what all answers together may give away, ``query_budget`` what one may. An answer
@@ -111,7 +113,7 @@ class AnswerBundle(_Words):
         )
 
 
-def certify_answer_bundle(bundle: AnswerBundle) -> Certificate:
+def certify_answer_bundle(bundle: AnswerBundle) -> PoolCertificate:
     """Write down what holds for everything that will ever be answered.
 
     Claim F-2: ``mi_upper_nats`` bounds the information of all answers, since a question beyond it
@@ -128,7 +130,7 @@ def certify_answer_bundle(bundle: AnswerBundle) -> Certificate:
                 f"query_budget must leave room for one answer at least within {bundle.budget}, "
                 f"whatever it is; got {bundle.query_budget}. Use pac.Information(2**-20)."
             )
-    return Certificate.about(
+    return PoolCertificate.about(
         pool,
         mi_upper=total,
         bound=bound,

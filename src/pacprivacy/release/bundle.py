@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -108,6 +109,16 @@ MOST_DRAWS: Final = 10**8  # a proof of a certificate has a few hundred thousand
 Integers = npt.NDArray[np.int64]
 
 
+class CuratorBundle(ABC):
+    """Everything that a certificate follows from, for the curator alone."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def save(self, path: str | Path) -> None:
+        """Write the bundle to a file that only its owner can read."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorStatements:
     """What a certificate says on the curator's word: no figure of the bundle proves it; public."""
@@ -168,7 +179,7 @@ class _Record(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bundle:
+class Bundle(CuratorBundle):
     """Outputs, pool, belief and lattice law of one release; curator-only.
 
     The certificate is a function of this record and of the simulated draws that its proofs name.

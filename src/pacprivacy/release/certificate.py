@@ -1,66 +1,41 @@
-"""The certificate: what a release promises, to whom, and how it was proved."""
+"""The certificate: what a release promises, to whom, and how it was proved.
+
+What certificates of both kinds of secret share is here; what follows from a pool is in
+:mod:`pacprivacy.release.pool_certificate`, what follows from coins in
+:mod:`pacprivacy.release.coin_certificate`.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, NotRequired, Self, TypeAlias, TypedDict, Unpack
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, TypedDict
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy import adversary
 from pacprivacy._certificates import digest_of, read_certificate
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vector
-from pacprivacy._random import public_generator
-from pacprivacy._rounding import at_most, two_digits
+from pacprivacy._rounding import two_digits
 from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL
-from pacprivacy.adversary import (
-    InformationDivergence,
-    SideKnowledge,
-    TradeOff,
-    information_draws,
-    membership_draws,
-)
-from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
-from pacprivacy.noise import Claim, Kind, NoisePlan, Proof
-from pacprivacy.release.bundle import Bundle, BundleSession, Context, Record
+from pacprivacy.noise import Kind
+from pacprivacy.release.bundle import Record
 from pacprivacy.release.certificate_text import (
+    Rows,
     budget_text,
     certificate_html,
     certificate_text,
-    not_hidden_text,
-    not_promised_text,
-    open_parts_text,
     plural_text,
-    promise_text,
 )
-from pacprivacy.sample import Pool
-from pacprivacy.theory import (
-    Estimate,
-    Readings,
-    epsilon_equivalent,
-    membership_success,
-    posterior_success,
-    read_as_dp,
-    success_at,
-)
-
-SIDE_COST = 2 * 10**10
-DIVERGENCE_COST = 4 * 10**6  # posterior entries
-TRADE_OFF_COST = 1 << 24  # posterior entries
-DIVERGENCE_GAMMA = adversary.DEFAULT_GAMMA / 8  # and that of the trade-off
-TOLD = (1, 2, 4)
-ROUNDING = 1e-12
+from pacprivacy.theory import Readings, epsilon_equivalent, read_as_dp, success_at
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
-Prior: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([01]|1\.0+|0\.\d+|\d(\.\d+)?e-\d+)$")]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
 Fact: TypeAlias = str | bool | int | Finite | None
 
@@ -77,6 +52,8 @@ class SessionFacts(TypedDict, total=False):
     total_success: Share
     session_success_bound: Share
     prior_of_ever_used: Share
+    spent_influence_so_far: Amount
+    total_influence: Amount
     learned_nats: Amount
     best_guess_now: Share
 
@@ -89,11 +66,8 @@ class _AnyFacts(msgspec.Struct):
     composition: dict[str, Fact] | None
 
 
-SCHEMA_VERSION: Final = 1
-TUPLES: Final = (
-    *("side_knowledge", "divergences", "trade_off"),
-    *("public", "published", "not_promised", "notes"),
-)
+SCHEMA_VERSION: Final = 2
+FIRST_VERSION: Final = 1  # of pools alone: no field says so
 
 
 def certificate_epsilon(success: float) -> float | None:
@@ -112,7 +86,7 @@ def _place_and_reason(error: msgspec.ValidationError) -> tuple[str, str]:
     return inside, reason[0].lower() + reason[1:]
 
 
-def _refuse(field: str, reason: str) -> CertificateError:
+def refuse_field(field: str, reason: str) -> CertificateError:
     return CertificateError(
         f"certificate field {field[:60]} must be of its kind and range; {reason[:80]}. "
         "Use the file as it was written."
@@ -154,38 +128,12 @@ class CertificateNoise:
         )
 
 
-class StatedFields(TypedDict):
-    """Fields of a certificate that whoever writes it states: the others follow from the pool."""
-
-    kind: Kind
-    budget: str
-    rule: str
-    mechanism: str
-    output: str
-    dimension: int
-    log_det_nats: float
-    confidence: float
-    notes: tuple[str, ...]
-    simulation: bool
-    composition: Record | None
-    software: str
-    information: NotRequired[Estimate | None]
-    membership: NotRequired[Estimate | None]
-    membership_mean: NotRequired[Estimate | None]
-    side_knowledge: NotRequired[tuple[SideKnowledge, ...]]
-    divergences: NotRequired[tuple[InformationDivergence, ...]]
-    trade_off: NotRequired[tuple[TradeOff, ...]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
+class Certificate(ABC):
     """What every attacker is held to; every field is public.
 
-    ``mi_upper_nats`` is the best proved bound on the mutual information between the secret index
-    and everything released; ``any_inference`` turns it into the success of *any* guess with a
-    prior. ``membership_bound`` is *balanced* success, for a unit that was used or not with equal
-    odds; ``prior`` how sure the pool alone makes a guess. ``trade_off`` bounds true positives by
-    false ones; ``divergences`` are other distances of (secret, release) from independence.
+    ``secret`` is the kind of secret. ``membership_bound`` is *balanced* success, for a unit that was
+    used or left out with equal odds.
 
     Examples
     --------
@@ -193,97 +141,68 @@ class Certificate:
     >>> import pacprivacy as pac
     >>> data = np.random.default_rng(0).normal(size=40)
     >>> certificate = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16).certificate
-    >>> certificate.kind, certificate.mi_upper_nats <= 0.1
-    ('exact', True)
+    >>> certificate.secret, certificate.kind, certificate.mi_upper_nats <= 0.1
+    ('pool', 'exact', True)
     >>> pac.Certificate.from_dict(certificate.to_public_dict()) == certificate
     True
     """
 
+    KINDS: ClassVar[dict[str, type[Certificate]]] = {}
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()  # left out of a file where they say nothing
+
+    secret: str
     kind: Kind
     budget: Text
-    rule: Text
     mechanism: Text
     output: Text
-    scheme: Text
     unit: Text
-    n_subsets: Positive
     n_units: Positive
-    prior: Share
     dimension: Count
-    log_det_nats: Amount
-    information: Estimate | None = None
-    mi_upper_nats: Amount
-    any_inference: dict[Prior, Share]
-    membership: Estimate | None = None
-    membership_mean: Estimate | None = None
     membership_bound: Share
     epsilon_equivalent: Amount | None
-    side_knowledge: tuple[SideKnowledge, ...] = ()
     noise: CertificateNoise
     confidence: Share
     public: tuple[Text, ...]
+    published: tuple[Text, ...] = ()
     not_promised: tuple[Text, ...]
     notes: tuple[Text, ...]
     simulation: bool
     composition: Record | None = None
     software: Text
     schema_version: int = SCHEMA_VERSION
-    divergences: tuple[InformationDivergence, ...] = ()
-    trade_off: tuple[TradeOff, ...] = ()
-    published: tuple[Text, ...] = ()
 
-    @classmethod
-    def about(
-        cls,
-        pool: Pool,
-        *,
-        mi_upper: float,
-        bound: float,
-        noise: CertificateNoise,
-        exact_facts: Sequence[str],
-        public: Sequence[str] = (),
-        published: Sequence[str] = (),
-        **fields: Unpack[StatedFields],
-    ) -> Self:
-        """Write a certificate: what follows from the pool and two proved bounds, and stated fields.
+    # --- what the kinds of secret say differently -----------------------------------------------
 
-        ``exact_facts`` leave without noise, ``published`` is what the mechanism adds to them;
-        ``public`` what it treats as known.
-        """
-        exact = fields["kind"] == "exact"
-        return cls(
-            scheme=pool.scheme,
-            unit=pool.unit,
-            n_subsets=pool.n_subsets,
-            n_units=pool.n_units,
-            prior=pool.worst_prior if exact else pool.prior,
-            mi_upper_nats=mi_upper,
-            any_inference={p: posterior_success(mi_upper, float(p)) for p in ("0.5", "0.01")},
-            membership_bound=bound,
-            epsilon_equivalent=certificate_epsilon(bound),
-            noise=noise.rounded(),
-            published=(
-                *exact_facts,
-                f"number of candidates ({pool.n_subsets}, {pool.scheme}) and of units "
-                f"({pool.n_units})",
-                *published,
-            ),
-            public=(
-                "the universe of records, the mechanism and the noise law",
-                f"number of subsets ({pool.n_subsets}) and how they are drawn ({pool.scheme})",
-                *public,
-            ),
-            not_promised=not_promised_text(
-                pool, mi_upper=mi_upper, exact_facts=exact_facts, knows_pool=exact
-            ),
-            **fields,
-        )
+    @property
+    @abstractmethod
+    def promise(self) -> str:
+        """What is promised about one unit, in a few sentences."""
+
+    @property
+    @abstractmethod
+    def not_hidden(self) -> str:
+        """What is not hidden, as short as the promise; ``not_promised`` has the whole of it."""
+
+    @property
+    @abstractmethod
+    def used_prior(self) -> float:
+        """How often a guess "used" is right without the release."""
+
+    @abstractmethod
+    def rows(self) -> Rows:
+        """Return names and texts of what was proved, for the terminal."""
+
+    @abstractmethod
+    def short_rows(self) -> Rows:
+        """Return names and texts of a few figures, for a notebook."""
+
+    # --- what they share ------------------------------------------------------------------------
 
     def __str__(self) -> str:
         return certificate_text(self)
 
     def _repr_html_(self) -> str:
-        return certificate_html(self.promise, self)
+        return certificate_html(self)
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -291,11 +210,6 @@ class Certificate:
         facts = (text for text in self.public if ESTIMATES in text or text.startswith(DATES))
         short = [note.partition(".")[0] for note in self.notes if NO_INTERVAL in note]
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*facts, *short))
-
-    @property
-    def promise(self) -> str:
-        """What is promised about one unit, as one sentence."""
-        return promise_text(self)
 
     @property
     def promised_success(self) -> float:
@@ -312,11 +226,6 @@ class Certificate:
     def is_in_session(self) -> bool:
         """Whether its own figures rest on the values of earlier releases, and are no promise."""
         return "release_number" in (self.composition or {})
-
-    @property
-    def not_hidden(self) -> str:
-        """What is not hidden, as short as the promise; ``not_promised`` has the whole of it."""
-        return not_hidden_text(self)
 
     @property
     def units(self) -> str:
@@ -344,13 +253,15 @@ class Certificate:
 
     def to_public_dict(self) -> Record:
         """Return everything as plain JSON types."""
-        plain = asdict(self)
-        for name in TUPLES:
-            plain[name] = list(plain[name])
-        plain["side_knowledge"] = [item.to_public_dict() for item in self.side_knowledge]
-        for name in ("divergences", "trade_off", "published"):
+        plain = {
+            name: list(item) if isinstance(item, tuple) else item
+            for name, item in asdict(self).items()
+        }
+        for name in (*self.OPTIONAL, "published"):
             if not plain[name]:  # as in files of version 0.1, whose digests are in ledgers
                 del plain[name]
+        if self.schema_version == FIRST_VERSION:
+            del plain["secret"]
         return plain
 
     def to_json(self) -> str:
@@ -358,287 +269,41 @@ class Certificate:
         return json.dumps(self.to_public_dict(), indent=2, sort_keys=True, allow_nan=False)
 
     @classmethod
-    def from_dict(cls, plain: Any) -> Self:
+    def from_dict(cls, plain: Any) -> Certificate:
         """Rebuild a certificate; refuse other schema versions and fields that make no sense."""
-        version = plain.get("schema_version") if isinstance(plain, dict) else None
-        if type(version) is not int or version != SCHEMA_VERSION:
+        stated = plain if isinstance(plain, dict) else {}
+        version, secret = stated.get("schema_version"), stated.get("secret")
+        if version == FIRST_VERSION and secret is None:
+            secret = "pool"
+        known = type(version) is int and FIRST_VERSION <= version <= SCHEMA_VERSION
+        if not known or not isinstance(secret, str) or secret not in cls.KINDS:
             shown = version if isinstance(version, int | str) else type(plain).__name__
             raise CertificateError(
-                f"certificate must have schema version {SCHEMA_VERSION}; got {shown!r}. "
-                "Use the version of pacprivacy that wrote it; 'dp-1' is differential privacy, for "
-                "'pac verify' and dp.DPCertificate."
+                f"certificate must have schema version {FIRST_VERSION} or {SCHEMA_VERSION} and a "
+                f"known kind of secret; got {shown!r}. Use the version of pacprivacy that wrote "
+                "it; 'dp-1' is differential privacy, for 'pac verify' and dp.DPCertificate."
             )
         try:
-            certificate = msgspec.convert(plain, cls)
+            certificate = msgspec.convert(plain, cls.KINDS[secret])
             for facts in (_AnyFacts, _KnownFacts):
                 msgspec.convert(plain, facts)
         except msgspec.ValidationError as error:
-            raise _refuse(*_place_and_reason(error)) from None
-        if certificate.membership is not None and certificate.membership_mean is None:
-            raise _refuse("membership_mean", "it is not there")
+            raise refuse_field(*_place_and_reason(error)) from None
+        certificate.check()
         again = certificate.to_public_dict()
-        for name in {**plain, **again}:  # whatever else a file says would be lost
-            if name not in plain or name not in again or plain[name] != again[name]:
-                raise _refuse(name, "it says what no certificate says")
+        for name in {**stated, **again}:  # whatever else a file says would be lost
+            if name not in stated or name not in again or stated[name] != again[name]:
+                raise refuse_field(name, "it says what no certificate says")
         try:
             str(certificate)
         except (LookupError, TypeError, ValueError, ArithmeticError):
-            raise _refuse("trade_off or another", "it cannot be written out") from None
+            raise refuse_field("trade_off or another", "it cannot be written out") from None
         return certificate
 
+    def check(self) -> None:
+        """Refuse fields of a file that do not fit together."""
+
     @classmethod
-    def read(cls, path: str | Path) -> Self:
+    def read(cls, path: str | Path) -> Certificate:
         """Read a certificate from a release file or a file of its own."""
         return cls.from_dict(read_certificate(path))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateFigures:
-    """What was proved about a noise law, computed again from the curator's bundle."""
-
-    log_det_nats: float
-    information: Estimate | None
-    membership: adversary.MembershipRisk | None
-    charges: Vector | None = None
-
-    @property
-    def mi_upper(self) -> float:
-        """The best proved upper bound on the mutual information, in nats."""
-        upper = math.inf if self.information is None else self.information.upper
-        return min(self.log_det_nats, upper)
-
-
-Proved: TypeAlias = NoisePlan | CertificateFigures
-
-
-def certified_plan(plan: NoisePlan, context: Context) -> NoisePlan:
-    """Return the plan with exact information and membership risk, where still missing."""
-    pool, seed = context.pool, context.seed
-    if plan.kind != "exact":
-        return plan
-    heat = None if context.session is None else context.session.heat(pool, context.log_p)
-    if plan.is_noiseless:
-        return replace(
-            plan,
-            membership=adversary.noiseless_membership(pool, context.log_p, plan.groups),
-            charges=adversary.noiseless_heat_paid(pool, context.log_p, plan.groups, heat),
-        )
-    view = plan.view(context.outputs, context.log_p)
-    gamma = context.gamma / (4 if heat is None else 8)
-    if plan.information is None:
-        draws = information_draws(pool.n_subsets) // 2  # it limits nothing here
-        plan = plan.proved(_proof("information", seed, draws, gamma), view)
-    if plan.membership is None:
-        draws = membership_draws(pool.n_subsets)
-        plan = plan.proved(_proof("membership", seed, draws, gamma), view, pool)
-    if heat is not None and plan.charges is None:
-        draws = max(membership_draws(pool.n_subsets), adversary.heat_draws(heat, gamma))
-        plan = plan.proved(_proof("charges", seed, draws, gamma), view, pool, heat)
-    return plan
-
-
-def _proof(claim: Claim, seed: int, n_draws: int, gamma: float) -> Proof:
-    return Proof(
-        claim=claim, stream=f"assess-{claim}", seed=seed, attempt=0, n_draws=n_draws, gamma=gamma
-    )
-
-
-def write_certificate(bundle: Bundle, proved: Proved) -> Certificate:
-    """Write down what was proved: a function of the bundle and the figures, for ``verify`` too."""
-    pool, kind, stated = bundle.pool, bundle.kind, bundle.stated
-    exact = kind == "exact"
-    mi_upper = max(0.0, proved.mi_upper)
-    upper = 1.0 if proved.membership is None else proved.membership.upper
-    bound = min(upper, _implied_success(mi_upper, bundle), _bound_by_balances(bundle))
-    return Certificate.about(
-        pool,
-        mi_upper=mi_upper,
-        bound=bound,
-        exact_facts=_exact_facts(bundle),
-        public=stated.public,
-        published=stated.published,
-        kind=kind,
-        budget=str(bundle.budget),
-        rule=stated.rule if bundle.iid_rule is None else bundle.iid_rule.name,
-        mechanism=stated.mechanism,
-        output=stated.output,
-        dimension=int(bundle.outputs.shape[1]),
-        log_det_nats=max(0.0, proved.log_det_nats),
-        information=proved.information,
-        membership=None if proved.membership is None else proved.membership.worst,
-        membership_mean=None if proved.membership is None else proved.membership.mean,
-        side_knowledge=_side_knowledge(bundle.view, pool, seed=bundle.seed) if exact else (),
-        divergences=_divergences(bundle.view, seed=bundle.seed) if exact else (),
-        trade_off=_trade_off(bundle, proved) if exact else (),
-        noise=CertificateNoise.of(bundle.grid_step, bundle.units_per_std),
-        confidence=_confidence(bundle),
-        notes=(*stated.notes, *_session_notes(bundle), *pool.notes),
-        simulation=bundle.simulation,
-        composition=_composition(bundle, proved),
-        software=stated.software,
-    )
-
-
-def _bound_by_balances(bundle: Bundle) -> float:
-    """Return the success after this release that the balances before it allow (claim H-1)."""
-    heat = bundle.heat
-    if heat is None:
-        return 1.0
-    return min(
-        1.0,
-        0.5 + 0.5 * (float(adversary.heat_potential(heat.before, heat.balance).max()) + heat.extra),
-    )
-
-
-def _implied_success(mi_nats: float, bundle: Bundle) -> float:
-    """Return the balanced success on the worst-placed unit that the information allows."""
-    pool, log_p = bundle.pool, bundle.log_p
-    if bundle.kind != "exact":
-        return membership_success(mi_nats, pool.prior)
-    if np.ptp(log_p) == 0:  # claim T-6: the share furthest from one half
-        return membership_success(mi_nats, pool.worst_prior)
-    share, inside = adversary.unit_beliefs_of_view(pool, log_p, slice(None))
-    return min(1.0, float(membership_success(mi_nats, share, inside).max()) + ROUNDING)
-
-
-def _trade_off(bundle: Bundle, proved: Proved) -> tuple[adversary.TradeOff, ...]:
-    """Return true positives against false ones, for the worst-placed unit of a single release."""
-    risk, view = proved.membership, bundle.view
-    if bundle.session is not None or risk is None or view.points.shape[1] == 0:
-        return ()
-    draws = int(np.clip(TRADE_OFF_COST // view.n_subsets, 4096, 65536))
-    return adversary.membership_trade_off(
-        view,
-        bundle.pool,
-        unit=risk.worst_unit if bundle.worst_unit is None else bundle.worst_unit,
-        n_draws=draws,
-        gamma=DIVERGENCE_GAMMA,
-        rng=public_generator(bundle.seed, "trade-off"),
-    )
-
-
-def _confidence(bundle: Bundle) -> float:
-    if bundle.iid_rule is not None:
-        return bundle.iid_rule.confidence
-    return 1 - bundle.gamma if bundle.proofs else 1.0
-
-
-def _session_notes(bundle: Bundle) -> tuple[str, ...]:
-    """Say how sure the proofs of several releases are together: failures add up (claim H-1)."""
-    if bundle.session is None:
-        return ()
-    count, charged = bundle.session.before.n_releases + 1, bundle.session.balances is not None
-    whom = f" about any one {bundle.pool.unit}" if charged else ""
-    return (
-        f"releases 1 to {count} of the session: their proofs{whom} hold together at confidence "
-        f"1 - {count} x {at_most(bundle.gamma, significant=1)}",
-    )
-
-
-def _side_knowledge(
-    view: adversary.View, pool: Pool, *, seed: int
-) -> tuple[adversary.SideKnowledge, ...]:
-    """Return the success of attackers who know 1, 2 and 4 memberships; of folds, in and out."""
-    rows: list[adversary.SideKnowledge] = []
-    directions: tuple[adversary.Direction | None, ...] = (
-        ("out", "in") if pool.folds > 2 else (None,)
-    )
-    for direction in directions:
-        share_left = {None: 0.5, "out": 1 / pool.folds, "in": 1 - 1 / pool.folds}[direction]
-        for n_told in TOLD:
-            n_consistent = pool.n_subsets * share_left**n_told
-            if n_told >= pool.n_units or n_consistent < 1:
-                break
-            draws = int(np.clip(SIDE_COST // (8 * int(n_consistent) * pool.n_units), 128, 1024))
-            rng = public_generator(seed, "side-knowledge", n_told)
-            rows.append(
-                adversary.side_knowledge(
-                    view, pool, n_told=n_told, direction=direction, n_draws=draws, rng=rng
-                )
-            )
-    return tuple(rows)
-
-
-def _divergences(view: adversary.View, *, seed: int) -> tuple[adversary.InformationDivergence, ...]:
-    """Return total variation, chi-square and squared Hellinger, for a share of the confidence."""
-    if view.points.shape[1] == 0:
-        return adversary.noiseless_information_divergences(view)
-    draws = int(np.clip(DIVERGENCE_COST // view.n_subsets, 512, 16384))
-    rng = public_generator(seed, "divergences")
-    return adversary.information_divergences(view, n_draws=draws, gamma=DIVERGENCE_GAMMA, rng=rng)
-
-
-def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
-    """Return which parts of the release are computed from all candidates, or leave as they are."""
-    unanimous = bundle.groups is not None and not np.ptp(bundle.groups)
-    directions = len(bundle.units_per_std)
-    return open_parts_text(directions, int(bundle.outputs.shape[1]), unanimous=unanimous)
-
-
-def certified_charges(proved: Proved, bundle: Bundle) -> Vector | None:
-    """Return what every unit pays, the better of its two proofs (claim H-1); None if nothing."""
-    if (heat := bundle.heat) is None:
-        return None
-    pool, nats = bundle.pool, max(0.0, proved.mi_upper)
-    charges = adversary.heat_by_information(heat, pool.counts() / pool.n_subsets, nats)
-    return charges if proved.charges is None else np.minimum(charges, proved.charges)
-
-
-def certificate_charge(proved: Proved, part: BundleSession | None, charges: Vector | None) -> Spent:
-    """Return what a release costs: its proved nats, and what the smallest balance loses."""
-    spent = Spent(n_releases=1, mi_nats=max(0.0, proved.mi_upper))
-    if part is None or part.balances is None or charges is None:
-        return spent
-    after = part.balances.after(charges, part.part)
-    lost = part.balances.increment_left - after.increment_left
-    return replace(spent, success_increment=max(0.0, lost))
-
-
-def _composition(bundle: Bundle, proved: Proved) -> Record | None:
-    """Return what the certificate says about its session: sums, the total, what was learned."""
-    part, pool = bundle.session, bundle.pool
-    if part is None:
-        return None
-    charge = certificate_charge(proved, part, certified_charges(proved, bundle))
-    facts = _session_facts(part, charge, prior=pool.worst_prior)
-    if part.observation is not None:
-        facts |= certificate_learned_facts(bundle.belief_after(part.observation), pool)
-    return facts
-
-
-def _session_facts(part: BundleSession, charge: Spent, *, prior: float) -> Record:
-    """Return what the certificate of a release says about its session."""
-    total, after = part.total, part.before + charge
-    facts: Record = {
-        "release_number": after.n_releases,
-        "secrets": "fresh for every release" if part.fresh else "one for all releases",
-        "spent_nats_so_far": after.mi_nats,
-        "total_nats": total.mi_nats,
-    }
-    if part.balances is not None and charge.success_increment is not None:
-        facts["membership_increment"] = charge.success_increment
-        facts["spent_increments_so_far"] = after.success_increment
-    if total.success_level is not None:
-        facts["total_success"] = total.success_level
-    facts["session_success_bound"] = certificate_success_bound(total, prior)
-    if part.fresh:
-        facts["prior_of_ever_used"] = 1 - 2.0**-after.n_releases
-    return facts
-
-
-def certificate_success_bound(total: Spent, prior: float) -> float:
-    """Return what the total budget promises about one unit's membership."""
-    bounds = [1.0]
-    if total.success_level is not None:
-        bounds.append(total.success_level)
-    if total.mi_nats is not None:
-        bounds.append(membership_success(total.mi_nats, prior))
-    return min(bounds)
-
-
-def certificate_learned_facts(belief: adversary.Belief, pool: Pool) -> dict[str, float]:
-    """Return what readers of all releases so far can have learned: they can compute it (S-1)."""
-    return {
-        "learned_nats": belief.learned_nats,
-        "best_guess_now": float(belief.success_per_unit(pool).max()),
-    }

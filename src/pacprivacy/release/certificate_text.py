@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pacprivacy._certificates import readings_text, rows_html
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
@@ -16,7 +16,9 @@ from pacprivacy.theory import Estimate, success_at
 
 if TYPE_CHECKING:
     from pacprivacy.release.certificate import Certificate
+    from pacprivacy.release.pool_certificate import PoolCertificate
 
+Rows: TypeAlias = list[tuple[str, str]]
 KINDS: Final = {
     "exact": "exact: the secret is uniform over a finite pool, so its law is known",
     "confidence": "confidence: holds with stated probability over the simulation",
@@ -44,19 +46,12 @@ ELSEWHERE: Final = "Releases and answers made outside this certificate from the 
 
 def certificate_text(cert: Certificate) -> str:
     """Return a certificate as text for a terminal of 80 columns."""
-    lines = [_wrap(promise_text(cert), ""), ""]
+    lines = [_wrap(cert.promise, ""), ""]
     if cert.simulation:
         lines += [SIMULATION, ""]
     lines += _rows(
         [
-            ("Kind", KINDS[cert.kind]),
-            ("Asked", budget_text(cert)),
-            *_proved_rows(cert),
-            ("Side knowledge", _side_text(cert)),
-            ("Pool", _pool_text(cert)),
-            ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
-            ("Noise", _noise_text(cert)),
-            ("Confidence", _confidence_text(cert)),
+            *cert.rows(),
             *([("Session", _session_text(cert))] if cert.composition else []),
             ("Treated as public", "; ".join(cert.public)),
         ]
@@ -72,12 +67,26 @@ def certificate_text(cert: Certificate) -> str:
     return "\n".join(lines)
 
 
-def promise_text(cert: Certificate) -> str:
+def pool_rows(cert: PoolCertificate) -> Rows:
+    """Return names and texts of what was proved about a pool."""
+    return [
+        ("Kind", KINDS[cert.kind]),
+        ("Asked", budget_text(cert)),
+        *_proved_rows(cert),
+        ("Side knowledge", _side_text(cert)),
+        ("Pool", _pool_text(cert)),
+        ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
+        ("Noise", _noise_text(cert)),
+        ("Confidence", _confidence_text(cert)),
+    ]
+
+
+def promise_text(cert: PoolCertificate) -> str:
     """Return the promise about one unit, and first that a value without noise is exact."""
     return _exact_text(cert) + _promise_text(cert)
 
 
-def _exact_text(cert: Certificate) -> str:
+def _exact_text(cert: PoolCertificate) -> str:
     if cert.kind != "exact" or cert.noise.n_directions:
         return ""
     if cert.mi_upper_nats == 0:
@@ -85,7 +94,7 @@ def _exact_text(cert: Certificate) -> str:
     return "No noise was needed: the budget allows the exact value of one candidate. "
 
 
-def _promise_text(cert: Certificate) -> str:
+def _promise_text(cert: PoolCertificate) -> str:
     session, unit = cert.composition or {}, cert.unit
     success = cert.promised_success
     if cert.kind != "empirical" and success >= 1:
@@ -94,8 +103,8 @@ def _promise_text(cert: Certificate) -> str:
             f"Nothing is promised {span}about guessing whether one given {unit} was used: the "
             f"budget allows certainty."
         )
-    studied, most = "all releases of this session" if session else "this release", "at most"
-    lead = f"Take a {unit} {'who' if unit == 'person' else 'that'} is equally likely"
+    studied, most = studied_text(cert), "at most"
+    lead = f"Take a {unit} {who_text(cert)} is equally likely"
     if cert.kind == "empirical":
         lead, most = f"By simulation, not by proof: take{lead.removeprefix('Take')}", "about"
     if cert.kind == "confidence":
@@ -106,6 +115,16 @@ def _promise_text(cert: Certificate) -> str:
         f"{lead} to have been used or left out. Whoever studies {studied}, by any method, guesses "
         f"which {most} {times_in_100(success)}; 50 without the release."
     )
+
+
+def studied_text(cert: Certificate) -> str:
+    """Return what an attacker studies: the release, or all of its session."""
+    return "all releases of this session" if cert.composition else "this release"
+
+
+def who_text(cert: Certificate) -> str:
+    """Return the pronoun of a unit."""
+    return "who" if cert.unit == "person" else "that"
 
 
 def not_hidden_text(cert: Certificate) -> str:
@@ -138,7 +157,7 @@ def budget_text(cert: Certificate) -> str:
     return f"{' and '.join(parts)}, over the whole session"
 
 
-def _advantage_text(cert: Certificate) -> str:
+def _advantage_text(cert: PoolCertificate) -> str:
     advantage, prior = cert.advantage, cert.prior
     shown = at_most(advantage, decimals=4)
     return (
@@ -150,7 +169,7 @@ def _advantage_text(cert: Certificate) -> str:
     )
 
 
-def trade_off_text_rows(cert: Certificate) -> list[tuple[float, float, float | None]]:
+def trade_off_text_rows(cert: PoolCertificate) -> list[tuple[float, float, float | None]]:
     """Return false positives, true ones of every unit, and those of the worst-placed unit."""
     drawn = {item.false_positives: item.true_positives for item in cert.trade_off}
     advantage = cert.advantage
@@ -161,7 +180,7 @@ def trade_off_text_rows(cert: Certificate) -> list[tuple[float, float, float | N
     return rows
 
 
-def _trade_off_text(cert: Certificate) -> str:
+def _trade_off_text(cert: PoolCertificate) -> str:
     rows = trade_off_text_rows(cert)
     rates, simple, drawn = (
         ", ".join("-" if value is None else percent_at_most(value) for value in column)
@@ -176,8 +195,8 @@ def _trade_off_text(cert: Certificate) -> str:
     return text
 
 
-def _proved_rows(cert: Certificate) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
+def _proved_rows(cert: PoolCertificate) -> Rows:
+    rows: Rows = []
     worst, mean = cert.membership, cert.membership_mean
     if worst is not None and mean is not None and not cert.is_in_session:
         rows.append(("Membership", f"worst unit {_percent(worst)}"))
@@ -205,7 +224,7 @@ def _proved_rows(cert: Certificate) -> list[tuple[str, str]]:
     return rows
 
 
-def _divergence_text(cert: Certificate) -> str:
+def _divergence_text(cert: PoolCertificate) -> str:
     parts = [
         f"{item.name} at most {at_most(item.estimate.upper, decimals=4)} "
         f"(prior 50 % -> {percent_at_most(item.success['0.5'])} %)"
@@ -220,7 +239,7 @@ def _percent(estimate: Estimate) -> str:
     return f"{100 * estimate.value:.2f} % (between {low} and {high})"
 
 
-def _side_text(cert: Certificate) -> str:
+def _side_text(cert: PoolCertificate) -> str:
     if not cert.side_knowledge:
         return "not computed for this kind"
     items = cert.side_knowledge
@@ -254,23 +273,26 @@ def _increment_text(item: SideKnowledge) -> str:
     return f", +{mean} (+{largest})"
 
 
-def _pool_text(cert: Certificate) -> str:
+def _pool_text(cert: PoolCertificate) -> str:
     return f"{cert.scheme}, {cert.n_subsets} subsets of {cert.n_units} units (unit: {cert.unit})"
 
 
-def _noise_text(cert: Certificate) -> str:
+def _noise_text(cert: PoolCertificate) -> str:
+    return f"none ({cert.rule})" if cert.noise.n_directions == 0 else noise_text(cert, cert.rule)
+
+
+def noise_text(cert: Certificate, rule: str) -> str:
+    """Return the noise in a sentence."""
     noise = cert.noise
-    if noise.n_directions == 0:
-        return f"none ({cert.rule})"
     return (
-        f"{cert.rule}: total variance {noise.total_variance:.4g} over "
+        f"{rule}: total variance {noise.total_variance:.4g} over "
         f"{noise.n_directions} of {cert.dimension} directions, standard deviation "
         f"{noise.smallest_std:.3g} to {noise.largest_std:.3g}; integer noise, grid "
         f"{noise.smallest_grid_step:.3g} or coarser"
     )
 
 
-def _confidence_text(cert: Certificate) -> str:
+def _confidence_text(cert: PoolCertificate) -> str:
     if cert.kind != "exact":
         return "see the notes"
     if cert.confidence == 1.0:
@@ -292,7 +314,7 @@ def _session_text(cert: Certificate) -> str:
     return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
 
 
-def _rows(pairs: list[tuple[str, str]]) -> list[str]:
+def _rows(pairs: Rows) -> list[str]:
     return [
         textwrap.fill(
             text,
@@ -310,18 +332,21 @@ def _wrap(text: str, indent: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=hanging)
 
 
-def certificate_html(promise: str, cert: Certificate) -> str:
+def certificate_html(cert: Certificate) -> str:
     """Return the promise and a few figures of a certificate as HTML."""
-    noise = cert.noise
-    rows = [
+    return rows_html(cert.promise, cert.short_rows(), simulation=cert.simulation)
+
+
+def short_pool_rows(cert: PoolCertificate) -> Rows:
+    """Return names and texts of a few figures of a certificate."""
+    return [
         ("Kind", cert.kind),
         ("Asked", budget_text(cert)),
         ("Information", f"at most {at_most(cert.mi_upper_nats, decimals=6)} nats"),
         ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
-        ("Noise", f"{cert.rule}, total variance {noise.total_variance:.4g}"),
+        ("Noise", f"{cert.rule}, total variance {cert.noise.total_variance:.4g}"),
         ("Pool", f"{cert.n_subsets} subsets of {cert.n_units} units ({cert.scheme})"),
     ]
-    return rows_html(promise, rows, simulation=cert.simulation)
 
 
 def open_parts_text(

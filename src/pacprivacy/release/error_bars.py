@@ -218,6 +218,15 @@ class ErrorBars:
         )
 
     @property
+    def coin_sentence(self) -> str:
+        """The same, where every unit has a coin."""
+        far = "" if self.bias is None else ", and what clipping changes"
+        return (
+            f"{NAMED}spread by the coins and noise of every number{far}, rounded up to two digits "
+            f"(SHA-256 {self.digest[:32]})"
+        )
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the figures."""
         plain = json.dumps(self.to_public_dict(), sort_keys=True, allow_nan=False)
@@ -264,7 +273,8 @@ class ErrorBars:
                 constants=tuple(map(int, plain.get("constants", ()))),
                 freedom=None if (freedom := plain.get("freedom")) is None else read(freedom),
             )
-            if bars.sentence in named and bars.to_public_dict() == plain:
+            listed = any(t.startswith(NAMED) and bars.digest[:32] in t for t in named)
+            if listed and bars.to_public_dict() == plain:
                 return bars
         raise CertificateError(
             "error_bars must be those that the certificate names; got others. "
@@ -328,6 +338,42 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
         freedom=None if moved is None else spread_freedom(moved),
         constants=_constants(outputs, len(spread)),
     ).compared(outputs)
+
+
+def measure_coin_error_bars(
+    outputs: Outputs, deviations: tuple[Vector, Vector], *, share: float
+) -> ErrorBars | None:
+    """Return the error bars of a release with coins; a function of all records and the noise law.
+
+    ``deviations`` are those of the numbers before post-processing, by the coins and by the noise.
+    Post-processing of our own is taken to act on every number alone. What clipping changes is a
+    bias that is known, and part of every error. None where post-processing is the user's.
+    """
+    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
+    mechanism = owner if isinstance(owner, Mechanism) else None
+    structure, spreads = outputs.structure, list(deviations)
+    here, there = outputs.values[0], outputs.on_all
+    assert there is not None  # measured with the value
+    if not _is_plain(outputs):
+        if not _is_ours(mechanism):
+            return None
+        base, structure = flatten(outputs.restore(here, exact=True))
+        finished = partial(_finished, outputs)
+        spreads = [np.abs(finished(here + STEP * each) - base) / STEP for each in deviations]
+        here, there = base, finished(there)
+    spread, noise = (round_up_error_bars(each) for each in spreads)
+    bias = np.abs(here - there)
+    least = LEAST_BIAS * np.hypot(spread, noise) + ROUNDING_ERROR * np.abs(there)
+    bias = np.where(bias > least, bias, 0.0)
+    return ErrorBars(
+        structure=structure.as_record(),
+        spread=spread,
+        noise_std=noise,
+        share=share,
+        rounds=outputs.rounds,
+        bias=round_up_error_bars(bias) if bias.any() else None,
+        constants=_constants(outputs, len(spread)),
+    )
 
 
 def _is_plain(outputs: Outputs) -> bool:

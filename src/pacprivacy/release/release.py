@@ -14,6 +14,7 @@ from pacprivacy._certificates import (
     release_html,
     write_release,
 )
+from pacprivacy._checks import Mask
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, ProcessBound, uniform_below
 from pacprivacy._values import (
@@ -27,7 +28,7 @@ from pacprivacy._values import (
 )
 from pacprivacy.errors import CertificateError, SecretError
 from pacprivacy.mechanism import node_type, node_value
-from pacprivacy.release.bundle import Bundle, Record
+from pacprivacy.release.bundle import CuratorBundle, Record
 from pacprivacy.release.certificate import SCHEMA_VERSION, Certificate
 from pacprivacy.release.error_bars import (
     ErrorBars,
@@ -50,7 +51,7 @@ class Release:
         Same structure that the mechanism returned, with certified noise.
     certificate : Certificate, public
         What is promised, to whom, how it was proved.
-    proof : Bundle, curator-only
+    proof : CuratorBundle, curator-only
         Everything that the certificate is recomputed from; None in a release from a public file.
     error_bars : ErrorBars, public, optional
         Spread over the pool and noise of every number.
@@ -76,13 +77,13 @@ class Release:
 
     value: Value
     certificate: Certificate
-    proof: Bundle | None = field(repr=False)
+    proof: CuratorBundle | None = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
     model: Mapping[str, Any] | None = field(default=None, repr=False)
     table: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
-    def bundle(self) -> Bundle:
+    def bundle(self) -> Any:
         """What the certificate rests on; curator-only."""
         if self.proof is None:
             raise CertificateError(
@@ -259,14 +260,15 @@ class Release:
         )
 
 
+Secret_contra = TypeVar("Secret_contra", contravariant=True)
 Observed_co = TypeVar("Observed_co", covariant=True)
 
 
-class ReleaseSampler(Protocol[Observed_co]):
-    """Something that draws what leaves, given the secret index: a noise plan, or many at once."""
+class ReleaseSampler(Protocol[Secret_contra, Observed_co]):
+    """Something that draws what leaves, given the secret: a candidate's index, or the coins."""
 
-    def observe(self, index: int, source: BitSource) -> Observed_co:
-        """Draw the noise around the output of candidate ``index``."""
+    def observe(self, secret: Secret_contra, source: BitSource, /) -> Observed_co:
+        """Draw the noise around the value of the secret sample."""
         ...
 
 
@@ -298,7 +300,26 @@ class ReleaseSecret(ProcessBound):
         secret._index, secret._n_subsets = index, n_subsets
         return secret
 
-    def observe(self, plan: ReleaseSampler[Observed_co], source: BitSource) -> Observed_co:
+    def observe(self, plan: ReleaseSampler[int, Observed_co], source: BitSource) -> Observed_co:
         """Draw the noise around the secret's output; refuse in a fork."""
         self.check_process()
         return plan.observe(self._index, source)
+
+
+class ReleaseCoins(ProcessBound):
+    """Who is really used. It cannot be printed, copied or forked."""
+
+    __slots__ = ("_kept",)
+    KIND = "the secret"
+    INSTEAD = "Save the release, not the session."
+
+    def __init__(self, kept: Mask) -> None:
+        self._kept = kept
+
+    def __repr__(self) -> str:
+        return f"Coins(of {len(self._kept)} units)"
+
+    def observe(self, plan: ReleaseSampler[Mask, Observed_co], source: BitSource) -> Observed_co:
+        """Draw the noise around the sums of the used units; refuse in a fork."""
+        self.check_process()
+        return plan.observe(self._kept, source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from pacprivacy._certificates import Verified, verify
 from pacprivacy._checks import Vector, distances_between_rows
+from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy._system import single_threaded
 from pacprivacy.adversary import (
     Balances,
@@ -25,10 +26,15 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
 from pacprivacy.release import answer_bundle, bundle as bundles
 from pacprivacy.release.answer_bundle import AnswerBundle, certify_answer_bundle
-from pacprivacy.release.bundle import Bundle, BundleSession, read_bundle_archive
-from pacprivacy.release.certificate import (
-    Certificate,
+from pacprivacy.release.bundle import (
+    Bundle,
+    BundleSession,
+    CuratorBundle,
+    read_bundle_archive,
+)
+from pacprivacy.release.pool_certificate import (
     CertificateFigures,
+    PoolCertificate,
     certificate_charge,
     certified_charges,
     write_certificate,
@@ -41,7 +47,7 @@ RULED_OUT = 1e-9
 UNIT_MASS = 1e-9
 
 
-def rebuild_verified(bundle: Bundle) -> Certificate:
+def rebuild_verified(bundle: Bundle) -> PoolCertificate:
     """Write the certificate again from figures computed again, with the threads of the release."""
     _check_points(bundle)
     _check_belief(bundle)
@@ -168,7 +174,7 @@ def _check_worst_unit(bundle: Bundle, risk: MembershipRisk | None) -> None:
         )
 
 
-def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
+def _check_confidence(certificate: PoolCertificate, bundle: Bundle) -> None:
     """Refuse proofs that may fail more often than the certificate says."""
     if bundle.kind != "exact":
         return
@@ -182,7 +188,7 @@ def _check_confidence(certificate: Certificate, bundle: Bundle) -> None:
         )
 
 
-def _check_budget(certificate: Certificate, bundle: Bundle) -> None:
+def _check_budget(certificate: PoolCertificate, bundle: Bundle) -> None:
     """Refuse a budget that the proved bounds do not meet."""
     limits = budget_limits(bundle.budget, bundle.pool.n_subsets)
     _within("information", certificate.mi_upper_nats, limits.mi_nats, bundle)
@@ -282,7 +288,7 @@ NOT_CHECKABLE_ANSWERS: Final[Mapping[str, str]] = {
 
 @verify.register
 def _verify_release(
-    certificate: Certificate, bundle: Bundle | AnswerBundle | str | Path | None = None
+    certificate: PoolCertificate, bundle: Bundle | AnswerBundle | str | Path | None = None
 ) -> Verified:
     """Check that a certificate follows from the curator's bundle; claim R-1."""
     if bundle is None:
@@ -291,30 +297,81 @@ def _verify_release(
         )
     _refuse_sums(certificate)
     loaded = load_verified_bundle(bundle) if isinstance(bundle, str | Path) else bundle
+    if not isinstance(loaded, Bundle | AnswerBundle):
+        raise CertificateError(
+            "bundle must be that of a release from a pool; got that of one with coins. Pass the "
+            "curator.npz that was written beside the release."
+        )
     if isinstance(loaded, AnswerBundle):
         again, table = certify_answer_bundle(loaded), NOT_CHECKABLE_ANSWERS
     else:
         table = NOT_CHECKABLE if loaded.iid_rule is None else NOT_CHECKABLE_IID
         again = rebuild_verified(loaded)
-    compare_verified(certificate, again)
+    compare_verified(certificate, replace(again, schema_version=certificate.schema_version))
     unproved = {name: why for name, why in table.items() if _is_said(again, name)}
     return Verified(
         digest=certificate.digest,
-        recomputed=tuple(f.name for f in fields(Certificate) if f.name not in unproved),
+        recomputed=tuple(f.name for f in fields(PoolCertificate) if f.name not in unproved),
         not_checkable=unproved,
+        figures=_figures(certificate, loaded),
     )
 
 
-def load_verified_bundle(path: str | Path) -> Bundle | AnswerBundle:
-    """Read the curator's file of a release or of a predictor; refuse damaged ones."""
-    readers: dict[str, Callable[..., Bundle | AnswerBundle]] = {
-        bundles.KIND: Bundle.from_archive,
-        answer_bundle.KIND: AnswerBundle.from_archive,
+def _figures(certificate: PoolCertificate, bundle: Bundle | AnswerBundle) -> dict[str, str]:
+    """Say what was recomputed, with the figures that agree."""
+    proofs = bundle.proofs if isinstance(bundle, Bundle) else ()
+    draws = {proof.claim: proof.n_draws for proof in proofs}
+    items = {
+        "promise": certificate.promise,
+        "pool": f"{certificate.n_subsets} subsets of {certificate.n_units} units, prior of the "
+        f"worst-placed one {100 * certificate.prior:.4g} %",
+        "advantage": f"at most {at_most(certificate.advantage, decimals=4)}; success at that prior "
+        f"at most {percent_at_most(certificate.success_at(certificate.prior))} %",
+        "noise": f"total variance {certificate.noise.total_variance:.6g} over "
+        f"{certificate.noise.n_directions} of {certificate.dimension} directions",
+        "log-determinant bound": f"{at_most(certificate.log_det_nats, decimals=6)} nats",
     }
-    return read_bundle_archive(path, readers)
+    if certificate.information is not None and "information" in draws:
+        items["mutual information"] = (
+            f"at most {at_most(certificate.information.upper, decimals=6)} nats "
+            f"({draws['information']} draws)"
+        )
+    membership = certificate.membership
+    if membership is not None:
+        how = f"{draws['membership']} draws" if "membership" in draws else "closed form"
+        items["membership success"] = f"at most {percent_at_most(membership.upper)} % ({how})"
+    if certificate.trade_off:
+        items["trade-off"] = ", ".join(
+            f"{100 * item.false_positives:.3g} % -> {percent_at_most(item.true_positives)} %"
+            for item in certificate.trade_off
+        )
+    items["any inference"] = ", ".join(
+        f"prior {100 * float(prior):.4g} % -> {percent_at_most(rate)} %"
+        for prior, rate in certificate.any_inference.items()
+    )
+    if isinstance(bundle, Bundle) and bundle.session is not None:
+        items["session"] = (
+            "this release's charge, the sums, the bound over the session and what was learned, "
+            "given the recorded total and earlier spends"
+        )
+    items["sentences"] = (
+        f"{len(certificate.not_promised)} of what is not promised, and every other field"
+    )
+    return items
 
 
-def _refuse_sums(certificate: Certificate) -> None:
+READERS: Final[dict[str, Callable[..., CuratorBundle]]] = {
+    bundles.KIND: Bundle.from_archive,
+    answer_bundle.KIND: AnswerBundle.from_archive,
+}
+
+
+def load_verified_bundle(path: str | Path) -> CuratorBundle:
+    """Read the curator's file of a release or of a predictor; refuse damaged ones."""
+    return read_bundle_archive(path, READERS)
+
+
+def _refuse_sums(certificate: PoolCertificate) -> None:
     facts = certificate.composition or {}
     if "target" in facts:
         raise CertificateError(
@@ -323,7 +380,7 @@ def _refuse_sums(certificate: Certificate) -> None:
         )
 
 
-def _is_said(certificate: Certificate, name: str) -> bool:
+def _is_said(certificate: PoolCertificate, name: str) -> bool:
     """Whether a field says anything, so that there is something to name."""
     return getattr(certificate, name) not in (None, ())
 

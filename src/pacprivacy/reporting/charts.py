@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError, DataError
-from pacprivacy.release import Release
+from pacprivacy.release import PoolCertificate, Release, as_pool_certificate
 from pacprivacy.reporting.contents import (
     LEARNED,
     Row,
@@ -280,7 +280,7 @@ def plot_release(release: Release, path: str | Path | None = None) -> Figure:
     title = f"membership success, one {cert.unit}"
     if cert.is_in_session:
         title += ", over the whole session"
-    elif cert.membership_mean is not None:
+    elif isinstance(cert, PoolCertificate) and cert.membership_mean is not None:
         title += f"; on average at most {percent_at_most(cert.membership_mean.upper)} %"
     above.set_title(title)
     chart_noise(below, rows, cert.units)
@@ -346,7 +346,9 @@ def _relative_noise(row: PlanRow, last: PlanRow) -> float:
 @styled
 def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Figure:
     """Draw what a session has spent after each release, and what was learned; for the curator."""
-    figures = report_session_figures([release.certificate for release in releases])
+    figures = report_session_figures(
+        [as_pool_certificate(release.certificate) for release in releases]
+    )
     if figures is None or len(figures.steps) != len(releases):
         raise CertificateError(
             "releases must be those of a session; got none, or others. Release something first."

@@ -21,8 +21,8 @@ from pacprivacy.errors import CertificateError
 from pacprivacy.noise import propose_rule_variance
 from pacprivacy.release import (
     Bundle,
-    Certificate,
     CertificateNoise,
+    PoolCertificate,
 )
 from pacprivacy.session import QueryAnswer
 from pacprivacy.theory import posterior_success
@@ -105,7 +105,7 @@ class ReportData:
     priors.
     """
 
-    certificate: Certificate
+    certificate: PoolCertificate
     about: About = About()
     values: tuple[Row, ...] = ()
     value_text: str = ""
@@ -126,12 +126,12 @@ class ReportData:
 
 
 def build_report_contents(
-    certificate: Certificate,
+    certificate: PoolCertificate,
     *,
     bundle: Bundle | None = None,
     curve: bool = False,
     curator: bool = False,
-    session: Sequence[Certificate] = (),
+    session: Sequence[PoolCertificate] = (),
     audit: Sequence[AuditResult] = (),
     about: About | None = None,
     values: tuple[Row, ...] = (),
@@ -166,7 +166,7 @@ def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
     return tuple(zip(priors.tolist(), success.tolist(), strict=True))
 
 
-def check_report_contents(certificate: Certificate, bundle: Bundle) -> None:
+def check_report_contents(certificate: PoolCertificate, bundle: Bundle) -> None:
     """Refuse a bundle of another release; ``pac verify`` checks much more."""
     noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
     stated = certificate.noise.rounded()
@@ -179,7 +179,7 @@ def check_report_contents(certificate: Certificate, bundle: Bundle) -> None:
         )
 
 
-def _utility_curve(certificate: Certificate, bundle: Bundle) -> UtilityCurve | None:
+def _utility_curve(certificate: PoolCertificate, bundle: Bundle) -> UtilityCurve | None:
     """Propose noise for a grid of bounds; None in a session, and where there is no noise."""
     bound_here = certificate.membership_bound
     if certificate.composition or bundle.iid_rule is not None or not 0.5 < bound_here < 1:
@@ -201,7 +201,7 @@ def _utility_curve(certificate: Certificate, bundle: Bundle) -> UtilityCurve | N
     return UtilityCurve(points=tuple(points), start=start)
 
 
-def _curator_figures(certificate: Certificate, bundle: Bundle) -> CuratorFigures:
+def _curator_figures(certificate: PoolCertificate, bundle: Bundle) -> CuratorFigures:
     edges, counts = _unit_histogram(certificate, bundle)
     return CuratorFigures(
         unit_success_edges=edges, unit_success_counts=counts, times_least=bundle.times_least()
@@ -209,7 +209,7 @@ def _curator_figures(certificate: Certificate, bundle: Bundle) -> CuratorFigures
 
 
 def _unit_histogram(
-    certificate: Certificate, bundle: Bundle
+    certificate: PoolCertificate, bundle: Bundle
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Count units by the success of the best attacker on them; for pools that are known."""
     if bundle.iid_rule is not None:
@@ -231,7 +231,7 @@ def _unit_histogram(
     return tuple(edges.tolist()), tuple(counts.tolist())
 
 
-def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
+def report_session_figures(certificates: Sequence[PoolCertificate]) -> SessionFigures | None:
     """Return what a session spent, from the certificates of its releases."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
     known = {f["release_number"]: (f, name) for f, name in facts if "spent_nats_so_far" in f}

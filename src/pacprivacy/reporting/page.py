@@ -32,7 +32,9 @@ from pacprivacy.release import (
     TOLD_OUT,
     Bundle,
     Certificate,
+    PoolCertificate,
     Release,
+    as_pool_certificate,
     load_verified_bundle,
     trade_off_text_rows,
 )
@@ -144,14 +146,15 @@ def report(
     if officer and curator:
         raise DataError("officer and curator must not both be set; got both. Write two pages.")
     loaded = release if isinstance(release, Release) else Release.load(release)
+    certificate = as_pool_certificate(loaded.certificate)
     needed = curator if curve is None else curve or curator
     curator_bundle = None
     if needed or bundle is not None:
         curator_bundle = _bundle_of(release, bundle)
-        check_report_contents(loaded.certificate, curator_bundle)
+        check_report_contents(certificate, curator_bundle)
     rows = loaded.rows(MOST_VALUES)
     data = build_report_contents(
-        loaded.certificate,
+        certificate,
         about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
         values=tuple(rows),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
@@ -177,13 +180,15 @@ def _today() -> str:
     return time.strftime("%Y-%m-%d")
 
 
-def _certificate_of(release: Release | str | Path) -> Certificate:
-    return release.certificate if isinstance(release, Release) else Certificate.read(release)
+def _certificate_of(release: Release | str | Path) -> PoolCertificate:
+    loaded = release.certificate if isinstance(release, Release) else Certificate.read(release)
+    return as_pool_certificate(loaded)
 
 
 def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bundle:
     if bundle is None and isinstance(release, Release):
-        return release.bundle
+        held: Bundle = release.bundle
+        return held
     path = Path(bundle or Path(str(release)).parent / BUNDLE_NAME)
     if not path.is_file():
         raise CertificateError(

@@ -1,6 +1,7 @@
 """Who might be in: the pool of candidate subsets, one of which is secretly used."""
 
 from pacprivacy.sample.coins import (
+    KEY_BYTES as KEY_BYTES,
     Coins as Coins,
     code_units as code_units,
     draw_coins as draw_coins,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,10 @@ class Coins:
         By default the largest of .9, .95, .98, .99, .995 and .999 that leaves out at least 100
         units on average; .9 below 1,000 units. With 1 everybody is used: the promise then compares
         a release with the one that the unit has no part in.
+    clip : "auto", float or None, public
+        How much one unit may add to sums, 1 being the influence of the tenth largest unit. "auto"
+        takes the radius of the least predicted error, not above 1; None leaves outliers as they
+        are, and the noise then tells how large the largest is.
 
     Examples
     --------
@@ -51,6 +55,7 @@ class Coins:
     """
 
     keep: float | None = None
+    clip: float | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
         if self.keep is None:

@@ -19,19 +19,17 @@ from pacprivacy import ledger as ledgers
 from pacprivacy._checks import Vector, as_told
 from pacprivacy._random import ProcessBound, fresh_seed
 from pacprivacy.adversary import RESERVE, Balances, balance_advantage
-from pacprivacy.budget import BLIND, AnyBudget, Information, Membership, Spent, budget_limits
+from pacprivacy.budget import BLIND, AnyBudget, Information, Membership, Spent
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
     DataError,
     LedgerError,
-    PoolError,
     SecretError,
 )
 from pacprivacy.release import Certificate
-from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session.keeper import KeeperBook
-from pacprivacy.session.state import Marks, SessionState, StateFile
+from pacprivacy.session.state import Marks, Opened, SessionState, StateFile
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Balance, Ledger, Reservation
@@ -95,7 +93,7 @@ class AccountShare:
         return Spent(mi_nats=nats, success_increment=lost), after
 
 
-def _read_share(share: float | str | None) -> tuple[float, int | None]:
+def read_share(share: float | str | None) -> tuple[float, int | None]:
     """Return a share of what is left, and of how many releases to come it is one, if it says so."""
     if share is None:
         return 1.0, None
@@ -124,7 +122,7 @@ def account_share(
     Where nothing was asked it is a share of what is left, or all of that. ``n_done`` releases
     went before.
     """
-    portion, n_left = _read_share(share)
+    portion, n_left = read_share(share)
     if asked is not None and share is not None:
         raise BudgetError("budget and share must not both be given. Leave one out.")
     wanted = Spent() if asked is None else asked
@@ -192,10 +190,7 @@ class Holder:
     dataset: str
     principal: str
     data_digest: str
-    budget: AnyBudget | None
-    sample: Pool | PoolStrategy | None
-    n_subsets: int | None
-    units: Any
+    opened: Opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +213,7 @@ def account_left(balances: Iterable[Balance], own: Spent = NOTHING, all_: Spent 
 
 def _with(left: Spent, unused: Spent) -> Spent:
     """Return what is left with what was taken and not used, where something is limited."""
-    kinds = ("mi_nats", "success_increment")
+    kinds = ("mi_nats", "success_increment", "mu_squared")
     known: dict[str, Any] = {
         kind: amount + (getattr(unused, kind) or 0.0)
         for kind in kinds
@@ -497,29 +492,13 @@ def account_digest(certificate: Certificate) -> str:
 
 
 def _check_request(holder: Holder, state: SessionState, marks: Marks) -> None:
-    """Refuse to go on with other data, another total or another pool than it began with."""
+    """Refuse to go on with other data, another total or another sample than it began with."""
     if marks.data_digest != holder.data_digest:
         raise DataError(
             f"data must be what the session {holder.dataset!r} began with; got other values, "
             f"types or order. Load the same data, or give dataset= another name."
         )
-    n_subsets = state.pool.n_subsets
-    if holder.budget is not None and budget_limits(holder.budget, n_subsets) != state.total:
-        raise BudgetError(
-            "budget must be the total that the session began with; got another. Leave it out, "
-            "or start a new session under another dataset or principal."
-        )
-    given = isinstance(holder.sample, Pool)
-    other = isinstance(holder.sample, Pool) and holder.sample.digest() != state.pool.digest()
-    if other or holder.n_subsets not in (None, n_subsets):
-        raise PoolError(
-            f"sample must be the one that the session began with, of {n_subsets} "
-            f"subsets; got another. Leave out sample and n_subsets."
-        )
-    if not given and (holder.units is None) != (state.pool.row_units is None):
-        raise PoolError(
-            "units must be what the session began with; got another. Pass the same units."
-        )
+    state.check_sample(holder.opened)
 
 
 def _state_path(ledger: Ledger, holder: Holder, state: str | Path | None) -> Path:

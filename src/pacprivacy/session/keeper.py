@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from pacprivacy._checks import Vector, freeze
 from pacprivacy._random import BitSource, ProcessBound
@@ -20,14 +20,14 @@ from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import BLIND, Spent
 from pacprivacy.errors import LedgerError, SecretError, UnansweredError
 from pacprivacy.release import Certificate, ReleaseSampler
-from pacprivacy.session.secret import HeldSecret, Observed
+from pacprivacy.session.secret import Accounts, HeldSecret, Observed
 from pacprivacy.session.state import SessionState
 
 if TYPE_CHECKING:
     from pacprivacy.session.answerer import Standing
 
 LEARNED: Final = "Learned in this run (for the curator)"
-Price: TypeAlias = Callable[[], tuple[Spent, Balances | None]]
+Price: TypeAlias = Callable[[], tuple[Spent, Accounts | None]]
 
 
 class KeeperBook:
@@ -137,6 +137,8 @@ class Reading:
 
     def _rows(self) -> list[tuple[str, str]]:
         spent, total = self.spent, self.total
+        if total.mu_squared is not None:
+            return self._coin_rows(total.mu_squared)
         nats = f"{at_most(spent.mi_nats or 0.0, significant=4)} nats"
         if total.mi_nats is not None:
             nats += f" of {at_most(total.mi_nats, significant=4)}"
@@ -156,6 +158,18 @@ class Reading:
         rows.append((LEARNED, f"{nats} nats; best guess about one unit {guess} %"))
         if self.ever_used_prior is not None:
             rows.append(("Prior of ever being used", f"{100 * self.ever_used_prior:.4g} %"))
+        return rows
+
+    def _coin_rows(self, cap: float) -> list[tuple[str, str]]:
+        """Return rows for coins: the cap, and what the busiest unit has spent of it."""
+        share = percent_at_most((self.spent.mu_squared or 0.0) / cap)
+        rows = [
+            ("Releases", str(self.spent.n_releases)),
+            ("Spent by the busiest unit", f"{share} % of what a unit may spend"),
+        ]
+        if self.success_bound is not None:
+            promised = f"at most {percent_at_most(self.success_bound)} %"
+            rows.insert(0, ("Promised membership success", promised))
         return rows
 
     def __str__(self) -> str:
@@ -188,7 +202,7 @@ class Keeper(ProcessBound):
         self._book = KeeperBook() if book is None else book
         self._spent = self._book.spent()
         self._price: tuple[str, Price] | None = None
-        self._held: tuple[Spent, Balances | None] = (Spent(), None)
+        self._held: tuple[Spent, Accounts | None] = (Spent(), None)
         self._closed = False
         self._lock = threading.RLock()
 
@@ -218,11 +232,11 @@ class Keeper(ProcessBound):
 
     def observe(
         self,
-        sampler: ReleaseSampler[Observed],
+        sampler: ReleaseSampler[Any, Observed],
         charge: Spent,
         what: str,
         *,
-        balances: Balances | None = None,
+        balances: Accounts | None = None,
         first: int = 0,
         exact: bool = False,
         payer: str | None = None,
@@ -240,7 +254,10 @@ class Keeper(ProcessBound):
         if self._price is not None and exact and self._price[0] == payer:
             least, after = self._price[1]()
             charge = charge.at_least(least)
-            balances = after if after is None or balances is None else balances.least(after)
+            if isinstance(balances, Balances) and isinstance(after, Balances):
+                balances = balances.least(after)
+            else:
+                balances = after
         try:
             self._book.spend(charge, what, self._state(balances), payer)
         except BaseException as error:
@@ -294,7 +311,7 @@ class Keeper(ProcessBound):
         if isinstance(error, SecretError):
             self.close()
 
-    def keep(self, belief: Belief, n_releases: int = 1) -> None:
+    def keep(self, belief: Belief | None, n_releases: int = 1) -> None:
         """Remember what was seen, on disk where there is a ledger, before anyone sees it."""
         spent = self._spent + Spent(n_releases=n_releases)
         balances = self._secret.balances
@@ -307,5 +324,5 @@ class Keeper(ProcessBound):
         """Return what is promised, what was spent, and what was learned in this run."""
         return self._secret.reading(self._spent, self._total)
 
-    def _state(self, balances: Balances | None) -> SessionState:
+    def _state(self, balances: Accounts | None) -> SessionState:
         return self._secret.state(self._total, self._spent.n_releases, balances=balances)

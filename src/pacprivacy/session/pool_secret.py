@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from pacprivacy import adversary, release as releasing
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource, public_generator
+from pacprivacy._rounding import at_most
 from pacprivacy._system import begin, single_threaded
 from pacprivacy.budget import AnyBudget, Spent, budget_limits, budget_needs_pool
 from pacprivacy.errors import BudgetError, BudgetExceededError
@@ -30,9 +31,9 @@ from pacprivacy.noise import (
 from pacprivacy.sample import Pool
 from pacprivacy.session.account import AccountShare, account_share
 from pacprivacy.session.keeper import Reading
-from pacprivacy.session.rehearsal import Rehearsal, rehearsal_information
+from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
 from pacprivacy.session.secret import (
-    Evaluated,
+    Accounts,
     HeldSecret,
     Observed,
     Plan,
@@ -40,12 +41,90 @@ from pacprivacy.session.secret import (
     Request,
     SessionSecret,
 )
-from pacprivacy.session.state import SessionState
-from pacprivacy.simulation import PROVING, SEARCHING, WRITING, scale_run_outputs
+from pacprivacy.session.state import PoolState, SessionState
+from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_run_outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluated:
+    """A mechanism on every candidate, and what its release may spend; curator-only."""
+
+    outputs: Outputs
+    budget: AnyBudget
+    share: AccountShare
+    rule: AnyRule | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PoolPlan(Plan):
+    """What would be released of one candidate of a pool.
+
+    ``noise`` is around every candidate's output; the certificate follows from ``bundle``; ``belief``
+    is that of whoever saw the earlier releases; ``balances`` are what the charge leaves of every
+    unit's; ``more`` is what more candidates would buy, where a black box has the default number.
+    """
+
+    noise: NoisePlan = field(repr=False)
+    bundle: releasing.Bundle = field(repr=False)
+    belief: adversary.Belief = field(repr=False)
+    balances: adversary.Balances | None = field(default=None, repr=False)
+    more: Prospect | None = field(default=None, repr=False)
+
+    @property
+    def sampler(self) -> releasing.ReleaseSampler[int, Observation]:
+        """The noise."""
+        return self.noise
+
+    @property
+    def accounts(self) -> adversary.Balances | None:
+        """What the charge leaves of every unit's balance."""
+        return self.balances
+
+    @property
+    def first_candidate(self) -> int:
+        """The first candidate that may be the secret."""
+        return self.noise.first_secret
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the value leaves without noise."""
+        return self.noise.is_noiseless
+
+    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
+        """Whether nothing was spent since it was made."""
+        part = self.bundle.session
+        if part is None:
+            return True
+        return part.before is spent and (accounts is None or part.balances is accounts)
+
+    def value_of(self, observed: Observation) -> Any:
+        """Return the released value."""
+        return self.outputs.restore(self.noise.value_of(observed))
+
+    @property
+    def times_least(self) -> float | None:
+        """How many times the least variance of any noise this one has, at most; curator-only.
+
+        None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
+        """
+        return self.bundle.times_least()
+
+    def __str__(self) -> str:
+        text = super(PoolPlan, self).__str__()
+        ratio = self.times_least
+        if ratio is not None:
+            text += (
+                f"\nfor the curator: the noise has at most {at_most(ratio, significant=2)} times "
+                f"the least variance that noise of any law needs here."
+            )
+        return text if self.more is None else f"{text}\nfor the curator: {self.more}."
 
 
 class HeldCandidate(HeldSecret):
     """The candidate that is used, of a pool that may be drawn later, and the belief about it."""
+
+    balances: adversary.Balances | None = None
 
     def __init__(self, pool: Pool | None = None) -> None:
         self.pool: Pool | None = None
@@ -59,6 +138,7 @@ class HeldCandidate(HeldSecret):
 
     def go_on(self, state: SessionState) -> None:
         """Take over what a file holds."""
+        assert isinstance(state, PoolState)  # checked where the file was read
         self.pool, self.secret = state.pool, state.secret
         self.belief, self.balances = adversary.Belief(log_p=state.log_p), state.balances
 
@@ -73,7 +153,9 @@ class HeldCandidate(HeldSecret):
         if self.secret is None:
             self.secret = releasing.ReleaseSecret(self.pool.n_subsets, source, first=first)
 
-    def observe(self, sampler: releasing.ReleaseSampler[Observed], source: BitSource) -> Observed:
+    def observe(
+        self, sampler: releasing.ReleaseSampler[int, Observed], source: BitSource
+    ) -> Observed:
         """Draw the noise around the secret's output."""
         assert self.secret is not None  # drawn before its charge was booked
         return self.secret.observe(sampler, source)
@@ -87,7 +169,7 @@ class HeldCandidate(HeldSecret):
         total: Spent,
         n_releases: int,
         *,
-        balances: adversary.Balances | None = None,
+        balances: Accounts | None = None,
         belief: adversary.Belief | None = None,
     ) -> SessionState:
         """Return all that is needed to go on, with other balances or another belief."""
@@ -95,7 +177,8 @@ class HeldCandidate(HeldSecret):
         assert self.pool is not None  # drawn before anything is calibrated
         assert known is not None  # set with the pool
         assert self.secret is not None  # drawn before the charge is booked
-        return SessionState(
+        assert not isinstance(balances, adversary.Clocks)  # a pool has none
+        return PoolState(
             total=total,
             n_releases=n_releases,
             pool=self.pool,
@@ -283,12 +366,27 @@ class PoolSecret(HeldCandidate, SessionSecret):
     def __init__(self, rehearsal: Rehearsal, terms: Terms, *, simulate: bool) -> None:
         super().__init__()
         self.rehearsal, self._terms, self._simulate = rehearsal, terms, simulate
+        self.data, self.seed, self.progress = rehearsal.data, rehearsal.seed, rehearsal.progress
         self._n_proofs = 0
 
     def go_on(self, state: SessionState) -> None:
         """Take over what a file holds."""
         super().go_on(state)
-        self.rehearsal.pool = state.pool
+        self.rehearsal.pool = self.pool
+
+    def plan(self, request: Request, purse: Callable[[], Purse]) -> PoolPlan:
+        """Run a mechanism on every candidate, calibrate the noise and write the certificate."""
+        evaluated = self.evaluate(request, purse)
+        return self.certify(evaluated, purse())
+
+    def with_prospect(self, plan: Plan, request: Request) -> Plan:
+        """Return a plan that also says what more candidates would buy."""
+        assert isinstance(plan, PoolPlan)  # its own
+        assert request.budget is not None  # a single release has one
+        more = self.rehearsal.prospect(
+            request.mechanism, request.budget, plan.outputs, rule=request.rule
+        )
+        return replace(plan, more=more)
 
     def total(self, budget: AnyBudget | None) -> Spent:
         """Return the limits of a budget, as far as they can be told before the pool is drawn."""
@@ -356,7 +454,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
 
     def certify(
         self, evaluated: Evaluated, purse: Purse, calibrate: Calibrate | None = None
-    ) -> Plan:
+    ) -> PoolPlan:
         """Calibrate the noise to the belief, prove what it does, and write the certificate."""
         assert self.pool is not None  # drawn in evaluate()
         share, belief = evaluated.share, self.now
@@ -386,7 +484,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
             bundle = releasing.bundle_of(noise, context)
             certificate = releasing.write_certificate(bundle, noise)
         charges = releasing.certified_charges(noise, bundle)
-        return Plan(
+        return PoolPlan(
             certificate=certificate,
             charge=releasing.certificate_charge(noise, part, charges),
             balances=_balances_after(share, charges),
@@ -402,6 +500,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
     ) -> tuple[adversary.Belief, releasing.Certificate, releasing.Bundle]:
         """Return the belief after a release, its certificate and its bundle."""
         assert self.pool is not None  # drawn in evaluate()
+        assert isinstance(plan, PoolPlan)  # its own
         certificate, bundle, part = plan.certificate, plan.bundle, plan.bundle.session
         belief = plan.belief
         self._n_proofs = 0

@@ -18,8 +18,8 @@ from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.release import (
     NAMED,
-    Certificate,
     ErrorBars,
+    PoolCertificate,
     Release,
     certificate_epsilon,
     error_bar_notes,
@@ -30,8 +30,8 @@ from pacprivacy.theory import empirical_bernstein, membership_success, posterior
 
 if TYPE_CHECKING:
     from pacprivacy.session.account import AccountShare
-    from pacprivacy.session.pool_secret import Calibration
-    from pacprivacy.session.secret import Evaluated, Plan, Request
+    from pacprivacy.session.pool_secret import Calibration, Evaluated, PoolPlan
+    from pacprivacy.session.secret import Request
     from pacprivacy.session.session import Session
 
 FEW_ROWS: Final = 2
@@ -253,7 +253,7 @@ class GradualRelease(Release):
     ----------
     value : Any, public
         Same structure that the mechanism returned: the precision-weighted mean of the steps.
-    certificate : Certificate, public
+    certificate : PoolCertificate, public
         Promises the *cap*; what was really spent and learned stands under ``composition``.
     reached : bool, public
         Whether the target was reached.
@@ -352,8 +352,8 @@ def refine(
 
 
 def _with_error_bars(
-    certificate: Certificate, last: Plan, steps: Refinement
-) -> tuple[Certificate, ErrorBars | None]:
+    certificate: PoolCertificate, last: PoolPlan, steps: Refinement
+) -> tuple[PoolCertificate, ErrorBars | None]:
     """Return the certificate with the error bars of the mean of all observations."""
     bars = last.error_bars
     if bars is None or not last.noise.total_variance > 0:
@@ -396,9 +396,10 @@ def _certificate(
     steps: Refinement,
     releases: list[Release],
     looks: list[Look],
-) -> Certificate:
+) -> PoolCertificate:
     """Write down the cap as the promise, and the rest as facts about this run."""
     last, seen = releases[-1].certificate, session.odometer()
+    assert isinstance(last, PoolCertificate)  # of a pool
     nats = steps.ceiling_nats
     bound = membership_success(nats, last.prior)
     limit = float((last.composition or {}).get("session_success_bound", 1.0))

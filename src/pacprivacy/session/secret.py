@@ -1,8 +1,8 @@
 """What a session asks of its secret, whatever kind it is.
 
-A session evaluates what is to be released, certifies a plan for it, writes the charge down, lets
-the secret be seen and remembers what was seen. How samples are drawn is in
-:mod:`pacprivacy.sample`; here is what one session does with one of them.
+A session plans a release, writes the charge down, lets the secret be seen and remembers what was
+seen. How samples are drawn is in :mod:`pacprivacy.sample`; here is what one session does with one
+of them.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from pacprivacy._random import BitSource
-from pacprivacy._rounding import at_most
-from pacprivacy.adversary import Balances, Belief
+from pacprivacy.adversary import Balances, Belief, Clocks
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import SecretError
-from pacprivacy.mechanism import Mechanism
-from pacprivacy.noise import AnyRule, NoisePlan, Observation
-from pacprivacy.release import Bundle, Certificate, ErrorBars, ReleaseSampler
-from pacprivacy.session.rehearsal import Prospect
+from pacprivacy.mechanism import Data, Mechanism
+from pacprivacy.noise import AnyRule
+from pacprivacy.release import Certificate, CuratorBundle, ErrorBars, ReleaseSampler
 from pacprivacy.simulation import Outputs
 
 if TYPE_CHECKING:
-    from pacprivacy.session.account import AccountShare
     from pacprivacy.session.keeper import Reading
     from pacprivacy.session.state import SessionState
 
 Observed = TypeVar("Observed")
+Accounts: TypeAlias = Balances | Clocks  # what every unit may still lose, or has paid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,18 +55,7 @@ class Purse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evaluated:
-    """A mechanism on every candidate, and what its release may spend; curator-only."""
-
-    outputs: Outputs
-    budget: AnyBudget
-    share: AccountShare
-    rule: AnyRule | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
+class Plan(ABC):
     """What would be released: everything but the draw. Nothing was spent.
 
     Parameters
@@ -77,20 +64,10 @@ class Plan:
         What would be promised, with the proved figures.
     charge : Spent, public
         What the release would cost.
-    noise : NoisePlan, curator-only
-        The noise around every candidate's output: its shape, its size, its bounds.
     outputs : Outputs, curator-only
-        The mechanism on every candidate.
-    bundle : Bundle, curator-only
-        Everything that the certificate follows from.
-    belief : Belief, curator-only
-        That of whoever saw the earlier releases.
+        The value on every candidate; with coins, on all records after clipping.
     error_bars : ErrorBars, public, optional
         How sure each number would be.
-    balances : Balances, curator-only
-        What the charge leaves of every unit's membership balance, where there are any.
-    more : Prospect, curator-only, optional
-        What more candidates and folds would buy, where a black box has the default number.
 
     Examples
     --------
@@ -104,37 +81,45 @@ class Plan:
 
     certificate: Certificate
     charge: Spent
-    noise: NoisePlan = field(repr=False)
     outputs: Outputs = field(repr=False)
-    bundle: Bundle = field(repr=False)
-    belief: Belief = field(repr=False)
     error_bars: ErrorBars | None = field(default=None, repr=False)
-    balances: Balances | None = field(default=None, repr=False)
-    more: Prospect | None = field(default=None, repr=False)
 
     @property
-    def times_least(self) -> float | None:
-        """How many times the least variance of any noise this one has, at most; curator-only.
+    @abstractmethod
+    def sampler(self) -> ReleaseSampler[Any, Any]:
+        """What draws the noise around the value of the secret sample."""
 
-        None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
-        """
-        return self.bundle.times_least()
+    @property
+    @abstractmethod
+    def accounts(self) -> Accounts | None:
+        """What the charge leaves to every unit, where units have accounts."""
+
+    @property
+    def first_candidate(self) -> int:
+        """The first candidate that may be the secret."""
+        return 0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the value leaves without noise."""
+        return False
+
+    @abstractmethod
+    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
+        """Whether nothing was spent since it was made."""
+
+    @abstractmethod
+    def value_of(self, observed: Any) -> Any:
+        """Return the released value, a function of what was observed."""
 
     def __str__(self) -> str:
-        text = f"PLAN: nothing was released or spent.\n{self.certificate}"
-        ratio = self.times_least
-        if ratio is not None:
-            text += (
-                f"\nfor the curator: the noise has at most {at_most(ratio, significant=2)} times "
-                f"the least variance that noise of any law needs here."
-            )
-        return text if self.more is None else f"{text}\nfor the curator: {self.more}."
+        return f"PLAN: nothing was released or spent.\n{self.certificate}"
 
 
 class HeldSecret(ABC):
     """A secret in one process, and what is known about it: what a keeper asks of it."""
 
-    balances: Balances | None = None
+    balances: Accounts | None = None
     """What every unit may still lose; None where membership has no total."""
     belief: Belief | None = None
     """What whoever saw the releases believes; None before anything can be believed."""
@@ -155,7 +140,7 @@ class HeldSecret(ABC):
         """Draw the secret if there is none, from candidate number ``first`` on."""
 
     @abstractmethod
-    def observe(self, sampler: ReleaseSampler[Observed], source: BitSource) -> Observed:
+    def observe(self, sampler: ReleaseSampler[Any, Observed], source: BitSource) -> Observed:
         """Let the secret be seen through noise; its charge is on the disk."""
 
     @abstractmethod
@@ -168,7 +153,7 @@ class HeldSecret(ABC):
         total: Spent,
         n_releases: int,
         *,
-        balances: Balances | None = None,
+        balances: Accounts | None = None,
         belief: Belief | None = None,
     ) -> SessionState:
         """Return all that is needed to go on, with other balances or another belief."""
@@ -181,24 +166,40 @@ class HeldSecret(ABC):
 class SessionSecret(HeldSecret):
     """What a session asks of its secret besides: the work up to the draw, and the memory of it."""
 
+    data: Data
+    """All records; curator-only."""
+    seed: int
+    """Root of public randomness."""
+    progress: bool | None = None
+    """Whether a bar shows how far the work is."""
+
     @abstractmethod
     def total(self, budget: AnyBudget | None) -> Spent:
         """Return the limits of a session's budget, as far as they can be told by now."""
 
     @abstractmethod
-    def evaluate(self, request: Request, purse: Callable[[], Purse]) -> Evaluated:
-        """Run a mechanism; refuse, before and after that, what exceeds the budget that is left."""
+    def go_on(self, state: SessionState) -> None:
+        """Take over what a file holds."""
 
     @abstractmethod
-    def certify(self, evaluated: Evaluated, purse: Purse) -> Plan:
-        """Calibrate the noise, prove what it does, and write the certificate."""
+    def plan(self, request: Request, purse: Callable[[], Purse]) -> Plan:
+        """Compute what noise rests on, prove what the noise does, and write the certificate.
+
+        What exceeds the budget that is left is refused.
+        """
 
     @abstractmethod
     def forfeit(
         self, request: Request, purse: Callable[[], Purse]
-    ) -> tuple[Spent, Balances | None]:
-        """Return what a request pays that fails on the data, and what that leaves of balances."""
+    ) -> tuple[Spent, Accounts | None]:
+        """Return what a request pays that fails on the data, and what that leaves to units."""
 
     @abstractmethod
-    def remember(self, plan: Plan, observed: Observation) -> tuple[Belief, Certificate, Bundle]:
-        """Return the belief after a release, its certificate and its bundle."""
+    def remember(
+        self, plan: Plan, observed: Any
+    ) -> tuple[Belief | None, Certificate, CuratorBundle]:
+        """Return what is believed after a release, its certificate and its bundle."""
+
+    def with_prospect(self, plan: Plan, request: Request) -> Plan:
+        """Return a plan that also says what more work would buy, where that is known."""
+        return plan

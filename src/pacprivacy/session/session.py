@@ -14,41 +14,45 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import secret_source
 from pacprivacy._system import show_stages
-from pacprivacy.adversary import Balances, Belief
+from pacprivacy.adversary import Balances
 from pacprivacy.budget import BudgetLike, Spent, as_budget
 from pacprivacy.errors import BudgetError, LedgerError, PoolError, SecretError
 from pacprivacy.mechanism import (
     as_mechanism,
+    coerce_data,
     mechanism_with_totals,
     split_data_units,
     titled_mechanism,
 )
-from pacprivacy.noise import AnyRule, Observation, as_rule
+from pacprivacy.noise import AnyRule, as_rule
 from pacprivacy.queries import AT_LEAST
 from pacprivacy.release import Release, warn_of_error_bars
-from pacprivacy.sample import Pool, PoolStrategy
+from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session.account import Account, AccountShare, Holder, open_account
+from pacprivacy.session.coin_secret import CoinSecret
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.pool_secret import (
     Calibrate,
     Calibration,
+    Evaluated,
     ManyReleases,
     OneRelease,
+    PoolPlan,
     PoolSecret,
     Terms,
-    find_noise,
 )
 from pacprivacy.session.query_release import QueryRelease, prepared_query, released_query
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal
-from pacprivacy.session.secret import Evaluated, Plan, Purse, Request
+from pacprivacy.session.secret import Accounts, Plan, Purse, Request, SessionSecret
+from pacprivacy.session.state import CoinState, Opened
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
@@ -106,13 +110,14 @@ class Session(Keeper):
     KIND = "a session"
     INSTEAD = "Save its releases instead."
     NAME = "session"
+    SINGLE: ClassVar[bool] = False
 
     def __init__(
         self,
         data: Any,
         *,
         budget: BudgetLike | None = None,
-        sample: Pool | PoolStrategy | None = None,
+        sample: Pool | PoolStrategy | Coins | None = None,
         n_subsets: int | None = None,
         units: Any = None,
         secrets: Literal["same", "fresh"] = "same",
@@ -131,28 +136,16 @@ class Session(Keeper):
         self._fresh = secrets == "fresh"
         self._budget = budget = None if budget is None else as_budget(budget)
         data, units = split_data_units(data, units)
-        rehearsal = Rehearsal(
-            data,
-            sample=sample,
-            n_subsets=n_subsets,
-            units=units,
-            n_jobs=n_jobs,
-            backend=backend,
-            rng=rng,
-            progress=progress,
-        )
-        self._secret: PoolSecret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
-        total = self._secret.total(budget)
         book = None
         if ledger is not None:
+            opened = Opened(
+                budget=budget, sample=sample, n_subsets=n_subsets, has_units=units is not None
+            )
             holder = Holder(
                 dataset=dataset or "default",
                 principal=principal or "default",
-                data_digest=rehearsal.data.digest(),
-                budget=budget,
-                sample=sample,
-                n_subsets=n_subsets,
-                units=units,
+                data_digest=coerce_data(data).digest(),
+                opened=opened,
             )
             book = open_account(ledger, holder, state=state, fresh=self._fresh, simulate=simulate)
         elif any(name is not None for name in (dataset, principal, state)):
@@ -160,7 +153,28 @@ class Session(Keeper):
                 "ledger must be given with dataset, principal or state; got none. "
                 "Add ledger='study.db'."
             )
-        source = secret_source(rehearsal.seed, simulate=simulate)
+        self._secret: SessionSecret
+        if book is not None and isinstance(book.state, CoinState) and sample is None:
+            sample = Coins(keep=book.state.keep)
+        if isinstance(sample, Coins):
+            _refuse_pool_settings(self._fresh, n_subsets, n_jobs, backend)
+            self._secret = CoinSecret(
+                data, sample, units=units, single=self.SINGLE, simulate=simulate, rng=rng
+            )
+        else:
+            rehearsal = Rehearsal(
+                data,
+                sample=sample,
+                n_subsets=n_subsets,
+                units=units,
+                n_jobs=n_jobs,
+                backend=backend,
+                rng=rng,
+                progress=progress,
+            )
+            self._secret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
+        total = self._secret.total(budget)
+        source = secret_source(self._secret.seed, simulate=simulate)
         super().__init__(total, source, self._secret, book)
         self._releases: list[Release] = []
         self._planned: Plan | None = None
@@ -302,8 +316,9 @@ class Session(Keeper):
             )
 
     def _plan(self, request: Request, payer: str | None = None) -> Plan:
-        with show_stages(self._secret.rehearsal.progress):  # it is gone before the draw
-            return self.prepare(self.evaluate(request, payer), payer=payer)
+        with show_stages(self._secret.progress):  # it is gone before the draw
+            self._planned = self._secret.plan(request, partial(self._purse, payer))
+            return self._planned
 
     def sql(
         self,
@@ -330,7 +345,7 @@ class Session(Keeper):
         if principal is not None:
             self.account()  # refused where there is none
         with self._lock:
-            data = self._secret.rehearsal.data
+            data = self._pool_secret().data
             checked = released_query(query, data, keys, at_least, fill)
             request = self._request(checked, budget, share=share, checkpoint=checkpoint)
             with self._paid(request, principal):
@@ -347,7 +362,7 @@ class Session(Keeper):
         if payer is None:
             return nullcontext()
 
-        def price() -> tuple[Spent, Balances | None]:
+        def price() -> tuple[Spent, Accounts | None]:
             return self._secret.forfeit(request, partial(self._purse, payer))
 
         return self.paid(price, request.mechanism.name, payer)
@@ -363,7 +378,7 @@ class Session(Keeper):
 
         Nothing is drawn then. Later it does nothing: released cells are elsewhere.
         """
-        stop: Callable[[], None] = self._secret.rehearsal.data.parts[0].query_stop()
+        stop: Callable[[], None] = self._secret.data.parts[0].query_stop()
         return stop
 
     def refine(
@@ -395,23 +410,26 @@ class Session(Keeper):
 
     # --- the steps, in the order in which they are taken ----------------------------------------
 
+    def _pool_secret(self) -> PoolSecret:
+        if not isinstance(self._secret, PoolSecret):
+            raise BudgetError(
+                "sample must be a pool for queries and for releases that are refined; got coins. "
+                "Use sample=pac.Balanced()."
+            )
+        return self._secret
+
     def evaluate(self, request: Request, payer: str | None = None) -> Evaluated:
         """Run a mechanism on all candidates; refuse what exceeds the budget that is left."""
         self.check_open()
-        return self._secret.evaluate(request, partial(self._purse, payer))
+        return self._pool_secret().evaluate(request, partial(self._purse, payer))
 
-    def prepare(
-        self,
-        evaluated: Evaluated,
-        calibrate: Calibrate = find_noise,
-        *,
-        payer: str | None = None,
-    ) -> Plan:
+    def prepare(self, evaluated: Evaluated, calibrate: Calibrate) -> PoolPlan:
         """Calibrate the noise, prove what it does, and write the certificate."""
-        self._planned = self._secret.certify(evaluated, self._purse(payer), calibrate)
-        return self._planned
+        plan = self._pool_secret().certify(evaluated, self._purse(), calibrate)
+        self._planned = plan
+        return plan
 
-    def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Observation]:
+    def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Any]:
         """Spend, draw the noise, remember what was seen, and build the released value.
 
         Guarantee
@@ -421,12 +439,7 @@ class Session(Keeper):
         """
         self.check_process()
         with self._lock:
-            part = plan.bundle.session
-            moved = part is not None and (
-                part.before is not self._spent
-                or (self.balances is not None and part.balances is not self.balances)
-            )
-            if plan is not self._planned or moved:
+            if plan is not self._planned or not plan.rests_on(self._spent, self._secret.balances):
                 raise SecretError(
                     "plan must be the session's latest: the belief has moved on since; got "
                     "another. Plan it again."
@@ -434,24 +447,24 @@ class Session(Keeper):
             self._planned = None
             return self._publish(plan, payer)
 
-    def _publish(self, plan: Plan, payer: str | None) -> tuple[Release, Observation]:
+    def _publish(self, plan: Plan, payer: str | None) -> tuple[Release, Any]:
         unspent = self._spent
         if self._fresh:
             self._secret.forget()
         try:
             observation = self.observe(
-                plan.noise,
+                plan.sampler,
                 plan.charge,
                 plan.outputs.mechanism_name,
-                balances=None if self.balances is None else plan.balances,
-                first=plan.noise.first_secret,
-                exact=plan.noise.is_noiseless,
+                balances=None if self._secret.balances is None else plan.accounts,
+                first=plan.first_candidate,
+                exact=plan.is_exact,
                 payer=payer,
             )
             belief, certificate, bundle = self._secret.remember(plan, observation)
             self.keep(belief)
             self._book.commit(certificate)
-            value = plan.outputs.restore(plan.noise.value_of(observation))
+            value = plan.value_of(observation)
         except BaseException:
             if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
                 self.close()  # something was drawn that the belief does not know
@@ -469,16 +482,11 @@ class Session(Keeper):
     @property
     def balances(self) -> Balances | None:
         """What every unit may still lose; None where membership has no total."""
-        return self._secret.balances
-
-    @property
-    def belief(self) -> Belief:
-        """What the secret of the next release is drawn from, in the eyes of every attacker."""
-        return self._secret.now
+        return self._pool_secret().balances
 
     def calibration(self, share: AccountShare) -> Calibration:
         """Return what the next calibration rests on besides its budget."""
-        return self._secret.calibration(share, self._spent.n_releases)
+        return self._pool_secret().calibration(share, self._spent.n_releases)
 
     def _request(
         self,
@@ -508,6 +516,8 @@ class Session(Keeper):
 class SingleSession(Session):
     """A session of one release."""
 
+    SINGLE = True
+
     def _terms(self) -> Terms:
         return OneRelease()
 
@@ -523,21 +533,21 @@ class SingleSession(Session):
         chosen = self._budget if budget is None else budget
         return super()._request(mechanism, chosen, share=share, rule=rule, checkpoint=checkpoint)
 
+    def _plan(self, request: Request, payer: str | None = None) -> Plan:
+        self.check_open()
+        return super()._plan(request, payer)
+
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
         """Return what would be released, and what more candidates would buy."""
         self.check_process()
         with self._lock:
             plan = super().plan(mechanism, budget, **options)
-            limit = self._budget if budget is None else as_budget(budget)
-            assert limit is not None  # checked by the constructor
             titled = mechanism_with_totals(mechanism, options.get("totals"))
-            more = self._secret.rehearsal.prospect(
-                titled, limit, plan.outputs, rule=options.get("rule")
-            )
-            self._planned = replace(plan, more=more)
+            request = self._request(titled, budget, rule=options.get("rule"))
+            self._planned = self._secret.with_prospect(plan, request)
             return self._planned
 
-    def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Observation]:
+    def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Any]:
         """Publish the one release; refuse a second, which knows nothing of the first."""
         self.check_process()
         with self._lock:
@@ -549,9 +559,19 @@ class SingleSession(Session):
             return super().publish(plan, payer=payer)
 
 
+def _refuse_pool_settings(
+    fresh: bool, n_subsets: int | None, n_jobs: int | None, backend: str | None
+) -> None:
+    if fresh or n_subsets is not None or n_jobs is not None or backend is not None:
+        raise PoolError(
+            "n_subsets, n_jobs, backend and fresh secrets must be left out where every unit has a "
+            "coin; got one of them. Use a pool: sample=pac.Balanced()."
+        )
+
+
 def _check_independent(
     rule: AnyRule | None,
-    sample: Pool | PoolStrategy | None,
+    sample: Pool | PoolStrategy | Coins | None,
     rng: np.random.Generator | int | None,
 ) -> None:
     """Refuse a pool that somebody may have seen, where the secret is one of its subsets."""

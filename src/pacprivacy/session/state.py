@@ -1,7 +1,7 @@
 """The state of a session, in a file that only one process has open.
 
-With a ledger, where a keeper stands is in a file: its pool, its secret and the attacker's
-belief, for the owner's eyes only. The file has mode 0600, never holds a pickle, and is replaced as
+With a ledger, where a keeper stands is in a file, for the owner's eyes only: of a pool the
+candidates, the secret and the attacker's belief; of coins their key and every unit's clock. The file has mode 0600, never holds a pickle, and is replaced as
 a whole: before a release is reserved, with the name of the reservation to come, and before anyone
 sees the release, with the belief after it. So the last reservation in the ledger tells the latest
 file from every older one. The ledger never holds any of this. The file's size does not depend on
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +25,16 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief, freeze
 from pacprivacy._system import open_regular, write_atomically
-from pacprivacy.adversary import Balances
-from pacprivacy.budget import Spent
-from pacprivacy.errors import LedgerError, PacPrivacyError, SecretError
+from pacprivacy.adversary import SESSION_SLACK, Balances, Clocks, session_cap
+from pacprivacy.budget import AnyBudget, Spent, budget_limits
+from pacprivacy.errors import BudgetError, LedgerError, PacPrivacyError, PoolError, SecretError
 from pacprivacy.release import ReleaseSecret
-from pacprivacy.sample import Pool
+from pacprivacy.sample import KEY_BYTES, Coins, Pool, PoolStrategy
 
 Parsed = TypeVar("Parsed")
-SCHEMA_VERSION: Final = 4
+POOL_VERSION: Final = 4
+COIN_VERSION: Final = 5
+ID_BYTES: Final = 16  # of the hash by which a unit's clock is found again
 _MODE: Final = 0o600
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
@@ -83,6 +86,20 @@ class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     reserve: float
 
 
+class _StoredCoins(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the file of a session with coins holds."""
+
+    marks: Marks
+    total: Spent
+    n_releases: int
+    key: bytes
+    keep: float
+    has_units: bool
+    unit_hashes: bytes
+    clocks: _Array
+    slack: float
+
+
 class _File(msgspec.Struct, array_like=True):
     schema_version: int
     checksum: bytes
@@ -90,24 +107,64 @@ class _File(msgspec.Struct, array_like=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SessionState:
+class SessionState(ABC):
     """Where a session stands between two releases: all it needs to go on; curator-only."""
 
     total: Spent
     n_releases: int
+
+    def __repr__(self) -> str:
+        return f"SessionState(curator-only, {self.n_releases} releases)"
+
+    @abstractmethod
+    def to_bytes(self, marks: Marks) -> bytes:
+        """Return the file's content: plain arrays, the secret among them."""
+
+    @abstractmethod
+    def check_sample(self, opened: Opened) -> None:
+        """Refuse to go on with another total or another sample than the session began with."""
+
+    @staticmethod
+    def from_bytes(content: bytes) -> tuple[SessionState, Marks]:
+        """Rebuild a state; raise an error of some kind where it is damaged."""
+        file = msgspec.msgpack.decode(content, type=_File)
+        if file.checksum != _checksum(file.stored):
+            raise ValueError("checksum")
+        return _READERS[file.schema_version](file.stored)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a session was opened with."""
+
+    budget: AnyBudget | None
+    sample: Pool | PoolStrategy | Coins | None
+    n_subsets: int | None
+    has_units: bool
+
+
+def _other_total() -> BudgetError:
+    return BudgetError(
+        "budget must be the total that the session began with; got another. Leave it out, "
+        "or start a new session under another dataset or principal."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PoolState(SessionState):
+    """Where a session with a pool stands."""
+
     pool: Pool
     log_p: Vector
     secret: ReleaseSecret
     balances: Balances | None = None
 
-    def __repr__(self) -> str:
-        return f"SessionState(curator-only, {self.n_releases} releases)"
-
     def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the secret among them."""
         arrays, metadata = self.pool.to_arrays()
         heat = self.balances
-        stored = msgspec.msgpack.encode(
+        return _file(
+            POOL_VERSION,
             _Stored(
                 marks=marks,
                 total=self.total,
@@ -119,17 +176,13 @@ class SessionState:
                 balances=None if heat is None else _Array.of(heat.per_unit),
                 advantage=0.0 if heat is None else heat.advantage,
                 reserve=0.0 if heat is None else heat.reserve,
-            )
+            ),
         )
-        return msgspec.msgpack.encode(_File(SCHEMA_VERSION, _checksum(stored), stored))
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> tuple[Self, Marks]:
-        """Rebuild a state; raise an error of some kind where it is damaged."""
-        file = msgspec.msgpack.decode(content, type=_File)
-        if file.schema_version != SCHEMA_VERSION or file.checksum != _checksum(file.stored):
-            raise ValueError("schema_version")
-        stored = msgspec.msgpack.decode(file.stored, type=_Stored)
+    def read(cls, content: bytes) -> tuple[Self, Marks]:
+        """Rebuild a state."""
+        stored = msgspec.msgpack.decode(content, type=_Stored)
         arrays = {name: array.read() for name, array in stored.pool_arrays.items()}
         pool = Pool.from_arrays(arrays, stored.pool)
         state = cls(
@@ -143,6 +196,117 @@ class SessionState:
             balances=_balances(stored, pool.n_units),
         )
         return state, stored.marks
+
+    def check_sample(self, opened: Opened) -> None:
+        """Refuse to go on with another total or another pool than the session began with."""
+        n_subsets, sample = self.pool.n_subsets, opened.sample
+        if isinstance(sample, Coins):
+            raise PoolError(
+                "sample must be of the kind that the session began with, a pool; got coins. Leave "
+                "it out."
+            )
+        if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
+            raise _other_total()
+        given = isinstance(sample, Pool)
+        other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
+        if other or opened.n_subsets not in (None, n_subsets):
+            raise PoolError(
+                f"sample must be the one that the session began with, of {n_subsets} "
+                f"subsets; got another. Leave out sample and n_subsets."
+            )
+        if not given and opened.has_units != (self.pool.row_units is not None):
+            raise _other_units()
+
+
+def _other_units() -> PoolError:
+    return PoolError(
+        "units must be those that the session began with; got others or none. Pass the same units."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoinState(SessionState):
+    """Where a session with coins stands: the key of the coins, and every unit's clock.
+
+    ``unit_hashes`` has the hash of the id of every unit, one after the other, in the order of
+    ``clocks``.
+    """
+
+    key: bytes
+    keep: float
+    has_units: bool
+    unit_hashes: bytes
+    clocks: Clocks
+
+    def to_bytes(self, marks: Marks) -> bytes:
+        """Return the file's content: plain arrays, the key among them."""
+        return _file(
+            COIN_VERSION,
+            _StoredCoins(
+                marks=marks,
+                total=self.total,
+                n_releases=self.n_releases,
+                key=self.key,
+                keep=self.keep,
+                has_units=self.has_units,
+                unit_hashes=self.unit_hashes,
+                clocks=_Array.of(self.clocks.spent),
+                slack=self.clocks.slack,
+            ),
+        )
+
+    @classmethod
+    def read(cls, content: bytes) -> tuple[Self, Marks]:
+        """Rebuild a state; refuse clocks that no session has."""
+        stored = msgspec.msgpack.decode(content, type=_StoredCoins)
+        cap, spent = stored.total.mu_squared, stored.clocks.read()
+        n_units = len(stored.unit_hashes) // ID_BYTES
+        if cap is None or spent.dtype != np.float64 or spent.shape != (n_units,):
+            raise ValueError("clocks")
+        if not ((spent >= 0).all() and (spent <= cap).all() and 0 <= stored.slack <= SESSION_SLACK):
+            raise ValueError("clocks")
+        if len(stored.key) != KEY_BYTES or not 0 < stored.keep <= 1:
+            raise ValueError("key")
+        state = cls(
+            total=stored.total,
+            n_releases=stored.n_releases,
+            key=stored.key,
+            keep=stored.keep,
+            has_units=stored.has_units,
+            unit_hashes=stored.unit_hashes,
+            clocks=Clocks(spent=spent, cap=cap, slack=stored.slack),
+        )
+        return state, stored.marks
+
+    def check_sample(self, opened: Opened) -> None:
+        """Refuse to go on with another total or other coins than the session began with."""
+        if opened.budget is not None:
+            level = budget_limits(opened.budget).success_level
+            if level is None or session_cap(level) != self.total.mu_squared:
+                raise _other_total()
+        if opened.sample is not None and not isinstance(opened.sample, Coins):
+            raise PoolError(
+                "sample must be of the kind that the session began with, coins; got a pool. Leave "
+                "it out."
+            )
+        if opened.sample is not None and opened.sample.keep not in (None, self.keep):
+            raise PoolError(
+                f"keep must be that of the session, {self.keep:g}; got {opened.sample.keep:g}. "
+                "Leave it out."
+            )
+        if opened.has_units != self.has_units:
+            raise _other_units()
+
+
+_READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {
+    POOL_VERSION: PoolState.read,
+    COIN_VERSION: CoinState.read,
+}
+
+
+def _file(version: int, stored: _Stored | _StoredCoins) -> bytes:
+    content = msgspec.msgpack.encode(stored)
+    return msgspec.msgpack.encode(_File(version, _checksum(content), content))
 
 
 def _balances(stored: _Stored, n_units: int) -> Balances | None:

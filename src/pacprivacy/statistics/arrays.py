@@ -131,6 +131,10 @@ class ArrayStatistic(Mechanism, SumStatistic):
         n_columns = len(sums.centre)
         return value_of_block(self.formula, sums, n_columns, keep=keep, fill=None).ravel()
 
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        """Return the numbers in the shape that is released."""
+        return self._shaped(numbers, read_data_numbers(data.parts, self.name).shape[1:])
+
     def _output_scales(self, deviations: Vector) -> Vector | None:
         """Return the units in which errors of the outputs are compared; None: as they are."""
         return None

@@ -84,6 +84,18 @@ VARIANCE: Final = Formula(  # with the divisor n - 1; never negative by rounding
     restore=lambda values, centre, scale: values * np.square(scale),
     least=1.0,
 )
+
+
+def variance_formula(ddof: int, *, root: bool = False) -> Formula:
+    """Return the formula of variances with the divisor n - ddof, or of their square roots."""
+
+    def value(number: Any, first: Matrix, second: Matrix) -> Matrix:
+        variances = np.maximum(second - first * first / number, 0.0) / (number - ddof)
+        return np.asarray(np.sqrt(variances) if root else variances)
+
+    return Formula(moments=lambda X: (X, np.square(X)), value=value, least=float(ddof))
+
+
 LEAST_SQUARES: Final = Formula(  # coefficients of the last column on the others
     moments=lambda X: (products_of_columns(X),),
     value=lambda number, products: _solve_triangles(products),

@@ -106,7 +106,11 @@ class SummedStatistic(Statistic, SumStatistic):
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the numbers in the order in which they are released."""
-        return np.asarray(self._of_cells(sums, keep).T.ravel())
+        return self.arrange(self._of_cells(sums, keep))
+
+    def arrange(self, per_cell: Matrix) -> Vector:
+        """Return figures of every cell by column, then by cell."""
+        return per_cell.T.ravel()
 
     def cell_values(self, sums: Sums) -> Matrix:
         """Return the outputs of every cell, shape (n_cells, columns)."""

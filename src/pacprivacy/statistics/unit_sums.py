@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -76,6 +76,13 @@ class UnitSums:
                 f"units must be numbered from 0 to {self.n_units - 1}; got others. Use code_units."
             )
 
+    def with_units(self, n_units: int) -> Self:
+        """Return the same for a table of more units, who add nothing."""
+        if n_units == self.n_units:
+            return self
+        units = np.arange(len(self.values)) if self.units is None else self.units
+        return replace(self, units=units, n_units=n_units)
+
     @property
     def n_cells(self) -> int:
         """Number of cells."""
@@ -114,6 +121,15 @@ class UnitSums:
         for cell, entries in self.chunks():
             total[cell] += each[self.units_of(entries)] @ self.values[entries]
         return Sums(values=total, centre=self.centre, sizes=sizes)
+
+    def squares(self, factors: Vector) -> Matrix:
+        """Return the sums over units of squares, each unit counted ``factors`` times."""
+        total = np.zeros((self.n_cells, self.block))
+        for cell, entries in self.chunks():
+            total[cell] += np.square(factors[self.units_of(entries)]) @ np.square(
+                self.values[entries]
+            )
+        return total
 
     @classmethod
     def of_rows(
@@ -200,6 +216,14 @@ class SumStatistic(ABC):
         """Return the numbers that are released, given sums over units kept with probability
         ``keep``. Defined for *all* sums; empty cells have a declared value.
         """  # noqa: D205
+
+    def arrange(self, per_cell: Matrix) -> Vector:
+        """Return figures of every cell, shape (n_cells, outputs), in the order of the value."""
+        return per_cell.ravel()
+
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        """Return the numbers of the value in the shape that is released."""
+        return numbers
 
     def cell_values(self, sums: Sums) -> Matrix:
         """Return the outputs of every cell, shape (n_cells, outputs), for all units."""

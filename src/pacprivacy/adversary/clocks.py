@@ -1,0 +1,98 @@
+"""What every unit has paid in a session of sums: squares of influence, which add up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+
+import numpy as np
+
+from pacprivacy._checks import Vector, freeze
+from pacprivacy.adversary.influence import influence_parameter, influence_success
+from pacprivacy.errors import BudgetExceededError
+
+SESSION_SLACK: Final = 1e-6  # of success: what whole-number noise may cost over a session
+_ROUND_UP: Final = 1 + 2.0**-50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clocks:
+    """What units have paid so far, and the cap that none of them passes.
+
+    Parameters
+    ----------
+    spent : array of shape (n_units,), curator-only
+        Sum of the squared influence of every unit, used or left out, rounded up.
+    cap : float, public
+        What no clock passes.
+    slack : float, public
+        Total variation of the noise of all releases so far.
+
+    Guarantee
+    ---------
+    Claim C-8. Assumes releases of sums, each chosen from earlier ones, all records and public
+    randomness. Ensures that whoever knows everything but one unit's coin guesses it from all of
+    them with success :attr:`success` at most, at even odds.
+    """
+
+    spent: Vector = field(repr=False)
+    cap: float
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        freeze(self.spent)
+
+    @classmethod
+    def begin(cls, success: float, n_units: int) -> Self:
+        """Return clocks at zero under a total membership success."""
+        return cls(spent=np.zeros(n_units), cap=session_cap(success))
+
+    @property
+    def left(self) -> Vector:
+        """What every unit may still pay."""
+        return np.asarray(np.maximum(self.cap - self.spent, 0.0))
+
+    @property
+    def busiest(self) -> float:
+        """What the unit that paid most has paid."""
+        return float(self.spent.max(initial=0.0))
+
+    @property
+    def success(self) -> float:
+        """The membership success that is promised over the session."""
+        return cap_success(self.cap)
+
+    def after(self, charges: Vector, slack: float) -> Self:
+        """Return the clocks after a release; refuse one that some unit cannot pay."""
+        spent = (self.spent + np.square(charges) * _ROUND_UP) * _ROUND_UP
+        if (spent > self.cap).any() or self.slack + slack > SESSION_SLACK:
+            raise BudgetExceededError(
+                "the release must be paid for by every unit; some have less left. Nothing was "
+                "drawn or spent. Ask for less."
+            )
+        return replace(self, spent=spent, slack=self.slack + slack)
+
+    def allowances(self, share: float, n_left: int | None, n_done: int) -> Vector:
+        """Return what every unit may pay for the next release.
+
+        A share of what is left. Where ``n_left`` releases are to come, a unit that was asked about
+        less than others has saved, and may pay the geometric mean of an even share of what is left
+        and of what it has saved against a straight line.
+        """
+        even = self.left * share
+        if n_left is None:
+            return even
+        line = self.cap * (n_done + 1) / (n_done + n_left)
+        saved = np.maximum(line - self.spent, 0.0)
+        return np.asarray(np.minimum(self.left, np.sqrt(even * np.maximum(saved, even))))
+
+
+def session_cap(success: float) -> float:
+    """Return the squared influence that a unit may pay in all, rounded down."""
+    return influence_parameter(success, SESSION_SLACK) ** 2 * (1 - 2.0**-50)
+
+
+def cap_success(cap: float) -> float:
+    """Return the membership success that a cap stands for, rounded up."""
+    return influence_success(math.sqrt(cap) * (1 + 2.0**-50), SESSION_SLACK)

@@ -1,0 +1,448 @@
+"""A secret of coins: who is used, one coin for every unit.
+
+A release of sums needs one pass over the records: what every unit adds, the least noise under which
+no unit shows, and only then the coins. In a session every unit has a clock, which adds up the
+squares of its influence, used or left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy import _version, release as releasing
+from pacprivacy._checks import Mask, Vector
+from pacprivacy._random import BitSource, coerce_seed
+from pacprivacy._system import single_threaded
+from pacprivacy.adversary import (
+    Belief,
+    Clocks,
+    cap_success,
+    influence_parameter,
+    influence_success,
+    session_cap,
+)
+from pacprivacy.budget import AnyBudget, Membership, Spent, budget_limits
+from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
+from pacprivacy.mechanism import Data, Mechanism, coerce_data, flatten, total_numbers
+from pacprivacy.noise import SumPlan, plan_sums
+from pacprivacy.sample import (
+    KEY_BYTES,
+    Coins,
+    code_units,
+    draw_coins,
+    keyed_coins,
+    pool_unit_name,
+)
+from pacprivacy.session.account import read_share
+from pacprivacy.session.keeper import Reading
+from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
+from pacprivacy.session.state import ID_BYTES, CoinState, SessionState
+from pacprivacy.simulation import Outputs
+from pacprivacy.statistics import Sums, SumStatistic, UnitSums, statistic_of_sums
+
+LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
+EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SumSampler:
+    """Draws the noise around the sums of the used units."""
+
+    plan: SumPlan
+    sums: UnitSums = field(repr=False)
+
+    def observe(self, kept: Mask, source: BitSource, /) -> Sums:
+        """Return the noisy sums of the units that are used."""
+        return self.plan.release(self.sums, kept, source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoinPlan(Plan):
+    """What would be released of the units that are used.
+
+    ``statistic`` makes the value of noisy sums; the certificate follows from ``bundle``. ``before``
+    and ``clocks_before`` are what the session had spent, ``clocks`` what every unit has paid after.
+    """
+
+    drawn: SumSampler = field(repr=False)
+    statistic: SumStatistic = field(repr=False)
+    bundle: releasing.CoinBundle = field(repr=False)
+    before: Spent
+    clocks_before: Clocks | None = field(default=None, repr=False)
+    clocks: Clocks | None = field(default=None, repr=False)
+
+    @property
+    def sampler(self) -> SumSampler:
+        """What draws the noise."""
+        return self.drawn
+
+    @property
+    def accounts(self) -> Clocks | None:
+        """What every unit will have paid."""
+        return self.clocks
+
+    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
+        """Whether nothing was spent since it was made."""
+        return self.before is spent and self.clocks_before is accounts
+
+    def value_of(self, observed: Sums) -> Any:
+        """Return the released value, a function of the noisy sums."""
+        return self.outputs.restore(self.statistic.value(observed, self.drawn.plan.keep))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Allowance:
+    """What a release may spend: the most of one unit, and of each, as influence."""
+
+    budget: Membership
+    parameter: float
+    of_units: Vector | None = None
+
+
+class CoinSecret(SessionSecret):
+    """The coins of all units, for one release or for many.
+
+    Parameters
+    ----------
+    data, units
+        All records, and whose row is whose; every row is a unit where ``units`` is None.
+    coins : Coins
+        How units are left out.
+    single : bool
+        One release takes all, and knows of no other.
+    """
+
+    balances: Clocks | None = None
+
+    def __init__(
+        self,
+        data: Any,
+        coins: Coins,
+        *,
+        units: Any = None,
+        single: bool,
+        simulate: bool,
+        rng: np.random.Generator | int | None = None,
+    ) -> None:
+        self.data: Data = coerce_data(data)
+        self.seed = coerce_seed(rng)
+        self._coins, self._single, self._simulate = coins, single, simulate
+        self._labels = units
+        self._codes: npt.NDArray[np.int32] | None = None
+        self._ids: tuple[bytes, ...] | None = None
+        self.unit, self.n_units = "record", self.data.n_rows
+        if units is not None:
+            named = pool_unit_name(str(getattr(units, "name", "") or ""))
+            self._codes, self._ids = code_units(units, self.data.n_rows)
+            self.unit, self.n_units = named or "unit", len(self._ids)
+        self.keep = coins.resolve(self.n_units)
+        self._key: bytes | None = None
+        self._held: releasing.ReleaseCoins | None = None
+
+    # --- the secret -----------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is settled what coins are for: the units are known from the start."""
+        return True
+
+    def draw(self, source: BitSource, *, first: int = 0) -> None:
+        """Toss the coins if they are not: one by one, or all by a key that is stored."""
+        if self._held is not None:
+            return
+        if self._single:
+            kept = draw_coins(self.n_units, self.keep, source)
+        else:
+            if self._key is None:
+                self._key = source.words(KEY_BYTES // 8).tobytes()
+            kept = keyed_coins(self._unit_ids(), self.keep, self._key)
+        self._held = releasing.ReleaseCoins(kept)
+
+    def _unit_ids(self) -> tuple[bytes, ...]:
+        if self._ids is None:
+            self._ids = tuple(b"n%d" % i for i in range(self.n_units))
+        return self._ids
+
+    def observe(
+        self, sampler: releasing.ReleaseSampler[Mask, Observed], source: BitSource
+    ) -> Observed:
+        """Draw the noise around the sums of the used units."""
+        assert self._held is not None  # drawn before its charge was booked
+        return self._held.observe(sampler, source)
+
+    def forget(self) -> None:
+        """Forget the coins; with a ledger the session's file still has their key."""
+        self._held = self._key = None
+
+    def state(
+        self,
+        total: Spent,
+        n_releases: int,
+        *,
+        balances: Accounts | None = None,
+        belief: Belief | None = None,
+    ) -> SessionState:
+        """Return all that is needed to go on, with other clocks."""
+        clocks = balances if isinstance(balances, Clocks) else self._no_clocks()
+        return CoinState(
+            total=total,
+            n_releases=n_releases,
+            key=self._key or bytes(KEY_BYTES),
+            keep=self.keep,
+            has_units=self._labels is not None,
+            unit_hashes=b"".join(map(_hash_id, self._unit_ids())) if not self._single else b"",
+            clocks=clocks,
+        )
+
+    def _no_clocks(self) -> Clocks:
+        return Clocks(spent=np.zeros(0 if self._single else self.n_units), cap=math.inf)
+
+    def go_on(self, state: SessionState) -> None:
+        """Take over what a file holds."""
+        assert isinstance(state, CoinState)  # checked where the file was read
+        if state.unit_hashes != b"".join(map(_hash_id, self._unit_ids())):
+            raise SecretError(
+                "units must be those that the session began with; got others. Load the same data."
+            )
+        self._key, self.keep, self.balances = state.key, state.keep, state.clocks
+
+    def reading(self, spent: Spent, total: Spent) -> Reading:
+        """Return what is promised, and what the busiest unit has spent."""
+        bound = None if total.mu_squared is None else cap_success(total.mu_squared)
+        return Reading(spent=spent, total=total, success_bound=bound)
+
+    # --- the work up to the draw ----------------------------------------------------------------
+
+    def total(self, budget: AnyBudget | None) -> Spent:
+        """Return the squared influence that a unit may have in all."""
+        if budget is None:
+            return Spent()
+        return Spent(mu_squared=session_cap(_success_of(budget)))
+
+    def plan(self, request: Request, purse: Callable[[], Purse]) -> CoinPlan:
+        """Measure what every unit adds, find the least noise, and write the certificate."""
+        _refuse_pool_options(request)
+        self._allow(request, purse())  # refused here, before the records are read
+        mechanism = request.mechanism.prepare(self.data)
+        statistic, data, units = statistic_of_sums(mechanism, self.data, self._codes)
+        with single_threaded():
+            sums = statistic.contributions(data, units).with_units(self.n_units)
+            allowance, before = self._allow(request, purse()), purse()
+            plan = plan_sums(
+                sums,
+                success=allowance.budget.success,
+                keep=self.keep,
+                slopes=statistic.output_slopes(sums),
+                clip=self._coins.clip,
+                allowed=allowance.of_units,
+            )
+            _check_counts(statistic, plan, sums)
+            outputs = _outputs_of(mechanism, statistic, plan, sums, data)
+            bars = releasing.measure_coin_error_bars(
+                outputs, self._deviations(statistic, plan, sums), share=self.keep
+            )
+            bundle = self._bundle(plan, sums, outputs, bars, allowance, before)
+        clocks = None
+        if self.balances is not None:
+            clocks = self.balances.after(plan.charges, plan.lattice.total_variation)
+        charge = Spent(n_releases=1, mu_squared=self._charge(plan, clocks))
+        if not self._single:
+            part = releasing.CoinSession(
+                total=before.total, before=before.spent, charge=charge, allowed=allowance.of_units
+            )
+            bundle = replace(bundle, session=part)
+        return CoinPlan(
+            certificate=releasing.write_coin_certificate(bundle),
+            charge=charge,
+            outputs=outputs,
+            error_bars=bars,
+            drawn=SumSampler(plan=plan, sums=sums),
+            statistic=statistic,
+            bundle=releasing.bundle_of_coins(bundle),
+            before=before.spent,
+            clocks_before=self.balances,
+            clocks=clocks,
+        )
+
+    def _charge(self, plan: SumPlan, clocks: Clocks | None) -> float:
+        """Return what a release adds to the busiest clock."""
+        if clocks is None or self.balances is None:
+            return plan.parameter**2
+        return max(0.0, clocks.busiest - self.balances.busiest)
+
+    def _allow(self, request: Request, purse: Purse) -> _Allowance:
+        """Return what a release may spend: what was asked, never more than what is left."""
+        if self._single:
+            if request.share is not None:
+                raise BudgetError("share must be left out for a single release, which takes all.")
+            assert request.budget is not None  # a single release has one
+            budget = Membership(_success_of(request.budget))
+            return _Allowance(budget=budget, parameter=influence_parameter(budget.success))
+        if request.budget is not None and request.share is not None:
+            raise BudgetError("budget and share must not both be given. Leave one out.")
+        clocks = self._clocks(purse)
+        portion, n_left = read_share(request.share)
+        allowed = clocks.allowances(portion, n_left, purse.spent.n_releases)
+        left = purse.left.mu_squared
+        if left is not None:  # no clock may pass what the ledger leaves
+            room = max(0.0, clocks.busiest + left - LEDGER_STEP)
+            allowed = np.minimum(allowed, np.maximum(room - clocks.spent, 0.0))
+        if request.budget is not None:
+            most = influence_parameter(_success_of(request.budget)) ** 2
+            if most > float(allowed.max(initial=0.0)) * (1 + 1e-9):
+                raise BudgetExceededError(
+                    f"membership must be at most what is left to a unit, "
+                    f"{influence_success(math.sqrt(float(allowed.max(initial=0.0)))):.4g}; got "
+                    f"{_success_of(request.budget):.4g}. Nothing was drawn or spent. Ask for less "
+                    f"or end the session."
+                )
+            allowed = np.minimum(allowed, most)
+        influence = np.sqrt(allowed) * (1 - 2.0**-40)
+        parameter = float(influence.max(initial=0.0))
+        if not parameter > 1e-6:
+            raise BudgetExceededError(
+                "the session's membership budget is used up. Nothing was drawn or spent."
+            )
+        return _Allowance(
+            budget=Membership(min(influence_success(parameter), 1 - 1e-12)),
+            parameter=parameter,
+            of_units=influence,
+        )
+
+    def _clocks(self, purse: Purse) -> Clocks:
+        """Return the clocks, which begin under the total and what the ledger leaves."""
+        if self.balances is None:
+            assert purse.total.mu_squared is not None  # a session limits something
+            cap = purse.total.mu_squared
+            shared = purse.shared().mu_squared
+            if shared is not None:
+                cap = min(cap, shared)
+            self.balances = Clocks(spent=np.zeros(self.n_units), cap=cap)
+        return self.balances
+
+    def _deviations(
+        self, statistic: SumStatistic, plan: SumPlan, sums: UnitSums
+    ) -> tuple[Vector, Vector]:
+        """Return deviations of every number, by the coins and by the noise."""
+        slopes = statistic.jacobian(plan.clipped_sums(sums))
+        noise = np.sqrt(plan.noise_variances(slopes))
+        coins = np.sqrt(plan.sampling_variances(sums, slopes))
+        return statistic.arrange(coins), statistic.arrange(noise)
+
+    def _bundle(
+        self,
+        plan: SumPlan,
+        sums: UnitSums,
+        outputs: Outputs,
+        bars: releasing.ErrorBars | None,
+        allowance: _Allowance,
+        purse: Purse,
+    ) -> releasing.CoinBundle:
+        integers, units = plan.unit_integers(sums)
+        facts = () if bars is None else (bars.coin_sentence,)
+        return releasing.CoinBundle(
+            integers=integers,
+            units=units,
+            starts=np.asarray(sums.starts, dtype=np.int64),
+            grid=plan.lattice.grid,
+            units_per_std=plan.lattice.units_per_std,
+            n_units=self.n_units,
+            n_stored=self.n_units,
+            keep=self.keep,
+            parameter=plan.parameter,
+            dimension=outputs.n_outputs,
+            unit=self.unit,
+            contributions_digest=releasing.contributions_digest(integers, units, sums.starts),
+            simulation=self._simulate,
+            budget=allowance.budget,
+            stated=releasing.CuratorStatements(
+                rule="least trace",
+                mechanism=outputs.mechanism_name,
+                output=outputs.structure.describe(),
+                public=outputs.public,
+                published=(*outputs.published, *plan.published, *facts),
+                notes=releasing.error_bar_notes(bars),
+                software=_version.__version__,
+            ),
+        )
+
+    def forfeit(
+        self, request: Request, purse: Callable[[], Purse]
+    ) -> tuple[Spent, Accounts | None]:
+        """Return what a request pays that fails on the data."""
+        raise BudgetError("a session with coins must have no principals besides its own.")
+
+    def remember(
+        self, plan: Plan, observed: Any
+    ) -> tuple[None, releasing.Certificate, releasing.CuratorBundle]:
+        """Return certificate and bundle: the clocks were moved with the charge."""
+        assert isinstance(plan, CoinPlan)  # its own
+        return None, plan.certificate, plan.bundle
+
+
+def _success_of(budget: AnyBudget) -> float:
+    limits = budget_limits(budget, n_subsets=2)
+    if limits.success_level is None or limits.mi_nats is not None:
+        raise BudgetError(
+            f"budget must limit membership alone where every unit has a coin; got {budget}. Use "
+            "membership<=0.6, or a pool: sample=pac.Balanced()."
+        )
+    return limits.success_level
+
+
+def _refuse_pool_options(request: Request) -> None:
+    if request.rule is not None or request.checkpoint is not None:
+        raise BudgetError(
+            "rule and checkpoint must be left out where every unit has a coin: noise has one rule, "
+            "and there is one pass. Use a pool: sample=pac.Balanced()."
+        )
+
+
+def _hash_id(unit_id: bytes) -> bytes:
+    return hashlib.blake2b(unit_id, digest_size=ID_BYTES).digest()
+
+
+def _outputs_of(
+    mechanism: Mechanism, statistic: SumStatistic, plan: SumPlan, sums: UnitSums, data: Data
+) -> Outputs:
+    """Return the value on all records after clipping, and on all records as they are."""
+    clipped = statistic.value(plan.clipped_sums(sums))
+    on_all = statistic.value(sums.total())
+    structure = flatten(statistic.shaped(clipped, data))[1]
+    totals = mechanism.totals
+    rounds = totals == "count" and bool(total_numbers("count", structure).all())
+    return Outputs(
+        values=clipped[None, :],
+        structure=structure,
+        mechanism_name=mechanism.name,
+        public=mechanism.public,
+        published=mechanism.published,
+        seed=0,
+        finish=mechanism.finish,
+        rounds=rounds,
+        model=mechanism.model,
+        on_all=on_all,
+    )
+
+
+def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> None:
+    """Refuse groups that noise or coins may leave without a value, before anything is drawn."""
+    total, keep = plan.clipped_sums(sums), plan.keep
+    spread = np.sqrt(keep * (1 - keep) * sums.squares(plan.factors))
+    noise = plan.sum_noise_std
+    for sign in (-1.0, 1.0):
+        shifted = keep * total.values + sign * EMPTY_MARGIN_SD * np.hypot(spread, noise)
+        value = statistic.value(Sums(values=shifted, centre=total.centre, noise_std=noise), keep)
+        if not np.isfinite(value).all():
+            raise MechanismError(
+                f"groups must be large enough for this budget; got {int((~np.isfinite(value)).sum())} "
+                f"of {len(value)} numbers that noise may leave without a value. Merge groups, or "
+                "say what stands for them: fill=0."
+            )

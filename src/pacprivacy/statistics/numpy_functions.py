@@ -1,0 +1,136 @@
+"""NumPy's functions as statistics of sums, and the statistic behind a mechanism."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import Data, FunctionMechanism, Mechanism, read_data_numbers
+from pacprivacy.statistics.arrays import ArrayStatistic, Mean
+from pacprivacy.statistics.formulas import SUM, Formula, variance_formula
+from pacprivacy.statistics.unit_sums import SumStatistic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ByColumn(ArrayStatistic):
+    """One number for every column, or one number for data of one column."""
+
+    def _table(self, parts: tuple[Any, ...]) -> Matrix:
+        X = read_data_numbers(parts, self.name)
+        return X.reshape(len(X), -1)
+
+    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
+        return value.reshape(row_shape) if row_shape else float(value[0])
+
+    def _output_scales(self, deviations: Vector) -> Vector | None:
+        return deviations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total(_ByColumn):
+    """Sums of columns."""
+
+    name = "Total"
+    formula = SUM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count(_ByColumn):
+    """Number of rows."""
+
+    name = "Count"
+    formula = SUM
+
+    def _table(self, parts: tuple[Any, ...]) -> Matrix:
+        return np.ones((len(parts[0]), 1))
+
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        """Return one number."""
+        return float(numbers[0])
+
+    def _output_scales(self, deviations: Vector) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread(_ByColumn):
+    """Variances of columns with the divisor n - ddof, or with ``root`` standard deviations."""
+
+    name = "Spread"
+    ddof: int = 0
+    root: bool = False
+
+    @property
+    def formula(self) -> Formula:
+        """Sums of columns and of their squares."""
+        return variance_formula(self.ddof, root=self.root)
+
+    def _output_scales(self, deviations: Vector) -> Vector | None:
+        return deviations if self.root else np.square(deviations)
+
+
+_FUNCTIONS: Final[tuple[tuple[Any, Callable[[int], SumStatistic]], ...]] = (
+    *((function, lambda ddof: Mean()) for function in (np.mean, np.average)),
+    *((function, lambda ddof: Total()) for function in (np.sum, sum, math.fsum)),
+    (len, lambda ddof: Count()),
+    (np.var, lambda ddof: Spread(ddof=ddof)),
+    (np.std, lambda ddof: Spread(ddof=ddof, root=True)),
+)
+
+
+def _numpy_statistic(mechanism: FunctionMechanism, data: Data) -> SumStatistic | None:
+    """Return the statistic that a well-known function computes; None for all others."""
+    function: Any = mechanism.function
+    options: dict[str, Any] = {}
+    if isinstance(function, functools.partial):
+        if function.args:
+            return None
+        function, options = function.func, dict(function.keywords)
+    make = next((make for known, make in _FUNCTIONS if known is function), None)
+    if make is None or len(data.parts) > 1:
+        return None
+    return make(_read_options(mechanism.name, options, data))
+
+
+def _read_options(name: str, options: Mapping[str, Any], data: Data) -> int:
+    """Return ``ddof``; refuse other options, and several columns in one number."""
+    axis, ddof = options.get("axis"), options.get("ddof", 0)
+    columns = np.ndim(data.parts[0]) if isinstance(data.parts[0], np.ndarray) else 2
+    if not set(options) <= {"axis", "ddof"} or axis not in (None, 0) or type(ddof) is not int:
+        raise MechanismError(
+            f"{name} must have no options but axis=0 and ddof where every unit has a coin; got "
+            "others. Use pac.stats, or a pool: sample=pac.Balanced()."
+        )
+    if axis is None and columns > 1 and name != "len":
+        raise MechanismError(
+            f"{name} of several columns must be taken along axis 0 where every unit has a coin; "
+            f"got one number for all. Write functools.partial(np.{name}, axis=0)."
+        )
+    return ddof
+
+
+def statistic_of_sums(
+    mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
+) -> tuple[SumStatistic, Data, npt.NDArray[Any] | None]:
+    """Return the statistic of sums behind a mechanism, its records, and the unit of each."""
+    inner: Mechanism | None = mechanism
+    while inner is not None:
+        statistic: SumStatistic | None = inner if isinstance(inner, SumStatistic) else None
+        if isinstance(inner, FunctionMechanism):
+            statistic = _numpy_statistic(inner, data)
+        if statistic is not None:
+            return statistic, data, units
+        data, units = inner.inner_records(data, units)
+        inner = inner.inner
+    raise MechanismError(
+        f"a statistic must be a function of sums where every unit has a coin; got "
+        f"{mechanism.name[:60]}. Use a statistic of pac.stats, or a pool: sample=pac.Balanced()."
+    )
