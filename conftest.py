@@ -75,7 +75,7 @@ def few_draws() -> Iterator[None]:
     What is proved is as true: the noise is a little larger, to make up for the wider intervals.
     """
     from pacprivacy.noise import proof
-    from pacprivacy.release import certificate
+    from pacprivacy.release import pool_certificate as certificate
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(certificate, "information_draws", lambda n_subsets: 4096)

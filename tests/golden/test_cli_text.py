@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from pacprivacy.adversary import SideKnowledge
 from pacprivacy.cli import app
-from pacprivacy.release import Certificate
+from pacprivacy.release import Certificate, PoolCertificate
 from pacprivacy.release.certificate import CertificateNoise
 from pacprivacy.release.certificate_text import SCOPE
 from pacprivacy.theory import Estimate
@@ -137,7 +137,7 @@ def certificate(**changes: Any) -> Certificate:
         "composition": None,
         "software": "1.2.3",
     }
-    return Certificate(**{**fields, **changes})
+    return PoolCertificate(**{**fields, **changes})
 
 
 NOISELESS = {

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.cli import app
 from pacprivacy.noise import Boxed
-from pacprivacy.release import Certificate, Verified, verify
+from pacprivacy.release import PoolCertificate, Verified, verify
 from pacprivacy.release.verification import NOT_CHECKABLE, NOT_CHECKABLE_ANSWERS, NOT_CHECKABLE_IID
 
-FIELDS = {field.name for field in fields(Certificate)}
+FIELDS = {field.name for field in fields(PoolCertificate)}
 DATA = np.random.default_rng(0).normal(size=(24, 1))
 
 

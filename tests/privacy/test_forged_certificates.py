@@ -32,7 +32,7 @@ from pacprivacy.release import (
     load_verified_bundle,
 )
 from pacprivacy.release.bundle import BundleSession
-from pacprivacy.release.certificate import DIVERGENCE_GAMMA, write_certificate
+from pacprivacy.release.pool_certificate import DIVERGENCE_GAMMA, write_certificate
 from pacprivacy.release.verification import prove_verified_again
 
 Plain = dict[str, Any]

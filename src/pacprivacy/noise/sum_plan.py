@@ -187,8 +187,8 @@ def plan_sums(
     Guarantee
     ---------
     Claims C-3 and C-6. Every entry of ``charges``, computed from the noise that is used on all
-    units, is at most ``parameter`` and at most ``allowed``, and the success of ``risk`` is at most ``success``. A plan
-    does not depend on who is used.
+    units, is at most ``parameter`` and at most ``allowed``, and the success of ``risk`` is at most
+    ``success``. A plan does not depend on who is used.
     """
     _check_settings(sums, clip)
     n_directions = sums.n_cells * sums.block

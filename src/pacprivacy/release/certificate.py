@@ -87,6 +87,7 @@ def _place_and_reason(error: msgspec.ValidationError) -> tuple[str, str]:
 
 
 def refuse_field(field: str, reason: str) -> CertificateError:
+    """Return the error of a field that no certificate has."""
     return CertificateError(
         f"certificate field {field[:60]} must be of its kind and range; {reason[:80]}. "
         "Use the file as it was written."
@@ -132,8 +133,8 @@ class CertificateNoise:
 class Certificate(ABC):
     """What every attacker is held to; every field is public.
 
-    ``secret`` is the kind of secret. ``membership_bound`` is *balanced* success, for a unit that was
-    used or left out with equal odds.
+    ``secret`` is the kind of secret. ``membership_bound`` is *balanced* success, for a unit that
+    was used or left out with equal odds.
 
     Examples
     --------
@@ -300,8 +301,8 @@ class Certificate(ABC):
             raise refuse_field("trade_off or another", "it cannot be written out") from None
         return certificate
 
-    def check(self) -> None:
-        """Refuse fields of a file that do not fit together."""
+    def check(self) -> None:  # noqa: B027
+        """Refuse fields of a file that do not fit together; by default all do."""
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:

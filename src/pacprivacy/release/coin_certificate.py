@@ -343,8 +343,8 @@ class CoinCertificate(Certificate):
         if self.noise.n_directions == 0:
             return f"none: no {self.unit} adds anything"
         return (
-            f"normal, in whole numbers, in {self.noise.n_directions} directions, shaped to what one "
-            f"{self.unit} can change; its size is part of every standard error"
+            f"normal, in whole numbers, in {self.noise.n_directions} directions, shaped to what "
+            f"one {self.unit} can change; its size is part of every standard error"
         )
 
     def short_rows(self) -> Rows:

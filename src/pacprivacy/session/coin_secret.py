@@ -440,9 +440,10 @@ def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> Non
     for sign in (-1.0, 1.0):
         shifted = keep * total.values + sign * EMPTY_MARGIN_SD * np.hypot(spread, noise)
         value = statistic.value(Sums(values=shifted, centre=total.centre, noise_std=noise), keep)
-        if not np.isfinite(value).all():
+        n_lost = int(np.count_nonzero(~np.isfinite(value)))
+        if n_lost:
             raise MechanismError(
-                f"groups must be large enough for this budget; got {int((~np.isfinite(value)).sum())} "
-                f"of {len(value)} numbers that noise may leave without a value. Merge groups, or "
-                "say what stands for them: fill=0."
+                f"groups must be large enough for this budget; got {n_lost} of {len(value)} "
+                "numbers that noise may leave without a value. Merge groups, or say what stands "
+                "for them: fill=0."
             )

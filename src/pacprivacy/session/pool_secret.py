@@ -60,9 +60,10 @@ class Evaluated:
 class PoolPlan(Plan):
     """What would be released of one candidate of a pool.
 
-    ``noise`` is around every candidate's output; the certificate follows from ``bundle``; ``belief``
-    is that of whoever saw the earlier releases; ``balances`` are what the charge leaves of every
-    unit's; ``more`` is what more candidates would buy, where a black box has the default number.
+    ``noise`` is around every candidate's output; the certificate follows from ``bundle``;
+    ``belief`` is that of whoever saw the earlier releases; ``balances`` are what the charge leaves
+    of every unit; ``more`` is what more candidates would buy, where a black box has the default
+    number.
     """
 
     noise: NoisePlan = field(repr=False)

@@ -1,11 +1,11 @@
 """The state of a session, in a file that only one process has open.
 
 With a ledger, where a keeper stands is in a file, for the owner's eyes only: of a pool the
-candidates, the secret and the attacker's belief; of coins their key and every unit's clock. The file has mode 0600, never holds a pickle, and is replaced as
-a whole: before a release is reserved, with the name of the reservation to come, and before anyone
-sees the release, with the belief after it. So the last reservation in the ledger tells the latest
-file from every older one. The ledger never holds any of this. The file's size does not depend on
-the secret.
+candidates, the secret and the attacker's belief; of coins their key and every unit's clock. The
+file has mode 0600, never holds a pickle, and is replaced as a whole: before a release is reserved,
+with the name of the reservation to come, and before anyone sees the release, with what is known
+after it. So the last reservation in the ledger tells the latest file from every older one. The
+ledger never holds any of this. The file's size does not depend on the secret.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ import pacprivacy as pac
 from pacprivacy.design import Descent, descend
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import calibrate
-from pacprivacy.release import Release, verify
-from pacprivacy.release.certificate import Certificate
+from pacprivacy.release import Certificate, PoolCertificate, Release, verify
 from pacprivacy.release.certificate_text import LOOPHOLE, NOISE_LEVEL, SCOPE
 from pacprivacy.theory import epsilon_equivalent, mi_for_membership, posterior_success
 
@@ -144,7 +143,7 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path, content: str) -> No
 def test_missing_files_and_fields_are_refused(certificate: Certificate, tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="must be a readable JSON file"):
         Certificate.read(tmp_path / "none.json")
-    for field in fields(Certificate):
+    for field in fields(PoolCertificate):
         plain = certificate.to_public_dict()
         del plain[field.name]
         if field.name in (
