@@ -23,7 +23,7 @@ from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.noise.plan import Observation
 from pacprivacy.release import Release, ReleaseSecret
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 PUBLISH = importlib.import_module("pacprivacy.release.release")
 M = 64
 DATA = np.random.default_rng(0).normal(size=(20, 2))

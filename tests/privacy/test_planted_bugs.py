@@ -26,7 +26,7 @@ from pacprivacy.theory import clopper_pearson
 
 Array = npt.NDArray[np.float64]
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 BALANCED = importlib.import_module("pacprivacy.sample.strategies")
 RELEASE = importlib.import_module("pacprivacy.release")
 POOL_SECRET = importlib.import_module("pacprivacy.session.pool_secret")

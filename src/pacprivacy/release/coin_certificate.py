@@ -242,7 +242,7 @@ class CoinCertificate(Certificate):
 
     Parameters
     ----------
-    secret : {"coins", "everybody"}
+    sampling : {"coins", "everybody"}
         Whether units were left out by coins, or everybody was used (``keep=1``).
     keep : float
         Probability with which a unit is used.
@@ -256,7 +256,7 @@ class CoinCertificate(Certificate):
         For each size of a group whose coins agree, the success of guessing which way.
     """
 
-    secret: Literal["coins", "everybody"]
+    sampling: Literal["coins", "everybody"]
     keep: Share
     influence: Amount
     success_at_keep: Share
@@ -273,7 +273,7 @@ class CoinCertificate(Certificate):
         """What is promised about one unit, and whom it holds against."""
         unit, units, whom = self.unit, self.units, who_text(self)
         success = times_in_100(self.promised_success)
-        if self.secret == "everybody":
+        if self.sampling == "everybody":
             lead = (
                 f"Compare {studied_text(self)} with what would have been released without a given "
                 f"{unit}, with the same noise. Whoever sees one of the two, by any method, guesses "
@@ -323,7 +323,7 @@ class CoinCertificate(Certificate):
         ]
 
     def _odds_rows(self) -> Rows:
-        if self.secret == "everybody":
+        if self.sampling == "everybody":
             return [("Sample", f"everybody: all {self.n_units:,} {self.units} were used")]
         before = at_least(self.keep, significant=6, percent=True)
         return [
@@ -378,7 +378,7 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
     everybody = bundle.keep == 1.0
     used = "all were used" if everybody else f"each was used with probability {bundle.keep:g}"
     return CoinCertificate(
-        secret="everybody" if everybody else "coins",
+        sampling="everybody" if everybody else "coins",
         kind="exact",
         budget=str(bundle.budget),
         mechanism=stated.mechanism,

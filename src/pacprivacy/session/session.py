@@ -21,7 +21,7 @@ import numpy as np
 from pacprivacy._plots import draw
 from pacprivacy._random import secret_source
 from pacprivacy._system import show_stages
-from pacprivacy.adversary import Balances
+from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import BudgetLike, Spent, as_budget
 from pacprivacy.errors import BudgetError, LedgerError, PoolError, SecretError
 from pacprivacy.mechanism import (
@@ -316,6 +316,7 @@ class Session(Keeper):
             )
 
     def _plan(self, request: Request, payer: str | None = None) -> Plan:
+        self.check_open()
         with show_stages(self._secret.progress):  # it is gone before the draw
             self._planned = self._secret.plan(request, partial(self._purse, payer))
             return self._planned
@@ -484,6 +485,11 @@ class Session(Keeper):
         """What every unit may still lose; None where membership has no total."""
         return self._pool_secret().balances
 
+    @property
+    def belief(self) -> Belief:
+        """What the secret of the next release is drawn from, in the eyes of every attacker."""
+        return self._pool_secret().now
+
     def calibration(self, share: AccountShare) -> Calibration:
         """Return what the next calibration rests on besides its budget."""
         return self._pool_secret().calibration(share, self._spent.n_releases)
@@ -532,10 +538,6 @@ class SingleSession(Session):
     ) -> Request:
         chosen = self._budget if budget is None else budget
         return super()._request(mechanism, chosen, share=share, rule=rule, checkpoint=checkpoint)
-
-    def _plan(self, request: Request, payer: str | None = None) -> Plan:
-        self.check_open()
-        return super()._plan(request, payer)
 
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
         """Return what would be released, and what more candidates would buy."""

@@ -150,7 +150,7 @@ def _other_total() -> BudgetError:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PoolState(SessionState):
     """Where a session with a pool stands."""
 
@@ -224,7 +224,7 @@ def _other_units() -> PoolError:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CoinState(SessionState):
     """Where a session with coins stands: the key of the coins, and every unit's clock.
 

@@ -35,7 +35,7 @@ from pacprivacy.sample import Half, Pool
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 DATA = np.random.default_rng(0).normal(size=(24, 2))
 
