@@ -16,8 +16,7 @@ from pacprivacy.design import (
     fit_standard_transform,
     fit_whitening_transform,
 )
-from pacprivacy.design.descent import noise_ratio
-from pacprivacy.design.ridge import ridge_penalty_per_coordinate
+from pacprivacy.design.ridge import noise_ratio, ridge_penalty_per_coordinate
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.estimators import PrivateRidge
 from pacprivacy.mechanism import coerce_data
