@@ -156,7 +156,6 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "pca": (lambda: mechanism.PCA(n_components=2), X),
     "pca about the universe": (lambda: mechanism.PCA(n_components=1, center="universe"), X),
     "svm": (lambda: mechanism.LinearSVM(C=0.5), (X, LABELS)),
-    "svm with hinge": (lambda: mechanism.LinearSVM(C=0.5, loss="hinge"), (X, LABELS)),
     "forest": (lambda: mechanism.Forest(n_estimators=2, max_depth=2), (X, LABELS)),
     "ridge": (lambda: design.JointRidge(penalty=0.5), (X, TARGET)),
     "orthogonal ridge": (

@@ -158,7 +158,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "an unfitted estimator": (lambda: release(lambda x, y: Ridge(), (X, X[:, 0])), "fitted"),
     "neighbours": (
         lambda: release(lambda x, y: KNeighborsClassifier().fit(x, y), (X, Y)),
-        "register_released",
+        "released=",
     ),
     "a function that ends the program": (lambda: release(lambda x: sys.exit(3)), "SystemExit"),
     "names that change": (

@@ -65,7 +65,7 @@ class PrivateLinearSVC(_LinearClassifier):
 
     Parameters
     ----------
-    C, loss, tol, max_iter
+    C, tol, max_iter
         As in :class:`pacprivacy.mechanism.LinearSVM`. A small ``C`` needs less noise.
 
     Examples
@@ -81,12 +81,11 @@ class PrivateLinearSVC(_LinearClassifier):
     C: float = 1.0
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
     tol: float = 1e-6
     max_iter: int = 10_000
 
     def _mechanism(self, seed: int | None) -> LinearSVM:
-        return LinearSVM(C=self.C, loss=self.loss, tol=self.tol, max_iter=self.max_iter)
+        return LinearSVM(C=self.C, tol=self.tol, max_iter=self.max_iter)
 
 
 @dataclass(eq=False, repr=False)
@@ -264,10 +263,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     max_depth: int = 3
     n_thresholds: int = 32
     neighbour_weight: float = 0.5
-    neighbour_radius: int = 1
     pull: float = 0.1
     smoothing: float = 10.0
-    reference: Literal["low", "middle", "universe"] = "middle"
     ranges: Any = None
     universe_facts: bool = False
     feature_seed: int = 0
@@ -291,10 +288,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
             max_depth=self.max_depth,
             n_thresholds=self.n_thresholds,
             neighbour_weight=self.neighbour_weight,
-            neighbour_radius=self.neighbour_radius,
             pull=self.pull,
             smoothing=self.smoothing,
-            reference=self.reference,
             ranges=self.ranges,
             universe_facts=self.universe_facts,
             seed=self.feature_seed,
