@@ -112,7 +112,7 @@ def measure_decoder(
             true_upper=truth.upper,
             noise_variance=noise.total_variance,
             fixed_point=_fixed_point(values, noise.mi_nats, seed),
-            n_steps=len(noise.history),
+            n_steps=noise.n_steps,
         )
 
 

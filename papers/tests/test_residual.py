@@ -10,7 +10,6 @@ import pytest
 from pacprivacy.adversary import exact_information
 from pacprivacy.noise import AutoConfidence, Protect, calibrate, contrasts, spread_of
 from pacprivacy.residual import LearnedNoise
-from pacprivacy.residual.learned_noise import History
 from papers.page import Page
 from papers.residual import QUICK, RESIDUAL, logits, mean, soundness
 from papers.residual.classifiers import CLASSIFIED, fit_logits
@@ -73,7 +72,6 @@ def test_simulated_noise_has_the_covariance() -> None:
 
 def learned_by_hand() -> LearnedNoise:
     m = len(OUTPUTS)
-    empty = np.zeros(0)
     return LearnedNoise(
         follower="mlp",
         mi_nats=0.5,
@@ -82,7 +80,7 @@ def learned_by_hand() -> LearnedNoise:
         factor=np.diag([1.0, 2.0, 3.0]) @ np.tri(3),
         spread=spread_of(OUTPUTS, np.full(m, 1 / m)),
         log_p=np.full(m, -np.log(m)),
-        history=History(noise=empty, claimed_nats=empty.copy(), penalty=empty.copy()),
+        n_steps=0,
     )
 
 

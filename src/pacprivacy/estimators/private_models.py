@@ -16,10 +16,11 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from pacprivacy import design
 from pacprivacy._checks import Array, Integers, Matrix, Vector
+from pacprivacy._sklearn import read_new
 from pacprivacy.budget import BudgetLike, budget_limits
 from pacprivacy.errors import MechanismError
-from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
 from pacprivacy.estimators.predictor import project_to_simplex
+from pacprivacy.estimators.private_estimator import DEFAULT_BUDGET, PrivateBase
 from pacprivacy.mechanism import (
     PCA,
     Forest,

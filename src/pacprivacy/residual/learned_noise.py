@@ -89,31 +89,15 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """Loss curves, one entry per step: noise, the follower's claimed information, penalty."""
-
-    noise: Vector
-    claimed_nats: Vector
-    penalty: Vector
-
-    def __post_init__(self) -> None:
-        for array in (self.noise, self.claimed_nats, self.penalty):
-            freeze(array)
-
-    def __len__(self) -> int:
-        return len(self.noise)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedNoise:
     """Learned Gaussian noise, *not certified*: its information is what a decoder claims.
 
     A decoder that guesses badly makes a leaky release look private: ``claimed_nats``, with standard
     error ``claimed_error``, is a lower bound of the truth on fresh draws and never a promise.
 
-    ``follower``, the budget ``mi_nats`` and the claim are public. Curator-only are the ``factor``
-    ``L`` of the covariance ``L Lᵀ`` along the principal directions, the ``spread`` of the outputs,
-    the belief ``log_p`` and the loss curves ``history``.
+    ``follower``, the budget ``mi_nats``, the claim and the number of steps are public. Curator-only
+    are the ``factor`` ``L`` of the covariance ``L Lᵀ`` along the principal directions, the
+    ``spread`` of the outputs and the belief ``log_p``.
     """
 
     follower: Follower
@@ -123,7 +107,7 @@ class LearnedNoise:
     factor: Matrix
     spread: Spread
     log_p: Vector
-    history: History
+    n_steps: int
 
     def __post_init__(self) -> None:
         freeze(self.factor)
@@ -278,7 +262,7 @@ class _LearningRun:
         goal = game.Goal(self.budgets.astype(np.float32), units.astype(np.float32))
         state = game.begin_game(rules, pool, leaders, first)
         active = np.ones(len(self.budgets), dtype=bool)
-        curves = [_Curve(self.training) for _ in self.budgets]
+        progress = [_Progress(self.training) for _ in self.budgets]
         for step in self._steps():
             state, measured = game.run_game(rules, pool, state, goal, active, step, middle)
             if step < 0:
@@ -286,7 +270,7 @@ class _LearningRun:
             noise = np.asarray(measured["noise"], dtype=np.float64) * self.unit_length**2
             claimed = np.asarray(measured["claimed"], dtype=np.float64)
             for i in np.flatnonzero(active):
-                active[i] = curves[i].add(step, noise[i], claimed[i])
+                active[i] = progress[i].add(step, noise[i], claimed[i])
             if not active.any():
                 break
         claims = np.asarray(game.game_claim(rules, pool, state, last), dtype=np.float64)
@@ -301,7 +285,7 @@ class _LearningRun:
                 * noise_factor({name: a[i] for name, a in learned.items()}, np),
                 spread=self.spread,
                 log_p=self.log_p,
-                history=curves[i].history(),
+                n_steps=progress[i].n_steps,
             )
             for i in range(len(self.budgets))
         )
@@ -338,36 +322,25 @@ class _LearningRun:
         return unit
 
 
-class _Curve:
-    """What one budget went through, and whether it still moves."""
+class _Progress:
+    """How far the training of one budget is, and whether it still moves."""
 
     def __init__(self, training: Training) -> None:
-        self._training, self._calm = training, 0
-        self._noise: list[Vector] = []
-        self._claimed: list[Vector] = []
+        self._training = training
+        self._means: tuple[float, float] | None = None  # of the last chunk: noise, claimed nats
+        self._n_calm = 0
+        self.n_steps = 0
 
     def add(self, step: int, noise: Vector, claimed: Vector) -> bool:
-        """Store a chunk; return whether to go on."""
-        if self._noise and step >= self._training.n_steps // 2:
-            moved = [
-                abs(float(new.mean()) / max(float(old.mean()), 1e-300) - 1)
-                for new, old in ((noise, self._noise[-1]), (claimed, self._claimed[-1]))
-            ]
-            self._calm = self._calm + 1 if max(moved) < self._training.tolerance else 0
-        self._noise.append(noise)
-        self._claimed.append(claimed)
-        return self._calm < self._training.patience
-
-    def history(self) -> History:
-        """Return the curves."""
-        training, steps = self._training, np.arange(sum(map(len, self._noise)))
-        growth = training.penalty_end / training.penalty_start
-        share = np.minimum(steps / max(1, training.n_steps // 2), 1.0)
-        return History(
-            noise=np.concatenate(self._noise),
-            claimed_nats=np.concatenate(self._claimed),
-            penalty=training.penalty_start * growth**share,
-        )
+        """Count a chunk of steps; return whether to go on."""
+        means = float(noise.mean()), float(claimed.mean())
+        if self._means is not None and step >= self._training.n_steps // 2:
+            pairs = zip(means, self._means, strict=True)
+            moved = max(abs(new / max(old, 1e-300) - 1) for new, old in pairs)
+            self._n_calm = self._n_calm + 1 if moved < self._training.tolerance else 0
+        self._means = means
+        self.n_steps += len(noise)
+        return self._n_calm < self._training.patience
 
 
 def _import_game() -> tuple[Any, Any]:

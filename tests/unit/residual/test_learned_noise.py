@@ -16,12 +16,11 @@ from pacprivacy.residual import (
     check_learned_noise,
     plan_learned_noise,
 )
-from pacprivacy.residual.learned_noise import History, noise_factor
+from pacprivacy.residual.learned_noise import noise_factor
 
 
 def hand_made(factor: np.ndarray, outputs: np.ndarray, claimed: float = 0.0) -> LearnedNoise:
     m = len(outputs)
-    empty = np.zeros(0)
     return LearnedNoise(
         follower="mlp",
         mi_nats=0.5,
@@ -30,7 +29,7 @@ def hand_made(factor: np.ndarray, outputs: np.ndarray, claimed: float = 0.0) -> 
         factor=factor,
         spread=spread_of(outputs, np.full(m, 1 / m)),
         log_p=np.full(m, -math.log(m)),
-        history=History(noise=empty, claimed_nats=empty.copy(), penalty=empty.copy()),
+        n_steps=0,
     )
 
 

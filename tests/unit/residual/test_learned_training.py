@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_noise_and_another_one_does_not() -> None:
         assert not np.array_equal(first.factor, third.factor)
 
 
-def test_curves_are_kept_and_training_stops_when_calm() -> None:
+def test_training_stops_when_calm() -> None:
     calm = replace(EXACT, tolerance=0.5, patience=2)
     learned, _ = learn_noise_curve(
         iris_means(),
@@ -86,12 +86,8 @@ def test_curves_are_kept_and_training_stops_when_calm() -> None:
         training=calm,
         rng=0,
     )
-    assert len(learned.history) % calm.chunk == 0
-    assert calm.n_steps // 2 < len(learned.history) < calm.n_steps
-    penalty = learned.history.penalty
-    assert penalty[0] == calm.penalty_start
-    assert penalty[200] == pytest.approx(calm.penalty_end)
-    assert (np.diff(penalty) >= 0).all()
+    assert learned.n_steps % calm.chunk == 0
+    assert calm.n_steps // 2 < learned.n_steps < calm.n_steps
     # a budget that was done stays as it was while the other one goes on
     assert not np.array_equal(learned.factor, learned_exactly()[0].factor)
 
