@@ -137,7 +137,7 @@ def test_penalties_are_refused_in_words() -> None:
 MECHANISMS = [
     OrthogonalRidge(),
     OrthogonalRidge(penalty=RidgePenalty(mi_nats=1 / 8), transform="whitening"),
-    OrthogonalRidge(penalty=0.7, seed=5),
+    OrthogonalRidge(penalty=0.7),
     JointRidge(),
     JointRidge(penalty=RidgePenalty(mi_nats=1 / 8, snr=0.3)),
 ]
