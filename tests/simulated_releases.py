@@ -156,7 +156,6 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "pca": (lambda: mechanism.PCA(n_components=2), X),
     "pca about the universe": (lambda: mechanism.PCA(n_components=1, center="universe"), X),
     "svm": (lambda: mechanism.LinearSVM(C=0.5), (X, LABELS)),
-    "svm with hinge": (lambda: mechanism.LinearSVM(C=0.5, loss="hinge"), (X, LABELS)),
     "forest": (lambda: mechanism.Forest(n_estimators=2, max_depth=2), (X, LABELS)),
     "ridge": (lambda: design.JointRidge(penalty=0.5), (X, TARGET)),
     "orthogonal ridge": (
@@ -445,7 +444,6 @@ def descent(loss: str, **settings: Any) -> Any:
 CASES |= {
     "descent, logistic": lambda: descent("logistic"),
     "descent, squared": lambda: descent("squared", step="post-hoc", split="uniform"),
-    "descent, late shares": lambda: descent("squared", step=0.1, shares="late"),
 }
 
 
@@ -521,9 +519,6 @@ CASES |= {
     "fit svm": lambda: fit(pac.PrivateLinearSVC, 0.5, on=(X, LABELS)),
     "fit svm of three classes": lambda: fit(pac.PrivateLinearSVC, 0.5, on=(X, THREE)),
     "fit logistic": lambda: fit(pac.PrivateLogisticRegression, 0.2, on=(X, LABELS)),
-    "fit logistic by descent": lambda: fit(
-        pac.PrivateLogisticRegression, 0.2, method="descent", max_iter=5, on=(X, LABELS)
-    ),
     "fit pca": lambda: fit(pac.PrivatePCA, 2, on=(X,)),
     "fit ridge": lambda: fit(pac.PrivateRidge, on=(X, TARGET)),
     "fit ridge post-hoc": lambda: fit(
