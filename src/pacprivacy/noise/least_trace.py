@@ -103,7 +103,7 @@ def mean_products(sums: UnitSums, factors: Vector | None = None) -> Cube:
 def entry_norms(sums: UnitSums, matrices: Cube) -> Vector:
     """Return ``x' B_c x`` of every entry, for a positive matrix ``B_c`` of its cell."""
     if sums.block == 1:
-        each = np.repeat(matrices[:, 0, 0], np.diff(sums.starts))
+        each = np.repeat(matrices[:, 0, 0], sums.entries_per_cell)
         return np.asarray(np.square(sums.values[:, 0]) * each)
     norms = np.empty(len(sums.values))
     for cell, entries in sums.chunks():
@@ -173,7 +173,7 @@ def _count_noise(sums: UnitSums, rank: int, parameter: float) -> Vector:
     have any noise to first order. Its least weight follows from this, and holds its relative noise
     to about ``COUNT_NOISE``.
     """
-    n_entries = np.maximum(np.diff(sums.starts), 1)
+    n_entries = np.maximum(sums.entries_per_cell, 1)
     relative: Vector = 2.0 * np.sqrt(rank) / (parameter * n_entries)
     return relative
 

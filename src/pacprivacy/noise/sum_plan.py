@@ -105,7 +105,9 @@ class SumPlan:
         ---------
         Claim C-3. Assumes that ``sums`` are those of the plan and that ``kept`` are coins of
         probability ``keep`` drawn after it. Ensures that whoever knows everything but one unit's
-        coin guesses it, at even odds, with the success of :attr:`risk` at most.
+        coin guesses it, at even odds, with the success of :attr:`risk` at most. That is one
+        release: a second one of the same coins costs every unit ``charges`` again, and the squares
+        add up. Whoever calls this keeps the account.
         """
         self._check(sums, kept)
         total = self.lattice.add(sums, self.factors, kept)
@@ -198,7 +200,7 @@ def plan_sums(
         radius=radius,
         gap=gap,
         centre=sums.centre,
-        published=_published(sums, radius),
+        published=_published(sums, lattice, radius),
     )
 
 
@@ -247,13 +249,30 @@ def _empty_lattice(sums: UnitSums) -> UnitLattice:
     )
 
 
-def _published(sums: UnitSums, radius: float | None) -> tuple[str, ...]:
-    facts = ["size and directions of the noise: computed from all records, rounded up"]
-    if radius is None:
-        facts.append("units are not clipped: the noise tells how large the largest is")
-    else:
-        facts.append(f"units are clipped at {radius:g} times the influence of the tenth largest")
-    if sums.centre.size:
+def _published(sums: UnitSums, lattice: UnitLattice, radius: float | None) -> tuple[str, ...]:
+    """List what a release shows of all records besides the noisy sums."""
+    facts = []
+    if lattice.n_directions:
+        facts.append("size and directions of the noise: computed from all records, rounded up")
+        if radius is None:
+            facts.append("units are not clipped: the noise tells how large the largest is")
+        else:
+            facts.append(
+                f"units are clipped at {radius:g} times the influence of the tenth largest"
+            )
+        if (
+            sums.n_cells > 1
+            and ((sums.entries_per_cell > 0) & (sums.entries_per_cell < CROWD)).any()
+        ):
+            facts.append(
+                f"groups of fewer than {CROWD} units: their noise tells how much these add"
+            )
+    if lattice.grid.shape[1] < sums.block:
+        facts.append(
+            "what is the same for every unit leaves without noise: sums that nobody adds to, "
+            "columns of one value, sums that follow from others"
+        )
+    if sums.centre.any():
         facts.append("centres of columns, to a sixteenth of a deviation")
     return tuple(facts)
 

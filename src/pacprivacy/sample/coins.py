@@ -179,8 +179,8 @@ def code_units(labels: npt.ArrayLike, n_records: int) -> tuple[Codes, tuple[byte
 def canonical_unit_ids(labels: Sequence[Any] | npt.NDArray[Any]) -> list[bytes]:
     """Return bytes that are equal for labels of one unit, in every process and from every reader.
 
-    7, 7.0, ``"7"``, ``"7.0"`` and ``b"7"`` are one; so are an instant in any time zone and unit, and
-    a UUID and its text. Labels whose text may differ from process to process are refused.
+    7, 7.0, ``"7"``, ``"7.0"`` and ``b"7"`` are one; so are an instant in any unit and time zone,
+    and a UUID and its text. Labels whose text may differ from process to process are refused.
     """
     return [_canonical(label) for label in labels]
 
@@ -199,7 +199,7 @@ def _canonical(label: Any) -> bytes:
         try:
             plain = plain.decode()
         except UnicodeDecodeError:
-            return b"b" + plain
+            return b"b%b" % plain
     if isinstance(plain, str):
         return _number(plain) if _NUMBER.fullmatch(plain) else b"t" + _encode(plain)
     return _other_id(plain)

@@ -108,6 +108,11 @@ class UnitSums:
         """Number of sums in a cell."""
         return int(self.values.shape[1])
 
+    @property
+    def entries_per_cell(self) -> Integers:
+        """Number of units that add something to every cell."""
+        return np.diff(self.starts)
+
     def chunks(self) -> Iterator[tuple[int, slice]]:
         """Yield cells and slices of their entries, in bounded pieces."""
         rows = max(64, _NUMBERS_AT_ONCE // max(1, self.block))

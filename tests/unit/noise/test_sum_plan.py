@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -195,6 +197,33 @@ def test_sums_to_which_nobody_adds_leave_without_a_direction() -> None:
     released = plan.release(sums, np.ones(30, bool), SimulatedSource(0))
     assert not released.values.any()
     assert plan.risk.parameter == 0.0
+    # that nobody adds anything is a fact about all records, and the only one that shows
+    assert [fact.split(":")[0] for fact in plan.published] == [
+        "what is the same for every unit leaves without noise"
+    ]
+
+
+def test_what_shows_of_all_records_is_listed() -> None:
+    rng = np.random.default_rng(8)
+    groups = np.array(["a", "b"])[rng.integers(2, size=300)].astype(object)
+    groups[:3] = "few"
+    frame = pd.DataFrame({"x": rng.normal(5, 1, 300), "one": 7.125, "g": groups})
+    data = coerce_data(frame)
+
+    def published(statistic: Any, clip: Any = "auto") -> str:
+        ready = statistic.prepare(data)
+        sums = ready.contributions(data)
+        slopes = ready.output_slopes(sums)
+        return "; ".join(plan_sums(sums, success=0.7, keep=0.9, slopes=slopes, clip=clip).published)
+
+    mean = published(pac.stats.mean("x"))
+    assert "centres of columns" in mean
+    assert "without noise" not in mean
+    assert "columns of one value" in published(pac.stats.mean(["x", "one"]))
+    assert "groups of fewer than 10 units" in published(pac.stats.sum("x", by="g"))
+    count = published(pac.stats.count(), None)
+    assert "centres" not in count
+    assert "not clipped" in count
 
 
 def test_releases_need_the_sums_and_the_coins_of_their_plan() -> None:

@@ -139,6 +139,37 @@ def test_a_group_of_which_too_little_is_known_has_the_declared_value() -> None:
         assert abs(named["n"] - 5) < 1
 
 
+@pytest.mark.claim("C-7")
+@pytest.mark.parametrize("statistic", [*ARRAYS, *TABLES[:4]], ids=lambda s: s.name[:12])
+def test_values_are_defined_for_all_sums(statistic: Any) -> None:
+    data = coerce_data(FRAME if hasattr(statistic, "by") else X)
+    ready = statistic.prepare(data)
+    sums = ready.contributions(data).total()
+    rng = np.random.default_rng(0)
+    n_values = ready.value(sums).size
+    zeros = np.zeros_like(sums.values)
+    for values in (zeros, -sums.values, rng.normal(size=zeros.shape), 1e100 + zeros):
+        for noise_std in (None, np.ones_like(zeros)):
+            found = ready.value(Sums(values=values, centre=sums.centre, noise_std=noise_std), 0.9)
+            assert found.shape == (n_values,)
+
+
+@pytest.mark.claim("C-7")
+def test_noisy_counts_that_fall_below_zero_do_not_upset_quantiles() -> None:
+    # Between the two halves lie empty steps; their noise must not move the lower quartile.
+    rng = np.random.default_rng(3)
+    data = coerce_data(np.concatenate([rng.uniform(0, 1, 500), rng.uniform(9, 10, 500)]))
+    quantiles = Quantiles(grid=tuple(np.linspace(0, 10, 201).tolist()), probabilities=(0.25, 0.75))
+    sums = quantiles.contributions(data).total()
+    noise = rng.normal(size=(200, *sums.values.shape))
+    found = np.array(
+        [quantiles.value(Sums(values=sums.values + each, centre=sums.centre)) for each in noise]
+    )
+    assert np.abs(found - quantiles.value(sums)).max() < 0.2
+    empty = Sums(values=noise[0], centre=sums.centre, noise_std=np.ones_like(sums.values))
+    assert np.isnan(quantiles.value(empty)).all()
+
+
 def test_centres_are_coarse() -> None:
     centre, deviation = np.array([5.123456, 0.0, 1e4 + 1 / 3]), np.array([1.3, 0.0, 0.0])
     rounded = round_centre(centre, deviation)
