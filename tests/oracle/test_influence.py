@@ -164,6 +164,11 @@ def test_formulas_round_to_the_safe_side() -> None:
         influence_parameter(0.5)
     with pytest.raises(BudgetError, match="which rounding costs"):
         influence_parameter(0.5 + 1e-12, 1e-9)
+    for little in (1e-7, 1e-10, 1e-12, 2.0**-52):  # ends at once, also where rounding counts
+        try:
+            assert influence_success(influence_parameter(0.5 + little)) <= 0.5 + little
+        except BudgetError:
+            assert little < 1e-14
     groups = dict(influence_risk(np.array([0.1, 0.4, 0.2]), keep=0.9).groups)
     assert groups[2] == pytest.approx(0.5 + gauss(0.6) / 2)
     assert groups[5] == pytest.approx(0.5 + gauss(0.7) / 2)
@@ -204,6 +209,22 @@ def test_the_noise_of_a_mean_is_what_its_bound_asks() -> None:
     assert 0 < least_mean_noise(one_value, advantage=0.1, keep=0.5) < 1e-10
     with pytest.raises(BudgetError, match="samples of nobody"):
         least_mean_noise(MeanInfluence.of(np.eye(3)), advantage=0.01, keep=0.05)
+
+
+@pytest.mark.claim("C-5")
+def test_the_noise_of_a_mean_follows_the_size_of_its_points() -> None:
+    points = np.random.default_rng(1).normal(size=(50, 1))
+    plain = least_mean_noise(MeanInfluence.of(points), advantage=0.176, keep=0.9)
+    for scale in (1e-139, 1e-60, 1e60, 1e139):
+        scaled = MeanInfluence.of(points * scale)
+        std = least_mean_noise(scaled, advantage=0.176, keep=0.9)
+        assert std / scale == pytest.approx(plain, rel=1e-9)
+    for scale in (1e-300, 1e-170, 1e-145, 1e160, 1e300):  # squares vanish or overflow
+        with pytest.raises(BudgetError, match="squares neither vanish nor overflow"):
+            MeanInfluence.of(points * scale)
+    for noise_std in (0.0, -1.0, math.nan):
+        with pytest.raises(BudgetError, match="noise_std must be positive"):
+            mean_advantage(MeanInfluence.of(points), noise_std=noise_std, keep=0.9)
 
 
 @pytest.mark.claim("C-5")

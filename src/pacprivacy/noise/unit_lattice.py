@@ -114,7 +114,7 @@ class UnitLattice:
         values = sums.values[entries] @ (self.into[cell] / self.grid[cell])
         values *= factors[sums.units_of(entries)][:, None]
         np.rint(values, out=values)
-        if max(-values.min(initial=0.0), values.max(initial=0.0)) >= _EXACT_FLOAT:
+        if not max(-values.min(initial=0.0), values.max(initial=0.0)) < _EXACT_FLOAT:  # or NaN
             raise BudgetError(
                 "contributions must be below 2**52 grid steps; got a larger one. Clip them, or "
                 "allow a unit less."
@@ -147,7 +147,7 @@ class UnitLattice:
         if (largest @ steps).max(initial=0.0) < 0.25:
             return
         clipped = np.abs(values) * factors[sums.units_of(entries)][:, None]
-        if (clipped.max(axis=0, initial=0.0) @ steps).max(initial=0.0) >= 0.25:
+        if not (clipped.max(axis=0, initial=0.0) @ steps).max(initial=0.0) < 0.25:  # or NaN
             raise BudgetError(
                 "contributions must be rounded the same everywhere; got sums that nearly determine "
                 "each other, or that differ too much in size. Leave one of them out, or clip."

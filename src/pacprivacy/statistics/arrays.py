@@ -35,6 +35,7 @@ from pacprivacy.statistics.formulas import (
     sum_of_features,
 )
 from pacprivacy.statistics.unit_sums import (
+    COUNT_STD,
     Sums,
     SumStatistic,
     UnitSums,
@@ -307,9 +308,17 @@ class Histogram(ArrayStatistic):
         )
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the counts, or the densities, in the order in which they are released."""
+        """Return the counts, or the densities, in the order in which they are released.
+
+        A density of too few counted rows is NaN.
+        """
         counts = sums.values.reshape(1, -1) / keep
-        return self.formula.value(None, counts).ravel()
+        if not self.density:
+            return counts.ravel()
+        n_columns = len(fixed_mechanism(self.edges, "edges"))
+        empty = np.repeat(_is_empty(sums, n_columns), counts.size // n_columns)
+        values = self.formula.value(None, np.where(empty, 1.0, counts)).ravel()
+        return np.where(empty, np.nan, values)
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
         """Return the derivatives of counts, which are sums, or of densities."""
@@ -373,8 +382,24 @@ class Quantiles(ArrayStatistic):
         """Ones at the intervals of the grid."""
         return grid_quantile_formula(tuple(self.grid), self.probabilities)
 
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the quantiles, column by column; NaN where too few rows are counted."""
+        counts = sums.values.reshape(1, -1) / keep
+        n_columns = counts.size // (len(self.grid) - 1)
+        empty = np.repeat(_is_empty(sums, n_columns), len(self.probabilities))
+        return np.where(empty, np.nan, self.formula.value(None, counts).ravel())
+
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
         return value.reshape(-1, len(self.probabilities)) if row_shape else value
+
+
+def _is_empty(sums: Sums, n_columns: int) -> npt.NDArray[np.bool_]:
+    """Return the columns whose counts add up to no more than three deviations of their noise."""
+    totals = sums.values.reshape(n_columns, -1).sum(axis=1)
+    if sums.noise_std is None:
+        return np.asarray(totals <= 0)
+    noise = np.square(sums.noise_std).reshape(n_columns, -1).sum(axis=1)
+    return np.asarray(totals <= COUNT_STD * np.sqrt(noise))
 
 
 def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
