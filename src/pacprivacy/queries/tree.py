@@ -1,13 +1,13 @@
 """The SQL that is answered, as a tree of our own, and the text that is written from it.
 
 A query reaches the engine only as text that :func:`write_sql` writes from this tree. What the tree
-cannot hold cannot be said: there is no node for a file, a setting, a macro or a table function
-other than a series of constants. Every name that came from a person is written in quotes.
+cannot hold cannot be said: there is no node for a file, a setting, a macro or a table function.
+Every name that came from a person is written in quotes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
@@ -146,16 +146,6 @@ class Values(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series(Node):
-    """Rows of a range of constants, or of a list of them."""
-
-    name: str
-    arguments: tuple[Node, ...]
-    alias: str = ""
-    columns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Node):
     """Two sources, row by row."""
 
@@ -166,7 +156,7 @@ class Join(Node):
     using: tuple[str, ...] = ()
 
 
-Source = Table | Derived | Values | Series | Join
+Source = Table | Derived | Values | Join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +189,6 @@ class Select(Node):
     having: Node | None = None
     qualify: Node | None = None
     distinct: bool = False
-    distinct_on: tuple[Node, ...] = ()
     order: tuple[Order, ...] = ()
     limit: Node | None = None
     offset: Node | None = None
@@ -219,18 +208,7 @@ class SetOperation(Node):
     ctes: tuple[Cte, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recursive(Node):
-    """A query that reads its own rows: those of ``start``, then of ``step`` until none is new."""
-
-    name: str
-    start: Select | SetOperation
-    step: Select | SetOperation
-    every: bool
-    columns: tuple[str, ...] = ()
-
-
-Query = Select | SetOperation | Recursive
+Query = Select | SetOperation
 
 
 # --- walking and changing ------------------------------------------------------------------------
@@ -273,24 +251,26 @@ def walk(node: Node | None, *, into_queries: bool = True) -> Iterator[Node]:
             waiting.append(part.operand)
 
 
-def rebuild(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return a node whose children are changed."""
+def with_children(node: Node, new: Sequence[Node]) -> Node:
+    """Return a node made of other nodes, in the order of :func:`children`."""
+    remaining = iter(new)
 
-    def changed(value: Any) -> Any:
+    def placed(value: Any) -> Any:
         if isinstance(value, Node):
-            return change(value)
-        return tuple(map(changed, value)) if isinstance(value, tuple) else value
+            return next(remaining)
+        return tuple(map(placed, value)) if isinstance(value, tuple) else value
 
-    parts = {name: getattr(node, name) for name in _names(type(node))}
-    new = {name: changed(value) for name, value in parts.items()}
-    different = {name: value for name, value in new.items() if value is not parts[name]}
-    return replace(node, **different) if different else node
+    return replace(node, **{name: placed(getattr(node, name)) for name in _names(type(node))})
 
 
-def transform(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """Replace nodes from the top; below those for which ``change`` returns None it goes on."""
-    new = change(node)
-    return rebuild(node, lambda part: transform(part, change)) if new is None else new
+def substitute(node: Node, new: Mapping[Any, Node]) -> Node:
+    """Replace nodes that are equal to one of ``new``; what takes their place is left as it is."""
+    if type(node) in {type(old) for old in new} and node in new:
+        return new[node]
+    parts = list(children(node))
+    changed = [substitute(part, new) for part in parts]
+    same = all(after is before for after, before in zip(changed, parts, strict=True))
+    return node if same else with_children(node, changed)
 
 
 # --- short forms ---------------------------------------------------------------------------------
@@ -335,8 +315,6 @@ JOINS: Final = {
     "FULL": "FULL JOIN",
     "SEMI": "SEMI JOIN",
     "ANTI": "ANTI JOIN",
-    "ASOF": "ASOF JOIN",
-    "ASOF LEFT": "ASOF LEFT JOIN",
 }
 BOUNDS: Final = {
     "UNBOUNDED_PRECEDING": "UNBOUNDED PRECEDING",
@@ -458,7 +436,7 @@ def _nested(node: Nested) -> str:
     return f"({write_sql(node.operand)} {symbol} {query})"
 
 
-def _alias(node: Table | Derived | Values | Series) -> str:
+def _alias(node: Table | Derived | Values) -> str:
     columns = f"({', '.join(map(quote, node.columns))})" if node.columns else ""
     return f" AS {quote(node.alias)}{columns}" if node.alias else ""
 
@@ -476,11 +454,6 @@ def _values(node: Values) -> str:
     return f"(VALUES {rows}){_alias(node)}"
 
 
-def _series(node: Series) -> str:
-    inner = _all(node.arguments)
-    return f"{node.name}({f'[{inner}]' if node.name == 'unnest' else inner}){_alias(node)}"
-
-
 def _join(node: Join) -> str:
     left, right = write_sql(node.left), write_sql(node.right)
     if isinstance(node.right, Join):
@@ -496,10 +469,7 @@ def _item(node: Item) -> str:
 
 
 def _with(ctes: tuple[Cte, ...]) -> str:
-    if not ctes:
-        return ""
-    word = "WITH RECURSIVE" if any(isinstance(c.query, Recursive) for c in ctes) else "WITH"
-    return f"{word} {_all(ctes)} "
+    return f"WITH {_all(ctes)} " if ctes else ""
 
 
 def _cte(node: Cte) -> str:
@@ -524,9 +494,7 @@ def _groups(node: Select) -> str:
 
 
 def _select(node: Select) -> str:
-    distinct = f"DISTINCT ON ({_all(node.distinct_on)}) " if node.distinct_on else ""
-    distinct = distinct or "DISTINCT " * node.distinct
-    text = f"{_with(node.ctes)}SELECT {distinct}{_all(node.items)}"
+    text = f"{_with(node.ctes)}SELECT {'DISTINCT ' * node.distinct}{_all(node.items)}"
     if node.source is not None:
         text += f" FROM {write_sql(node.source)}"
     if node.where is not None:
@@ -544,11 +512,6 @@ def _set_operation(node: SetOperation) -> str:
     return _with(node.ctes) + word.join(f"({write_sql(q)})" for q in node.queries) + _ends(node)
 
 
-def _recursive(node: Recursive) -> str:
-    word = "UNION ALL" if node.every else "UNION"
-    return f"({write_sql(node.start)}) {word} ({write_sql(node.step)})"
-
-
 _WRITERS: Final[dict[type[Node], Callable[[Any], str]]] = {
     Constant: _constant,
     Column: _column,
@@ -562,11 +525,9 @@ _WRITERS: Final[dict[type[Node], Callable[[Any], str]]] = {
     Table: _table,
     Derived: _derived,
     Values: _values,
-    Series: _series,
     Join: _join,
     Item: _item,
     Cte: _cte,
     Select: _select,
     SetOperation: _set_operation,
-    Recursive: _recursive,
 }

@@ -21,7 +21,13 @@ from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector, column_
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import begin, show_stages, single_threaded
 from pacprivacy._values import ESTIMATES
-from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
+from pacprivacy.errors import (
+    CheckpointError,
+    DataError,
+    InterruptedRun,
+    MechanismError,
+    QueryError,
+)
 from pacprivacy.mechanism import Data, Mechanism, Structure, Value, coerce_data, flatten
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint_header
@@ -493,7 +499,7 @@ def _run_batch(shared: Shared, subsets: tuple[int, ...]) -> BatchResult:
 
 def explain_run_failure(k: int, error: BaseException) -> RunFailure:
     """Describe an exception by type and message; it may not survive the way to the caller."""
-    if isinstance(error, MechanismError):
+    if isinstance(error, MechanismError | QueryError):
         return RunFailure(subset=k, reason=str(error), details="")
     reason = (
         f"{type(error).__name__}: {str(error).rstrip('.')}. "
