@@ -37,7 +37,6 @@ from pacprivacy.queries.tree import (
     Source,
     Star,
     Table,
-    Values,
     Window,
     write_sql,
 )
@@ -84,16 +83,8 @@ TYPES: Final = _words(
     """
 ) | {"TIMESTAMP WITH TIME ZONE"}
 
-ARITHMETIC: Final = {
-    "+": "+",
-    "-": "-",
-    "*": "*",
-    "/": "/",
-    "//": "//",
-    "%": "%",
-    "^": "^",
+ARITHMETIC: Final = {symbol: symbol for symbol in _words("+ - * / // % ^ ||")} | {
     "**": "^",
-    "||": "||",
     "~~": "LIKE",
     "!~~": "NOT LIKE",
     "~~*": "ILIKE",
@@ -409,20 +400,9 @@ class _Reader:
             return Table(path=path, alias=alias, columns=names, at=_place(node))
         if kind == "SUBQUERY":
             self._parts(node, "alias subquery column_name_alias", "a subquery")
-            return self._derived(node, alias, names)
-        raise self._refuse(
-            node, "sources must be declared tables, subqueries or VALUES", "Name one."
-        )
-
-    def _derived(self, node: _Parsed, alias: str, names: tuple[str, ...]) -> Derived | Values:
-        inner = node["subquery"]["node"]
-        listed = inner["type"] == "SELECT_NODE" and inner["from_table"]["type"]
-        if listed == "EXPRESSION_LIST":  # VALUES is read as a SELECT of everything in a list
-            rows = tuple(tuple(map(self._value, row)) for row in inner["from_table"]["values"])
-            if not all(_is_constant(value) for row in rows for value in row):
-                raise self._refuse(node, "VALUES must be constants", "Write them out.")
-            return Values(rows=rows, alias=alias, columns=names, at=_place(node))
-        return Derived(query=self.query(inner), alias=alias, columns=names, at=_place(node))
+            query = self.query(node["subquery"]["node"])
+            return Derived(query=query, alias=alias, columns=names, at=_place(node))
+        raise self._refuse(node, "sources must be declared tables or subqueries", "Name one.")
 
     def _join(self, node: _Parsed) -> Join:
         self._parts(
@@ -661,18 +641,9 @@ class _Reader:
     }
 
 
-_SIDES: Final = ("INNER", "LEFT", "RIGHT", "OUTER", "FULL", "SEMI", "ANTI")
+_SIDES: Final = ("INNER", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI")
 
 
 def _place(node: Mapping[str, Any]) -> tuple[int, int]:
     start, length = node.get("query_location", 0), node.get("query_location_length", 0)
     return (int(start), int(length)) if length else (0, 0)
-
-
-def _is_constant(node: Node) -> bool:
-    """Whether a node is a constant, its sign and type apart."""
-    if isinstance(node, Operation) and node.symbol == "-" and len(node.operands) == 1:
-        return _is_constant(node.operands[0])
-    if isinstance(node, Cast):
-        return _is_constant(node.operand)
-    return isinstance(node, Constant)

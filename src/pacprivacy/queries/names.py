@@ -33,7 +33,6 @@ from pacprivacy.queries.tree import (
     Source,
     Star,
     Table,
-    Values,
     Window,
     both,
     children,
@@ -95,12 +94,11 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A common table expression or view: its query, where its names are looked up, its text."""
+    """A common table expression: its query, and where its names are looked up."""
 
     query: Query
     columns: tuple[str, ...]
     ctes: Mapping[str, _Named]
-    text: str
 
 
 _Ctes = Mapping[str, "_Named"]
@@ -177,7 +175,7 @@ class _Resolver:
                 raise refuse(
                     self.text, cte.name, "WITH must not reuse the name of a table", "Rename it."
                 )
-            known[name] = _Named(cte.query, cte.columns, dict(known), self.text)
+            known[name] = _Named(cte.query, cte.columns, dict(known))
         return known
 
     def select(
@@ -400,25 +398,24 @@ class _Resolver:
         alias = self._alias()
         if isinstance(node, Table):
             return self._table(node, ctes, scope, alias)
-        if isinstance(node, Derived):
-            query, labels = self.query(node.query, ctes, scope if scope.sources else scope.parent)
-            return self._add_source(replace(node, query=query), alias, labels, scope)
-        labels = tuple(f"col{i}" for i in range(len(node.rows[0])))
-        if any(len(row) != len(labels) for row in node.rows):
-            raise self._refuse(node, "rows of VALUES must be of one length", "Mend them.")
-        return self._add_source(node, alias, labels, scope)
+        query, labels = self.query(node.query, ctes, scope if scope.sources else scope.parent)
+        return self._add_query(node, query, labels, scope, alias)
 
-    def _add_source(
-        self, node: Derived | Values, alias: str, labels: Sequence[str], scope: _Scope
-    ) -> Source:
-        labels = self._renamed(node, labels)
-        names = tuple(f"c{i}" for i in range(len(labels)))
-        self._add_columns(
-            node, node.alias or alias, alias, dict(zip(names, labels, strict=True)), scope
-        )
-        return replace(node, alias=alias, columns=names if isinstance(node, Values) else ())
+    def _add_query(
+        self,
+        node: Table | Derived,
+        query: Query,
+        labels: Sequence[str],
+        scope: _Scope,
+        alias: str,
+    ) -> Derived:
+        """Return a subquery, common table expression or view as a source of rows."""
+        columns = {f"c{i}": label for i, label in enumerate(self._renamed(node, labels))}
+        name = node.alias or (node.path[-1] if isinstance(node, Table) else alias)
+        self._add_columns(node, name, alias, columns, scope)
+        return Derived(query=query, alias=alias, at=node.at)
 
-    def _renamed(self, node: Table | Derived | Values, labels: Sequence[str]) -> list[str]:
+    def _renamed(self, node: Table | Derived, labels: Sequence[str]) -> list[str]:
         """Return the names of columns after ``AS t(x, y)``."""
         if len(node.columns) > len(labels):
             raise self._refuse(
@@ -448,9 +445,8 @@ class _Resolver:
 
     def _table(self, node: Table, ctes: _Ctes, scope: _Scope, alias: str) -> Source:
         name = folded(node.path[-1])
-        visible = node.alias or node.path[-1]
         if len(node.path) == 1 and name in ctes:
-            return self._cte(node, ctes[name], scope, alias, visible)
+            return self._cte(node, ctes[name], scope, alias)
         declared = self.schema.find_table(name) if len(node.path) == 1 else None
         if declared is not None:
             types = self.schema.table_columns(declared)
@@ -460,24 +456,18 @@ class _Resolver:
             if node.columns and other:
                 reason = f"columns must be renamed where all are plain, unlike {min(other)!r}"
                 raise self._refuse(node, reason, "Rename them in a subquery.")
-            self._add_columns(node, visible, alias, labels, scope, other)
+            self._add_columns(node, node.alias or node.path[-1], alias, labels, scope, other)
             return Table(path=(declared,), alias=alias, at=node.at)
         view = self.schema.find_view(name) if len(node.path) == 1 else None
         if view is not None and name not in self.views:
-            return self._view(node, name, view, scope, alias, visible)
+            return self._view(node, view, scope, alias)
         shown = ", ".join(self.schema.names)
         raise self._refuse(node, "tables must be those that were declared", f"There are {shown}.")
 
     def _view(
-        self,
-        node: Table,
-        name: str,
-        view: tuple[str, tuple[str, ...]],
-        scope: _Scope,
-        alias: str,
-        visible: str,
+        self, node: Table, view: tuple[str, tuple[str, ...]], scope: _Scope, alias: str
     ) -> Source:
-        text, names = view
+        (text, names), name = view, folded(node.path[-1])
         inside = _Resolver(text, self.schema, self.numbers, (*self.views, name))
         try:
             query, labels = inside.query(read_sql(text), {}, None)
@@ -485,17 +475,13 @@ class _Resolver:
             raise self._refuse(
                 node, f"a view must be of SQL that is answered; {name!r} is not: {error}", ""
             ) from None
-        shown = self._renamed(node, names if len(names) == len(labels) else labels)
-        derived = Derived(query=query, alias=alias, at=node.at)
-        self._add_columns(node, visible, alias, {f"c{i}": s for i, s in enumerate(shown)}, scope)
-        return derived
+        shown = names if len(names) == len(labels) else labels
+        return self._add_query(node, query, shown, scope, alias)
 
-    def _cte(self, node: Table, cte: _Named, scope: _Scope, alias: str, visible: str) -> Source:
+    def _cte(self, node: Table, cte: _Named, scope: _Scope, alias: str) -> Source:
         query, labels = self.query(cte.query, cte.ctes, None)
-        names = (*cte.columns, *labels[len(cte.columns) :])
-        columns = {f"c{i}": s for i, s in enumerate(self._renamed(node, names))}
-        self._add_columns(node, visible, alias, columns, scope)
-        return Derived(query=query, alias=alias, at=node.at)
+        shown = (*cte.columns, *labels[len(cte.columns) :])
+        return self._add_query(node, query, shown, scope, alias)
 
     def _join(self, node: Join, ctes: _Ctes, scope: _Scope) -> Join:
         start = len(scope.sources)
@@ -585,7 +571,7 @@ def row_sources(node: Source | None) -> Iterator[Source]:
 
 def outer_columns(query: Query) -> list[Column]:
     """Return the columns of a query that belong to a query around it."""
-    inside = {part.alias for part in walk(query) if isinstance(part, Table | Derived | Values)}
+    inside = {part.alias for part in walk(query) if isinstance(part, Table | Derived)}
     columns = (part for part in walk(query) if isinstance(part, Column) and part.source)
     return [column for column in columns if column.source not in inside]
 

@@ -73,6 +73,7 @@ class QueryMechanism(Mechanism):
     own_units: ClassVar[bool] = True
 
     query: CellQuery
+    name: str = field()  # the query, on one line
     tables: Tables = field(repr=False)
     keys: Keys = None
     at_least: int = AT_LEAST
@@ -82,12 +83,6 @@ class QueryMechanism(Mechanism):
     nothing: tuple[float, ...] | None = None
     plan: str = ""
     published: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The query, on one line."""
-        line = " ".join(self.query.text.split())
-        return line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
 
     def checked(self) -> Self:
         """Refuse what its words, types and declared keys forbid; no private row is read (Q-4)."""
@@ -609,8 +604,10 @@ def make_query_mechanism(
         )
     try:
         query = parse_query(text, tables)
+        line = " ".join(text.split())
+        name = line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
         mechanism = QueryMechanism(
-            query=query, tables=tables, keys=keys, at_least=at_least, fill=fill
+            query=query, name=name, tables=tables, keys=keys, at_least=at_least, fill=fill
         )
         return mechanism.checked()
     except RecursionError:
