@@ -52,6 +52,9 @@ PROVING: Final = "proving"
 WRITING: Final = "writing the certificate"
 
 
+Notice = tuple[str, type[Warning], str, int]  # text, category, file and line of a warning
+
+
 def _unchanged(value: Value) -> Any:
     return value
 
@@ -225,26 +228,34 @@ def run_mechanism(
             show_run_notices([*notices, *run.notices])
         raise
     show_run_notices([*notices, *run.notices])
-    totals, public, rounds = prepared.totals, prepared.public, False
-    if totals is not None:
-        share = pool.share
-        chosen = total_numbers(totals, structure)
-        rounds = bool(chosen.all()) and totals in ("count", ("count",))
-        values = np.where(chosen, values / share, values)
-        text = TOTALS["count" if rounds else "sum" if chosen.all() else "some"]
-        listed = ", ".join(totals)[:LONGEST_LIST] if isinstance(totals, tuple) else ""
-        public = (*public, text.format(names=listed, share=f"{share:.4g}"))
-    return Outputs(
+    outputs = Outputs(
         values=values,
         structure=structure,
         mechanism_name=prepared.name,
-        public=public,
+        public=prepared.public,
         published=prepared.published,
         seed=seed,
         finish=prepared.finish,
-        rounds=rounds,
         model=prepared.model,
         own_units=prepared.own_units,
+    )
+    return _scale_totals(outputs, prepared, pool.share)
+
+
+def _scale_totals(outputs: Outputs, mechanism: Mechanism, share: float) -> Outputs:
+    """Divide counts and sums by a candidate's share: estimates for all records."""
+    totals = mechanism.totals
+    if totals is None:
+        return outputs
+    chosen = total_numbers(totals, outputs.structure)
+    rounds = bool(chosen.all()) and totals in ("count", ("count",))
+    text = TOTALS["count" if rounds else "sum" if chosen.all() else "some"]
+    listed = ", ".join(totals)[:LONGEST_LIST] if isinstance(totals, tuple) else ""
+    return replace(
+        outputs,
+        values=np.where(chosen, outputs.values / share, outputs.values),
+        public=(*outputs.public, text.format(names=listed, share=f"{share:.4g}")),
+        rounds=rounds,
     )
 
 
@@ -551,16 +562,6 @@ def run_subsets(
         raise min(failures, key=lambda failure: failure.subset).to_error()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """One warning, with the place it came from."""
-
-    text: str
-    category: type[Warning]
-    filename: str
-    lineno: int
-
-
 @contextmanager
 def collect_run_notices(notices: list[Notice]) -> Iterator[None]:
     """Record the warnings given inside; they are in ``notices`` on leaving."""
@@ -569,28 +570,17 @@ def collect_run_notices(notices: list[Notice]) -> Iterator[None]:
         try:
             yield
         finally:
-            notices.extend(
-                Notice(
-                    text=str(entry.message),
-                    category=entry.category,
-                    filename=entry.filename,
-                    lineno=entry.lineno,
-                )
-                for entry in log
-            )
+            notices.extend((str(w.message), w.category, w.filename, w.lineno) for w in log)
 
 
 def show_run_notices(notices: Iterable[Notice]) -> None:
     """Give each kind of warning once, with how often it came."""
-    groups: dict[tuple[type[Warning], str, int], list[Notice]] = {}
-    for notice in notices:
-        key = (notice.category, notice.filename, notice.lineno)
-        groups.setdefault(key, []).append(notice)
-    for (category, filename, lineno), members in groups.items():
-        text = members[0].text
-        if len(members) > 1:
-            text += f" [{len(members)} such warnings while running the subsets]"
-        warnings.warn_explicit(text, category, filename, lineno)
+    groups: dict[tuple[type[Warning], str, int], list[str]] = {}
+    for text, category, filename, lineno in notices:
+        groups.setdefault((category, filename, lineno), []).append(text)
+    for place, texts in groups.items():
+        many = f" [{len(texts)} such warnings while running the subsets]" * (len(texts) > 1)
+        warnings.warn_explicit(texts[0] + many, *place)
 
 
 # --- models that are kept, for predictors ---
