@@ -12,7 +12,6 @@ import pytest
 
 from pacprivacy.errors import DataError
 from pacprivacy.tables import table as tables
-from pacprivacy.tables.categories import Categories, ModelOptions
 from pacprivacy.tables.cells import arrow_column_array
 from pacprivacy.tables.table import (
     Reading,
@@ -21,6 +20,7 @@ from pacprivacy.tables.table import (
     read_table,
     table_unit_labels,
 )
+from pacprivacy.tables.terms import Categories, ModelOptions
 
 
 def write(folder: Path, text: str) -> Path:
