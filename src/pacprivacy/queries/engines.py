@@ -38,14 +38,13 @@ Columns: TypeAlias = Mapping[str, Any]  # arrays by name
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # connections whose engine has stopped
 
 
-def run_quietly(
-    connection: Any, query: str, values: Sequence[Any] = (), *, fetch: Fetch = "fetchall"
-) -> Any:
+def run_quietly(connection: Any, query: str, *, fetch: Fetch = "fetchall") -> Any:
     """Run a query over private rows; its errors say what went wrong, and show no value."""
     with engine_unquoted(connection):
         if fetch == "to_arrow_table":
             return connection.sql(query).to_arrow_table()
-        return getattr(connection.execute(query, list(values)), fetch)()
+        result = connection.execute(query)
+        return result.fetchnumpy() if fetch == "fetchnumpy" else result.fetchall()
 
 
 @contextmanager
