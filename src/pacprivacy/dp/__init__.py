@@ -67,7 +67,6 @@ from pacprivacy.dp.events import (
     ReplacementSampling as ReplacementSampling,
     events_of as events_of,
 )
-from pacprivacy.dp.filter_and_odometer import Filter as Filter, Odometer as Odometer
 from pacprivacy.dp.hyperparameter_search import (
     RandomRuns as RandomRuns,
     dp_search as dp_search,

@@ -114,8 +114,8 @@ def account(
     Guarantee
     ---------
     Claims DP-4, DP-5 and DP-20. Every figure is an upper bound on the loss, up to the arithmetic
-    of dp-accounting. What is computed may be chosen adaptively, the events may not: where the next
-    amount of noise depends on earlier answers, use :class:`Filter` or :class:`Odometer`.
+    of dp-accounting. What is computed may be chosen adaptively, the events may not: they are fixed
+    before any answer is seen.
 
     Examples
     --------

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Union
 
 import msgspec
@@ -407,38 +406,3 @@ def event_grid_distance(events: Iterable[Event]) -> float:
         )
         for event in events
     )
-
-
-def event_gaussian_square(event: Event) -> Fraction | None:
-    """Return the ``μ²`` of a Gaussian mechanism that dominates one run, if one is known (DP-21)."""
-    if isinstance(event, GaussianEvent):
-        return None if event.sampling is not None else 1 / Fraction(event.noise_multiplier) ** 2
-    loss = event_pure_loss(event)
-    if loss is None:
-        return None
-    # The trade-off of a pure mechanism lies above the Gaussian curve through its corner.
-    return (
-        Fraction(-2.0 * float(scipy.special.ndtri(scipy.special.expit(-loss))) * (1.0 + 1e-12)) ** 2
-    )
-
-
-def event_covers(token: Event, event: Event) -> bool:
-    """Tell whether one run of ``token`` is nowhere more private than one of ``event`` (DP-21)."""
-    if replace(event, count=token.count) == token:
-        return True
-    if isinstance(token, PureEvent | ApproximateEvent):
-        loss = event_pure_loss(event)
-        if isinstance(token, ApproximateEvent) and isinstance(event, ApproximateEvent):
-            return event.epsilon <= token.epsilon and event.delta <= token.delta
-        limit = event_pure_loss(token) if isinstance(token, PureEvent) else token.epsilon
-        return loss is not None and limit is not None and loss <= limit
-    if type(token) is not type(event) or not isinstance(event, GaussianEvent | LaplaceEvent):
-        return False
-    if isinstance(event, LaplaceEvent) and event.n_numbers > token.n_numbers:
-        return False  # the grid of a Laplace law is paid for where it is reserved
-    less_noise = token.noise_multiplier <= event.noise_multiplier
-    mine, its = token.sampling, event.sampling
-    if isinstance(mine, PoissonSampling) and isinstance(its, PoissonSampling):
-        seldom = its.rate <= mine.rate and (its.removal or 0.0) <= (mine.removal or 0.0)
-        return less_noise and seldom
-    return less_noise and mine == its
