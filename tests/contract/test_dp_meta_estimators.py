@@ -94,7 +94,7 @@ def test_a_block_without_a_class_does_not_show() -> None:
 
 
 @pytest.mark.claim("DP-15")
-def test_student_learns_and_the_private_figure_stays() -> None:
+def test_student_learns_and_can_be_pickled() -> None:
     public = RNG.normal(size=(300, 3))
     model = PATEClassifier(
         LogisticRegression(), n_estimators=100, n_questions=200, classes=("a", "b"), epsilon=4.0,
@@ -105,11 +105,8 @@ def test_student_learns_and_the_private_figure_stays() -> None:
     assert model.score(X, labels) > 0.85
     assert model.certificate_.epsilon == 4.0
     assert model.release_.value.shape == (200,)
-    assert model.data_dependent_.epsilon < model.data_dependent_.independent_epsilon
     kept = pickle.loads(pickle.dumps(model))
-    assert not hasattr(kept, "data_dependent_")
     assert np.array_equal(kept.predict(X[:9]), model.predict(X[:9]))
-    assert "dependent" not in str(model.certificate_).replace("independent", "")
 
 
 def test_answers_of_one_class_make_a_constant_student() -> None:
@@ -120,18 +117,16 @@ def test_answers_of_one_class_make_a_constant_student() -> None:
     assert set(model.predict(X)) == {0}
 
 
-@pytest.mark.claim("DP-11")
 @pytest.mark.claim("DP-13")
-@pytest.mark.parametrize("method", ["adassp", "statistics", "output"])
+@pytest.mark.parametrize("method", ["adassp", "statistics"])
 def test_regressions_come_near(method: Any) -> None:
     many = np.tile(X, (20, 1))
     target = np.tile(TARGET, 20)
-    penalty = 60_000.0 if method == "output" else 10.0
     model = DPLinearRegression(
-        method, x_bound=4.0, y_bound=8.0, epsilon=5.0, delta=1e-5, alpha=penalty,
+        method, x_bound=4.0, y_bound=8.0, epsilon=5.0, delta=1e-5, alpha=10.0,
         neighbours="replace", **SEEDED,
     ).fit(many, target)  # fmt: skip
-    assert model.score(X, TARGET) > (0.0 if method == "output" else 0.95)
+    assert model.score(X, TARGET) > 0.95
     assert model.coef_.shape == (3,)
     flat = DPLinearRegression(x_bound=4.0, y_bound=8.0, fit_intercept=False, **SEEDED)
     assert flat.fit(X, TARGET).intercept_ == 0.0
@@ -151,7 +146,6 @@ def test_seeds_decide_only_in_simulations() -> None:
     [
         (DPLinearRegression(), BudgetError, "x_bound must be given"),
         (DPLinearRegression("ols", x_bound=1.0, y_bound=1.0), MechanismError, "method must be"),
-        (DPLinearRegression("output", x_bound=1.0, y_bound=1.0), BudgetError, "be 'replace'"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, epsilon=0.0), BudgetError, "epsilon must"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, delta=1.0), BudgetError, "delta must"),
         (SubsampleAggregate(LogisticRegression(), classes=(0, 1)), BudgetError, "bound must be"),

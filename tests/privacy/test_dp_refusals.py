@@ -22,7 +22,6 @@ from pacprivacy.dp import (
     MeanAggregator,
     PATEClassifier,
     PoissonBatch,
-    RandomRuns,
     Softmax,
     Squared,
     Steps,
@@ -38,7 +37,6 @@ from pacprivacy.dp import (
     private_mean,
     private_sum,
     regression_from_statistics,
-    ridge_output_perturbation,
     subsample_aggregate,
 )
 from pacprivacy.dp.accuracy_first import CovNR, OutputNR
@@ -69,7 +67,7 @@ def descend(loss: Any, batch: Any) -> Release:
 def search(X: Array, y: Array) -> Any:
     return dp_search(
         X, y, loss=Logistic(classes=(0, 1)), candidates=[STEPS], score=lambda w: 0.0,
-        batch=FullBatch(n_public=24), runs=RandomRuns(mean=2.0), simulate=0, **BOUNDS,
+        batch=FullBatch(n_public=24), mean_runs=2.0, simulate=0, **BOUNDS,
     )  # fmt: skip
 
 
@@ -201,12 +199,6 @@ ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     ),
 }
 REPLACE: dict[str, tuple[Release, Array]] = {
-    "ridge output": (
-        lambda X, y: ridge_output_perturbation(
-            X, y, y_bound=3.0, penalty=5.0, simulate=0, **BOUNDS
-        ),
-        TARGET,
-    ),
     "fixed batches": (descend(Logistic(classes=(0, 1)), FixedBatch(size=6)), LABELS),
     "full batches": (descend(Logistic(classes=(0, 1)), FullBatch(neighbours="replace")), LABELS),
     "output": (perturb(output_perturbation, "replace"), LABELS),

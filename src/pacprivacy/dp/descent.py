@@ -398,17 +398,22 @@ def release_dp_descent(
     )
 
 
+def check_dp_descent_delta(left: float, epsilon: float, delta: float) -> None:
+    """Refuse a grid that leaves less than half of ``δ``."""
+    if not left > 0.5 * delta:
+        raise BudgetError(
+            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
+            "Use a larger delta or a smaller epsilon."
+        )
+
+
 def plan_dp_descent_noise(
     batch: Batch, n_records: int, *, n_steps: int, n_weights: int, epsilon: float, delta: float
 ) -> tuple[float, float]:
     """Return the noise over the clipping norm, and what discrete noise leaves of ``δ``."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_weights * n_steps)
-    if not left > 0.5 * delta:
-        raise BudgetError(
-            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
-            "Use a larger delta or a smaller epsilon."
-        )
+    check_dp_descent_delta(left, epsilon, delta)
     batch.size_for(n_records)
     noise = dp_descent_noise(batch, n_records, n_steps=n_steps, epsilon=epsilon, delta=left)
     return noise, left

@@ -1,4 +1,4 @@
-"""Logistic and ridge regression as the minimiser of a regularised sum, made private.
+"""Logistic regression as the minimiser of a regularised sum, made private.
 
 Objective perturbation tilts the sum by a random linear term and minimises that; output perturbation
 adds noise to the minimiser. Either way float64 finds the minimiser only nearly, and what the solver
@@ -18,7 +18,7 @@ from pacprivacy.dp import noise, records
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish_event
-from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 MOST_CURVATURE: Final = 0.25  # of the logistic loss ln(1 + exp(-margin))
@@ -31,8 +31,6 @@ SOLVER: Final = (
     "The minimiser is found to a gradient of a millionth of what one record can add. Where float64 "
     "does not suffice for that, the best point that was found takes its place; neither is said."
 )
-NOISE_OF_PREDICTION: Final = 0.1  # of the bound of the target, in deviations
-REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
 _UNIT: Final = 2.0**-53
 
@@ -286,103 +284,7 @@ def output_perturbation(
     d = signed.shape[1]
     point, gradient = minimise_perturbed(signed, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound)
     contribution = float(x_bound) * (1.0 if neighbours == "add_remove" else 2.0)
-    return _release_point(
-        point,
-        (contribution + 2.0 * gradient) / penalty * (1 + 1e-12),
-        (epsilon, delta, neighbours),
-        mechanism="output perturbation of a regularised linear classifier",
-        assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
-        curvatures=(penalty, MOST_CURVATURE * float(x_bound) ** 2),
-        simulate=simulate,
-    )
-
-
-def ridge_output_perturbation(
-    X: Any,
-    y: Any,
-    *,
-    penalty: float | None = None,
-    x_bound: float,
-    y_bound: float,
-    epsilon: float,
-    delta: float = 0.0,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Release the minimiser of ``Σ (y_i - x_i·θ)²/2 + penalty |θ|²/2`` with noise.
-
-    For replacements of one record: the number of records is public. The penalty is
-    :func:`ridge_penalty` by default.
-
-    Guarantee
-    ---------
-    Claim DP-11. ``(epsilon, delta)``-differential privacy under ``replace``; a note bounds the
-    expected excess of the sum over its minimum. Claim DP-17: what is refused is public.
-    """
-    noise.check_dp_noise_promise(epsilon, delta, "replace")
-    bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
-    limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
-    rows, target = records.read_regression_records(X, y)
-    rows, target = _clip_rows(rows, bound), np.clip(target, -limit, limit)
-    n, d = rows.shape
-    if penalty is None:
-        penalty = ridge_penalty(n, n_features=d, x_bound=bound, epsilon=epsilon, delta=delta)
-    penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n x_bound².")
-    # Refused by public numbers alone: what float64 might not solve to the precision needed.
-    condition = 1.0 + n * bound**2 / penalty
-    if condition * (n + 16.0 * d**2) * _UNIT > 1e-2 or n * (d + 100.0) * _UNIT > 2e-7:
-        raise MechanismError(
-            f"penalty must be large enough for {n} records of norm {bound:g} and {d} features to "
-            f"be solved in float64; got {penalty:g}. Use about a hundredth of n."
-        )
-    radius = y_bound * math.sqrt(n / penalty) / 2.0
-    gradient_bound = x_bound * (x_bound * radius + y_bound)
-    return _release_point(
-        _solve_ridge(rows, target, penalty, TOLERANCE * gradient_bound),
-        2.0 * gradient_bound * (1.0 + TOLERANCE) / penalty * (1 + 1e-12),
-        (epsilon, delta, "replace"),
-        mechanism="output perturbation of ridge regression",
-        assumptions=(
-            f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "
-            "bounds were fixed without looking at the data.",
-            "The number of records is public.",
-            records.EMPTY_RECORDS,
-        ),
-        curvatures=(penalty, x_bound**2),
-        simulate=simulate,
-    )
-
-
-def ridge_penalty(
-    n_records: int, *, n_features: int, x_bound: float, epsilon: float, delta: float = 0.0
-) -> float:
-    """Return a penalty at which noise moves a prediction by about a tenth of ``y_bound``."""
-    if delta:
-        parameter = noise.dp_noise_parameter(epsilon, delta, n_features)
-    else:
-        parameter = epsilon / math.sqrt(2.0 * n_features)
-    n = max(1, n_records)
-
-    def excess(log_share: float) -> float:
-        share = math.exp(log_share)
-        return (2.0 + 1.0 / math.sqrt(share)) / (share * n * parameter) - NOISE_OF_PREDICTION
-
-    share = math.exp(float(scipy.optimize.brentq(excess, -100.0, 100.0)))
-    return share * n * float(x_bound) ** 2
-
-
-def _release_point(
-    point: Vector,
-    sensitivity: float,
-    promise: tuple[float, float, Neighbours],
-    *,
-    mechanism: str,
-    assumptions: tuple[str, ...],
-    curvatures: tuple[float, float],
-    simulate: np.random.Generator | int | None,
-) -> DPRelease:
-    """Add noise to a minimiser; ``curvatures`` are those of the penalty and of a record."""
-    epsilon, delta, _ = promise
-    d, (penalty, curvature) = point.size, curvatures
+    sensitivity = (contribution + 2.0 * gradient) / penalty * (1 + 1e-12)
     source = noise.dp_noise_source(simulate)
     noisy = noise.add_noise(
         point,
@@ -391,15 +293,16 @@ def _release_point(
         delta=delta,
         source=source,
     )
+    curvature = MOST_CURVATURE * float(x_bound) ** 2
     fixed, each = perturbation_excess(noisy.noise_std, d, penalty, curvature)
     return publish_event(
         noisy.values,
-        promise,
+        (epsilon, delta, neighbours),
         noise_event(epsilon, delta, d),
         simulation=source.is_simulation,
         advantage=accounting_noise_advantage(epsilon, delta, d),
-        mechanism=mechanism,
-        assumptions=assumptions,
+        mechanism="output perturbation of a regularised linear classifier",
+        assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
         accounting={
             "method": "one Gaussian mechanism" if delta else "one Laplace mechanism",
             "Euclidean sensitivity": sensitivity,
@@ -424,25 +327,6 @@ def _declared(x_bound: float) -> str:
         f"Rows are clipped to norm {float(x_bound):g} and labels are one of two declared; "
         "neither was found in the data."
     )
-
-
-def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -> Vector:
-    """Return a point at which the gradient of the sum is at most ``allowed``."""
-    n, d = rows.shape
-    factor = scipy.linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
-    row = float(records.clipping_norms(rows).max(initial=0.0))
-    largest = float(np.abs(target).max(initial=0.0))
-    point: Vector = np.zeros(d)
-    for _ in range(REFINEMENTS):  # solve, then refine with the exact residual
-        errors = rows @ point - target
-        gradient = np.ascontiguousarray((rows * errors[:, None]).T).sum(axis=1) + penalty * point
-        size = float(np.linalg.norm(point))
-        reach = row * (row * size + largest)
-        error = n * reach * (d + 2.0 * math.log2(n + 2) + 24.0) * _UNIT + penalty * size * _UNIT
-        if float(np.linalg.norm(gradient)) + error <= allowed:
-            break
-        point = point - scipy.linalg.cho_solve(factor, gradient)
-    return point
 
 
 def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vector:

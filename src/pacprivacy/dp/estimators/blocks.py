@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone, is_classifier
@@ -53,9 +53,6 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     ----------
     student_ : classifier
         Trained on public questions and released answers.
-    data_dependent_ : DataDependentLoss
-        Loss for the votes that were cast. Curator-only: it is not private itself, and is left out
-        when the estimator is pickled or copied.
 
     Examples
     --------
@@ -76,8 +73,6 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
     classes: Sequence[Any] | str | None = None
     box: tuple[Any, Any] | None = None
     n_jobs: int | None = None
-
-    _curator_only: ClassVar[tuple[str, ...]] = ("data_dependent_",)
 
     def fit(self, X: Any, y: Any, *, public: Any = None) -> Self:
         """Train teachers, release their answers to rows of ``public``, and teach the student."""
@@ -106,10 +101,6 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
             simulate=None if seed is None else seed + 1,
         )
         self._keep(release, *dp_estimator_label_notes(self.classes))
-        std = (release.certificate.noise or {})["std of votes"]
-        self.data_dependent_: dp.DataDependentLoss = dp.pate_data_dependent_loss(
-            votes, noise_std=std, delta=self.delta
-        )
         self.student_ = self._teach(questions, self.classes_[release.value])
         return self
 
@@ -117,13 +108,6 @@ class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
         """Return the student's predictions."""
         rows = read_new(self, X)
         return np.asarray(self.student_.predict(rows))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what may leave."""
-        state = dict(super().__getstate__())
-        for name in self._curator_only:
-            state.pop(name, None)
-        return state
 
     def _questions(self, public: Any, n_features: int) -> Vector:
         if self.n_questions < 1:

@@ -414,13 +414,12 @@ class DPLogisticRegression(DPLinearClassifier):
 
 @dataclass(eq=False, repr=False)
 class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
-    """Linear regression with noise in its statistics or in its coefficients.
+    """Linear regression from noisy statistics.
 
     Parameters
     ----------
-    method : {"adassp", "statistics", "output"}
-        AdaSSP, which finds its penalty; moments with noise and the penalty given; or ridge
-        coefficients with noise, for ``neighbours="replace"`` only.
+    method : {"adassp", "statistics"}
+        AdaSSP, which finds its penalty; or moments with noise and the penalty given.
     x_bound, y_bound : float
         Rows are clipped to this norm, targets to this absolute value; neither comes from the data.
     alpha : float, optional
@@ -434,7 +433,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
     True
     """
 
-    method: Literal["adassp", "statistics", "output"] = "adassp"
+    method: Literal["adassp", "statistics"] = "adassp"
     _: KW_ONLY
     y_bound: float | None = None
     alpha: float | None = None
@@ -451,7 +450,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         features, target = read_dp_estimator_input(self, X, y, numeric=True)
         rows, row_bound = self._rows(features, bound)
         release = self._run(rows, row_bound, target, self.y_bound)
-        coef = release.value if self.method == "output" else release.value["coef"]
+        coef = release.value["coef"]
         if self.method == "adassp":
             release = replace(release, value=coef)
         self._keep(release)
@@ -475,21 +474,12 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
 
     def _run(self, rows: Matrix, bound: float, target: Vector, y_bound: float) -> dp.DPRelease:
         fits: dict[str, Callable[..., dp.DPRelease]] = {
-            "adassp": partial(dp.adassp, neighbours=self.neighbours),
-            "statistics": partial(
-                dp.regression_from_statistics, penalty=self.alpha, neighbours=self.neighbours
-            ),
-            "output": partial(dp.ridge_output_perturbation, penalty=self.alpha),
+            "adassp": dp.adassp,
+            "statistics": partial(dp.regression_from_statistics, penalty=self.alpha),
         }
         if self.method not in fits:
             raise MechanismError(
-                "method must be 'adassp', 'statistics' or 'output'; got "
-                f"{self.method!r}. Use 'adassp'."
-            )
-        if self.method == "output" and self.neighbours != "replace":
-            raise BudgetError(
-                f"neighbours must be 'replace' for output perturbation; got {self.neighbours!r}. "
-                "Use 'replace', or another method."
+                f"method must be 'adassp' or 'statistics'; got {self.method!r}. Use 'adassp'."
             )
         return fits[self.method](
             rows,
@@ -498,5 +488,6 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
             delta=self.delta,
             x_bound=bound,
             y_bound=y_bound,
+            neighbours=self.neighbours,
             simulate=self._noise_seed(),
         )
