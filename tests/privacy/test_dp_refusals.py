@@ -211,7 +211,7 @@ REPLACE: dict[str, tuple[Release, Array]] = {
         TARGET,
     ),
     "OutputNR": (
-        lambda X, y: OutputNR(alpha=0.5, penalty=0.1, x_bound=2.0, n_levels=5, radius=0.5).release(
+        lambda X, y: OutputNR(alpha=0.5, penalty=0.1, x_bound=2.0, n_levels=5).release(
             X, y, simulate=0
         ),
         SIGNS,
@@ -228,7 +228,6 @@ REPLACE: dict[str, tuple[Release, Array]] = {
         ),
         TARGET,
     ),
-    "DPLinearRegression output": (linear("output", "replace"), TARGET),
 }
 ODD: dict[str, tuple[Any, Any]] = {
     "missing feature": ([math.nan, 1.0], None),
@@ -293,7 +292,7 @@ def test_how_many_records_there_are_is_not_refused(name: str) -> None:
 
 
 @pytest.mark.claim("DP-17")
-@pytest.mark.parametrize("name", ["votes", "aggregate", "ridge output", "fixed batches"])
+@pytest.mark.parametrize("name", ["votes", "aggregate", "fixed batches"])
 def test_refusals_by_a_public_number_say_it(name: str) -> None:
     release, y = REPLACE[name]
     for odd in ("missing feature", "missing target"):

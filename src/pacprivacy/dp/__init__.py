@@ -65,22 +65,22 @@ from pacprivacy.dp.events import (
     ReplacementSampling as ReplacementSampling,
     events_of as events_of,
 )
+from pacprivacy.dp.linear_models import (
+    adassp as adassp,
+    least_penalty as least_penalty,
+    objective_perturbation as objective_perturbation,
+    output_perturbation as output_perturbation,
+    regression_from_statistics as regression_from_statistics,
+)
 from pacprivacy.dp.mechanisms import (
     exponential as exponential,
     exponential_score_loss as exponential_score_loss,
     gaussian as gaussian,
     laplace as laplace,
-)
-from pacprivacy.dp.perturbation import (
-    least_penalty as least_penalty,
-    objective_perturbation as objective_perturbation,
-    output_perturbation as output_perturbation,
+    private_mean as private_mean,
+    private_sum as private_sum,
 )
 from pacprivacy.dp.records import clip as clip, sum_clipped as sum_clipped
-from pacprivacy.dp.regression import (
-    adassp as adassp,
-    regression_from_statistics as regression_from_statistics,
-)
 from pacprivacy.dp.sgd import (
     Hinge as Hinge,
     LinearLoss as LinearLoss,
@@ -94,24 +94,33 @@ from pacprivacy.dp.sgd import (
 )
 from pacprivacy.dp.statistics import (
     STATISTICS as STATISTICS,
-    private_mean as private_mean,
-    private_sum as private_sum,
     release_dp_statistic as release_dp_statistic,
 )
 
 if typing.TYPE_CHECKING:
+    from pacprivacy.dp.block_estimators import (
+        PATEClassifier as PATEClassifier,
+        SubsampleAggregate as SubsampleAggregate,
+    )
     from pacprivacy.dp.estimators import (
         DPLinearRegression as DPLinearRegression,
         DPLogisticRegression as DPLogisticRegression,
         DPSGDClassifier as DPSGDClassifier,
-        PATEClassifier as PATEClassifier,
-        SubsampleAggregate as SubsampleAggregate,
     )
+
+_ESTIMATORS: typing.Final = {
+    "DPLinearRegression": "estimators",
+    "DPLogisticRegression": "estimators",
+    "DPSGDClassifier": "estimators",
+    "PATEClassifier": "block_estimators",
+    "SubsampleAggregate": "block_estimators",
+}
 
 
 def __getattr__(name: str) -> type:
     # scikit-learn takes half a second to import; only those who use the estimators pay for it.
-    if name[0].isupper():
-        estimator: type = getattr(importlib.import_module("pacprivacy.dp.estimators"), name)
+    if name in _ESTIMATORS:
+        module = importlib.import_module(f"pacprivacy.dp.{_ESTIMATORS[name]}")
+        estimator: type = getattr(module, name)
         return estimator
     raise AttributeError(f"module 'pacprivacy.dp' has no attribute {name!r}")

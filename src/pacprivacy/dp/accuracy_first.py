@@ -20,6 +20,12 @@ from pacprivacy._random import BitSource
 from pacprivacy.dp import records
 from pacprivacy.dp.certificate import DPRelease
 from pacprivacy.dp.events import PureEvent, publish_event
+from pacprivacy.dp.linear_models import (
+    SOLVER,
+    TOLERANCE,
+    minimise_perturbed,
+    solve_trust_region as solve_trust_region,
+)
 from pacprivacy.dp.noise import add_laplace, dp_noise_source
 from pacprivacy.dp.noise_reduction import (
     FLOAT_MARGIN,
@@ -31,12 +37,6 @@ from pacprivacy.dp.noise_reduction import (
     doubling_levels as doubling_levels,
     geometric_levels as geometric_levels,
     plan_threshold as plan_threshold,
-)
-from pacprivacy.dp.perturbation import (
-    SOLVER,
-    TOLERANCE,
-    minimise_perturbed,
-    solve_trust_region as solve_trust_region,
 )
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 

@@ -540,16 +540,14 @@ def _advantage(event: GaussianEvent, neighbours: Neighbours) -> float:
 
 @lru_cache(maxsize=256)
 def _renyi(event: GaussianEvent, neighbours: Neighbours, delta: float) -> float | None:
-    divergences = accounting.renyi_divergences(event, neighbours)
-    return None if divergences is None else accounting.renyi_epsilon(divergences, delta)
+    return accounting.renyi_epsilon((event,), delta, neighbours)
 
 
 @lru_cache(maxsize=1024)
 def _epsilon(
     event: GaussianEvent, neighbours: Neighbours, delta: float, discretization: float
 ) -> float:
-    losses = accounting.accounting_loss_distribution(event, neighbours, discretization, delta)
-    return float(losses.get_epsilon_for_delta(delta))
+    return accounting.pld_epsilon((event,), delta, neighbours, discretization)
 
 
 @lru_cache(maxsize=256)

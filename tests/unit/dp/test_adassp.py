@@ -9,7 +9,7 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from pacprivacy.dp import DPRelease, adassp
-from pacprivacy.dp.regression import (
+from pacprivacy.dp.linear_models import (
     LARGEST_ENTRY,
     clip_regression,
     regression_sensitivities,

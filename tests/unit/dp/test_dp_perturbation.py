@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from pacprivacy.dp import audit_dp
-from pacprivacy.dp.perturbation import (
+from pacprivacy.dp.linear_models import (
     MOST_CURVATURE,
     SOLVER_SHARE,
     TOLERANCE,
@@ -23,9 +23,9 @@ from pacprivacy.dp.perturbation import (
     objective_perturbation,
     output_perturbation,
     perturbation_excess,
+    regression_from_statistics,
     sign_perturbed_rows,
 )
-from pacprivacy.dp.regression import regression_from_statistics
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_parameter
 
@@ -88,7 +88,7 @@ def test_the_gradient_is_reached_for_hard_problems_too() -> None:
 
 @pytest.mark.claim("DP-17")
 def test_a_solver_that_gives_up_uses_its_best_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pacprivacy.dp.perturbation.MOST_ITERATIONS", 2)
+    monkeypatch.setattr("pacprivacy.dp.linear_models.MOST_ITERATIONS", 2)
     signed = sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1))
     settings: dict[str, Any] = {"penalty": 1e-3, "tilt": np.zeros(3), "x_bound": 2.0}
     point, _ = minimise_perturbed(signed, **settings)

@@ -18,7 +18,7 @@ from pacprivacy._checks import Array, Vector
 from pacprivacy._random import coerce_seed, own_generators, public_generator
 from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy.dp.aggregate import fit_aggregate_block
-from pacprivacy.dp.estimators.linear import (
+from pacprivacy.dp.estimators import (
     DPBase,
     dp_estimator_label_notes,
     read_dp_estimator_classes,
