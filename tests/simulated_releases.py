@@ -739,18 +739,6 @@ CASES |= {
     "dp fit sgd": lambda: fit_dp(
         dp.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
     ),
-    "dp fit aggregate, mean": lambda: fit_dp(
-        dp.SubsampleAggregate, Ridge(), n_estimators=20, bound=3.0, on=DP_TARGET
-    ),
-    "dp fit aggregate, median": lambda: fit_dp(
-        dp.SubsampleAggregate,
-        LogisticRegression(),
-        n_estimators=20,
-        aggregator="median",
-        bound=3.0,
-        classes=(0, 1),
-        on=DP_LABELS,
-    ),
     "dp fit pate": lambda: fit_dp(
         dp.PATEClassifier,
         TREE,

@@ -1,4 +1,4 @@
-"""scikit-learn's own suite on estimators that aggregate, teach or regress under DP."""
+"""scikit-learn's own suite on estimators that teach or regress under DP."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone, is_regressor
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.naive_bayes import GaussianNB
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pacprivacy.dp import DPLinearRegression, PATEClassifier, SubsampleAggregate
+from pacprivacy.dp import DPLinearRegression, PATEClassifier
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
 # Seeded, and with promises so weak that the suite's demands on accuracy can be met on its tiny
 # data; how strong a promise is does not matter to scikit-learn.
 WEAK: dict[str, Any] = {"epsilon": 300.0, "delta": 1e-2, "random_state": 0, "simulate": True}
 ESTIMATORS = [
-    SubsampleAggregate(LogisticRegression(), n_estimators=2, bound=8.0, classes="public", **WEAK),
-    SubsampleAggregate(Ridge(), n_estimators=2, bound=1.5, **WEAK),
     PATEClassifier(
         LogisticRegression(),
         n_estimators=2,
@@ -60,37 +57,6 @@ X = RNG.normal(size=(3000, 3))
 Y = (X @ [1.0, -1.0, 0.5] > 0).astype(int)
 TARGET = X @ [1.0, -1.0, 0.5] + 2.0
 SEEDED: dict[str, Any] = {"random_state": 1, "simulate": True}
-
-
-@pytest.mark.claim("DP-14")
-@pytest.mark.parametrize("aggregator", ["mean", "median"])
-@pytest.mark.parametrize("model", [LogisticRegression(), GaussianNB()])
-def test_aggregated_classifiers_predict(model: Any, aggregator: str) -> None:
-    fitted = SubsampleAggregate(
-        model,
-        n_estimators=60,
-        aggregator=aggregator,
-        bound=6.0,
-        classes=(0, 1),
-        epsilon=20.0,
-        **SEEDED,
-    ).fit(X, Y)
-    assert fitted.score(X, Y) > 0.75
-    assert fitted.predict_proba(X[:5]).shape == (5, 2)
-    assert "60 blocks" in str(fitted.certificate_)
-    assert "Labels" not in str(fitted.certificate_)
-    public = SubsampleAggregate(model, n_estimators=60, bound=6.0, classes="public", **SEEDED)
-    assert "labels that occur in y is public" in str(public.fit(X, Y).certificate_)
-
-
-def test_a_block_without_a_class_does_not_show() -> None:
-    rare = np.zeros(400, dtype=int)
-    rare[:3] = 1
-    model = SubsampleAggregate(
-        LogisticRegression(), n_estimators=40, bound=3.0, classes=(0, 1), epsilon=1.0, **SEEDED
-    ).fit(X[:400], rare)
-    assert model.predict(X).shape == (3000,)
-    assert model.estimator_.coef_.shape == (1, 3)
 
 
 @pytest.mark.claim("DP-15")
@@ -148,29 +114,6 @@ def test_seeds_decide_only_in_simulations() -> None:
         (DPLinearRegression("ols", x_bound=1.0, y_bound=1.0), MechanismError, "method must be"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, epsilon=0.0), BudgetError, "epsilon must"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, delta=1.0), BudgetError, "delta must"),
-        (SubsampleAggregate(LogisticRegression(), classes=(0, 1)), BudgetError, "bound must be"),
-        (SubsampleAggregate(LogisticRegression(), bound=1.0), BudgetError, "classes must be decl"),
-        (
-            SubsampleAggregate(LogisticRegression(), bound=1.0, classes=("0", "2")),
-            DataError,
-            "classes must be of the type of y",
-        ),
-        (
-            SubsampleAggregate(
-                LogisticRegression(),
-                bound=1.0,
-                classes=(0, 1),
-                n_estimators=2000,
-                neighbours="replace",
-            ),
-            DataError,
-            "Use fewer blocks",
-        ),
-        (
-            SubsampleAggregate(LogisticRegression(), bound=1.0, classes=(0, 1), aggregator="mode"),
-            MechanismError,
-            "aggregator must be",
-        ),
         (PATEClassifier(LogisticRegression()), BudgetError, "classes must be declared"),
         (PATEClassifier(LogisticRegression(), classes="seen"), BudgetError, "or 'public'"),
         (PATEClassifier(LogisticRegression(), classes=(0, 1)), BudgetError, "public must be given"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 
 from pacprivacy.dp import (
     DPLinearRegression,
@@ -25,7 +25,6 @@ from pacprivacy.dp import (
     Softmax,
     Squared,
     Steps,
-    SubsampleAggregate,
     adassp,
     count_pate_votes,
     dp_search,
@@ -172,18 +171,6 @@ ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     ),
     "DPLinearRegression": (linear("adassp"), TARGET),
     "DPLinearRegression statistics": (linear("statistics"), TARGET),
-    "SubsampleAggregate": (
-        fitted(
-            SubsampleAggregate(
-                LogisticRegression(), n_estimators=6, bound=2.0, classes=(0, 1), **PROMISE
-            )
-        ),
-        LABELS,
-    ),
-    "SubsampleAggregate Ridge": (
-        fitted(SubsampleAggregate(Ridge(), n_estimators=6, bound=2.0, **PROMISE)),
-        TARGET,
-    ),
     "PATEClassifier": (
         fitted(
             PATEClassifier(

@@ -98,29 +98,17 @@ from pacprivacy.dp.statistics import (
 )
 
 if typing.TYPE_CHECKING:
-    from pacprivacy.dp.block_estimators import (
-        PATEClassifier as PATEClassifier,
-        SubsampleAggregate as SubsampleAggregate,
-    )
     from pacprivacy.dp.estimators import (
         DPLinearRegression as DPLinearRegression,
         DPLogisticRegression as DPLogisticRegression,
         DPSGDClassifier as DPSGDClassifier,
+        PATEClassifier as PATEClassifier,
     )
-
-_ESTIMATORS: typing.Final = {
-    "DPLinearRegression": "estimators",
-    "DPLogisticRegression": "estimators",
-    "DPSGDClassifier": "estimators",
-    "PATEClassifier": "block_estimators",
-    "SubsampleAggregate": "block_estimators",
-}
 
 
 def __getattr__(name: str) -> type:
     # scikit-learn takes half a second to import; only those who use the estimators pay for it.
-    if name in _ESTIMATORS:
-        module = importlib.import_module(f"pacprivacy.dp.{_ESTIMATORS[name]}")
-        estimator: type = getattr(module, name)
+    if name[0].isupper():
+        estimator: type = getattr(importlib.import_module("pacprivacy.dp.estimators"), name)
         return estimator
     raise AttributeError(f"module 'pacprivacy.dp' has no attribute {name!r}")
