@@ -313,14 +313,7 @@ class SearchOutcome:
 class SearchCandidates:
     """The models of all levels, noisiest first, and their excess risks; curator-only."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        alpha: float,
-        n_levels: int,
-        source: BitSource,
-    ) -> None:
+    def __init__(self, problem: Problem, *, alpha: float, n_levels: int, source: BitSource) -> None:
         self.problem = problem
         self.levels = geometric_levels(
             1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels

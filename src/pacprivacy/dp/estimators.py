@@ -29,6 +29,7 @@ from pacprivacy.dp.records import (
     read_record_numbers,
     read_records,
     record_array,
+    shrink_factors,
 )
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
@@ -469,9 +470,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         if not self.fit_intercept:
             return features, bound
         with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
-            clipped = features * np.minimum(
-                1.0, bound / np.maximum(clipping_norms(features), 1e-300)
-            )
+            clipped = features * shrink_factors(features, bound)
         return np.column_stack([clipped, np.full(len(features), bound)]), math.sqrt(2.0) * bound
 
     def _run(self, rows: Matrix, bound: float, target: Vector, y_bound: float) -> dp.DPRelease:

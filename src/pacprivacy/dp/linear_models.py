@@ -47,7 +47,6 @@ SOLVER: Final = (
 )
 RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
 _UNIT: Final = 2.0**-53
-LARGEST_ENTRY: Final = 1 << 20  # features and targets in whole multiples of a millionth
 # Covers what is not exact for n d <= 10^8: conversions to float64, and the eigenvalue of a matrix
 # of norm n b², which is off by less than 10 n d 2^-53 b².
 _FLOAT_MARGIN: Final = 1 + 1e-6
@@ -177,30 +176,6 @@ def _perturb_statistics(
     ]
 
 
-def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
-    """Return features and target clipped to their bounds, in whole millionths of these."""
-    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
-    check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
-    features, target = records.read_regression_records(X, y)
-    shrink = np.minimum(1.0, x_bound / np.maximum(records.clipping_norms(features), 1e-300))
-    # Whole multiples of a millionth of the bounds, towards zero: norms only shrink. The factor
-    # leaves room for the rounding of the norm itself.
-    whole = np.trunc(features * shrink * ((1 - 1e-12) * LARGEST_ENTRY / x_bound))
-    return whole, np.trunc(np.clip(target / y_bound, -1.0, 1.0) * LARGEST_ENTRY)
-
-
-def regression_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
-    """Return ``XᵀX`` and ``Xᵀy`` of whole numbers, without rounding until the last conversion."""
-    d = features.shape[1]
-    gram, products = records.ExactTotal((d, d)), records.ExactTotal((d,))
-    for start in range(0, len(features), records.CHUNK_ROWS):
-        rows = features[start : start + records.CHUNK_ROWS]
-        for total, other in ((gram, rows), (products, target[start : start + records.CHUNK_ROWS])):
-            total.expect(len(rows))
-            total.add(rows.T @ other)
-    return gram.rounded(), products.rounded()
-
-
 def regression_sensitivities(
     x_bound: float, y_bound: float, neighbours: Neighbours
 ) -> tuple[float, float, float]:
@@ -213,10 +188,10 @@ def regression_sensitivities(
 
 def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
     """Return ``XᵀX`` and ``Xᵀy`` of clipped records."""
-    gram, products = regression_sums(*clip_regression(X, y, x_bound, y_bound))
+    gram, products = records.regression_sums(*records.clip_regression(X, y, x_bound, y_bound))
     return (
-        gram * (x_bound / LARGEST_ENTRY) ** 2,
-        products * (x_bound * y_bound / LARGEST_ENTRY**2),
+        gram * (x_bound / records.LARGEST_ENTRY) ** 2,
+        products * (x_bound * y_bound / records.LARGEST_ENTRY**2),
     )
 
 
@@ -270,15 +245,9 @@ def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any
     rows = records.finite_records(records.read_records(X))
     places = records.encode_record_labels(y, tuple(classes), len(rows))
     signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
-    return np.asarray(_clip_rows(rows, bound) * signs[:, None])
-
-
-def _clip_rows(rows: Matrix, bound: float) -> Matrix:
     # The factor leaves room for the rounding of the norm itself.
-    shrink = np.minimum(
-        1.0, (1.0 - 1e-9) * bound / np.maximum(records.clipping_norms(rows), 1e-300)
-    )
-    return np.asarray(rows * shrink)
+    shrink = records.shrink_factors(rows, (1.0 - 1e-9) * bound)
+    return np.asarray(rows * shrink * signs[:, None])
 
 
 @np.errstate(all="ignore")

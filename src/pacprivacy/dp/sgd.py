@@ -177,10 +177,9 @@ def dp_sgd(
     >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
     True
     """
-    rows = records.clip_to_whole_rows(X, x_bound)
-    n_records, n_features = rows.whole.shape
-    sums = LinearSGDSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
-    shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
+    rows, target, shape = _read_linear(X, y, loss, x_bound)
+    n_records = len(target)
+    sums = LinearSGDSums(rows, target, loss, clip_norm=steps.clip_norm)
     if steps.learning_rate is None:
         rate = dp_descent_rate(
             batch,
@@ -208,6 +207,16 @@ def dp_sgd(
             records.EMPTY_RECORDS,
         ),
     )
+
+
+def _read_linear(
+    X: Any, y: Any, loss: LinearLoss, x_bound: float
+) -> tuple[records.WholeRows, Array, tuple[int, ...]]:
+    """Return clipped rows, encoded targets, and the shape of the weights."""
+    rows = records.clip_to_whole_rows(X, x_bound)
+    n_records, n_features = rows.whole.shape
+    shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
+    return rows, loss.encode(y, n_records), shape
 
 
 class LinearSGDSums:
@@ -349,11 +358,8 @@ def dp_search(
     ---------
     Claim G-4. ``(epsilon, delta)``-differential privacy of the whole search.
     """
-    rows = records.clip_to_whole_rows(X, x_bound)
-    n_records, n_features = rows.whole.shape
-    target = loss.encode(y, n_records)
-    shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
-    n_steps = _same_steps(candidates)
+    rows, target, shape = _read_linear(X, y, loss, x_bound)
+    n_records, n_steps = len(target), _same_steps(candidates)
     batch.size_for(n_records)
     noise = dp_search_noise(
         batch,
@@ -375,7 +381,7 @@ def dp_search(
         return weights.reshape(shape)
 
     best = _best_run(train, candidates, score, draw_search_runs(mean_runs, source), source)
-    about = descent.describe_dp_descent(batch, replace(candidates[0], average=False), n_records)
+    about = descent.describe_dp_descent(batch, candidates[0], n_records)
     return publish_event(
         best,
         (epsilon, delta, batch.neighbours),

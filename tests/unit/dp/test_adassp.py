@@ -10,11 +10,9 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from pacprivacy.dp import DPRelease, adassp
 from pacprivacy.dp.linear_models import (
-    LARGEST_ENTRY,
-    clip_regression,
     regression_sensitivities,
-    regression_sums,
 )
+from pacprivacy.dp.records import LARGEST_ENTRY, clip_regression, regression_sums
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
