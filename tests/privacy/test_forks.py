@@ -27,11 +27,9 @@ from sklearn.tree import DecisionTreeClassifier
 import pacprivacy as pac
 from pacprivacy._random import Process, ProcessBound, SystemSource, fresh_seed
 from pacprivacy.budget import Spent
-from pacprivacy.dp import GaussianEvent
 from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, NoiseReduction
-from pacprivacy.dp.accuracy_first.noise_levels import BrownianLevels, NoisyLevels, draw_levels
 from pacprivacy.dp.descent import DPDescentNoise
-from pacprivacy.dp.filter_and_odometer import Filter, Odometer
+from pacprivacy.dp.noise_reduction import NoisyLevels
 from pacprivacy.errors import LedgerError, SecretError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger
@@ -142,10 +140,8 @@ def taken(folder: Path) -> AnswerNoise:
     return noise
 
 
-def refined_levels(delta: float) -> NoisyLevels:
-    levels = draw_levels(
-        [3.0], sensitivity=1.0, epsilons=[0.1, 0.2, 0.3], delta=delta, source=SystemSource()
-    )
+def refined_levels(folder: Path) -> NoisyLevels:
+    levels = NoisyLevels([3.0], sensitivity=1.0, epsilons=[0.1, 0.2, 0.3], source=SystemSource())
     levels.refine()
     return levels
 
@@ -197,12 +193,7 @@ CASES: dict[type, Case] = {
         threshold, lambda asked: asked.ask(-1.0), lambda asked: len(asked._drawn)
     ),
     NoisyLevels: Case(
-        lambda folder: refined_levels(0.0),
-        lambda levels: levels.refine(),
-        lambda levels: levels.level,
-    ),
-    BrownianLevels: Case(
-        lambda folder: refined_levels(1e-6),
+        refined_levels,
         lambda levels: levels.refine(),
         lambda levels: levels.level,
     ),
@@ -210,16 +201,6 @@ CASES: dict[type, Case] = {
         step_noise,
         lambda noise: noise.release(np.zeros(3, dtype=np.int64)),
         lambda noise: len(noise._ahead),
-    ),
-    Filter: Case(
-        lambda folder: Filter(epsilon=1.0, delta=1e-6, neighbours="replace"),
-        lambda budget: budget.spend(GaussianEvent(noise_multiplier=20.0)),
-        lambda budget: budget.parameter_left,
-    ),
-    Odometer: Case(
-        lambda folder: Odometer(delta=1e-6, neighbours="replace"),
-        lambda odometer: odometer.spend(GaussianEvent(noise_multiplier=20.0)),
-        lambda odometer: odometer._divergences.sum(),
     ),
 }
 IDS = [bound.__name__ for bound in CASES]
