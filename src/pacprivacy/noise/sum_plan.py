@@ -212,7 +212,9 @@ def plan_sums(
     charges = lattice.charges(sums, factors)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)
-        reduced = np.where(room > 0, room / np.maximum(charges, room), 0.0)
+        reduced = np.divide(
+            room, charges, out=np.zeros_like(room), where=(room > 0) & (charges > room)
+        )
         factors = np.where(charges > allowed, factors * reduced, factors)
         charges = lattice.charges(sums, factors)
     if charges.size and not float(charges.max()) <= parameter:  # NaN, too

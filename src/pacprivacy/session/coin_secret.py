@@ -55,7 +55,8 @@ from pacprivacy.simulation import Outputs
 from pacprivacy.statistics import Sums, SumStatistic, UnitSums, statistic_of_sums
 
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
-LEAST_INFLUENCE: Final = 1e-6  # of a release; below it the budget is used up
+CROWD: Final = 10  # units that must be able to pay for a release
+LEAST_INFLUENCE: Final = 1e-4  # of a release; below it the budget is used up
 _ROUNDING_SHARE: Final = 2.0**-40  # of an influence: what squares and roots of it may be off
 _NO_CLOCKS: Final = Clocks(spent=np.zeros(0), cap=0.0)  # of a single release, which stores nothing
 EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
@@ -340,7 +341,10 @@ class CoinSecret(SessionSecret):
                     f"or end the session."
                 )
             allowed = np.minimum(allowed, most)
-        influence = np.sqrt(allowed) * (1 - _ROUNDING_SHARE)
+        # What ten units may pay, so that no person alone decides how much noise there is.
+        rank = max(0, self.n_units - CROWD)
+        crowd = float(np.partition(allowed, rank)[rank])
+        influence = np.sqrt(np.minimum(allowed, crowd)) * (1 - _ROUNDING_SHARE)
         parameter = float(influence.max())
         if not parameter > LEAST_INFLUENCE:
             raise BudgetExceededError(
