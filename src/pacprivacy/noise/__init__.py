@@ -29,7 +29,6 @@ from pacprivacy.noise.lattice import (
     sample_discrete_laplace as sample_discrete_laplace,
     uniform_lattice_integers as uniform_lattice_integers,
 )
-from pacprivacy.noise.limit import Limit as Limit, noise_limit as noise_limit
 from pacprivacy.noise.plan import (
     Kind as Kind,
     NoisePlan as NoisePlan,

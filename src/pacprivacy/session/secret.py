@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pacprivacy._random import BitSource
-from pacprivacy._rounding import at_most
 from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import SecretError
@@ -112,22 +111,8 @@ class Plan:
     balances: Balances | None = field(default=None, repr=False)
     more: Prospect | None = field(default=None, repr=False)
 
-    @property
-    def times_least(self) -> float | None:
-        """How many times the least variance of any noise this one has, at most; curator-only.
-
-        None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
-        """
-        return self.bundle.times_least()
-
     def __str__(self) -> str:
         text = f"PLAN: nothing was released or spent.\n{self.certificate}"
-        ratio = self.times_least
-        if ratio is not None:
-            text += (
-                f"\nfor the curator: the noise has at most {at_most(ratio, significant=2)} times "
-                f"the least variance that noise of any law needs here."
-            )
         return text if self.more is None else f"{text}\nfor the curator: {self.more}."
 
 
