@@ -29,7 +29,6 @@ from pacprivacy.adversary import (
     heat_charges,
     heat_draws,
     heat_room,
-    information_pilot,
     make_view,
     membership_risk,
 )
@@ -61,7 +60,6 @@ HEAT_DRAWS = 1 << 18
 HEAT_ROOM = 0.01  # of a charge, for the search being on draws too
 HEAT_STEP = 0.015  # a failed proof of charges makes the noise this much larger
 HEAT_MARGIN = 0.04  # share of a charge that the interval may take, if draws allow
-PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks like
 MAX_ATTEMPTS = 20
 MAX_TIGHTENINGS = 1
 SMALL_GAIN = 2e-3  # a scale that is smaller by less than this is not worth another proof
@@ -185,15 +183,10 @@ class _Search:
         gamma, m = self._gamma, view.n_subsets
         info_draws, info_room, risk_draws, risk_room = 0, 0.0, 0, 0.0
         if problem.mi_nats is not None:
-            pilot = information_pilot(
-                view, n_draws=PILOT_FOR, gamma=gamma, rng=problem.rng("pilot")
-            )
             info_draws, info_room = _draws_for(
                 INFORMATION_MARGIN * problem.mi_nats,
-                partial(
-                    empirical_bernstein, width=pilot.range[1] - pilot.range[0], gamma=gamma / 2
-                ),
-                pilot.variance,
+                partial(empirical_bernstein, width=math.log(m), gamma=gamma / 2),
+                self._probe.information(1.0)[1],
                 most=max(4096, INFORMATION_COST // max(m, FEW_SUBSETS)),
             )
         variance = 0.0
