@@ -29,8 +29,8 @@ from pacprivacy.adversary.view_and_belief import (
     view_posterior,
 )
 from pacprivacy.noise import AxisFrame
-from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
-from pacprivacy.noise.plan import NoisePlan, Observation, Revealed
+from pacprivacy.noise.covariance import log_det_of_points
+from pacprivacy.noise.plan import NoisePlan, Observation, Revealed, log_det_of_plan
 from pacprivacy.sample import Balanced, Half, Pool
 from pacprivacy.theory import information_slack_bound
 

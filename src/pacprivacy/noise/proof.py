@@ -33,9 +33,9 @@ from pacprivacy.adversary import (
     membership_risk,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
+from pacprivacy.noise.covariance import Spread, log_det_of_points
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, PlanProblem, make_plan
+from pacprivacy.noise.plan import NoisePlan, PlanProblem, log_det_of_plan, make_plan
 from pacprivacy.noise.shapes import (
     COARSE_DRAWS,
     SAFETY_MARGIN_SD,
@@ -45,7 +45,6 @@ from pacprivacy.noise.shapes import (
     risk_shape_probe,
     shape_scale,
 )
-from pacprivacy.noise.spread_frames import Spread
 from pacprivacy.theory import Estimate, empirical_bernstein
 
 Claim: TypeAlias = Literal["information", "membership", "charges"]
