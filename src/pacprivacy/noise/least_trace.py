@@ -28,7 +28,7 @@ MAX_SCREENINGS: Final = 6
 SCREENED_UNITS: Final = 1000
 SCREENED_UNITS_PER_CELL: Final = 20
 CROWD_SHARE: Final = 1e-3  # of a cell's second moments, added in the shape of the crowd's
-LEAST_WEIGHT: Final = 1e-6
+LEAST_WEIGHT: Final = 1e-4  # of the largest: below it, squares of noise would show
 COUNT_NOISE: Final = 0.1  # relative noise up to which a sum that is only divided by may go
 
 Cube = npt.NDArray[np.float64]  # of shape (n_cells, ., .)
