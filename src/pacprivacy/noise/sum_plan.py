@@ -376,10 +376,10 @@ def _shrink_columns(sums: UnitSums) -> Vector:
     factors = np.ones(len(sums.values))
     # What is not above the tenth largest of some entries is not above that of all.
     least = np.array([_tenth_largest(column) for column in np.abs(sums.values[:SAMPLED]).T])
-    above = [
-        entries.start + np.flatnonzero((np.abs(sums.values[entries]) > least).any(axis=1))
-        for _, entries in sums.chunks()
-    ]
+    above = []
+    for _, entries in sums.chunks():
+        places = np.flatnonzero(np.abs(sums.values[entries]) > least)
+        above.append(entries.start + np.unique(places // sums.block))
     far = np.concatenate(above) if above else np.zeros(0, dtype=np.int64)
     for column, floor in zip(np.abs(sums.values[far]).T, least, strict=True):
         tenth = max(float(floor), _tenth_largest(column))
@@ -441,6 +441,8 @@ def _radii(norms: Vector) -> list[float]:
 
 def _tenth_largest(norms: Vector) -> float:
     """Return the tenth largest norm, 0 where there are fewer."""
+    if len(norms) > 2 * SAMPLED:  # it is not below that of some
+        norms = norms[norms >= _tenth_largest(norms[:SAMPLED])]
     rank = len(norms) - CROWD
     return float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
 
