@@ -29,6 +29,7 @@ from pacprivacy.release.coin_certificate import (
     CoinSession as CoinSession,
     bundle_of_coins as bundle_of_coins,
     contributions_digest as contributions_digest,
+    recompute_contributions as recompute_contributions,
     write_coin_certificate as write_coin_certificate,
 )
 from pacprivacy.release.error_bars import (
