@@ -59,6 +59,10 @@ class SumPlan:
         What a unit adds is multiplied by it; below 1 where it is clipped.
     charges : array of shape (n_units,), curator-only
         What every unit costs, used or left out, in deviations of the noise.
+    clipped : Sums, curator-only
+        The sums of all clipped units: what a release estimates.
+    integers : array of shape (entries, rank), curator-only
+        What every entry adds, in grid steps.
     parameter : float, public
         What a unit may cost, ``2 Φ⁻¹`` of the membership success.
     keep : float, public
@@ -76,6 +80,8 @@ class SumPlan:
     lattice: UnitLattice = field(repr=False)
     factors: Vector = field(repr=False)
     charges: Vector = field(repr=False)
+    clipped: Sums = field(repr=False)
+    integers: Integers = field(repr=False)
     parameter: float
     keep: float
     radius: float | None
@@ -94,10 +100,6 @@ class SumPlan:
     def n_clipped(self) -> int:
         """Number of clipped units, curator-only."""
         return int(np.count_nonzero(self.factors < 1.0))
-
-    def clipped_sums(self, sums: UnitSums) -> Sums:
-        """Return the sums of all clipped units, curator-only: what a release estimates."""
-        return sums.total(self.factors)
 
     def release(self, sums: UnitSums, kept: Mask, source: BitSource) -> Sums:
         """Return the noisy sums of the units that are used.
@@ -135,14 +137,6 @@ class SumPlan:
             moved *= self.factors[sums.units_of(entries)][:, None]
             variances[cell] += np.einsum("ij,ij->j", moved, moved)
         return np.asarray(variances * (1 - self.keep) / self.keep)
-
-    def unit_integers(self, sums: UnitSums) -> tuple[Integers, Integers]:
-        """Return what every entry adds in whole numbers, and the unit of every entry."""
-        integers = np.empty((len(sums.values), self.lattice.grid.shape[1]), dtype=np.int64)
-        for cell, entries in sums.chunks():
-            integers[entries] = self.lattice.integers(sums, self.factors, cell, entries)
-        units = np.arange(len(sums.values)) if sums.units is None else sums.units
-        return integers, np.asarray(units, dtype=np.int64)
 
     def _check(self, sums: UnitSums, kept: Mask) -> None:
         shape = (sums.n_cells, sums.block, self.lattice.grid.shape[1])
@@ -209,12 +203,13 @@ def plan_sums(
         shape = least_trace(scaled, crowd.frame, factors, crowd.first_norms)
         gap, lattice = shape.gap, _choose_lattice(scaled, crowd.frame, shape, parameter)
     factors = np.where(shares > 0, factors, 0.0)
-    charges = lattice.charges(sums, factors)
+    integers = np.empty((len(sums.values), lattice.grid.shape[1]), dtype=np.int64)
+    charges = lattice.charges(sums, factors, integers)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)
         reduced = np.where(room > 0, room / np.maximum(charges, room), 0.0)
         factors = np.where(charges > allowed, factors * reduced, factors)
-        charges = lattice.charges(sums, factors)
+        charges = lattice.charges(sums, factors, integers)
     if charges.size and not float(charges.max()) <= parameter:  # NaN, too
         raise BudgetError(
             "noise must hide every unit; got a unit that costs more than the budget. Rescale what "
@@ -224,6 +219,8 @@ def plan_sums(
         lattice=lattice,
         factors=factors,
         charges=charges,
+        clipped=sums.total(factors),
+        integers=integers,
         parameter=parameter,
         keep=keep,
         radius=radius,

@@ -124,8 +124,10 @@ class UnitLattice:
             )
         return np.asarray(values), largest
 
-    def charges(self, sums: UnitSums, factors: Vector) -> Vector:
+    def charges(self, sums: UnitSums, factors: Vector, integers: Integers | None = None) -> Vector:
         """Return what every unit of the table costs, used or left out: its norm as rounded.
+
+        ``integers`` is filled with what every entry adds, where it is given.
 
         Guarantee
         ---------
@@ -137,6 +139,8 @@ class UnitLattice:
         for cell, entries in sums.chunks():
             self._check_rounding(sums, factors, cell, entries)
             scaled, _ = self.integers(sums, factors, cell, entries)
+            if integers is not None:
+                integers[entries] = scaled
             scaled /= self.units_per_std[cell]
             squares[entries] = np.einsum("ij,ij->i", scaled, scaled)
         norms = np.sqrt(sums.add_by_unit(squares)) * ROUND_UP_NORM

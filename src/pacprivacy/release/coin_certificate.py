@@ -261,7 +261,7 @@ def contributions_digest(integers: Integers, units: Integers, starts: Integers) 
     """Return the SHA-256 of what all units add."""
     digest = hashlib.sha256()
     for array in (starts, units, integers):
-        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+        digest.update(np.ascontiguousarray(array, dtype="<i8").data)
     return digest.hexdigest()
 
 
@@ -633,7 +633,7 @@ def recompute_contributions(
             )
         except PacPrivacyError:
             raise _unproved("no noise follows from these records") from None
-        integers, of_units = plan.unit_integers(sums)
+        integers, of_units = plan.integers, np.asarray(sums.entry_units, dtype=np.int64)
     lattice = plan.lattice
     if not np.array_equal(lattice.grid, held.grid):
         raise _unproved("its grid does not follow from these records")
@@ -659,11 +659,11 @@ def _figures(certificate: CoinCertificate, bundle: CoinBundle) -> dict[str, str]
     }
 
 
-def bundle_of_coins(bundle: CoinBundle) -> CoinBundle:
+def bundle_of_coins(bundle: CoinBundle, charges: Vector) -> CoinBundle:
     """Return the bundle as it is stored: of many numbers, the units that cost most."""
     if bundle.integers.size <= MAX_STORED_NUMBERS:
         return bundle
-    charges = np.where(np.bincount(bundle.units, minlength=bundle.n_units) > 0, bundle.charges, -1)
+    charges = np.where(np.bincount(bundle.units, minlength=bundle.n_units) > 0, charges, -1)
     if np.count_nonzero(charges >= 0) <= STORED_UNITS:
         return bundle
     largest = np.zeros(bundle.n_units, dtype=np.bool_)

@@ -300,7 +300,7 @@ class CoinSecret(SessionSecret):
             error_bars=bars,
             drawn=SumSampler(plan=plan, sums=sums),
             statistic=statistic,
-            bundle=releasing.bundle_of_coins(bundle),
+            bundle=releasing.bundle_of_coins(bundle, plan.charges),
             before=before.spent,
             clocks_before=self.balances,
             clocks=clocks,
@@ -367,7 +367,7 @@ class CoinSecret(SessionSecret):
         self, statistic: SumStatistic, plan: SumPlan, sums: UnitSums
     ) -> tuple[Vector, Vector]:
         """Return deviations of every number, by the coins and by the noise."""
-        slopes = statistic.jacobian(plan.clipped_sums(sums))
+        slopes = statistic.jacobian(plan.clipped)
         noise = np.sqrt(plan.noise_variances(slopes))
         coins = np.sqrt(plan.sampling_variances(sums, slopes))
         return statistic.arrange(coins), statistic.arrange(noise)
@@ -381,7 +381,7 @@ class CoinSecret(SessionSecret):
         allowance: _Allowance,
         purse: Purse,
     ) -> releasing.CoinBundle:
-        integers, units = plan.unit_integers(sums)
+        integers, units = plan.integers, np.asarray(sums.entry_units, dtype=np.int64)
         facts = () if bars is None else (bars.coin_sentence,)
         return releasing.CoinBundle(
             integers=integers,
@@ -456,7 +456,7 @@ def _outputs_of(
     mechanism: Mechanism, statistic: SumStatistic, plan: SumPlan, sums: UnitSums, data: Data
 ) -> Outputs:
     """Return the value on all records after clipping, and on all records as they are."""
-    clipped = statistic.value(plan.clipped_sums(sums))
+    clipped = statistic.value(plan.clipped)
     on_all = statistic.value(sums.total())
     structure = flatten(statistic.shaped(clipped, data))[1]
     totals = mechanism.totals
@@ -477,7 +477,7 @@ def _outputs_of(
 
 def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> None:
     """Refuse groups that noise or coins may leave without a value, before anything is drawn."""
-    total, keep = plan.clipped_sums(sums), plan.keep
+    total, keep = plan.clipped, plan.keep
     spread = np.sqrt(keep * (1 - keep) * sums.squares(plan.factors))
     noise = plan.sum_noise_std
     for sign in (-1.0, 1.0):
