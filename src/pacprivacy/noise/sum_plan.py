@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -38,6 +39,7 @@ from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
+MAX_KEPT_INTEGERS: Final = 1 << 25  # a quarter of a gigabyte
 LEAST_SHARE: Final = 1e-3  # of what a unit may cost; who may cost less is left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
 SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
@@ -61,8 +63,8 @@ class SumPlan:
         What every unit costs, used or left out, in deviations of the noise.
     clipped : Sums, curator-only
         The sums of all clipped units: what a release estimates.
-    integers : array of shape (entries, rank), curator-only
-        What every entry adds, in grid steps.
+    integers : array of shape (entries, rank) or None, curator-only
+        What every entry adds, in grid steps; of very many it is computed where it is needed.
     parameter : float, public
         What a unit may cost, ``2 Φ⁻¹`` of the membership success.
     keep : float, public
@@ -81,7 +83,7 @@ class SumPlan:
     factors: Vector = field(repr=False)
     charges: Vector = field(repr=False)
     clipped: Sums = field(repr=False)
-    integers: Integers = field(repr=False)
+    integers: Integers | None = field(repr=False)
     parameter: float
     keep: float
     radius: float | None
@@ -100,6 +102,15 @@ class SumPlan:
     def n_clipped(self) -> int:
         """Number of clipped units, curator-only."""
         return int(np.count_nonzero(self.factors < 1.0))
+
+    def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Integers]]:
+        """Yield entries and what they add, in grid steps, in bounded pieces."""
+        if self.integers is not None:
+            yield slice(0, len(self.integers)), self.integers
+            return
+        for cell, entries in sums.chunks():
+            block, _ = self.lattice.integers(sums, self.factors, cell, entries)
+            yield entries, block.astype(np.int64)
 
     def release(self, sums: UnitSums, kept: Mask, source: BitSource) -> Sums:
         """Return the noisy sums of the units that are used.
@@ -203,7 +214,10 @@ def plan_sums(
         shape = least_trace(scaled, crowd.frame, factors, crowd.first_norms)
         gap, lattice = shape.gap, _choose_lattice(scaled, crowd.frame, shape, parameter)
     factors = np.where(shares > 0, factors, 0.0)
-    integers = np.empty((len(sums.values), lattice.grid.shape[1]), dtype=np.int64)
+    size = (len(sums.values), lattice.grid.shape[1])
+    integers = None
+    if math.prod(size) <= MAX_KEPT_INTEGERS:
+        integers = np.empty(size, dtype=np.int64)
     charges = lattice.charges(sums, factors, integers)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)

@@ -300,7 +300,7 @@ class CoinSecret(SessionSecret):
             error_bars=bars,
             drawn=SumSampler(plan=plan, sums=sums),
             statistic=statistic,
-            bundle=releasing.bundle_of_coins(bundle, plan.charges),
+            bundle=bundle,
             before=before.spent,
             clocks_before=self.balances,
             clocks=clocks,
@@ -381,22 +381,22 @@ class CoinSecret(SessionSecret):
         allowance: _Allowance,
         purse: Purse,
     ) -> releasing.CoinBundle:
-        integers, units = plan.integers, np.asarray(sums.entry_units, dtype=np.int64)
+        stored = releasing.StoredContributions.of(plan, sums)
         facts = () if bars is None else (bars.coin_sentence,)
         return releasing.CoinBundle(
-            integers=integers,
-            units=units,
-            starts=np.asarray(sums.starts, dtype=np.int64),
+            integers=stored.integers,
+            units=stored.units,
+            starts=stored.starts,
             grid=plan.lattice.grid,
             units_per_std=plan.lattice.units_per_std,
             n_units=self.n_units,
-            n_entries=len(integers),
+            n_entries=len(sums.values),
             keep=self.keep,
             parameter=plan.parameter,
             dimension=outputs.n_outputs,
             unit=self.unit,
             clip=self._coins.clip,
-            contributions_digest=releasing.contributions_digest(integers, units, sums.starts),
+            contributions_digest=stored.digest,
             simulation=self._simulate,
             budget=allowance.budget,
             stated=releasing.CuratorStatements(
