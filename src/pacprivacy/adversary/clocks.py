@@ -20,7 +20,7 @@ from pacprivacy.errors import BudgetExceededError
 
 SESSION_SLACK: Final = 1e-7  # of success: what whole-number noise may cost over a session
 _ROUND_UP: Final = 1 + 2.0**-50
-_ROUNDING_SHARE: Final = 2.0**-46  # of the cap: more than rounding a clock up twice adds
+_ROUNDING_SHARE: Final = 2.0**-46  # of the cap: more than rounding a clock up adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,7 +73,8 @@ class Clocks:
 
     def after(self, charges: Vector, slack: float) -> Self:
         """Return the clocks after a release; refuse one that some unit cannot pay."""
-        spent = (self.spent + np.square(charges) * _ROUND_UP) * _ROUND_UP
+        squares = np.square(charges) * _ROUND_UP
+        spent = np.where(squares == 0, self.spent, np.nextafter(self.spent + squares, np.inf))
         if not self.slack + slack <= SESSION_SLACK:
             raise BudgetExceededError(
                 "the session must release fewer numbers in all: each costs a little for being a "
