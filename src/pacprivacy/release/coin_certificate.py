@@ -361,9 +361,8 @@ class CoinCertificate(Certificate):
             )
         return (
             f"Take a {unit} {whom} is equally likely to have been used or left out. Whoever "
-            f"studies {studied_text(self)}, by any method, guesses which at most {success}; 50 "
-            f"without the release. This holds against everybody, also those who know all other "
-            f"{units} and which of them were used."
+            f"studies {studied_text(self)} guesses which at most {success}; 50 without it. This "
+            f"holds also against those who know all other {units} and which of them were used."
         )
 
     @property
@@ -478,7 +477,7 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
         confidence=1.0,
         public=("all records, the statistic and the noise law", *stated.public),
         published=(
-            f"number of {units} ({bundle.n_units}); {used}",
+            f"number of {units} ({bundle.n_units:,}); {used}",
             *stated.published,
         ),
         not_promised=_not_promised(bundle, units),

@@ -287,7 +287,7 @@ class Histogram(ArrayStatistic):
     def published(self) -> tuple[str, ...]:
         """What the edges show of the universe."""
         if self.ranges is None and isinstance(self.bins, int | np.integer):
-            return ("histogram range: minimum and maximum of every column over the universe",)
+            return ("histogram range: minimum and maximum of every column over all records",)
         return ()
 
     def prepare(self, data: Data) -> Self:
