@@ -204,7 +204,7 @@ def test_14_an_averaged_bound_used_again() -> None:
     # A session has sums only: what the unit pays is the same whoever else is used.
     sums = UnitSums.of_rows(np.hstack([points, np.ones((size + 1, 1))]))
     plan = plan_sums(sums, success=SUCCESS, keep=keep, clip=None)
-    moves = plan.unit_integers(sums)[0] / plan.lattice.units_per_std
+    moves = plan.integers / plan.lattice.units_per_std
     assert (np.linalg.norm(moves, axis=1) <= plan.charges).all()
     assert gauss(plan.charges.max()) <= 2 * SUCCESS - 1
 

@@ -279,15 +279,8 @@ def test_reserved_subsets_leave_no_trace_in_a_boxed_plan(shape: str) -> None:
 
 MANY = np.random.default_rng(4).normal(size=400)
 TWO_SAMPLES = (np.arange(400) % 10 > 0, np.arange(400) % 10 < 9)
-COIN_WORDS = CURATOR_WORDS - {"groups"} | {
-    "key",
-    "kept",
-    "clocks",
-    "allowed",
-    "integers",
-    "unit_ids",
-    "coins",
-}
+COIN_SECRETS = {"key", "kept", "clocks", "allowed", "integers", "unit_ids", "coins"}
+COIN_WORDS = (CURATOR_WORDS - {"groups"}) | COIN_SECRETS
 
 
 def coin_releases(kept: Any, patch: pytest.MonkeyPatch, folder: Path | None = None) -> Any:

@@ -59,7 +59,6 @@ from pacprivacy.adversary.information import (
     exact_information as exact_information,
     information_divergences as information_divergences,
     information_draws as information_draws,
-    information_pilot as information_pilot,
     noiseless_information_divergences as noiseless_information_divergences,
 )
 from pacprivacy.adversary.membership import (

@@ -30,9 +30,22 @@ from pacprivacy.tables import (
 )
 
 ONLY_PAC: Final = (
-    *("unit", "subsets", "rule", "universe_facts", "clusters", "components", "C", "trees", "depth"),
+    *(
+        "unit",
+        "sample",
+        "keep",
+        "clip",
+        "subsets",
+        "rule",
+        "universe_facts",
+        "clusters",
+        "components",
+        "C",
+        "trees",
+        "depth",
+    ),
     *("weights", "missing", "fill", "jobs", "checkpoint"),
-    *("ledger", "dataset", "principal", "total", "state"),
+    *("ledger", "dataset", "principal", "total", "state", "share", "plot"),
 )
 
 

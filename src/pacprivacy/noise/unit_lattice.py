@@ -106,23 +106,28 @@ class UnitLattice:
         scaled = self.back * self.noise_std[:, :, None]
         return np.asarray(np.swapaxes(scaled, 1, 2) @ scaled)
 
-    def integers(self, sums: UnitSums, factors: Vector, cell: int, entries: slice) -> Matrix:
-        """Return what units add to a cell in grid steps, each rounded by itself.
+    def integers(
+        self, sums: UnitSums, factors: Vector, cell: int, entries: slice
+    ) -> tuple[Matrix, float]:
+        """Return what units add to a cell in grid steps, each rounded by itself, and the largest.
 
         They are whole numbers below 2^52, which floats hold exactly.
         """
         values = sums.values[entries] @ (self.into[cell] / self.grid[cell])
         values *= factors[sums.units_of(entries)][:, None]
         np.rint(values, out=values)
-        if not max(-values.min(initial=0.0), values.max(initial=0.0)) < _EXACT_FLOAT:  # or NaN
+        largest = max(-float(values.min(initial=0.0)), float(values.max(initial=0.0)))
+        if not largest < _EXACT_FLOAT:  # or NaN
             raise BudgetError(
                 "contributions must be below 2**52 grid steps; got a larger one. Clip them, or "
                 "allow a unit less."
             )
-        return np.asarray(values)
+        return np.asarray(values), largest
 
-    def charges(self, sums: UnitSums, factors: Vector) -> Vector:
+    def charges(self, sums: UnitSums, factors: Vector, integers: Integers | None = None) -> Vector:
         """Return what every unit of the table costs, used or left out: its norm as rounded.
+
+        ``integers`` is filled with what every entry adds, where it is given.
 
         Guarantee
         ---------
@@ -133,7 +138,9 @@ class UnitLattice:
         squares = np.empty(len(sums.values))
         for cell, entries in sums.chunks():
             self._check_rounding(sums, factors, cell, entries)
-            scaled = self.integers(sums, factors, cell, entries)
+            scaled, _ = self.integers(sums, factors, cell, entries)
+            if integers is not None:
+                integers[entries] = scaled
             scaled /= self.units_per_std[cell]
             squares[entries] = np.einsum("ij,ij->i", scaled, scaled)
         norms = np.sqrt(sums.add_by_unit(squares)) * ROUND_UP_NORM
@@ -166,13 +173,13 @@ class UnitLattice:
         All units are read, in the same time whichever are used.
         """
         total = np.zeros(self.grid.shape, dtype=np.int64)
-        largest = 0
+        bound = 0
         used = kept.astype(np.float64)
         for cell, entries in sums.chunks():
-            block = self.integers(sums, factors, cell, entries)
-            most = len(block) * int(max(-block.min(initial=0.0), block.max(initial=0.0)))
-            largest += most
-            if largest >= _EXACT_TOTAL:
+            block, largest = self.integers(sums, factors, cell, entries)
+            most = len(block) * int(largest)
+            bound += most
+            if bound >= _EXACT_TOTAL:
                 raise BudgetError(
                     "contributions must add up to less than 2**62 grid steps; got more. Clip them."
                 )

@@ -7,8 +7,8 @@ noise hides every unit is shown by the bundle, which holds what every unit adds 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from pacprivacy._certificates import Verified, readings_text, verify
-from pacprivacy._checks import Amount, Integers, Matrix, Share, Vector, freeze
+from pacprivacy._checks import Amount, Integers, Mask, Matrix, Share, Vector, freeze
 from pacprivacy._rounding import at_least, at_most, percent_at_most
 from pacprivacy._system import single_threaded
 from pacprivacy._values import times_in_100
@@ -31,7 +31,7 @@ from pacprivacy.adversary import (
 from pacprivacy.budget import Membership, Spent
 from pacprivacy.errors import CertificateError, PacPrivacyError
 from pacprivacy.mechanism import as_mechanism, coerce_data, split_data_units
-from pacprivacy.noise import charge_integers, plan_sums
+from pacprivacy.noise import SumPlan, charge_integers, plan_sums
 from pacprivacy.release.bundle import (
     Arrays,
     CuratorBundle,
@@ -50,7 +50,7 @@ from pacprivacy.release.certificate_text import (
 )
 from pacprivacy.release.verification import NOT_CHECKABLE, READERS, RELATIVE, compare_verified
 from pacprivacy.sample import code_units
-from pacprivacy.statistics import statistic_of_sums
+from pacprivacy.statistics import UnitSums, statistic_of_sums
 from pacprivacy.theory import lattice_total_variation_bound
 
 KIND: Final = "coins"
@@ -257,12 +257,57 @@ def _check_shapes(bundle: CoinBundle) -> None:
 READERS[KIND] = CoinBundle.from_archive
 
 
-def contributions_digest(integers: Integers, units: Integers, starts: Integers) -> str:
-    """Return the SHA-256 of what all units add."""
+def contributions_digest(units: Integers, starts: Integers, blocks: Iterable[Integers]) -> str:
+    """Return the SHA-256 of what all units add, given in blocks of entries."""
     digest = hashlib.sha256()
-    for array in (starts, units, integers):
-        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+    for array in (starts, units):
+        digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+    for block in blocks:
+        digest.update(np.ascontiguousarray(block, dtype="<i8").data)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StoredContributions:
+    """What a bundle holds of what units add, and the digest of all; curator-only."""
+
+    integers: Integers
+    units: Integers
+    starts: Integers
+    digest: str
+
+    @classmethod
+    def of(cls, plan: SumPlan, sums: UnitSums) -> Self:
+        """Collect all entries; of more than a million numbers, those of the largest units."""
+        units = np.asarray(sums.entry_units, dtype=np.int64)
+        starts = np.asarray(sums.starts, dtype=np.int64)
+        chosen = _chosen_entries(plan, units)
+        kept: list[Integers] = []
+
+        def blocks() -> Iterator[Integers]:
+            for entries, block in plan.integer_blocks(sums):
+                kept.append(block if chosen is None else block[chosen[entries]])
+                yield block
+
+        digest = contributions_digest(units, starts, blocks())
+        rank = plan.lattice.grid.shape[1]
+        integers = np.concatenate(kept) if kept else np.zeros((0, rank), dtype=np.int64)
+        if chosen is not None:
+            starts = np.concatenate([[0], np.cumsum(chosen)])[starts].astype(np.int64)
+            units = units[chosen]
+        return cls(integers=integers, units=units, starts=starts, digest=digest)
+
+
+def _chosen_entries(plan: SumPlan, units: Integers) -> Mask | None:
+    """Return which entries are stored: those of the units that cost most; None for all."""
+    if len(units) * plan.lattice.grid.shape[1] <= MAX_STORED_NUMBERS:
+        return None
+    charges = np.where(np.bincount(units, minlength=len(plan.charges)) > 0, plan.charges, -1.0)
+    if np.count_nonzero(charges >= 0) <= STORED_UNITS:
+        return None
+    largest = np.zeros(len(charges), dtype=np.bool_)
+    largest[np.argpartition(charges, -STORED_UNITS)[-STORED_UNITS:]] = True
+    return np.asarray(largest[units])
 
 
 # --- the certificate -------------------------------------------------------------------------
@@ -316,9 +361,8 @@ class CoinCertificate(Certificate):
             )
         return (
             f"Take a {unit} {whom} is equally likely to have been used or left out. Whoever "
-            f"studies {studied_text(self)}, by any method, guesses which at most {success}; 50 "
-            f"without the release. This holds against everybody, also those who know all other "
-            f"{units} and which of them were used."
+            f"studies {studied_text(self)} guesses which at most {success}; 50 without it. This "
+            f"holds also against those who know all other {units} and which of them were used."
         )
 
     @property
@@ -433,7 +477,7 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
         confidence=1.0,
         public=("all records, the statistic and the noise law", *stated.public),
         published=(
-            f"number of {units} ({bundle.n_units}); {used}",
+            f"number of {units} ({bundle.n_units:,}); {used}",
             *stated.published,
         ),
         not_promised=_not_promised(bundle, units),
@@ -528,7 +572,7 @@ def _check_stored(bundle: CoinBundle) -> None:
         if n_numbers <= MAX_STORED_NUMBERS or bundle.n_stored != STORED_UNITS:
             raise _unproved("contributions are missing")
         return
-    digest = contributions_digest(bundle.integers, bundle.units, bundle.starts)
+    digest = contributions_digest(bundle.units, bundle.starts, [bundle.integers])
     if digest != bundle.contributions_digest:
         raise _unproved("the digest is of other contributions")
 
@@ -633,13 +677,13 @@ def recompute_contributions(
             )
         except PacPrivacyError:
             raise _unproved("no noise follows from these records") from None
-        integers, of_units = plan.unit_integers(sums)
+        digest = StoredContributions.of(plan, sums).digest
     lattice = plan.lattice
     if not np.array_equal(lattice.grid, held.grid):
         raise _unproved("its grid does not follow from these records")
     if not np.array_equal(lattice.units_per_std, held.units_per_std):
         raise _unproved("its noise does not follow from these records")
-    if contributions_digest(integers, of_units, sums.starts) != held.contributions_digest:
+    if digest != held.contributions_digest:
         raise _unproved("other contributions follow from these records")
     if not (plan.charges <= held.parameter * _ROUNDING).all():
         raise _unproved("a unit changes the sums by more than is allowed")
@@ -657,22 +701,3 @@ def _figures(certificate: CoinCertificate, bundle: CoinBundle) -> dict[str, str]
         "sentences": f"{len(certificate.not_promised)} of what is not promised, and every other "
         f"field",
     }
-
-
-def bundle_of_coins(bundle: CoinBundle) -> CoinBundle:
-    """Return the bundle as it is stored: of many numbers, the units that cost most."""
-    if bundle.integers.size <= MAX_STORED_NUMBERS:
-        return bundle
-    charges = np.where(np.bincount(bundle.units, minlength=bundle.n_units) > 0, bundle.charges, -1)
-    if np.count_nonzero(charges >= 0) <= STORED_UNITS:
-        return bundle
-    largest = np.zeros(bundle.n_units, dtype=np.bool_)
-    largest[np.argpartition(charges, -STORED_UNITS)[-STORED_UNITS:]] = True
-    chosen = largest[bundle.units]
-    starts = np.concatenate([[0], np.cumsum(chosen)])[bundle.starts].astype(np.int64)
-    return replace(
-        bundle,
-        integers=bundle.integers[chosen],
-        units=bundle.units[chosen],
-        starts=starts,
-    )

@@ -79,11 +79,10 @@ class SessionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorFigures:
-    """Risk of the units as a histogram, and the noise over the least of any; curator-only."""
+    """Risk of the units as a histogram; curator-only."""
 
     unit_success_edges: tuple[float, ...] = ()
     unit_success_counts: tuple[int, ...] = ()
-    times_least: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,9 +202,7 @@ def _utility_curve(certificate: PoolCertificate, bundle: Bundle) -> UtilityCurve
 
 def _curator_figures(certificate: PoolCertificate, bundle: Bundle) -> CuratorFigures:
     edges, counts = _unit_histogram(certificate, bundle)
-    return CuratorFigures(
-        unit_success_edges=edges, unit_success_counts=counts, times_least=bundle.times_least()
-    )
+    return CuratorFigures(unit_success_edges=edges, unit_success_counts=counts)
 
 
 def _unit_histogram(

@@ -301,7 +301,7 @@ class CoinSecret(SessionSecret):
             error_bars=bars,
             drawn=SumSampler(plan=plan, sums=sums),
             statistic=statistic,
-            bundle=releasing.bundle_of_coins(bundle),
+            bundle=bundle,
             before=before.spent,
             clocks_before=self.balances,
             clocks=clocks,
@@ -371,7 +371,7 @@ class CoinSecret(SessionSecret):
         self, statistic: SumStatistic, plan: SumPlan, sums: UnitSums
     ) -> tuple[Vector, Vector]:
         """Return deviations of every number, by the coins and by the noise."""
-        slopes = statistic.jacobian(plan.clipped_sums(sums))
+        slopes = statistic.jacobian(plan.clipped)
         noise = np.sqrt(plan.noise_variances(slopes))
         coins = np.sqrt(plan.sampling_variances(sums, slopes))
         return statistic.arrange(coins), statistic.arrange(noise)
@@ -385,22 +385,22 @@ class CoinSecret(SessionSecret):
         allowance: _Allowance,
         purse: Purse,
     ) -> releasing.CoinBundle:
-        integers, units = plan.unit_integers(sums)
+        stored = releasing.StoredContributions.of(plan, sums)
         facts = () if bars is None else (bars.coin_sentence,)
         return releasing.CoinBundle(
-            integers=integers,
-            units=units,
-            starts=np.asarray(sums.starts, dtype=np.int64),
+            integers=stored.integers,
+            units=stored.units,
+            starts=stored.starts,
             grid=plan.lattice.grid,
             units_per_std=plan.lattice.units_per_std,
             n_units=self.n_units,
-            n_entries=len(integers),
+            n_entries=len(sums.values),
             keep=self.keep,
             parameter=plan.parameter,
             dimension=outputs.n_outputs,
             unit=self.unit,
             clip=self._coins.clip,
-            contributions_digest=releasing.contributions_digest(integers, units, sums.starts),
+            contributions_digest=stored.digest,
             simulation=self._simulate,
             budget=allowance.budget,
             stated=releasing.CuratorStatements(
@@ -460,7 +460,7 @@ def _outputs_of(
     mechanism: Mechanism, statistic: SumStatistic, plan: SumPlan, sums: UnitSums, data: Data
 ) -> Outputs:
     """Return the value on all records after clipping, and on all records as they are."""
-    clipped = statistic.value(plan.clipped_sums(sums))
+    clipped = statistic.value(plan.clipped)
     on_all = statistic.value(sums.total())
     structure = flatten(statistic.shaped(clipped, data))[1]
     totals = mechanism.totals
@@ -481,7 +481,7 @@ def _outputs_of(
 
 def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> None:
     """Refuse groups that noise or coins may leave without a value, before anything is drawn."""
-    total, keep = plan.clipped_sums(sums), plan.keep
+    total, keep = plan.clipped, plan.keep
     spread = np.sqrt(keep * (1 - keep) * sums.squares(plan.factors))
     noise = plan.sum_noise_std
     for sign in (-1.0, 1.0):

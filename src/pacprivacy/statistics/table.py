@@ -163,7 +163,7 @@ class Statistic(Mechanism):
         """What was declared."""
         said = [f"levels of {name!r}: declared by the curator" for name in sorted(self.levels)]
         if self.missing != "error":
-            said.append(f"gaps: {_GAPS[self.missing]}, inside every candidate")
+            said.append(f"gaps: {_GAPS[self.missing]}")
         if self.weights is not None:
             said.append(f"rows are weighted by {self.weights!r}")
         if dates := self._dates:
@@ -172,9 +172,9 @@ class Statistic(Mechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Levels that were read off the universe: the value shows that each of them occurs."""
+        """Levels that were read off all records: the value shows that each of them occurs."""
         measured = () if self.layout is None else self.layout.measured
-        return tuple(f"levels of {name!r}: those that occur in the universe" for name in measured)
+        return tuple(f"levels of {name!r}: those that occur in the table" for name in measured)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -450,7 +450,7 @@ class Statistic(Mechanism):
 
 _GAPS: Final = {
     "drop": "rows with one in a column in use are left out of it",
-    "mean": "filled by the mean of the candidate's own rows",
+    "mean": "filled by the mean of the rows that are used",
     "category": "a level of their own in categories, left out of numbers",
 }
 

@@ -132,6 +132,11 @@ class UnitSums:
         """Return what picks the units of some entries out of an array over units."""
         return entries if self.units is None else self.units[entries]
 
+    @property
+    def entry_units(self) -> npt.NDArray[np.int64]:
+        """The unit of every entry."""
+        return np.arange(len(self.values)) if self.units is None else self.units
+
     def add_by_unit(self, numbers: Vector) -> Vector:
         """Return, for every unit, the sum of the numbers of its entries."""
         if self.units is None:

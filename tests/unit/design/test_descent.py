@@ -19,7 +19,7 @@ from pacprivacy.design.descent import (
 from pacprivacy.design.ridge import noise_ratio
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.noise.formulas import log_det_of_plan
+from pacprivacy.noise.plan import log_det_of_plan
 from pacprivacy.sample import Balanced, Poisson
 from pacprivacy.theory import posterior_success
 

@@ -16,7 +16,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import Boxed, Shape, spread_of
-from pacprivacy.noise.formulas import log_det_of_plan
+from pacprivacy.noise.plan import log_det_of_plan
 from pacprivacy.release import (
     Bundle,
     Certificate,
