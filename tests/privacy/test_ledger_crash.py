@@ -360,9 +360,9 @@ def test_a_kill_at_every_step_leaves_what_it_must(crashes: Crashes, tmp_path: Pa
     with open_state(crashes, tmp_path / "people.session") as session:
         assert getattr(session.odometer().spent, kind.amount) == spent
         if kind is COINS:
-            # Clocks have paid for all that was reserved, and perhaps for the plans that were not.
+            # Clocks have paid for all that was reserved, and for nothing else.
             clocks = session._secret.balances
-            assert spent - 1e-9 <= clocks.busiest <= spent + 3 * kind.share
+            assert clocks.busiest == pytest.approx(spent, abs=1e-10)
             assert (clocks.spent <= clocks.cap).all()
 
 

@@ -210,6 +210,7 @@ class CoinSecret(SessionSecret):
             has_units=self._labels is not None,
             units_digest=b"" if self._single else self._units_digest(),
             clocks=balances if isinstance(balances, Clocks) else _NO_CLOCKS,
+            unpaid=None if balances is self.balances else self.balances,
         )
 
     def _units_digest(self) -> bytes:

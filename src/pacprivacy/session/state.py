@@ -15,7 +15,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
@@ -98,6 +98,7 @@ class _StoredCoins(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     units_digest: bytes
     clocks: _Array
     slack: float
+    unpaid: tuple[_Array, float] | None
 
 
 class _File(msgspec.Struct, array_like=True):
@@ -119,6 +120,10 @@ class SessionState(ABC):
     @abstractmethod
     def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the secret among them."""
+
+    def unpaid_for(self) -> SessionState:
+        """Return it without the charge of a release that was about to be reserved and was not."""
+        return self
 
     @abstractmethod
     def check_sample(self, opened: Opened) -> None:
@@ -229,7 +234,7 @@ class CoinState(SessionState):
     """Where a session with coins stands: the key of the coins, and every unit's clock.
 
     ``units_digest`` is of the ids of all units, in the order of ``clocks``, and of whose row is
-    whose.
+    whose. ``unpaid`` are the clocks before the charge of a release that is about to be reserved.
     """
 
     key: bytes
@@ -237,9 +242,15 @@ class CoinState(SessionState):
     has_units: bool
     units_digest: bytes
     clocks: Clocks
+    unpaid: Clocks | None = None
+
+    def unpaid_for(self) -> SessionState:
+        """Return it with the clocks from before a release that nobody has reserved."""
+        return self if self.unpaid is None else replace(self, clocks=self.unpaid, unpaid=None)
 
     def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the key among them."""
+        before = self.unpaid
         return _file(
             COIN_VERSION,
             _StoredCoins(
@@ -253,6 +264,7 @@ class CoinState(SessionState):
                 units_digest=self.units_digest,
                 clocks=_Array.of(self.clocks.spent),
                 slack=self.clocks.slack,
+                unpaid=None if before is None else (_Array.of(before.spent), before.slack),
             ),
         )
 
@@ -260,10 +272,12 @@ class CoinState(SessionState):
     def read(cls, content: bytes) -> tuple[Self, Marks]:
         """Rebuild a state; refuse clocks that no session has."""
         stored = msgspec.msgpack.decode(content, type=_StoredCoins)
-        cap, spent = stored.total.mu_squared, stored.clocks.read()
-        if cap is None or spent.dtype != np.float64 or spent.ndim != 1:
-            raise ValueError("clocks")
-        if not ((spent >= 0).all() and (spent <= cap).all() and 0 <= stored.slack <= SESSION_SLACK):
+        cap = stored.total.mu_squared
+        if cap is None:
+            raise ValueError("total")
+        clocks = _clocks(stored.clocks, stored.slack, cap)
+        unpaid = None if stored.unpaid is None else _clocks(*stored.unpaid, cap)
+        if unpaid is not None and not (unpaid.spent <= clocks.spent).all():
             raise ValueError("clocks")
         if len(stored.key) != KEY_BYTES:
             raise ValueError("key")
@@ -274,7 +288,8 @@ class CoinState(SessionState):
             coins=Coins(keep=stored.keep, clip=stored.clip),
             has_units=stored.has_units,
             units_digest=stored.units_digest,
-            clocks=Clocks(spent=spent, cap=cap, slack=stored.slack),
+            clocks=clocks,
+            unpaid=unpaid,
         )
         return state, stored.marks
 
@@ -307,6 +322,16 @@ _READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {
 def _file(version: int, stored: _Stored | _StoredCoins) -> bytes:
     content = msgspec.msgpack.encode(stored)
     return msgspec.msgpack.encode(_File(version, _checksum(content), content))
+
+
+def _clocks(array: _Array, slack: float, cap: float) -> Clocks:
+    """Return stored clocks; refuse what is none."""
+    spent = array.read()
+    if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= slack <= SESSION_SLACK:
+        raise ValueError("clocks")
+    if not ((spent >= 0).all() and (spent <= cap).all()):
+        raise ValueError("clocks")
+    return Clocks(spent=spent, cap=cap, slack=slack)
 
 
 def _balances(stored: _Stored, n_units: int) -> Balances | None:
