@@ -59,6 +59,12 @@ class Games:
         return float(guess[self.used].mean() - guess[~self.used].mean())
 
     @property
+    def expected_success(self) -> tuple[float, float]:
+        """How often the best guess is right given what was seen, and three standard errors."""
+        right = 1 / (1 + np.exp(-np.abs(self.evidence)))
+        return float(right.mean()), float(3 * right.std() / math.sqrt(len(right)))
+
+    @property
     def three_errors(self) -> float:
         return 3 * math.sqrt(2 * 0.25 / (len(self.used) / 2))
 
@@ -80,8 +86,10 @@ def test_an_adaptive_analyst_ends_just_below_the_cap() -> None:
     assert (ends <= SUCCESS).all()
     assert (ends > SUCCESS - 0.005).all()
     assert games.clocks.busiest <= games.clocks.cap
-    reached = 0.5 + games.advantage / 2
-    assert abs(reached - SUCCESS) < 0.005  # three standard errors are .0047
+    assert abs(0.5 + games.advantage / 2 - SUCCESS) < 0.005  # three standard errors are .0047
+    reached, three_errors = games.expected_success
+    assert three_errors < 0.001
+    assert SUCCESS - 0.005 < reached <= SUCCESS + three_errors
 
 
 def test_an_analyst_who_stops_when_it_suits_him_stays_below_the_cap() -> None:

@@ -460,6 +460,44 @@ def test_two_analysts_in_threads_share_one_cap() -> None:
         assert (clocks_of(session).spent <= session_cap(0.6)).all()
 
 
+@pytest.mark.claim("K-4")
+def test_two_processes_with_copies_of_one_file_do_not_both_release(study: Path) -> None:
+    """Both have the key and the clocks; the ledger lets the first go on, and ends the second."""
+    other = study.parent / "other.session"
+    shutil.copy2(state_path(study), other)
+    with begin(study) as first, begin(study, state=other) as second:
+        assert first._secret._key == second._secret._key
+        planned = second.plan(total, share=0.2)
+        first.release(total, share=0.2)
+        n_entries = len(Ledger(study).entries())
+        with pytest.raises(SecretError):
+            second.publish(planned)
+        with pytest.raises(SecretError, match="must be open"):
+            second.release(total, share=0.2)
+        assert len(Ledger(study).entries()) == n_entries
+        first.release(total, share=0.2)
+
+
+@pytest.mark.claim("K-1")
+def test_a_release_that_was_not_reserved_is_not_on_the_clocks(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is written before the ledger is: then the process dies."""
+    with begin(study) as session:
+        before = clocks_of(session).spent.tobytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "reserve", lambda *args, **kwargs: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                session.release(total, share=0.2)
+    stored, marks = SessionState.from_bytes(state_path(study).read_bytes())
+    assert isinstance(stored, CoinState)
+    assert marks.upcoming
+    assert stored.unpaid is not None
+    assert stored.unpaid.spent.tobytes() == before != stored.clocks.spent.tobytes()
+    with begin(study) as session:
+        assert clocks_of(session).spent.tobytes() == before
+
+
 # --- the ledger -----------------------------------------------------------------------------
 
 
