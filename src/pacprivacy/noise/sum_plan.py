@@ -15,7 +15,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import LARGEST_OUTPUT, Integers, Mask, Vector, as_told
+from pacprivacy._checks import LARGEST_OUTPUT, Mask, Matrix, Vector, as_told
 from pacprivacy._random import BitSource
 from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import InfluenceRisk, influence_parameter, influence_risk
@@ -64,7 +64,8 @@ class SumPlan:
     clipped : Sums, curator-only
         The sums of all clipped units: what a release estimates.
     integers : array of shape (entries, rank) or None, curator-only
-        What every entry adds, in grid steps; of very many it is computed where it is needed.
+        What every entry adds in grid steps, whole numbers; of very many it is computed where it
+        is needed.
     parameter : float, public
         What a unit may cost, ``2 Φ⁻¹`` of the membership success.
     keep : float, public
@@ -83,7 +84,7 @@ class SumPlan:
     factors: Vector = field(repr=False)
     charges: Vector = field(repr=False)
     clipped: Sums = field(repr=False)
-    integers: Integers | None = field(repr=False)
+    integers: Matrix | None = field(repr=False)
     parameter: float
     keep: float
     radius: float | None
@@ -103,14 +104,14 @@ class SumPlan:
         """Number of clipped units, curator-only."""
         return int(np.count_nonzero(self.factors < 1.0))
 
-    def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Integers]]:
-        """Yield entries and what they add, in grid steps, in bounded pieces."""
+    def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Matrix]]:
+        """Yield entries and what they add in grid steps, whole numbers, in bounded pieces."""
         if self.integers is not None:
             yield slice(0, len(self.integers)), self.integers
             return
         for cell, entries in sums.chunks():
             block, _ = self.lattice.integers(sums, self.factors, cell, entries)
-            yield entries, block.astype(np.int64)
+            yield entries, block
 
     def release(self, sums: UnitSums, kept: Mask, source: BitSource) -> Sums:
         """Return the noisy sums of the units that are used.
@@ -124,7 +125,7 @@ class SumPlan:
         add up. Whoever calls this keeps the account.
         """
         self._check(sums, kept)
-        total = self.lattice.add(sums, self.factors, kept)
+        total = self.lattice.add(sums, self.factors, kept, self.integers)
         values = self.lattice.restore(self.lattice.release(total, source))
         return Sums(values=values, centre=self.centre, noise_std=self.sum_noise_std)
 
@@ -217,7 +218,7 @@ def plan_sums(
     size = (len(sums.values), lattice.grid.shape[1])
     integers = None
     if math.prod(size) <= MAX_KEPT_INTEGERS:
-        integers = np.empty(size, dtype=np.int64)
+        integers = np.empty(size)
     charges = lattice.charges(sums, factors, integers)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)

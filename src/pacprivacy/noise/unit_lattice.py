@@ -124,10 +124,10 @@ class UnitLattice:
             )
         return np.asarray(values), largest
 
-    def charges(self, sums: UnitSums, factors: Vector, integers: Integers | None = None) -> Vector:
+    def charges(self, sums: UnitSums, factors: Vector, integers: Matrix | None = None) -> Vector:
         """Return what every unit of the table costs, used or left out: its norm as rounded.
 
-        ``integers`` is filled with what every entry adds, where it is given.
+        ``integers`` is filled with what every entry adds, where it is given: whole numbers.
 
         Guarantee
         ---------
@@ -137,8 +137,8 @@ class UnitLattice:
         """
         squares = np.empty(len(sums.values))
         for cell, entries in sums.chunks():
-            self._check_rounding(sums, factors, cell, entries)
             scaled, _ = self.integers(sums, factors, cell, entries)
+            self._check_rounding(sums, factors, cell, entries)
             if integers is not None:
                 integers[entries] = scaled
             scaled /= self.units_per_std[cell]
@@ -148,8 +148,10 @@ class UnitLattice:
 
     def _check_rounding(self, sums: UnitSums, factors: Vector, cell: int, entries: slice) -> None:
         """Refuse contributions whose matrix product may be off by a quarter of a step."""
-        values = sums.values[entries]
         steps = (sums.block + 4) * 2.0**-53 * np.abs(self.into[cell]) / self.grid[cell]
+        if sums.largest * steps.sum(axis=0).max(initial=0.0) < 0.25:
+            return
+        values = sums.values[entries]
         largest = np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
         if (largest @ steps).max(initial=0.0) < 0.25:
             return
@@ -167,16 +169,23 @@ class UnitLattice:
         coordinates = sums.add_by_unit(np.full(len(sums.values), float(self.grid.shape[1])))
         return np.asarray(np.sqrt(coordinates) / float(self.units_per_std.min()) * ROUND_UP_NORM)
 
-    def add(self, sums: UnitSums, factors: Vector, kept: Mask) -> Integers:
+    def add(
+        self, sums: UnitSums, factors: Vector, kept: Mask, integers: Matrix | None = None
+    ) -> Integers:
         """Add up the integers of the units that are used, exactly.
 
-        All units are read, in the same time whichever are used.
+        All units are read, in the same time whichever are used. ``integers`` are those of
+        :meth:`charges`, where they were kept.
         """
         total = np.zeros(self.grid.shape, dtype=np.int64)
         bound = 0
         used = kept.astype(np.float64)
         for cell, entries in sums.chunks():
-            block, largest = self.integers(sums, factors, cell, entries)
+            if integers is None:
+                block, largest = self.integers(sums, factors, cell, entries)
+            else:
+                block = integers[entries]
+                largest = max(-float(block.min(initial=0.0)), float(block.max(initial=0.0)))
             most = len(block) * int(largest)
             bound += most
             if bound >= _EXACT_TOTAL:

@@ -257,13 +257,13 @@ def _check_shapes(bundle: CoinBundle) -> None:
 READERS[KIND] = CoinBundle.from_archive
 
 
-def contributions_digest(units: Integers, starts: Integers, blocks: Iterable[Integers]) -> str:
-    """Return the SHA-256 of what all units add, given in blocks of entries."""
+def contributions_digest(units: Integers, starts: Integers, blocks: Iterable[Matrix]) -> str:
+    """Return the SHA-256 of what all units add: whole numbers, given in blocks of entries."""
     digest = hashlib.sha256()
     for array in (starts, units):
         digest.update(np.ascontiguousarray(array, dtype="<i8").data)
     for block in blocks:
-        digest.update(np.ascontiguousarray(block, dtype="<i8").data)
+        digest.update(np.ascontiguousarray(block, dtype="<f8").data)
     return digest.hexdigest()
 
 
@@ -284,9 +284,10 @@ class StoredContributions:
         chosen = _chosen_entries(plan, units)
         kept: list[Integers] = []
 
-        def blocks() -> Iterator[Integers]:
+        def blocks() -> Iterator[Matrix]:
             for entries, block in plan.integer_blocks(sums):
-                kept.append(block if chosen is None else block[chosen[entries]])
+                stored = block if chosen is None else block[chosen[entries]]
+                kept.append(stored.astype(np.int64))
                 yield block
 
         digest = contributions_digest(units, starts, blocks())
@@ -572,7 +573,7 @@ def _check_stored(bundle: CoinBundle) -> None:
         if n_numbers <= MAX_STORED_NUMBERS or bundle.n_stored != STORED_UNITS:
             raise _unproved("contributions are missing")
         return
-    digest = contributions_digest(bundle.units, bundle.starts, [bundle.integers])
+    digest = contributions_digest(bundle.units, bundle.starts, [bundle.integers.astype(np.float64)])
     if digest != bundle.contributions_digest:
         raise _unproved("the digest is of other contributions")
 

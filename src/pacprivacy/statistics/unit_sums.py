@@ -44,6 +44,8 @@ class UnitSums:
         Number of units, also of those without an entry.
     centre : array of shape (columns,), public
         What was subtracted from the columns before they were summed.
+    largest : float, curator-only
+        The size of the largest number of all.
     scales : array, public
         In which units the outputs of a cell are compared; one of each.
     """
@@ -54,6 +56,7 @@ class UnitSums:
     n_units: int
     centre: Vector
     scales: Vector | None = None
+    largest: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64)
@@ -65,6 +68,7 @@ class UnitSums:
                 f"{LARGEST_OUTPUT:g}; got shape {values.shape} with others. Leave out or fill gaps "
                 "before they are summed."
             )
+        object.__setattr__(self, "largest", max(-float(sizes[0]), float(sizes[1])))
         self._check_cells(len(values))
         units = self.units
         if units is None:
