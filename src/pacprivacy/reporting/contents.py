@@ -341,6 +341,13 @@ _SUCCESS: Final = (
 _ADVANTAGE: Final = ("Advantage", "twice what success is above 50 %: 0 is blind, 1 is certainty.")
 
 
+_AGREE: Final = ("Coins agree", "a group that is used as a whole or left out as a whole.")
+
+
+def _coin_term(unit: str) -> tuple[str, str]:
+    return ("Coin", f"decides for one {unit}, independently of all others, in secret.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageKind:
     """The words and figures of one kind of secret; public.
@@ -454,12 +461,13 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
     line = ((0.0, 0.0), *((rate, influence_hits(influence, rate)) for rate in rates))
     hits = tuple((_rate(rate), influence_hits(influence, rate)) for rate in RARE_ALARMS)
     groups = {size: influence_success(size * influence) for size in GROUP_SIZES}
-    chance = (
-        f"each {unit} was used by a coin of its own, with probability {cert.keep:g}, thrown in "
-    )
+    together = "taken together" if everybody else "whose coins agree"
     sample = f"All {cert.n_units:,} {units} were used; the noise"
     if not everybody:
-        sample = f"Of {cert.n_units:,} {units}, {chance}secret; coins and noise"
+        sample = (
+            f"Each of {cert.n_units:,} {units} was used with probability {cert.keep:g}, by a secret "
+            f"coin of its own; coins and noise"
+        )
     return PageKind(
         template="report_coins.html",
         sample=f"{sample} came from the operating system's randomness.",
@@ -484,20 +492,20 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
                 for rate, most in hits
             ),
             *(
-                (f"Success, {size} {units} whose coins agree", f"{percent_at_most(most)} %")
+                (f"Success, {size} {units} {together}", f"{percent_at_most(most)} %")
                 for size, most in groups.items()
             ),
             *_odds_figures(cert),
         ),
         glossary=(
-            ("Coin", f"decides for one {unit}, independently of all others, in secret."),
+            *(() if everybody else (_coin_term(unit),)),
             _SUCCESS,
             _ADVANTAGE,
             (
                 "Hits, false alarms",
                 f"{units} flagged as used that were used, and that were left out.",
             ),
-            ("Coins agree", "a group that is used as a whole or left out as a whole."),
+            *(() if everybody else (_AGREE,)),
         ),
         line=line,
         axes=("false alarms, of those left out", "hits, of those used, at most"),
@@ -505,7 +513,7 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
             *(
                 (
                     f"{percent_at_most(most)} %",
-                    f"most that guesses succeed about {size} {units} whose coins agree",
+                    f"most that guesses succeed about {size} {units} {together}",
                 )
                 for size, most in groups.items()
             ),
@@ -513,8 +521,8 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
         ),
         hits=hits,
         side=f"Knowing other {units} does not help: the promise holds also against those who know "
-        f"all of them and which were used. {units.capitalize()} whose coins are known to agree are "
-        f"protected as a group: at most {times_in_100(groups[2])} for two of them, "
+        f"all of them and which were used. {units.capitalize()} {together} are protected as a "
+        f"group: success is at most {times_in_100(groups[2])} for two of them, "
         f"{times_in_100(groups[5])} for five.",
     )
 
