@@ -465,8 +465,8 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
     sample = f"All {cert.n_units:,} {units} were used; the noise"
     if not everybody:
         sample = (
-            f"Each of {cert.n_units:,} {units} was used with probability {cert.keep:g}, by a secret "
-            f"coin of its own; coins and noise"
+            f"Each of {cert.n_units:,} {units} was used with probability {cert.keep:g}, by a "
+            f"secret coin of its own; coins and noise"
         )
     return PageKind(
         template="report_coins.html",
