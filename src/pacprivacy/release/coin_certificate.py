@@ -392,12 +392,18 @@ class CoinCertificate(Certificate):
             *self._odds_rows(),
             ("Advantage", f"at most {advantage}, twice what success is above 50 %"),
             ("False alarms", found),
-            ("Groups", f"{self.units} whose coins agree, known to the attacker. {groups}"),
+            ("Groups", f"{self._grouped}. {groups}"),
             ("In terms of DP", f"{readings_text(min(1.0, self.promised_success))}; not a DP claim"),
             ("Statistic", f"{self.mechanism} -> {self.output}"),
             ("Noise", self._noise_text()),
             ("Proof", "closed form, no failure probability"),
         ]
+
+    @property
+    def _grouped(self) -> str:
+        if self.secret == "everybody":
+            return f"several {self.units}, compared with a release without all of them"
+        return f"{self.units} whose coins agree, known to the attacker"
 
     def _odds_rows(self) -> Rows:
         if self.sampling == "everybody":
@@ -496,8 +502,10 @@ def _not_promised(bundle: CoinBundle, units: str) -> tuple[str, ...]:
         f"{units} in it. Where it must be, use differential privacy.",
         f"What is published without noise was computed from all records: it tells nothing about "
         f"who was used, and may tell how far the most extreme {units} are from the others.",
-        f"{units.capitalize()} whose coins are known to agree are protected as a group, with the "
-        f"larger success above.",
+        f"Several {units} together are protected as a group, with the larger success above."
+        if bundle.keep == 1.0
+        else f"{units.capitalize()} whose coins are known to agree are protected as a group, with "
+        f"the larger success above.",
     ]
     if bundle.session is None:
         items.append("Other releases from the same records and coins are not counted here.")
@@ -532,11 +540,11 @@ NOT_CHECKABLE_COINS: Final[Mapping[str, str]] = {
             "mechanism",
             "output",
             "public",
-            "published",
             "simulation",
             "software",
         )
     },
+    "published": "what the statistic says it shows of all records; the rest was checked",
     "unit": "what a unit is called",
     "dimension": "how many numbers the statistic makes of the sums",
     "keep": "that coins have this probability",
