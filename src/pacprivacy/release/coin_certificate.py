@@ -401,7 +401,7 @@ class CoinCertificate(Certificate):
 
     @property
     def _grouped(self) -> str:
-        if self.secret == "everybody":
+        if self.sampling == "everybody":
             return f"several {self.units}, compared with a release without all of them"
         return f"{self.units} whose coins agree, known to the attacker"
 

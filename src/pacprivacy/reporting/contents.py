@@ -454,7 +454,7 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
 @page_kind.register
 def _of_coins(cert: CoinCertificate) -> PageKind:
     influence, unit, units = cert.dp_readings.gaussian_mu, cert.unit, cert.units
-    everybody = cert.secret == "everybody"
+    everybody = cert.sampling == "everybody"
     rates = np.concatenate([np.geomspace(1e-4, 0.01, 12), np.linspace(0.02, 1, 50)]).tolist()
     line = ((0.0, 0.0), *((rate, influence_hits(influence, rate)) for rate in rates))
     hits = tuple((_rate(rate), influence_hits(influence, rate)) for rate in RARE_ALARMS)
@@ -526,7 +526,7 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
 
 
 def _odds_figures(cert: CoinCertificate) -> Pairs:
-    if cert.secret == "everybody" or cert.is_in_session:
+    if cert.sampling == "everybody" or cert.is_in_session:
         return ()
     before = at_least(cert.keep, significant=6, percent=True)
     return (
@@ -535,7 +535,7 @@ def _odds_figures(cert: CoinCertificate) -> Pairs:
 
 
 def _odds_tiles(cert: CoinCertificate) -> Pairs:
-    if cert.secret == "everybody" or cert.is_in_session:
+    if cert.sampling == "everybody" or cert.is_in_session:
         return ()
     before = at_least(cert.keep, significant=6, percent=True)
     return (
