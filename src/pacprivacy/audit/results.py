@@ -342,8 +342,8 @@ def _resolve(
         subject = Target.of_bundle(subject)
     if not isinstance(subject, Target):
         raise AuditError(
-            "subject must be a release, its bundle or a target; got the bundle of a predictor, "
-            "whose answers are not in it. Audit a release."
+            "subject must be a release, its bundle or a target; got a bundle that is not of a "
+            "release but of a predictor, whose answers it does not hold. Audit a release."
         )
     pool = subject.pool
     if (certificate.n_subsets, certificate.n_units) != (pool.n_subsets, pool.n_units):

@@ -138,7 +138,7 @@ class CoinBundle(CuratorBundle):
 
     def save(self, path: str | Path) -> None:
         """Write the bundle to a file that only its owner can read."""
-        arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays: Arrays = {name: _narrow(getattr(self, name)) for name in _ARRAYS}
         part = self.session
         if part is not None and part.allowed is not None:
             arrays["allowed"] = part.allowed
@@ -176,7 +176,7 @@ class CoinBundle(CuratorBundle):
                 allowed=arrays.get("allowed"),
             )
         bundle = cls(
-            **{name: arrays[name] for name in _ARRAYS},
+            **{name: _widen(arrays[name]) for name in _ARRAYS},
             n_units=read.n_units,
             n_stored=read.n_stored,
             keep=read.keep,
@@ -191,6 +191,19 @@ class CoinBundle(CuratorBundle):
         )
         _check_shapes(bundle)
         return bundle
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    """Return integers in half their size, where they fit."""
+    if array.dtype != np.int64 or not array.size:
+        return array
+    limits = np.iinfo(np.int32)
+    fits = limits.min <= array.min() and array.max() <= limits.max
+    return array.astype(np.int32) if fits else array
+
+
+def _widen(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.int64) if array.dtype == np.int32 else array
 
 
 def _check_shapes(bundle: CoinBundle) -> None:
