@@ -127,9 +127,6 @@ DP_METHODS: dict[str, dict[str, Callable[[DPRecords, float], DPRelease]]] = {
         "noisy statistics": lambda r, e: dp.regression_from_statistics(
             y_bound=1.0, **_settings(r, e)
         ),
-        "output perturbation": lambda r, e: dp.ridge_output_perturbation(
-            y_bound=1.0, **_settings(r, e)
-        ),
         "DP-GD": _descent(dp.Squared(y_bound=1.0), batched=False),
         "DP-SGD": _descent(dp.Squared(y_bound=1.0), batched=True),
     },

@@ -156,7 +156,6 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "pca": (lambda: mechanism.PCA(n_components=2), X),
     "pca about the universe": (lambda: mechanism.PCA(n_components=1, center="universe"), X),
     "svm": (lambda: mechanism.LinearSVM(C=0.5), (X, LABELS)),
-    "svm with hinge": (lambda: mechanism.LinearSVM(C=0.5, loss="hinge"), (X, LABELS)),
     "forest": (lambda: mechanism.Forest(n_estimators=2, max_depth=2), (X, LABELS)),
     "ridge": (lambda: design.JointRidge(penalty=0.5), (X, TARGET)),
     "orthogonal ridge": (
@@ -445,7 +444,6 @@ def descent(loss: str, **settings: Any) -> Any:
 CASES |= {
     "descent, logistic": lambda: descent("logistic"),
     "descent, squared": lambda: descent("squared", step="post-hoc", split="uniform"),
-    "descent, late shares": lambda: descent("squared", step=0.1, shares="late"),
 }
 
 
@@ -521,9 +519,6 @@ CASES |= {
     "fit svm": lambda: fit(pac.PrivateLinearSVC, 0.5, on=(X, LABELS)),
     "fit svm of three classes": lambda: fit(pac.PrivateLinearSVC, 0.5, on=(X, THREE)),
     "fit logistic": lambda: fit(pac.PrivateLogisticRegression, 0.2, on=(X, LABELS)),
-    "fit logistic by descent": lambda: fit(
-        pac.PrivateLogisticRegression, 0.2, method="descent", max_iter=5, on=(X, LABELS)
-    ),
     "fit pca": lambda: fit(pac.PrivatePCA, 2, on=(X,)),
     "fit ridge": lambda: fit(pac.PrivateRidge, on=(X, TARGET)),
     "fit ridge post-hoc": lambda: fit(
@@ -609,9 +604,6 @@ CASES |= {
     "dp output, gaussian": lambda: dp.output_perturbation(
         DP_X, DP_LABELS, **MARGINS, **MIXED, **seeded_dp()
     ),
-    "dp output, ridge": lambda: dp.ridge_output_perturbation(
-        DP_X, DP_TARGET, penalty=20.0, **BOUNDS, epsilon=1.0, delta=1e-5, **seeded_dp()
-    ),
     "dp objective": lambda: dp.objective_perturbation(
         DP_X, DP_LABELS, **MARGINS, **MIXED, **seeded_dp()
     ),
@@ -663,13 +655,7 @@ def dp_pate() -> Any:
     settings = {"classes": (0, 1), "n_teachers": 12, "neighbours": "replace"}
     votes = dp.count_pate_votes(TREE, DP_X, DP_LABELS, ASKED, **settings, source=SimulatedSource(3))
     made = dp.label_by_votes(votes, epsilon=3.0, delta=1e-5, neighbours="replace", **seeded_dp())
-    loss = dp.pate_data_dependent_loss(votes, noise_std=40.0, delta=1e-5)
-    return {
-        "values": votes,
-        "release": made,
-        "epsilon": loss.epsilon,
-        "independent_epsilon": loss.independent_epsilon,
-    }
+    return {"values": votes, "release": made}
 
 
 @case
@@ -685,19 +671,7 @@ def dp_search() -> Any:
         delta=1e-5,
         x_bound=1.0,
         batch=dp.FullBatch(n_public=400),
-        runs=dp.RandomRuns(mean=3.0),
-        **seeded_dp(),
-    )
-
-
-@case
-def dp_pure_search() -> Any:
-    scores = iter(np.random.default_rng(0).normal(size=1000).tolist())
-    return dp.pure_search(
-        lambda: ((score := next(scores)), score),
-        epsilon_run=0.1,
-        mean=5.0,
-        neighbours="add_remove",
+        mean_runs=3.0,
         **seeded_dp(),
     )
 
@@ -727,7 +701,7 @@ def dp_accounts() -> Any:
             dp.FullBatch(n_public=5),
             5,
             n_steps=10,
-            runs=dp.RandomRuns(mean=5.0),
+            mean_runs=5.0,
             epsilon=2.0,
             delta=1e-5,
         ),
@@ -750,9 +724,6 @@ LOGISTIC: dict[str, Any] = {
 CASES |= {
     "dp fit linear, adassp": lambda: fit_dp(dp.DPLinearRegression, **LINEAR),
     "dp fit linear, statistics": lambda: fit_dp(dp.DPLinearRegression, "statistics", **LINEAR),
-    "dp fit linear, output": lambda: fit_dp(
-        dp.DPLinearRegression, "output", neighbours="replace", **LINEAR
-    ),
     "dp fit logistic, descent": lambda: fit_dp(
         dp.DPLogisticRegression, method="descent", **LOGISTIC
     ),
@@ -762,18 +733,6 @@ CASES |= {
     "dp fit logistic, output": lambda: fit_dp(dp.DPLogisticRegression, method="output", **LOGISTIC),
     "dp fit sgd": lambda: fit_dp(
         dp.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
-    ),
-    "dp fit aggregate, mean": lambda: fit_dp(
-        dp.SubsampleAggregate, Ridge(), n_estimators=20, bound=3.0, on=DP_TARGET
-    ),
-    "dp fit aggregate, median": lambda: fit_dp(
-        dp.SubsampleAggregate,
-        LogisticRegression(),
-        n_estimators=20,
-        aggregator="median",
-        bound=3.0,
-        classes=(0, 1),
-        on=DP_LABELS,
     ),
     "dp fit pate": lambda: fit_dp(
         dp.PATEClassifier,
@@ -958,3 +917,28 @@ CASES |= {
     ),
     "pac convert": lambda: command("convert --mi 1/64"),
 }
+
+
+# Coins: sums of every kind, and a session of them.
+
+MANY, MANY_TARGETS, _ = draw_table(400, 2)
+COINS: dict[str, tuple[Any, Any]] = {
+    "mean": (statistics.Mean(), MANY),
+    "covariance": (statistics.Covariance(), MANY),
+    "histogram": (statistics.Histogram(bins=[-9, -1, 0, 1, 9]), MANY[:, 0]),
+    "function": (np.std, MANY_TARGETS),
+}
+for _name, (_statistic, _data) in COINS.items():
+    CASES[f"coins, {_name}"] = lambda statistic=_statistic, data=_data: pac.privatize(
+        statistic, data, MEMBERSHIP, sample=pac.Coins(), rng=0, simulate=True
+    )
+
+
+@case
+def coins_of_people_in_a_session() -> Any:
+    units = np.arange(400) // 2
+    settings: dict[str, Any] = {"sample": pac.Coins(keep=0.8), "units": units}
+    with pac.Session(MANY, budget=MEMBERSHIP, rng=0, simulate=True, **settings) as session:
+        first = session.release(statistics.Mean(), share="1 of 3")
+        second = session.release(statistics.Covariance(), share=0.5)
+    return first, second

@@ -177,7 +177,7 @@ EXPECTED = {
 FILL = {8: 0.0, 14: 0.0}
 PLANS = {
     **dict.fromkeys((1, 5, 6, 7, 8, 9, 12, 14, 19), "sums per unit"),
-    **dict.fromkeys((4, 13, 17, 21, 22), "world column"),
+    **dict.fromkeys((4, 13, 17, 21, 22), "one query per world"),
 }
 REASONS = {
     3: "at least 20 units; got «l_orderkey»",

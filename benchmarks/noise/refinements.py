@@ -53,7 +53,7 @@ def refine_once(seed: int) -> tuple[Any, Any, float]:
 
 def skip_reports() -> None:
     """Leave out what certificates tell besides the promise: it has no part in noise or charges."""
-    certificate = importlib.import_module("pacprivacy.release.certificate")
+    certificate = importlib.import_module("pacprivacy.release.pool_certificate")
     certificate.information_draws = certificate.membership_draws = lambda m: 2048
     certificate.TOLD = ()
 

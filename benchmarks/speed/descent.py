@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
+from pacprivacy.design.descent import subset_gradient_variance
+from pacprivacy.design.ridge import noise_ratio
 from papers.design.data import BinarySplit, load_binary
 from papers.design.descent import N_STEPS, choose_steps, train_fresh
 

@@ -40,7 +40,7 @@ def loop_forest(forest: Forest, X: Rows, y: list[int]) -> tuple[list[Any], list[
     layout = forest.layout
     assert layout is not None
     features, reference = layout.features.tolist(), layout.reference.tolist()
-    grids = dict(zip(layout.columns.tolist(), layout.fences[:, 1:-1].tolist(), strict=True))
+    grids = dict(zip(layout.columns.tolist(), layout.grids.tolist(), strict=True))
     thresholds, leaves = [], []
     for tree, columns in enumerate(features):
         level, chosen = [list(range(len(y)))], []

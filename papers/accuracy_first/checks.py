@@ -10,9 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.dp.accuracy_first import InteractiveAboveThreshold, plan_threshold
-from pacprivacy.dp.accuracy_first.search import (
+from pacprivacy.dp.accuracy_first import (
+    InteractiveAboveThreshold,
     SearchCandidates,
+    plan_threshold,
     search_by_doubling,
     search_by_reduction,
 )

@@ -13,8 +13,9 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.dp.accuracy_first import LogisticProblem, RidgeProblem
-from pacprivacy.dp.accuracy_first.problems import (
+from pacprivacy.dp.accuracy_first import (
+    LogisticProblem,
+    RidgeProblem,
     logistic_problem_epsilon,
     ridge_problem_epsilon,
     ridge_problem_radius,

@@ -11,8 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.dp.accuracy_first import Calibration, LogisticProblem, RidgeProblem
-from pacprivacy.dp.accuracy_first.search import (
+from pacprivacy.dp.accuracy_first import (
+    Calibration,
+    LogisticProblem,
+    RidgeProblem,
     SearchCandidates,
     SearchOutcome,
     search_by_doubling,

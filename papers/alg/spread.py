@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pacprivacy.noise.formulas import proportional
+from pacprivacy.noise.covariance import proportional
 from pacprivacy.sample import Half
 from papers.alg.measure import run_paper_halves
 from papers.alg.models import TASKS

@@ -15,7 +15,6 @@ from pacprivacy.dp import (
     DPRelease,
     Logistic,
     PoissonBatch,
-    RandomRuns,
     Steps,
     dp_descent_noise,
     dp_search,
@@ -114,14 +113,22 @@ def _trainer(
 
         noise = dp_descent_noise(batch, 0, n_steps=N_STEPS, epsilon=epsilon, delta=DELTA)
         return alone, noise
-    runs = RandomRuns(mean=float(how.split()[-1]))
+    mean_runs = float(how.split()[-1])
 
     def search(X: Any, y: Any, generator: np.random.Generator, common: Any) -> DPRelease:
         return dp_search(
-            X, y, candidates=CANDIDATES, score=score, runs=runs, simulate=generator, **common
+            X,
+            y,
+            candidates=CANDIDATES,
+            score=score,
+            mean_runs=mean_runs,
+            simulate=generator,
+            **common,
         )
 
-    noise = dp_search_noise(batch, 0, n_steps=N_STEPS, runs=runs, epsilon=epsilon, delta=DELTA)
+    noise = dp_search_noise(
+        batch, 0, n_steps=N_STEPS, mean_runs=mean_runs, epsilon=epsilon, delta=DELTA
+    )
     return search, noise
 
 

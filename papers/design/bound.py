@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy._random import public_generator
-from pacprivacy.design.descent import descent_step, noise_ratio, subset_gradient_variance
+from pacprivacy.design.descent import descent_step, subset_gradient_variance
+from pacprivacy.design.ridge import noise_ratio
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import load_binary
 from papers.design.descent import N_STEPS

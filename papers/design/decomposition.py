@@ -15,8 +15,7 @@ import numpy as np
 
 from pacprivacy._random import public_generator
 from pacprivacy.design import RidgePenalty
-from pacprivacy.design.descent import noise_ratio
-from pacprivacy.design.ridge import ridge_penalty_per_coordinate
+from pacprivacy.design.ridge import noise_ratio, ridge_penalty_per_coordinate
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import NAMES, load_regression
 from papers.design.formulas import released_error

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import DescentStepRule, Objective
-from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
+from pacprivacy.design.descent import subset_gradient_variance
+from pacprivacy.design.ridge import noise_ratio
 from papers.design.data import NAMES, BinarySplit, load_binary
 from papers.design.pool import PoolRow, pool_rows
 from papers.design.tables import (

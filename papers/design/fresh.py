@@ -22,7 +22,11 @@ from pacprivacy._random import (
     public_generator as generator_of,
 )
 from pacprivacy.budget import Information
-from pacprivacy.design.descent import Descent, subset_gradient_variance
+from pacprivacy.design.descent import (
+    Descent,
+    split_descent_budget,
+    subset_gradient_variance,
+)
 from pacprivacy.design.objective import read_objective_targets
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
@@ -141,7 +145,7 @@ def descend_fresh(
     steps = plan.steps(X, targets, budget.mi_nats)
     weights = np.zeros(X.shape[1])
     path = [weights]
-    for mi_nats in plan.budgets(budget.mi_nats, steps):
+    for mi_nats in split_descent_budget(budget.mi_nats, plan.n_steps):
         slopes = plan.objective.slopes(X @ weights, targets)
         pull = _release_means(X * slopes[:, None], float(mi_nats) / len(weights), source)
         weights = weights - steps * (pull + plan.objective.penalty * weights)

@@ -15,8 +15,8 @@ import numpy as np
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import DescentStepRule, RidgePenalty
-from pacprivacy.design.descent import descent_step, noise_ratio
-from pacprivacy.design.ridge import ridge_penalty_per_coordinate
+from pacprivacy.design.descent import descent_step
+from pacprivacy.design.ridge import noise_ratio, ridge_penalty_per_coordinate
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.design.data import RegressionSplit, load_binary, load_regression
 from papers.design.descent import N_STEPS

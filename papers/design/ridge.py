@@ -26,8 +26,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.design import RidgePenalty
-from pacprivacy.design.descent import noise_ratio
-from pacprivacy.design.ridge import Snr, ridge_penalty_per_coordinate
+from pacprivacy.design.ridge import Snr, noise_ratio, ridge_penalty_per_coordinate
 from pacprivacy.dp import DPRelease, adassp, calibrate_to_advantage
 from pacprivacy.theory import success_for_epsilon
 from papers.design.data import NAMES, REGRESSION, RegressionSplit, load_regression

@@ -16,9 +16,10 @@ import numpy as np
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.noise import spread_of
-from pacprivacy.noise.formulas import waterfill
+from pacprivacy.noise.covariance import waterfill
 from pacprivacy.noise.shapes import axis_shape, refine_shape
 from pacprivacy.residual import Training, check_learned_noise, learn_noise_curve
+from pacprivacy.residual.learned_noise import Follower
 from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
@@ -34,10 +35,9 @@ BUDGETS: Final = (1 / 128, 1 / 16, 1 / 4, 1.0, 2.0)
 QUICK_BUDGETS: Final = (1 / 16, 1 / 4, 1.0)
 BASE: Final = Training(n_steps=500)
 QUICK_BASE: Final = Training(n_steps=300, chunk=50, batch=256, n_check=1 << 16)
-DECODERS: Final[dict[str, tuple[str, dict[str, int]]]] = {
+DECODERS: Final[dict[str, tuple[Follower, dict[str, int]]]] = {
     "exact posterior": ("exact", {}),
     "network": ("mlp", {}),
-    "transformer": ("transformer", {"hidden": 16, "n_layers": 1, "batch": 128}),
     "network, briefly taught": ("mlp", {"warm_up": 0, "follower_steps": 1, "hidden": 16}),
     "network, two projections": ("mlp", {"n_slices": 2}),
     "network, one projection": ("mlp", {"n_slices": 1}),
@@ -47,8 +47,8 @@ STYLES: Final = {
     name: Style(colour=colour, marker=marker)
     for name, colour, marker in zip(
         DECODERS,
-        ("#0072B2", "#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#D55E00"),
-        "DosvP^",
+        ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#D55E00"),
+        "DovP^",
         strict=True,
     )
 }
@@ -112,7 +112,7 @@ def measure_decoder(
             true_upper=truth.upper,
             noise_variance=noise.total_variance,
             fixed_point=_fixed_point(values, noise.mi_nats, seed),
-            n_steps=len(noise.history),
+            n_steps=noise.n_steps,
         )
 
 

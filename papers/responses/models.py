@@ -22,7 +22,7 @@ from sklearn.model_selection import train_test_split
 
 from pacprivacy._checks import Vector, freeze
 from pacprivacy.sample import Balanced, Pool
-from pacprivacy.simulation.training import train_subsets
+from pacprivacy.simulation import train_subsets
 from papers.datasets import Dataset, cache_folder, load_adult, load_bank
 
 __all__ = ["DATASETS", "N_SUBSETS", "Answers", "load_answers", "make_booster", "split_dataset"]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.dp.accuracy_first import OutputNR
-from pacprivacy.dp.accuracy_first.search import search_by_theory
+from pacprivacy.dp.accuracy_first import OutputNR, search_by_theory
 from papers.accuracy_first import ACCURACY_FIRST, searches, targets
 from papers.accuracy_first.checks import measure_checks
 from papers.accuracy_first.data import STUDIES, smooth_output_epsilon

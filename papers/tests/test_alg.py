@@ -19,7 +19,7 @@ from pacprivacy.design import TuneResult, tune
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.noise import calibrate
-from pacprivacy.noise.formulas import proportional
+from pacprivacy.noise.covariance import proportional
 from pacprivacy.sample import Balanced
 from pacprivacy.theory import posterior_success
 from papers import published

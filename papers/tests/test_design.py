@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.cli import app
 from pacprivacy.design import Descent, Objective
-from pacprivacy.design.descent import noise_ratio
+from pacprivacy.design.ridge import noise_ratio
 from papers.design import DESIGN, gain
 from papers.design.data import (
     NAMES,

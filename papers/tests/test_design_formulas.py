@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pacprivacy.design.descent import descent_step, noise_ratio
-from pacprivacy.design.ridge import ridge_penalty
+from pacprivacy.design.descent import descent_step
+from pacprivacy.design.ridge import noise_ratio, ridge_penalty
 from papers.design.formulas import (
     contraction_bound,
     descent_bound,

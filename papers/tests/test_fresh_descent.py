@@ -6,7 +6,8 @@ import pytest
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.design import Descent, Objective
-from pacprivacy.design.descent import noise_ratio, subset_gradient_variance
+from pacprivacy.design.descent import subset_gradient_variance
+from pacprivacy.design.ridge import noise_ratio
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory.bounds import information_slack_bound
 from papers.design.fresh import UNITS_PER_STD, descend_fresh, fresh_noise, subset_means

@@ -9,8 +9,7 @@ import pytest
 
 from pacprivacy.adversary import exact_information
 from pacprivacy.noise import AutoConfidence, Protect, calibrate, contrasts, spread_of
-from pacprivacy.residual import GaussianNoise, LearnedNoise
-from pacprivacy.residual.learned_noise import History
+from pacprivacy.residual import LearnedNoise
 from papers.page import Page
 from papers.residual import QUICK, RESIDUAL, logits, mean, soundness
 from papers.residual.classifiers import CLASSIFIED, fit_logits
@@ -73,18 +72,15 @@ def test_simulated_noise_has_the_covariance() -> None:
 
 def learned_by_hand() -> LearnedNoise:
     m = len(OUTPUTS)
-    empty = np.zeros(0)
     return LearnedNoise(
-        family=GaussianNoise(full=True),
         follower="mlp",
         mi_nats=0.5,
         claimed_nats=0.4,
         claimed_error=0.0,
-        params={"log_std": np.log([1.0, 2.0, 3.0]), "lower": np.tri(3, k=-1)},
+        factor=np.diag([1.0, 2.0, 3.0]) @ np.tri(3),
         spread=spread_of(OUTPUTS, np.full(m, 1 / m)),
         log_p=np.full(m, -np.log(m)),
-        history=History(noise=empty, claimed_nats=empty.copy(), penalty=empty.copy()),
-        seed=0,
+        n_steps=0,
     )
 
 
@@ -95,8 +91,8 @@ def test_learned_noise_in_the_outputs_coordinates() -> None:
     assert law.total_variance == pytest.approx(learned.total_variance)
     basis = learned.spread.basis
     assert basis is not None
-    factor = learned.family.factor(learned.params, np)  # type: ignore[attr-defined]
-    np.testing.assert_allclose(law.covariance, basis @ factor @ factor.T @ basis.T)
+    factor = basis @ learned.factor
+    np.testing.assert_allclose(law.covariance, factor @ factor.T)
 
 
 def test_protected_logit_differences_keep_more_accuracy_at_equal_information(

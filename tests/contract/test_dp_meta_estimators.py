@@ -1,4 +1,4 @@
-"""scikit-learn's own suite on estimators that aggregate, teach or regress under DP."""
+"""scikit-learn's own suite on estimators that teach or regress under DP."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone, is_regressor
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.naive_bayes import GaussianNB
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pacprivacy.dp import DPLinearRegression, PATEClassifier, SubsampleAggregate
+from pacprivacy.dp import DPLinearRegression, PATEClassifier
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
 # Seeded, and with promises so weak that the suite's demands on accuracy can be met on its tiny
 # data; how strong a promise is does not matter to scikit-learn.
 WEAK: dict[str, Any] = {"epsilon": 300.0, "delta": 1e-2, "random_state": 0, "simulate": True}
 ESTIMATORS = [
-    SubsampleAggregate(LogisticRegression(), n_estimators=2, bound=8.0, classes="public", **WEAK),
-    SubsampleAggregate(Ridge(), n_estimators=2, bound=1.5, **WEAK),
     PATEClassifier(
         LogisticRegression(),
         n_estimators=2,
@@ -62,39 +59,8 @@ TARGET = X @ [1.0, -1.0, 0.5] + 2.0
 SEEDED: dict[str, Any] = {"random_state": 1, "simulate": True}
 
 
-@pytest.mark.claim("DP-14")
-@pytest.mark.parametrize("aggregator", ["mean", "median"])
-@pytest.mark.parametrize("model", [LogisticRegression(), GaussianNB()])
-def test_aggregated_classifiers_predict(model: Any, aggregator: str) -> None:
-    fitted = SubsampleAggregate(
-        model,
-        n_estimators=60,
-        aggregator=aggregator,
-        bound=6.0,
-        classes=(0, 1),
-        epsilon=20.0,
-        **SEEDED,
-    ).fit(X, Y)
-    assert fitted.score(X, Y) > 0.75
-    assert fitted.predict_proba(X[:5]).shape == (5, 2)
-    assert "60 blocks" in str(fitted.certificate_)
-    assert "Labels" not in str(fitted.certificate_)
-    public = SubsampleAggregate(model, n_estimators=60, bound=6.0, classes="public", **SEEDED)
-    assert "labels that occur in y is public" in str(public.fit(X, Y).certificate_)
-
-
-def test_a_block_without_a_class_does_not_show() -> None:
-    rare = np.zeros(400, dtype=int)
-    rare[:3] = 1
-    model = SubsampleAggregate(
-        LogisticRegression(), n_estimators=40, bound=3.0, classes=(0, 1), epsilon=1.0, **SEEDED
-    ).fit(X[:400], rare)
-    assert model.predict(X).shape == (3000,)
-    assert model.estimator_.coef_.shape == (1, 3)
-
-
 @pytest.mark.claim("DP-15")
-def test_student_learns_and_the_private_figure_stays() -> None:
+def test_student_learns_and_can_be_pickled() -> None:
     public = RNG.normal(size=(300, 3))
     model = PATEClassifier(
         LogisticRegression(), n_estimators=100, n_questions=200, classes=("a", "b"), epsilon=4.0,
@@ -105,11 +71,8 @@ def test_student_learns_and_the_private_figure_stays() -> None:
     assert model.score(X, labels) > 0.85
     assert model.certificate_.epsilon == 4.0
     assert model.release_.value.shape == (200,)
-    assert model.data_dependent_.epsilon < model.data_dependent_.independent_epsilon
     kept = pickle.loads(pickle.dumps(model))
-    assert not hasattr(kept, "data_dependent_")
     assert np.array_equal(kept.predict(X[:9]), model.predict(X[:9]))
-    assert "dependent" not in str(model.certificate_).replace("independent", "")
 
 
 def test_answers_of_one_class_make_a_constant_student() -> None:
@@ -120,18 +83,16 @@ def test_answers_of_one_class_make_a_constant_student() -> None:
     assert set(model.predict(X)) == {0}
 
 
-@pytest.mark.claim("DP-11")
 @pytest.mark.claim("DP-13")
-@pytest.mark.parametrize("method", ["adassp", "statistics", "output"])
+@pytest.mark.parametrize("method", ["adassp", "statistics"])
 def test_regressions_come_near(method: Any) -> None:
     many = np.tile(X, (20, 1))
     target = np.tile(TARGET, 20)
-    penalty = 60_000.0 if method == "output" else 10.0
     model = DPLinearRegression(
-        method, x_bound=4.0, y_bound=8.0, epsilon=5.0, delta=1e-5, alpha=penalty,
+        method, x_bound=4.0, y_bound=8.0, epsilon=5.0, delta=1e-5, alpha=10.0,
         neighbours="replace", **SEEDED,
     ).fit(many, target)  # fmt: skip
-    assert model.score(X, TARGET) > (0.0 if method == "output" else 0.95)
+    assert model.score(X, TARGET) > 0.95
     assert model.coef_.shape == (3,)
     flat = DPLinearRegression(x_bound=4.0, y_bound=8.0, fit_intercept=False, **SEEDED)
     assert flat.fit(X, TARGET).intercept_ == 0.0
@@ -151,32 +112,8 @@ def test_seeds_decide_only_in_simulations() -> None:
     [
         (DPLinearRegression(), BudgetError, "x_bound must be given"),
         (DPLinearRegression("ols", x_bound=1.0, y_bound=1.0), MechanismError, "method must be"),
-        (DPLinearRegression("output", x_bound=1.0, y_bound=1.0), BudgetError, "be 'replace'"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, epsilon=0.0), BudgetError, "epsilon must"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, delta=1.0), BudgetError, "delta must"),
-        (SubsampleAggregate(LogisticRegression(), classes=(0, 1)), BudgetError, "bound must be"),
-        (SubsampleAggregate(LogisticRegression(), bound=1.0), BudgetError, "classes must be decl"),
-        (
-            SubsampleAggregate(LogisticRegression(), bound=1.0, classes=("0", "2")),
-            DataError,
-            "classes must be of the type of y",
-        ),
-        (
-            SubsampleAggregate(
-                LogisticRegression(),
-                bound=1.0,
-                classes=(0, 1),
-                n_estimators=2000,
-                neighbours="replace",
-            ),
-            DataError,
-            "Use fewer blocks",
-        ),
-        (
-            SubsampleAggregate(LogisticRegression(), bound=1.0, classes=(0, 1), aggregator="mode"),
-            MechanismError,
-            "aggregator must be",
-        ),
         (PATEClassifier(LogisticRegression()), BudgetError, "classes must be declared"),
         (PATEClassifier(LogisticRegression(), classes="seen"), BudgetError, "or 'public'"),
         (PATEClassifier(LogisticRegression(), classes=(0, 1)), BudgetError, "public must be given"),

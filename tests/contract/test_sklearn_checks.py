@@ -73,10 +73,10 @@ if "xfail_strict" in inspect.signature(parametrize_with_checks).parameters:
 @pytest.fixture(autouse=True)
 def _short_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prove loosely: how tight the certificate is does not matter to scikit-learn."""
-    module = sys.modules["pacprivacy.release.certificate"]
+    module = sys.modules["pacprivacy.release.pool_certificate"]
     monkeypatch.setattr(module, "information_draws", lambda *_: 64)
     monkeypatch.setattr(module, "membership_draws", lambda *_: 64)
-    monkeypatch.setattr(module, "TOLD", ())
+    monkeypatch.setattr(module, "SIDE_KNOWLEDGE_SIZES", ())
 
 
 @parametrize_with_checks(

@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 import pacprivacy as pac
-from pacprivacy.errors import BudgetError
 from pacprivacy.estimators import PrivateLogisticRegression, PrivateRidge
 from pacprivacy.session import GradualRelease
 
@@ -68,10 +67,3 @@ def test_estimators_stop_when_good_enough(model: Any, target: pac.Accuracy) -> N
     again = target.metric(model, *target.on) if target.metric else model.score(*target.on)
     assert again == model.release_.looks[-1].score
     assert again >= target.at_least
-
-
-def test_descent_has_no_target() -> None:
-    target = pac.Accuracy(at_least=0.9, on=(X[PUBLIC], Y[PUBLIC]))
-    model = PrivateLogisticRegression(method="descent", **(SETTINGS | {"target": target}))
-    with pytest.raises(BudgetError, match="method='fit'"):
-        model.fit(X[KEPT], Y[KEPT])

@@ -158,7 +158,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "an unfitted estimator": (lambda: release(lambda x, y: Ridge(), (X, X[:, 0])), "fitted"),
     "neighbours": (
         lambda: release(lambda x, y: KNeighborsClassifier().fit(x, y), (X, Y)),
-        "register_released",
+        "released=",
     ),
     "a function that ends the program": (lambda: release(lambda x: sys.exit(3)), "SystemExit"),
     "names that change": (
@@ -301,7 +301,7 @@ def of(file: str) -> str:
 COMMANDS: dict[str, tuple[str, str]] = {
     "no data": ("release", "Missing argument 'DATA'"),
     "no model": ("release p.csv", "Missing option '--model'"),
-    "no budget": ("release p.csv --model mean -o out", "Missing option '--budget'"),
+    "no budget": ("release p.csv --model mean -o out", "one of --budget and --share must be given"),
     "no folder": ("release p.csv --model mean --budget mi<=1", "Missing option '--output'"),
     "an unknown verb": ("relase p.csv", "Did you mean 'release'?"),
     "an unknown option": (f"{MEAN} --bogus", "No such option: --bogus"),
@@ -520,7 +520,7 @@ def test_text_is_a_budget_wherever_one_is_taken() -> None:
         assert session.odometer().spent.mi_nats == pytest.approx(0.5, rel=0.01)
     for model in (
         pac.PrivateRidge(1.0, budget="mi<=1", **FAST),
-        pac.PrivateLogisticRegression(budget="mi<=1", method="descent", n_subsets=16),
+        pac.PrivateLogisticRegression(budget="mi<=1", **FAST),
         pac.PrivatePredictor(
             DecisionTreeClassifier(), budget="mi<=1", query_budget="mi<=1/64", n_subsets=16
         ),

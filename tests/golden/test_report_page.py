@@ -67,9 +67,7 @@ def fixed_report(*, curator: bool) -> ReportData:
     certificate = Certificate.read(DATA / "report_certificate.json")
     stops = ((0.55, 2.0), (0.5998, 1.0), (0.75, 0.4))
     points = tuple(CurvePoint(success=success, times_noise=times) for success, times in stops)
-    figures = CuratorFigures(
-        unit_success_edges=(0.5, 0.55, 0.6), unit_success_counts=(90, 60), times_least=1.5
-    )
+    figures = CuratorFigures(unit_success_edges=(0.5, 0.55, 0.6), unit_success_counts=(90, 60))
     values = (
         Row("age", 44.2, 0.5, 43.2, 45.2, 0.3, 0.4),
         Row("income", 31_400, 650.0, 30_126, 32_674, 250.0, 600.0),

@@ -8,12 +8,10 @@ import pytest
 
 from pacprivacy.design.descent import (
     _mean_inverse_size,
-    descent_shares,
     descent_step,
-    noise_ratio,
     subset_gradient_variance,
 )
-from pacprivacy.design.ridge import ridge_penalty
+from pacprivacy.design.ridge import noise_ratio, ridge_penalty
 from pacprivacy.errors import BudgetError
 
 GOLDEN = (np.sqrt(np.longdouble(5)) - 1) / 2
@@ -161,19 +159,6 @@ def test_formulas_broadcast_over_dimensions_and_budgets() -> None:
     assert ridge_penalty(0.0, 1.0) == np.inf
 
 
-@pytest.mark.claim("D-4")
-def test_shares_minimise_the_noise_that_is_left() -> None:
-    step, mu, n_steps = 0.4, 0.5, 6
-    shares = descent_shares(step, convexity=mu, n_steps=n_steps)
-    kept = (1 - step * mu) ** np.arange(n_steps - 1, -1, -1)
-    assert shares.sum() == pytest.approx(1.0, rel=1e-14)
-    least = (kept / shares).sum()
-    assert least == pytest.approx(np.sqrt(kept).sum() ** 2, rel=1e-12)  # Cauchy and Schwarz
-    others = np.random.default_rng(5).dirichlet(np.ones(n_steps), size=2000)
-    assert ((kept / others).sum(axis=1) >= least).all()
-    assert (descent_shares(0.9, convexity=1.0, n_steps=5000) > 0).all()
-
-
 # --- the variance of a subset's mean gradient -------------------------------------------------
 
 
@@ -229,8 +214,6 @@ def test_refusals_name_the_argument() -> None:
         descent_step(start_error=1.0, gradient_var=1.0, convexity=0.0, n_steps=5)
     with pytest.raises(BudgetError, match="n_steps must be at least 1"):
         descent_step(start_error=1.0, gradient_var=1.0, convexity=1.0, n_steps=0)
-    with pytest.raises(BudgetError, match="step must be"):
-        descent_shares(2.0, convexity=1.0, n_steps=5)
     with pytest.raises(BudgetError, match="n_records must be at least 2"):
         subset_gradient_variance(1.0, 1)
     with pytest.raises(BudgetError, match="n_records"):

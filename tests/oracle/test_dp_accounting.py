@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from scipy import stats
 
 from pacprivacy.dp.accounting import (
@@ -26,7 +24,6 @@ from pacprivacy.dp.events import (
     PoissonSampling,
     PureEvent,
     ReplacementSampling,
-    read_events,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
@@ -280,6 +277,9 @@ def test_bad_events_are_refused() -> None:
     fixed = GaussianEvent(noise_multiplier=1.0, sampling=FixedSampling(n_records=10, batch_size=2))
     with pytest.raises(BudgetError, match="Use PoissonSampling, or 'replace'"):
         account(fixed, delta=1e-5)
+    drawn = GaussianEvent(noise_multiplier=1.0, sampling=PoissonSampling(rate=0.1))
+    with pytest.raises(BudgetError, match="Use FixedSampling, or 'add_remove'"):
+        account(drawn, delta=1e-5, neighbours="replace")
     with pytest.raises(BudgetError, match="neighbours must be"):
         account(fixed, delta=1e-5, neighbours="friends")  # type: ignore[arg-type]
 
@@ -299,59 +299,3 @@ def test_two_accountants_of_the_library_agree() -> None:
         event = GaussianEvent(noise_multiplier=multiplier, count=30, sampling=sampling)
         ours = account(event, delta=1e-5, neighbours=neighbours).epsilons["pld"]  # type: ignore[arg-type]
         assert ours == pytest.approx(theirs, rel=1e-3)
-
-
-# --- events of dp-accounting ----------------------------------------------------------------
-
-THEIRS = dp_accounting.GaussianDpEvent(2.0)
-OURS = GaussianEvent(noise_multiplier=2.0, count=6)
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours", "neighbours"),
-    [
-        (THEIRS, replace(OURS, count=1), "add_remove"),
-        (
-            dp_accounting.SelfComposedDpEvent(
-                dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(3.0), 2), 3
-            ),
-            LaplaceEvent(noise_multiplier=3.0, count=6),
-            "replace",
-        ),
-        (
-            dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(0.1, THEIRS), 6),
-            replace(OURS, sampling=PoissonSampling(rate=0.1)),
-            "add_remove",
-        ),
-        (
-            dp_accounting.SelfComposedDpEvent(
-                dp_accounting.SampledWithoutReplacementDpEvent(100, 5, THEIRS), 6
-            ),
-            replace(OURS, sampling=FixedSampling(n_records=100, batch_size=5)),
-            "replace",
-        ),
-        (
-            dp_accounting.SelfComposedDpEvent(
-                dp_accounting.SampledWithReplacementDpEvent(100, 5, THEIRS), 6
-            ),
-            replace(OURS, sampling=ReplacementSampling(n_records=100, batch_size=5)),
-            "replace",
-        ),
-    ],
-)
-def test_events_of_dp_accounting_are_read(theirs: object, ours: object, neighbours: str) -> None:
-    found = read_events(theirs, neighbours)  # type: ignore[arg-type]
-    assert found.events == (ours,)
-
-
-def test_other_events_of_dp_accounting_are_refused() -> None:
-    sampled = dp_accounting.PoissonSampledDpEvent(0.1, THEIRS)
-    twice = dp_accounting.PoissonSampledDpEvent(0.1, sampled)
-    many_in_one = dp_accounting.PoissonSampledDpEvent(
-        0.1, dp_accounting.SelfComposedDpEvent(THEIRS, 3)
-    )
-    for event in (twice, many_in_one, dp_accounting.ZCDpEvent(0.1), "gaussian"):
-        with pytest.raises(BudgetError, match="events must be"):
-            account([event], delta=1e-5)  # type: ignore[list-item]
-    with pytest.raises(BudgetError, match="removal must be given"):
-        account(sampled, delta=1e-5, neighbours="replace")

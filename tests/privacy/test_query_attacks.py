@@ -24,7 +24,7 @@ from pacprivacy.session import Plan
 from pacprivacy.theory import posterior_success
 from tests.privacy.test_sessions_hold import Array, Bulk, fill, lower_mean, lower_rate
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 PROOF = importlib.import_module("pacprivacy.noise.proof")
 
 N, M, SUCCESS = 12, 16, 0.65
@@ -43,7 +43,7 @@ def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 4096)
         patch.setattr(ASSESS, "membership_draws", lambda m: 4096)
-        patch.setattr(ASSESS, "TOLD", ())
+        patch.setattr(ASSESS, "SIDE_KNOWLEDGE_SIZES", ())
         patch.setattr(PROOF, "POSTERIOR_COST", 10**6)
         yield
 

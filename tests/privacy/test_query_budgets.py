@@ -17,10 +17,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system can
 
 # Every query is chosen by the answer before it. What is slow to import is imported before the fork.
 TABLES = """
-import duckdb, narwhals.stable.v2, numpy as np, pandas as pd, pyarrow, scipy.sparse, sqlglot
+import duckdb, narwhals.stable.v2, numpy as np, pandas as pd, pyarrow, scipy.sparse
 import pacprivacy as pac
 import pacprivacy.session.account
-sqlglot.parse_one("SELECT 1", dialect="duckdb")
 
 def data():
     rng = np.random.default_rng(0)

@@ -18,14 +18,14 @@ from scipy.special import logsumexp, ndtri
 import pacprivacy as pac
 from pacprivacy.adversary import Balances, Heat, heat_potential
 from pacprivacy.adversary.heat import LADDER
-from pacprivacy.noise.formulas import waterfill
+from pacprivacy.noise.covariance import waterfill
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.theory import clopper_pearson, empirical_bernstein, posterior_success
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 CONFIDENCE = 0.999
 GAMMA = 1 - CONFIDENCE
@@ -64,7 +64,7 @@ def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 2048)
         patch.setattr(ASSESS, "membership_draws", lambda m: 2048)
-        patch.setattr(ASSESS, "TOLD", ())
+        patch.setattr(ASSESS, "SIDE_KNOWLEDGE_SIZES", ())
         patch.setattr(CERTIFY, "POSTERIOR_COST", 10**6)
         yield
 

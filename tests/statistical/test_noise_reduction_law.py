@@ -4,17 +4,14 @@ Three-sided: the right scale passes, two thirds and three halves of it fail. Acc
 by chance with probability 1e-8; seeds are fixed.
 """
 
-from itertools import pairwise
-
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.dp.accuracy_first import noise_levels
-from pacprivacy.dp.accuracy_first.noise_levels import (
-    BrownianLevels,
+from pacprivacy.dp import noise_reduction
+from pacprivacy.dp.noise_reduction import (
     NoisyLevels,
     enclose_level_keep_rate,
 )
@@ -125,68 +122,16 @@ def test_coordinates_are_independent_at_every_level(
     for draws in levels:
         assert dependence(draws[:half], draws[half:]) > FALSE_ALARM
         assert dependence(draws[::2], draws[1::2]) > FALSE_ALARM
-    tossed = noise_levels._toss
+    tossed = noise_reduction._toss
 
     def one_coin(
         coarse: int, fine: int, size: int, source: SimulatedSource
     ) -> npt.NDArray[np.bool_]:
         return np.repeat(tossed(coarse, fine, size // 2, source), 2)
 
-    monkeypatch.setattr(noise_levels, "_toss", one_coin)
+    monkeypatch.setattr(noise_reduction, "_toss", one_coin)
     planted = all_levels(2)
     assert min(dependence(draws[::2], draws[1::2]) for draws in planted) < CAUGHT
     # The marginals do not show it.
     scale = (1 + N_DRAWS / 2**24) / EPSILONS[2]
     assert scale_pvalues(planted[2][::2], scale)[0] > FALSE_ALARM
-
-
-# --- Gaussian noise -------------------------------------------------------------------------
-
-
-@pytest.mark.claim("AF-10")
-def test_every_level_of_a_brownian_path_is_gaussian_and_adds_to_the_next() -> None:
-    path = BrownianLevels(
-        np.zeros(N_DRAWS),
-        sensitivity=1.0,
-        epsilons=(1e-6, *EPSILONS),  # so far apart that the first draw is in multiples of the step
-        delta=1e-3,
-        source=SimulatedSource(5),
-    )
-    assert path._increments[-1][0] > 1
-    levels = [path.refine() for _ in range(len(path))]
-    for level, draws in enumerate(levels):
-        scale = path.noise_scale(level)
-        assert stats.kstest(draws / scale, stats.norm.cdf).pvalue > FALSE_ALARM
-        squares = np.square(draws / scale).sum()
-        assert 2 * min(stats.chi2.cdf(squares, N_DRAWS), stats.chi2.sf(squares, N_DRAWS)) > 1e-8
-        for wrong in (2 / 3, 3 / 2):
-            assert stats.kstest(draws / (wrong * scale), stats.norm.cdf).pvalue < CAUGHT
-        assert dependence(draws[::2], draws[1::2]) > FALSE_ALARM
-    for noisier, draws in pairwise(levels):
-        assert stats.pearsonr(noisier - draws, draws).pvalue > FALSE_ALARM
-        assert dependence(noisier - draws, draws) > FALSE_ALARM
-    # Levels with independent noise would be told apart.
-    apart = np.random.default_rng(5).normal(0.0, path.noise_scale(2), N_DRAWS)
-    assert stats.pearsonr(apart - levels[3], levels[3]).pvalue < CAUGHT
-
-
-@pytest.mark.claim("AF-10")
-@pytest.mark.parametrize(("fine", "multiple", "added"), [(1.0, 1, 0.7), (1.5, 2, 1.2), (9, 4, 3)])
-def test_a_sum_of_discrete_gaussians_has_nearly_gaussian_ratios(
-    fine: float, multiple: int, added: float
-) -> None:
-    reach = 150
-    whole = np.arange(-reach, reach + 1)
-    first = np.exp(-np.square(whole) / (2 * fine**2))
-    second = np.where(
-        whole % multiple == 0, np.exp(-np.square(whole / multiple) / (2 * added**2)), 0
-    )
-    sums = np.convolve(first, second)[reach:-reach]
-    variance = fine**2 + (multiple * added) ** 2
-    middle = np.abs(whole) <= 8
-    shape = sums[middle] * np.exp(np.square(whole[middle]) / (2 * variance))
-    inner = 1 / (1 / added**2 + multiple**2 / fine**2)
-    bound = 3 * np.exp(-2 * np.pi**2 * inner)
-    off = np.abs(shape / (np.sqrt(2 * np.pi * inner)) - 1).max()
-    assert off <= bound + 1e-13
-    assert inner > 2 or off > bound / 4  # the bound is not idle

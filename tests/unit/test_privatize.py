@@ -27,7 +27,7 @@ from pacprivacy.release import Release, verify
 from pacprivacy.sample import Balanced, Half, Poisson
 from pacprivacy.statistics import Covariance, Histogram, Mean
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = (X[:, 0] + 0.3 * np.random.default_rng(1).normal(size=40) > 0).astype(int)

@@ -27,6 +27,7 @@ from pacprivacy.adversary.clocks import (
     Clocks as Clocks,
     cap_success as cap_success,
     session_cap as session_cap,
+    session_risk as session_risk,
 )
 from pacprivacy.adversary.heat import (
     IN_CACHE as IN_CACHE,
@@ -41,6 +42,7 @@ from pacprivacy.adversary.heat import (
     noiseless_heat_paid as noiseless_heat_paid,
 )
 from pacprivacy.adversary.influence import (
+    GROUP_SIZES as GROUP_SIZES,
     InfluenceRisk as InfluenceRisk,
     MeanInfluence as MeanInfluence,
     influence_advantage as influence_advantage,
@@ -57,7 +59,6 @@ from pacprivacy.adversary.information import (
     exact_information as exact_information,
     information_divergences as information_divergences,
     information_draws as information_draws,
-    information_pilot as information_pilot,
     noiseless_information_divergences as noiseless_information_divergences,
 )
 from pacprivacy.adversary.membership import (

@@ -40,8 +40,6 @@ CHAMPION_DRAWS = 2048  # on which the first of them are ranked again
 FIRST_DRAWS = 1024  # on which all units are bounded, at least
 CHAMPIONS, FINALISTS = 512, 64  # units
 MAX_LOOKS = 8  # at one unit, on more and more draws
-SPREADS_TRIED = (2.0, 4.0, 6.0, 10.0)  # times the candidates' variance
-LARGEST_TRACE = 1e3
 FIRST_DROPPED = 0.25  # share of the units that the first look should drop
 LITTLE_ROOM = 0.025  # of what is allowed: with less left, others need only stay below that
 GUESSED_ADVANTAGE = 0.2
@@ -288,17 +286,10 @@ class _Simulation:
         """Bound the others on one row of draws, in planned looks, while one may be worse."""
         if len(finalists) == len(self.value):
             return
-        limit, moments = self._limit(finalists, allowed), self._second_moments(allowed)
-        listed = np.arange(len(self.value))
-        if moments is not None:
-            self._mean = self._mean[0], min(self._mean[1], float(moments.mean()))
-            np.minimum(self.upper, moments, out=self.upper)
-            listed = listed[(self.upper > limit) & ~np.isin(listed, finalists)]
-        if not len(listed):
-            return
-        room = float(np.quantile((limit - self.value)[listed], 1 - FIRST_DROPPED))
+        limit, listed = self._limit(finalists, allowed), np.arange(len(self.value))
+        room = float(np.quantile(limit - self.value, 1 - FIRST_DROPPED))
         looks = np.geomspace(self._first_look(room), self._n_draws, MAX_LOOKS).astype(np.int64)
-        sums, center = self._sums(listed), self.value[listed]
+        sums, center = self._sums(listed), self.value.copy()
         sharp = self.value[finalists], self.upper[finalists]
         for n in np.unique(looks).tolist():
             self._draw(sums, n - sums.n_draws)
@@ -352,14 +343,6 @@ class _Simulation:
             low, high = sums.mean(center, self._gamma / 8)
             self._mean = max(self._mean[0], low), min(self._mean[1], high)
 
-    def _second_moments(self, allowed: Vector | None) -> Vector | None:
-        """Bound all units by one quadratic form, where that costs less than draws and says much."""
-        if self._tilts.rows > FIRST_DRAWS // 2:
-            return None
-        most = 1.0 if allowed is None else float(allowed.max())
-        moments = second_moment_bounds(self._view, self._tilts, most=most)
-        return None if moments is None else np.maximum(moments, self._gained)
-
     def _limit(self, finalists: Units, allowed: Vector | None) -> Vector:
         """Return how large the others' bounds may be: as the finalists', or as allowed."""
         goal = float((self.upper - self._gained)[finalists].max())
@@ -393,45 +376,6 @@ class _Simulation:
             high = part.upper(center[place], gamma, (rate,))
             self.upper[part.units] = np.minimum(self.upper[part.units], high)
             self.value[part.units] = part.value
-
-
-def second_moment_bounds(view: View, tilts: ViewTilts, *, most: float = math.inf) -> Vector | None:
-    """Bound ``E |a|`` of all units by one quadratic form (claim A-6); None where it is useless."""
-    kernel = second_moment_kernel(view)
-    if kernel is None:
-        return None
-    form = tilts.fold(np.ascontiguousarray(tilts.fold(kernel).T))
-    if float(np.trace(form)) > most**2:
-        return None
-    largest = float(np.square(view.points).sum(axis=1).max())
-    lost = float(kernel.sum()) * (view.points.shape[1] + 16) * 2.0**-51 * (1 + largest)
-    lost += float(np.abs(form).sum()) * (2 * tilts.rows + 16) * HALF_PRECISION
-    moment, single = np.empty(tilts.n_units), form.astype(np.float32)
-    for place, masks in tilts.blocks(EVERYONE, np.float32):
-        moment[place] = np.einsum("ij,ij->j", single @ masks, masks)
-    bounds: Vector = np.sqrt(np.maximum(moment, 0.0) + lost * tilts.most**2)
-    return bounds
-
-
-def second_moment_kernel(view: View) -> Matrix | None:
-    """Return ``p_j p_k ∫ φ(z - w_j) φ(z - w_k) / ρ(z) dz`` for the best of a few normal ``ρ``."""
-    if view.groups is not None or view.gaps is not None:
-        return None
-    points, squares = view.points, np.square(view.points)
-    spread, kernels = np.exp(view.log_prior) @ squares, []
-    with np.errstate(over="ignore", invalid="ignore"):
-        for times in SPREADS_TRIED:
-            width = 1 + times * spread  # twice the variance of ρ, less 1
-            half = view.log_prior - 0.25 * (squares @ (1 - 1 / width))
-            half += 0.5 * np.log((1 + width) / (2 * np.sqrt(width))).sum()
-            inner = points * (0.5 + 0.5 / width)
-            trace = np.exp(2 * half + np.einsum("ij,ij->i", inner, points)).sum()
-            kernels.append((float(trace), inner, half))
-        trace, inner, half = min(kernels, key=lambda kernel: kernel[0])
-        if not trace < LARGEST_TRACE:
-            return None
-        kernel: Matrix = np.exp(inner @ points.T + half + half[:, None])
-    return kernel
 
 
 def bound_slack(view: View, tilts: ViewTilts, before: Vector, units: Units | slice) -> Vector:

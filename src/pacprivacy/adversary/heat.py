@@ -51,8 +51,6 @@ CLOSE = (0.01, 0.07)  # beyond what draws should prove, and one that leaves room
 N_BOUNDS = 2 + len(CLOSE)  # that one unit's charge rests on: the mean square and the tests
 CHUNK = 1 << 22
 IN_CACHE = 1 << 14  # numbers
-HALF_MOMENTS = (2, 3, 4, 6, 8, 11, 15, 20, 30)  # of a move
-BEYOND = 0.02  # of what the reserve gives, for moves that are further than any draw will show
 
 
 def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
@@ -303,7 +301,7 @@ def _by_draws(
     tested = heat.of(near)
     finer = _squares(view, tilts, near, max(HEAT_PILOT, min(8 * HEAT_PILOT, n_draws // 8)), rng)
     level = math.log(len(RATES) / per_test) / n_draws
-    tests = _Tests(tested, tilts.share[near], finer, _reach(view, tilts, tested, near), level)
+    tests = _Tests(tested, tilts.share[near], finer, level)
     kernel = np.zeros((tilts.rows, tilts.rows)) if len(far) > 2 * tilts.rows else None
     sums = np.zeros(len(far))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
@@ -341,44 +339,15 @@ def _squares(
     return sums / n_draws
 
 
-def _reach(view: View, tilts: ViewTilts, heat: Heat, units: Units) -> tuple[Vector, float]:
-    """Return how far tilts move (inf if unknown), but for a part of the potential (claim H-1)."""
-    beyond, reach = BEYOND * heat.extra, np.full(len(units), np.inf)
-    if view.groups is not None or beyond <= 0:
-        return reach, 0.0
-    weights = np.exp(view.log_prior)
-    centred = view.points - weights @ view.points
-    spread = float(weights @ np.square(centred).sum(axis=1))
-    products = centred @ centred.T
-    moves = tilts.masks(units, np.float64, whole=True) - heat.before
-    moves *= weights[:, None]
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for half in HALF_MOMENTS:
-            order = 2 * half - 1
-            kernel = np.expm1(order * products)
-            form = np.einsum("ij,ij->j", moves, kernel @ moves) * (1 + 1e-9)
-            form += 1e-13 * float(np.abs(kernel).max()) * tilts.scale[units] ** 2
-            log_moment = 0.5 * order * spread + half * np.log(form)
-            bound = np.exp((log_moment + math.log(2 / beyond)) / order)
-            reach = np.fmin(reach, bound)
-    return reach, beyond
-
-
 class _Tests:
     """Sums over draws for units that are tested one by one."""
 
-    def __init__(
-        self, heat: Heat, share: Vector, pilot: Vector, reach: tuple[Vector, float], level: float
-    ) -> None:
+    def __init__(self, heat: Heat, share: Vector, pilot: Vector, level: float) -> None:
         self._heat, self._level = heat, level
         roomy = np.maximum(2.1 * pilot, heat.allowed / 16)
         roomy = np.where(roomy < heat.allowed / 2, roomy, heat.allowed)
         self._span = 0.5 / (share * (1 - share))
-        ends: Matrix = np.stack([-0.5 / (1 - share), 0.5 / share]) - heat.before
-        useful = reach[0] < np.abs(ends).max(axis=0)  # no move goes beyond the ends
-        self._reach = np.where(useful, reach[0], np.inf)
-        self._beyond = np.where(useful, reach[1], 0.0)
-        self._ends = np.clip(ends, -self._reach, self._reach)
+        self._ends: Matrix = np.stack([-0.5 / (1 - share), 0.5 / share]) - heat.before
         self._slope = heat_slope(heat.before, heat.balance)
         self._goal = heat_potential(heat.before, heat.balance)
         start = np.zeros((1, len(pilot)))
@@ -387,7 +356,7 @@ class _Tests:
         bend = TOP * np.exp(-0.5 * heat.before**2 / rest) / np.sqrt(rest) + 1e-300
         width = np.maximum(self._over(self._ends, pilot).max(axis=0), 1e-9)
         wide = advantage_deviation(3 * np.square(bend * pilot), width, level)
-        need = pilot + np.clip((wide + self._beyond - heat.extra) / bend, -0.1 * pilot, pilot)
+        need = pilot + np.clip((wide - heat.extra) / bend, -0.1 * pilot, pilot)
         self._tried = [*(np.minimum(need + more * pilot, heat.allowed) for more in CLOSE), roomy]
         self._guess = [pilot, *(self._over(start, tried)[0] for tried in self._tried)]
         self._sums = np.zeros((N_BOUNDS, 2, len(pilot)))
@@ -404,10 +373,6 @@ class _Tests:
         for start in range(0, len(moved), step):
             rows = moved[start : start + step]
             columns = [np.square(rows), *(self._over(rows, tried) for tried in self._tried)]
-            far = np.abs(rows) > self._reach
-            if far.any():
-                for values in columns:
-                    values[far] = 0.0
             for place, (values, guess) in enumerate(zip(columns, self._guess, strict=True)):
                 values -= guess
                 self._sums[place, 0] += values.sum(axis=0)
@@ -425,12 +390,11 @@ class _Tests:
 
         span = self._span
         square = upper(0, np.square(self._ends).max(axis=0)) + slack * span**2
-        square += self._beyond * np.where(np.isfinite(self._reach), self._reach, 0.0)
         floor = np.maximum(square - self._heat.extra_square, 0.0)
         charges = self._heat.quick(square)
         for place, tried in enumerate(self._tried, start=1):
             over = upper(place, self._over(self._ends, tried).max(axis=0))  # convex: at an end
-            over += 2 * slack * span + self._beyond
+            over += 2 * slack * span
             enough = np.where(over <= self._heat.extra, np.maximum(tried, floor), np.inf)
             charges = np.minimum(charges, enough)
         return charges

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector
 from pacprivacy.errors import BudgetError
 from pacprivacy.theory import gaussian_equivalent, success_at
 from pacprivacy.theory.bounds import falling_root
@@ -82,8 +82,10 @@ def influence_parameter(success: float, total_variation: float = 0.0) -> float:
             "Use 0.6 for a strong promise, 0.75 for a moderate one."
         )
     parameter = gaussian_equivalent(success - total_variation)
+    step = 2.0**-46
     while parameter > 0 and influence_success(parameter, total_variation) > success:
-        parameter *= 1 - 2.0**-46
+        parameter = parameter * (1 - step) if step < 1 else 0.0
+        step *= 2.0  # near 1/2 rounding is large beside what is allowed
     if not parameter > 0:
         raise BudgetError(
             f"success must be above 1/2 by more than {total_variation:g}, which rounding costs; "
@@ -158,8 +160,14 @@ class MeanInfluence:
         n = len(points)
         if n < 3:
             raise BudgetError(f"points must be at least 3; got {n}. Release sums of so few units.")
+        size = float(np.abs(points).max(initial=0.0))
+        if not (size == 0 or SMALLEST_RANGE <= size <= LARGEST_OUTPUT):
+            raise BudgetError(
+                f"points must be between {SMALLEST_RANGE:g} and {LARGEST_OUTPUT:g} in size, where "
+                "squares neither vanish nor overflow; got others. Rescale them."
+            )
         squares = np.square(points - points.mean(axis=0)).sum(axis=1)
-        rounding = _POINT_ROUNDING * float(np.abs(points).max(initial=0.0)) * points.shape[1]
+        rounding = _POINT_ROUNDING * size * points.shape[1]
         extreme = math.sqrt(float(squares.max())) * n / (n - 1) + rounding
         others = float(squares.sum()) - float(squares.max()) * n / (n - 1)
         return cls(n_units=n, extreme=extreme, spread=max(0.0, others) / (n - 1) + rounding**2)
@@ -177,6 +185,11 @@ def mean_advantage(
     Claim C-5. The mean of no unit is any fixed value. For every attacker, whatever they know of
     the other coins, on average over these. Rounded up.
     """
+    if not (noise_std > 0.0 and rounding >= 0.0):
+        raise BudgetError(
+            f"noise_std must be positive and rounding not negative; got {noise_std} and "
+            f"{rounding}. Take the noise from least_mean_noise."
+        )
     n = influence.n_units
     counts, law = binomial_law(n - 1, keep)
     k = counts[counts > 0].astype(np.float64)

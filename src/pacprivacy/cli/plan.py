@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
-from pacprivacy._rounding import at_most
 from pacprivacy.budget import AnyBudget, Membership, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
@@ -30,7 +29,7 @@ from pacprivacy.cli.console import (
     tell_curator,
 )
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.noise import as_rule, check_rule_feasible, noise_limit, propose_rule_noise
+from pacprivacy.noise import as_rule, check_rule_feasible, propose_rule_noise
 from pacprivacy.release import error_bar_rows, measure_error_bars
 from pacprivacy.reporting import PlanNumber, PlanRow, plot_plan
 from pacprivacy.sample import Coins, Pool
@@ -49,8 +48,6 @@ LEGEND: Final = """\
 noise     root mean square of the noise on a number, in its own units
 distance  of the released number from the answer on all records, root mean
           square over all candidate subsets and all draws of the noise
-× least   how many times the least variance of any noise, at most: about 2 for
-          Gaussian noise on one number; loose for many numbers; ? is unknown
 Nothing was released and no secret was drawn. The figures depend on the records:
 they are for the curator, who chooses a budget with them."""
 
@@ -308,7 +305,7 @@ def _without_noise(row: PlanRow) -> PlanRow:
 
 def _plain(row: PlanRow) -> dict[str, Any]:
     numbers = [number._asdict() for number in row.numbers]
-    return {"budget": row.budget, "numbers": numbers, "times_least": row.times_least}
+    return {"budget": row.budget, "numbers": numbers}
 
 
 def _advice_dict(rows: list[Measurement]) -> dict[str, Any] | None:
@@ -358,14 +355,7 @@ def _row(
         noise = rehearsal.calibrate(outputs, budget, rule=rule)
     else:
         noise = propose_rule_noise(outputs, budget, rule=rule, pool=pool, rng=rehearsal.seed)
-    variance = noise.total_variance
-    least = noise_limit(outputs, budget, pool=pool, enough=variance)
     bars = measure_error_bars(outputs, noise, pool)
-    # An estimate may be below the least noise that meets the budget; no release is.
-    below = least.least_variance > variance > 0
-    if below:
-        factor = float(np.sqrt(least.least_variance / variance))
-        bars = None if bars is None else bars.with_noise(factor)
     value = outputs.restore(outputs.values.mean(axis=0))
     return PlanRow(
         budget=text,
@@ -373,7 +363,6 @@ def _row(
             PlanNumber(row.name, row.noise_std, float(np.hypot(row.spread, row.noise_std)))
             for row in error_bar_rows(value, bars)
         ),
-        times_least=1.0 if below else least.times_least(variance),
     )
 
 
@@ -385,13 +374,10 @@ def _show(rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: PlanRow) 
     )
     cells = []
     for row in (*rows, sampling):
-        ratio = "" if row is sampling else "?"
-        if row.times_least is not None:
-            ratio = at_most(row.times_least, significant=2 if row.times_least < 100 else 3)
         for i, (name, *figures) in enumerate(row.numbers[:SHOWN_NUMBERS]):
             texts = (f"{figure:.3g}" for figure in figures)
-            cells.append((row.budget if i == 0 else "", name, *texts, ratio if i == 0 else ""))
-    show_table(["budget", "number", "noise", "distance", "× least"], cells, left=["number"])
+            cells.append((row.budget if i == 0 else "", name, *texts))
+    show_table(["budget", "number", "noise", "distance"], cells, left=["number"])
     _show_more(sampling)
     show(f"\n{LEGEND}")
 

@@ -34,6 +34,7 @@ from pacprivacy._random import BitSource, secret_source
 from pacprivacy.adversary import Belief
 from pacprivacy.budget import Information, as_budget
 from pacprivacy.design.objective import Objective, read_objective_targets
+from pacprivacy.design.ridge import noise_ratio
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import (
     Data,
@@ -58,7 +59,6 @@ from pacprivacy.sample import Pool, PoolStrategy
 from pacprivacy.session import Rehearsal
 from pacprivacy.theory import membership_success
 
-Shares: TypeAlias = Literal["uniform", "late"] | ArrayLike
 Split: TypeAlias = Literal["waterfill", "uniform"]
 Gradients: TypeAlias = Callable[[Matrix], Matrix]
 
@@ -131,35 +131,11 @@ class DescentStepRule:
         return np.square(objective.minimise(X, targets))
 
 
-def split_descent_budget(
-    mi_nats: float,
-    n_steps: int,
-    *,
-    shares: Shares = "uniform",
-    step: float = 0.0,
-    penalty: float = 1.0,
-) -> Vector:
-    """Return the budget of each step; they sum to at most ``mi_nats``."""
+def split_descent_budget(mi_nats: float, n_steps: int) -> Vector:
+    """Return the same budget for each step; they sum to at most ``mi_nats``."""
     total = check_positive("mi_nats", mi_nats, advice="Use about 0.02.")
-    if not isinstance(shares, str):
-        parts = np.asarray(shares, dtype=np.float64)
-    elif shares == "late":
-        parts = descent_shares(step, convexity=penalty, n_steps=n_steps)
-    elif shares == "uniform":
-        parts = np.ones(n_steps)
-    else:
-        raise BudgetError(
-            f"shares must be 'uniform', 'late' or one number for each step; got {shares!r}. "
-            "Use 'uniform'."
-        )
-    if parts.shape != (n_steps,) or not (np.isfinite(parts).all() and (parts > 0).all()):
-        raise BudgetError(
-            f"shares must be {n_steps} positive numbers, one for each step; got shape "
-            f"{parts.shape}. Use 'uniform'."
-        )
     # A little less than all, so that the rounded sum does not exceed the total.
-    budgets: Vector = (1.0 - 1e-12) * total * (parts / parts.sum())
-    return budgets
+    return np.full(_check_steps(n_steps), (1.0 - 1e-12) * total * (1.0 / n_steps))
 
 
 def uniform_descent_plan(values: Matrix, log_p: Vector, *, mi_nats: float) -> NoisePlan:
@@ -206,8 +182,6 @@ class Descent:
     step : DescentStepRule, float or array
         Step sizes; by default chosen for the noise to come (``conscious``), one for each
         coordinate.
-    shares : "uniform", "late" or array of shape (n_steps,)
-        How the budget is spread over the steps.
     split : "waterfill" or "uniform"
         How the budget of a step is spread over directions: least total noise, or evenly over the
         coordinates as in the paper.
@@ -216,7 +190,6 @@ class Descent:
     objective: Objective = field(default_factory=Objective)
     n_steps: int = 50
     step: Literal["conscious", "post-hoc"] | DescentStepRule | float | Matrix = "conscious"
-    shares: Shares = "uniform"
     split: Split = "waterfill"
 
     def __post_init__(self) -> None:
@@ -247,16 +220,6 @@ class Descent:
         if not (np.isfinite(sizes).all() and (sizes > 0).all()):
             raise BudgetError("step must be positive finite numbers. Use 'conscious'.")
         return np.broadcast_to(sizes, (X.shape[1], *targets.shape[1:])).copy()
-
-    def budgets(self, mi_nats: float, steps: Matrix) -> Vector:
-        """Return the budget of each step."""
-        return split_descent_budget(
-            mi_nats,
-            self.n_steps,
-            shares=self.shares,
-            step=float(steps.mean()),
-            penalty=self.objective.penalty,
-        )
 
     def describe(self, mi_nats: float) -> str:
         """Return what came from the universe, for the certificate."""
@@ -344,8 +307,6 @@ def descend(
     units: UnitLabels = None,
     rng: np.random.Generator | int | None = None,
     simulate: bool = False,
-    public: tuple[str, ...] = (),
-    published: tuple[str, ...] = (),
 ) -> DescentRun:
     """Train by private gradient descent: one secret subset throughout, one certificate.
 
@@ -358,9 +319,6 @@ def descend(
         Total over all steps. For other budgets release :class:`DescentGradient` in a session.
     sample, n_subsets, units, rng, simulate
         As in :func:`pacprivacy.privatize`.
-    public, published : tuples of str
-        What else was computed from all records, such as a scaler, and what else is published
-        without noise, such as class labels; for the certificate.
 
     Guarantee
     ---------
@@ -388,15 +346,14 @@ def descend(
     run = descend_secretly(
         gradients,
         steps,
-        plan.budgets(limit.mi_nats, steps),
+        split_descent_budget(limit.mi_nats, plan.n_steps),
         n_subsets=candidates.n_subsets,
         source=secret_source(rehearsal.seed, simulate=simulate),
         split=plan.split,
     )
-    notes = (*notes, *candidates.notes)
-    public = (*public, plan.describe(limit.mi_nats))
-    words = {"public": public, "published": published, "notes": notes, "simulation": simulate}
-    certificate = _certify(run, plan, candidates, limit, **words)
+    certificate = _certify(
+        run, plan, candidates, limit, notes=(*notes, *candidates.notes), simulation=simulate
+    )
     return replace(run, certificate=certificate)
 
 
@@ -405,7 +362,9 @@ def _certify(
     plan: Descent,
     pool: Pool,
     budget: Information,
-    **words: Any,
+    *,
+    notes: tuple[str, ...],
+    simulation: bool,
 ) -> PoolCertificate:
     """Write down what the budgets of all steps add up to, which bounds everything released."""
     total, dimension = run.mi_nats, run.weights.size
@@ -433,7 +392,9 @@ def _certify(
         log_det_nats=total,
         noise=noise,
         confidence=1.0,
-        **words,
+        public=(plan.describe(budget.mi_nats),),
+        notes=notes,
+        simulation=simulation,
         composition={
             "release_number": len(run.budgets),
             "secrets": "one for all releases",
@@ -492,18 +453,7 @@ class DescentGradient(Mechanism):
         return X, targets
 
 
-# --- formulas of the noise to come, of steps and of shares --------------------------------------
-
-
-def noise_ratio(mi_nats: ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
-    """Noise variance over output variance when a budget is split evenly."""
-    budget = check_above_zero("mi_nats", mi_nats, advice="Use about 0.02 for a success below 60 %.")
-    if n_dimensions < 1 or n_steps < 1:
-        raise BudgetError(
-            f"n_dimensions and n_steps must be at least 1; got {n_dimensions} and {n_steps}. "
-            "Count the released numbers."
-        )
-    return np.asarray(n_dimensions * n_steps / (2.0 * budget))
+# --- formulas of the steps ---------------------------------------------------------------------
 
 
 def descent_step(
@@ -551,24 +501,6 @@ def _least_point(pull: Array, cap: Array, n_steps: int) -> Array:
         falls = _stationarity(middle.view(np.float64), n_steps) < flat
         low, high = np.where(falls, middle, low), np.where(falls, high, middle)
     return np.where(flat > 0.0, high.view(np.float64), 0.0).reshape(pull.shape)
-
-
-def descent_shares(step: float, *, convexity: float, n_steps: int) -> Array:
-    """Shares of the budget per step that minimise ``J``: later steps get more.
-
-    Noise of an early step is contracted by every later one. With shares ``b_t`` the bound holds
-    ``Σ_t (1-ημ)^(T-1-t) / b_t``, least for ``b_t ∝ (1-ημ)^((T-1-t)/2)``.
-    """
-    keep = 1.0 - float(step) * float(_convexity(convexity))
-    if not 0.0 < keep <= 1.0:
-        raise BudgetError(
-            f"step must be at least 0 and below 1/convexity; got {step}. Cap it at 1/L."
-        )
-    ages = np.arange(_check_steps(n_steps) - 1, -1, -1, dtype=np.float64)
-    # The first shares of a long run may be too small for a double: keep them positive.
-    logs = np.maximum(0.5 * ages * np.log(keep), -300.0)
-    shares: Array = np.exp(logs) / np.exp(logs).sum()
-    return shares
 
 
 def _mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:

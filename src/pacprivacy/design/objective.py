@@ -1,20 +1,39 @@
-"""Objectives: the losses that descent and logistic fits minimise, their slopes and smoothness."""
+"""Losses that descent and logistic regression minimise, and logistic regression as a mechanism."""
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import scipy
 
-from pacprivacy._checks import Array, Matrix, Vector, check_positive
+from pacprivacy._checks import Array, Matrix, Vector, check_count, check_positive
+from pacprivacy.design.ridge import LinearTransform, fit_standard_transform
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
+    CLASS_LABELS,
+    Classes,
+    Data,
+    MatrixLike,
+    Mechanism,
     Parts,
+    code_data_labels,
+    dataset_triangle,
+    find_data_classes,
+    fixed_mechanism,
+    is_data_streamed,
+    is_dataset_stream,
     read_data_columns,
+    read_labelled_data,
+    subset_sizes,
+    subset_sums,
 )
+from pacprivacy.sample import Pool
 
 _CURVATURE: Final = {"squared": 1.0, "logistic": 0.25}  # most that the loss bends
 _NEWTON_STEPS: Final = 100
+_CELLS_AT_ONCE: Final = 2**23  # scores of records and subsets held at a time, about 64 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +135,197 @@ def read_objective_targets(parts: Parts, name: str) -> tuple[Matrix, Matrix]:
 def objective_constant(rows: Matrix) -> Matrix:
     """Return the rows with a column of ones."""
     return np.hstack([rows, np.ones((len(rows), 1))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ClassFrame:
+    """What the universe fixes before any subset is fitted; public in this model."""
+
+    transform: LinearTransform
+    classes: Classes
+    n_records: int
+    smoothness: float
+
+    def read(self, parts: Parts, name: str) -> tuple[Matrix, Array]:
+        """Return features with a constant column, and targets of shape (n,) or (n, k) in ±1."""
+        return self.code(*read_labelled_data(parts, name), name)
+
+    def code(
+        self, X: Matrix, y: MatrixLike, name: str, *, every_class: bool = True
+    ) -> tuple[Matrix, Array]:
+        """Return the same for rows that are at hand."""
+        codes = code_data_labels(y, self.classes, name, every_class=every_class)
+        if len(self.classes) == 2:
+            targets = np.where(codes == 1, 1.0, -1.0)
+        else:
+            targets = np.where(codes[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
+        return objective_constant(self.transform.apply(X)), targets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogisticFit(Mechanism):
+    """Weights of a regularised logistic regression, one against the rest if there are many classes.
+
+    The measured value has shape (d + 1,) or (d + 1, k): weights of the standardised features and
+    of a constant. The *released* value is a dict with ``coef``, ``intercept`` and ``classes``.
+
+    Parameters
+    ----------
+    penalty : float > 0, public
+        Penalty on all weights. More of it makes the fit move less between subsets.
+    n_steps : int >= 1, public
+        Steps of accelerated gradient descent from zero; what they compute is what is released,
+        whether or not it has converged.
+    transform : LinearTransform, public, optional
+        Of the features; by default they are standardised over the universe.
+    """
+
+    streams: ClassVar[bool] = True
+    penalty: float = 0.1
+    n_steps: int = 100
+    transform: LinearTransform | None = None
+    frame: _ClassFrame | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_positive("penalty", self.penalty, advice="Use about 0.1.", error=MechanismError)
+        check_count("n_steps", self.n_steps, 1, advice="Use about 100.")
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        return "logistic regression"
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was computed from the whole universe."""
+        return () if self.frame is None else (self.frame.transform.description,)
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """The classes, as they are called."""
+        return CLASS_LABELS
+
+    def prepare(self, data: Data) -> Self:
+        """Fix scales, classes and step sizes on the whole universe."""
+        X, y = read_labelled_data(data.parts, self.name)
+        transform = fit_standard_transform(X) if self.transform is None else self.transform
+        labels: Any = y
+        n_records = len(y)
+        if is_dataset_stream(y):
+            moved: Any = transform.apply(X)
+            rows, _ = dataset_triangle(moved.map(objective_constant, transform.n_outputs + 1), y)
+            labels = labels.distinct()
+        else:
+            rows = objective_constant(transform.apply(X))
+        frame = _ClassFrame(
+            transform=transform,
+            classes=find_data_classes(labels, self.name),
+            n_records=n_records,
+            smoothness=float(np.linalg.eigvalsh(rows.T @ rows / n_records)[-1]),
+        )
+        return replace(self, frame=frame)
+
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Array:
+        """Return the weights of one subset."""
+        rows, targets = fixed_mechanism(self.frame, "frame").read(parts, self.name)
+        columns = targets.reshape(len(rows), -1)
+        inside = np.ones((len(rows), 1))
+        fitted = [self._fit(rows, column, inside)[0] for column in columns.T]
+        return fitted[0] if targets.ndim == 1 else np.stack(fitted, axis=1)
+
+    def batch(self, data: Data, pool: Pool) -> Matrix:
+        """Return the flattened weights of all subsets, which descend side by side."""
+        if is_data_streamed(data):
+            return self._batch_of_files(data, pool)
+        rows, targets = fixed_mechanism(self.frame, "frame").read(data.parts, self.name)
+        columns = targets.reshape(len(rows), -1)
+        at_once = max(1, _CELLS_AT_ONCE // len(rows))
+        blocks = []
+        for start in range(0, pool.n_subsets, at_once):
+            subsets = range(start, min(start + at_once, pool.n_subsets))
+            inside = np.stack([pool.row_mask(k) for k in subsets], axis=1).astype(np.float64)
+            self._check_classes(columns, inside)
+            fitted = [self._fit(rows, column, inside) for column in columns.T]
+            blocks.append(np.stack(fitted, axis=2).reshape(len(subsets), -1))
+        return np.concatenate(blocks)
+
+    def finish(self, value: Any) -> dict[str, Any]:
+        """Turn released weights into those of the original features."""
+        frame = fixed_mechanism(self.frame, "frame")
+        transform = frame.transform
+        columns = np.asarray(value, dtype=np.float64).reshape(transform.n_outputs + 1, -1)
+        coef = transform.matrix @ columns[:-1]
+        return {
+            "coef": coef.T.copy(),
+            "intercept": columns[-1] - transform.mean @ coef,
+            "classes": np.asarray(frame.classes),
+        }
+
+    def _batch_of_files(self, data: Data, pool: Pool) -> Matrix:
+        """Return the weights of all subsets; one pass over the files for each step and class."""
+        frame = fixed_mechanism(self.frame, "frame")
+        X, y = (part.stream() for part in data.parts)
+        n_columns = 1 if len(frame.classes) == 2 else len(frame.classes)
+        width, n_features = max(1, _CELLS_AT_ONCE // pool.n_subsets), frame.transform.n_outputs + 1
+        members = subset_sums(
+            pool, lambda rows: y[rows][:, None] == np.asarray(frame.classes), len(frame.classes)
+        )
+        self._check_members(members)
+
+        def pull(ahead: Matrix, column: int) -> Matrix:
+            total = np.zeros((n_features, pool.n_subsets))
+            for start in range(0, pool.n_rows, width):
+                taken = np.arange(start, min(start + width, pool.n_rows))
+                rows, targets = frame.code(X[taken], y[taken], self.name, every_class=False)
+                targets = targets.reshape(len(rows), -1)[:, column, None]
+                slopes = self._loss.slopes(rows @ ahead, targets)
+                total += rows.T @ (slopes * pool.rows_inside(start, taken[-1] + 1).T)
+            return total
+
+        sizes = subset_sizes(pool)
+        fitted = [
+            self._descend(partial(pull, column=column), sizes, n_features)
+            for column in range(n_columns)
+        ]
+        return np.stack(fitted, axis=2).reshape(pool.n_subsets, -1)
+
+    @property
+    def _loss(self) -> Objective:
+        return Objective(loss="logistic", penalty=self.penalty)
+
+    def _fit(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
+        """Return the weights for every column of ``inside``, shape (m, d)."""
+
+        def pull(ahead: Matrix) -> Matrix:
+            slopes: Matrix = self._loss.slopes(rows @ ahead, targets[:, None]) * inside
+            return rows.T @ slopes
+
+        return self._descend(pull, inside.sum(axis=0), rows.shape[1])
+
+    def _descend(self, pull: Callable[[Matrix], Matrix], sizes: Vector, n_features: int) -> Matrix:
+        """Return the weights after the last step, shape (m, d); ``pull`` gives the gradients."""
+        frame = fixed_mechanism(self.frame, "frame")
+        # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
+        top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty
+        ratio = np.sqrt(self.penalty / top)
+        momentum = (1.0 - ratio) / (1.0 + ratio)
+        weights = ahead = np.zeros((n_features, len(sizes)))
+        for _ in range(self.n_steps):
+            gradient = pull(ahead) / sizes + self.penalty * ahead
+            new = ahead - gradient / top
+            ahead = new + momentum * (new - weights)
+            weights = new
+        return np.ascontiguousarray(weights.T)
+
+    def _check_classes(self, columns: Matrix, inside: Matrix) -> None:
+        members = (columns > 0).T.astype(np.float64) @ inside
+        if len(columns.T) == 1:
+            members = np.vstack([members, inside.sum(axis=0) - members])
+        self._check_members(members)
+
+    def _check_members(self, members: Matrix) -> None:
+        if not members.all():
+            raise MechanismError(
+                f"{self.name} must see every class in every subset; got a subset without one. "
+                "Draw the pool with Balanced(stratify=True), or merge rare classes."
+            )

@@ -6,31 +6,28 @@ universe. After :func:`fit_ica_transform` or :func:`fit_whitening_transform` the
 one-dimensional ones.
 """
 
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy._checks import (
     Array,
     ArrayLike,
     Integers,
+    Mask,
     Matrix,
     Vector,
+    check_above_zero,
     check_not_negative,
     check_positive,
     freeze,
 )
-from pacprivacy.design.descent import noise_ratio
-from pacprivacy.design.transforms import (
-    Fit,
-    LinearTransform,
-    fit_ica_transform,
-    fit_standard_transform,
-    fit_whitening_transform,
-)
-from pacprivacy.errors import MechanismError
+from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import (
     Data,
     Mechanism,
@@ -46,7 +43,128 @@ from pacprivacy.sample import Pool
 
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
+_RANK_TOLERANCE: Final = 1e-10  # singular values below this share of the largest are rounding
+_ICA_STEPS: Final = 1000
+
 Snr: TypeAlias = Literal["universe"] | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearTransform:
+    """``z = (x - mean) @ matrix``; public, because it comes from the universe or from outside."""
+
+    mean: Vector
+    matrix: Matrix
+    description: str
+
+    def __post_init__(self) -> None:
+        mean, matrix = np.array(self.mean, dtype=np.float64), np.array(self.matrix, dtype=float)
+        if matrix.ndim != 2 or mean.shape != matrix.shape[:1] or matrix.size == 0:
+            raise MechanismError(
+                f"matrix must have one row for each entry of mean; got shapes {matrix.shape} and "
+                f"{mean.shape}. Pass mean of shape (p,) and matrix of shape (p, d)."
+            )
+        for name, array in (("mean", mean), ("matrix", matrix)):
+            freeze(array)
+            object.__setattr__(self, name, array)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of new coordinates."""
+        return int(self.matrix.shape[1])
+
+    def apply(self, X: Matrix) -> Matrix:
+        """Return the new coordinates of the rows."""
+        if X.shape[1] != len(self.mean):
+            raise MechanismError(
+                f"X must have {len(self.mean)} columns; got {X.shape[1]}. "
+                "Use the columns that the transform was made for."
+            )
+        moved: Matrix = (X - self.mean) @ self.matrix
+        return moved
+
+
+def fit_standard_transform(X: Matrix) -> LinearTransform:
+    """Subtract the mean and divide by the standard deviation; a constant column becomes zero."""
+    std = X.std(axis=0)
+    scale = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
+    return LinearTransform(
+        mean=X.mean(axis=0),
+        matrix=np.diag(scale),
+        description="means and standard deviations of the features over the universe",
+    )
+
+
+def fit_whitening_transform(X: Matrix) -> LinearTransform:
+    """Rotate standardised features to their principal axes, each scaled to variance 1."""
+    standard = fit_standard_transform(X)
+    rows: Any = standard.apply(X)
+    if is_dataset_stream(rows):
+        rows, _ = dataset_triangle(rows, rows.map(lambda block: block[:, :1], 1))
+    _, singular, axes = np.linalg.svd(rows, full_matrices=False)
+    keep = _kept(singular)
+    whiten = axes[keep].T * (np.sqrt(len(X)) / singular[keep])
+    return LinearTransform(
+        mean=standard.mean,
+        matrix=standard.matrix @ whiten,
+        description="principal axes of the standardised features over the universe, whitened",
+    )
+
+
+def fit_ica_transform(X: Matrix, *, seed: int = 0) -> LinearTransform:
+    """Find independent components of the standardised features: the papers' choice.
+
+    A whitening followed by a rotation; columns are uncorrelated over the universe whether or not
+    the search for the rotation, which starts at ``seed``, has converged.
+    """
+    if is_dataset_stream(X):
+        raise MechanismError(
+            "transform must be 'whitening' for a Dataset; got 'ica', which needs all rows at once."
+        )
+    # scikit-learn takes a second to import; only those who fit with it pay for it.
+    from sklearn.decomposition import FastICA
+    from sklearn.exceptions import ConvergenceWarning
+
+    before = fit_standard_transform(X)
+    rank = int(np.count_nonzero(_kept(np.linalg.svd(before.apply(X), compute_uv=False))))
+    if rank < X.shape[1]:
+        before = fit_whitening_transform(X)  # fewer columns, none of them constant or repeated
+    search = FastICA(
+        n_components=rank, whiten="unit-variance", random_state=seed, max_iter=_ICA_STEPS
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        search.fit(before.apply(X))
+    return LinearTransform(
+        mean=before.mean,
+        matrix=before.matrix @ np.asarray(search.components_).T,
+        description="independent components (FastICA, variance 1) of the standardised features "
+        "over the universe",
+    )
+
+
+def _kept(singular: npt.NDArray[np.floating[Any]]) -> Mask:
+    keep: Mask = singular > _RANK_TOLERANCE * singular.max(initial=0.0)
+    if not keep.any():
+        raise MechanismError(
+            "X must have a column that varies; got constant ones only. Add features that differ "
+            "between records."
+        )
+    return keep
+
+
+# --- penalties ---------------------------------------------------------------------------------
+
+
+def noise_ratio(mi_nats: ArrayLike, *, n_dimensions: int = 1, n_steps: int = 1) -> Array:
+    """Noise variance over output variance when a budget is split evenly."""
+    budget = check_above_zero("mi_nats", mi_nats, advice="Use about 0.02 for a success below 60 %.")
+    if n_dimensions < 1 or n_steps < 1:
+        raise BudgetError(
+            f"n_dimensions and n_steps must be at least 1; got {n_dimensions} and {n_steps}. "
+            "Count the released numbers."
+        )
+    return np.asarray(n_dimensions * n_steps / (2.0 * budget))
 
 
 def ridge_penalty(signal: ArrayLike, noise_var: ArrayLike, *, ratio: ArrayLike = 0.0) -> Array:
@@ -91,36 +209,6 @@ class RidgePenalty:
                 "Leave it out to estimate it on the universe."
             )
 
-    def choose(
-        self,
-        Z: Matrix,
-        target: Vector,
-        coefficients: Vector,
-        *,
-        joint: bool,
-        intercept: bool = False,
-        n_records: int | None = None,
-    ) -> Vector:
-        """Return one penalty for each coordinate, infinite where there is no signal.
-
-        ``coefficients`` are those of all records without a penalty; if ``joint``, their mean square
-        stands for each. With an ``intercept`` the noise is for one output more.
-        """
-        d = Z.shape[1]
-        if isinstance(self.snr, str):
-            residuals = target - Z @ coefficients
-            n_free = max(1, (len(residuals) if n_records is None else n_records) - d - 1)
-            # A target without noise counts as rounding.
-            noise_var = max(float(residuals @ residuals) / n_free, float(np.finfo(np.float64).tiny))
-        else:
-            coefficients, noise_var = np.full(d, np.sqrt(float(self.snr))), 1.0
-        if joint:
-            coefficients = np.full(d, np.sqrt(np.mean(np.square(coefficients))))
-        ratio = 0.0
-        if self.mi_nats is not None:
-            ratio = float(noise_ratio(self.mi_nats, n_dimensions=d + intercept))
-        return ridge_penalty(coefficients, noise_var, ratio=ratio)
-
     def describe(self) -> str:
         """Return one public sentence for the certificate."""
         source = (
@@ -144,8 +232,10 @@ def ridge_penalty_per_coordinate(
 ) -> Vector:
     """Return one penalty for each orthogonal coordinate; infinite where there is no signal.
 
-    If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates.
-    ``n_records`` is how many there are where the rows only have the same least squares.
+    If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates: the
+    mean square of the coefficients of all records stands for each. With an ``intercept`` the noise
+    is for one output more. ``n_records`` is how many there are where the rows only have the same
+    least squares.
     """
     if not isinstance(penalty, RidgePenalty):
         if not 0.0 <= float(penalty) < np.inf:
@@ -154,12 +244,24 @@ def ridge_penalty_per_coordinate(
                 "Use about 1."
             )
         return np.full(Z.shape[1], float(penalty))
-    if joint:
-        slopes = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
+    d = Z.shape[1]
+    if isinstance(penalty.snr, str):
+        if joint:
+            slopes = np.asarray(np.linalg.lstsq(Z, target, rcond=None)[0], dtype=np.float64)
+        else:
+            slopes = Z.T @ target / np.square(Z).sum(axis=0)
+        residuals = target - Z @ slopes
+        n_free = max(1, (len(target) if n_records is None else n_records) - d - 1)
+        # A target without noise counts as rounding.
+        noise_var = max(float(residuals @ residuals) / n_free, float(np.finfo(np.float64).tiny))
     else:
-        slopes = Z.T @ target / np.square(Z).sum(axis=0)
-    count = len(target) if n_records is None else n_records
-    chosen = penalty.choose(Z, target, slopes, joint=joint, intercept=intercept, n_records=count)
+        slopes, noise_var = np.full(d, np.sqrt(float(penalty.snr))), 1.0
+    if joint:
+        slopes = np.full(d, np.sqrt(np.mean(np.square(slopes))))
+    ratio = 0.0
+    if penalty.mi_nats is not None:
+        ratio = float(noise_ratio(penalty.mi_nats, n_dimensions=d + intercept))
+    chosen = ridge_penalty(slopes, noise_var, ratio=ratio)
     if joint and not np.isfinite(chosen).all():
         raise MechanismError(
             "snr must be above 0 for a joint ridge regression; got a target without signal. "
@@ -196,9 +298,18 @@ class _Ridge(Mechanism):
 
     streams: ClassVar[bool] = True
     joint: ClassVar[bool]
+    transforms: ClassVar[Mapping[str, Callable[[Matrix], LinearTransform]]]
     penalty: RidgePenalty | float = RidgePenalty()
+    transform: str | LinearTransform = ""
     universe_facts: bool = False
     frame: RidgeFrame | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.transform, str) and self.transform not in self.transforms:
+            raise MechanismError(
+                f"transform must be {', '.join(map(repr, self.transforms))} or a LinearTransform; "
+                f"got {self.transform!r}. Use {next(iter(self.transforms))!r}."
+            )
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -216,10 +327,12 @@ class _Ridge(Mechanism):
     def published(self) -> tuple[str, ...]:
         return ("mean of the target over the universe",) if self.universe_facts else ()
 
-    def _fix(self, data: Data, fit: Fit | LinearTransform) -> Self:
+    def prepare(self, data: Data) -> Self:
         """Fix coordinates, mean of the target and penalties on the whole universe."""
         X, y = _read_ridge_data(data.parts, self.name)
-        transform, mean = fit if isinstance(fit, LinearTransform) else fit(X), float(y.mean())
+        transform, mean = self.transform, float(y.mean())
+        if isinstance(transform, str):
+            transform = self.transforms[transform](X)
         Z, centred = transform.apply(X), y - mean
         if is_dataset_stream(Z):  # few rows that have the same least squares
             Z, centred = dataset_triangle(Z, centred)
@@ -316,33 +429,16 @@ class OrthogonalRidge(_Ridge):
         of the release to regularise for the noise to come.
     transform : "ica", "whitening" or LinearTransform, public
         Orthogonal coordinates, fitted on the universe unless given.
-    seed : int, public
-        Where the search for independent components starts.
     """
 
     joint: ClassVar[bool] = False
+    transforms = MappingProxyType({"ica": fit_ica_transform, "whitening": fit_whitening_transform})
     transform: Literal["ica", "whitening"] | LinearTransform = "ica"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check_transform(self.transform, "ica", "whitening")
 
     @property
     def name(self) -> str:
         """Name shown in the certificate."""
         return "ridge regression, one coordinate at a time"
-
-    def prepare(self, data: Data) -> Self:
-        """Fix coordinates, mean of the target and penalties on the whole universe."""
-        transform = self.transform
-        if isinstance(transform, LinearTransform):
-            return self._fix(data, transform)
-        return self._fix(
-            data,
-            partial(fit_ica_transform, seed=self.seed)
-            if transform == "ica"
-            else fit_whitening_transform,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,30 +446,13 @@ class JointRidge(_Ridge):
     """Ridge regression on all features in the coordinates of ``transform``; one penalty for all."""
 
     joint: ClassVar[bool] = True
+    transforms = MappingProxyType({"standard": fit_standard_transform})
     transform: Literal["standard"] | LinearTransform = "standard"
-
-    def __post_init__(self) -> None:
-        _check_transform(self.transform, "standard")
 
     @property
     def name(self) -> str:
         """Name shown in the certificate."""
         return "ridge regression"
-
-    def prepare(self, data: Data) -> Self:
-        """Fix scales, mean of the target and penalty on the whole universe."""
-        transform = self.transform
-        return self._fix(
-            data, transform if isinstance(transform, LinearTransform) else fit_standard_transform
-        )
-
-
-def _check_transform(transform: Any, *known: str) -> None:
-    if not isinstance(transform, LinearTransform) and transform not in known:
-        named = ", ".join(repr(name) for name in known)
-        raise MechanismError(
-            f"transform must be {named} or a LinearTransform; got {transform!r}. Use {known[0]!r}."
-        )
 
 
 def _read_ridge_data(parts: Parts, name: str) -> tuple[Matrix, Vector]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -44,6 +44,20 @@ class TunePoint:
     noise_variance: float
     mi_upper_nats: float
 
+    @classmethod
+    def of(
+        cls, theta: Any, plan: NoisePlan, utility: float, standard_error: float, no_noise: float
+    ) -> Self:
+        """Return the point of a plan with these utilities."""
+        return cls(
+            theta=theta,
+            utility=utility,
+            standard_error=standard_error,
+            no_noise=no_noise,
+            noise_variance=plan.total_variance,
+            mi_upper_nats=plan.mi_upper,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
@@ -52,8 +66,7 @@ class TuneResult:
     points: tuple[TunePoint, ...]
     budget: str
     n_subsets: int
-    n_releases: int
-    _make: Make
+    make: Make
 
     @property
     def best_point(self) -> TunePoint:
@@ -76,7 +89,7 @@ class TuneResult:
 
     def mechanism(self) -> Tuned:
         """Return the mechanism at the best value; its certificates carry the note."""
-        return Tuned(inner=as_mechanism(self._make(self.best)), note=self.note)
+        return Tuned(inner=as_mechanism(self.make(self.best)), note=self.note)
 
     def __repr__(self) -> str:
         best = self.best_point
@@ -134,7 +147,7 @@ def tune_budgets(
     utility : callable
         ``utility(value)`` of a released value, larger is better: accuracy on public rows, or on
         the universe itself. For a loss return its negative.
-    data, pool, n_subsets, rule, n_jobs, rng
+    data, sample, n_subsets, rule, n_jobs, rng
         As in :func:`pacprivacy.privatize`; use those of the later release.
     n_releases : int
         Simulated releases per value; all values share secrets and noise seeds.
@@ -153,7 +166,7 @@ def tune_budgets(
         rng=coerce_seed(rng),
         progress=False,
     )
-    candidates, _ = rehearsal.draw(make_mechanism(thetas[0]), limits[0], rule=rule)
+    n_subsets = rehearsal.draw(make_mechanism(thetas[0]), limits[0], rule=rule)[0].n_subsets
     curves: list[list[TunePoint]] = [[] for _ in limits]
     for theta in thetas:
         outputs = rehearsal.run(as_mechanism(make_mechanism(theta)))
@@ -162,26 +175,11 @@ def tune_budgets(
             plan = rehearsal.calibrate(outputs, budget, rule=rule)
             seeded = public_generator(rehearsal.seed, "tune")
             released = simulate_tuned_releases(plan, n_releases, seeded)
-            mean, error = _mean_utility(utility, outputs, released)
-            curve.append(
-                TunePoint(
-                    theta=theta,
-                    utility=mean,
-                    standard_error=error,
-                    no_noise=no_noise,
-                    noise_variance=plan.total_variance,
-                    mi_upper_nats=plan.mi_upper,
-                )
-            )
+            judged = _mean_utility(utility, outputs, released)
+            curve.append(TunePoint.of(theta, plan, *judged, no_noise))
     return tuple(
-        TuneResult(
-            points=tuple(curve),
-            budget=str(budget),
-            n_subsets=candidates.n_subsets,
-            n_releases=n_releases,
-            _make=make_mechanism,
-        )
-        for curve, budget in zip(curves, limits, strict=True)
+        TuneResult(points=tuple(curve), budget=limit, n_subsets=n_subsets, make=make_mechanism)
+        for curve, limit in zip(curves, map(str, limits), strict=True)
     )
 
 

@@ -32,12 +32,10 @@ from pacprivacy.dp.accounting import (
     verify_dp as verify_dp,
 )
 from pacprivacy.dp.aggregate import (
-    DataDependentLoss as DataDependentLoss,
     MeanAggregator as MeanAggregator,
     MedianAggregator as MedianAggregator,
     count_pate_votes as count_pate_votes,
     label_by_votes as label_by_votes,
-    pate_data_dependent_loss as pate_data_dependent_loss,
     subsample_aggregate as subsample_aggregate,
 )
 from pacprivacy.dp.audit import DPAudit as DPAudit, audit_dp as audit_dp
@@ -67,44 +65,35 @@ from pacprivacy.dp.events import (
     ReplacementSampling as ReplacementSampling,
     events_of as events_of,
 )
-from pacprivacy.dp.filter_and_odometer import Filter as Filter, Odometer as Odometer
-from pacprivacy.dp.hyperparameter_search import (
-    RandomRuns as RandomRuns,
-    dp_search as dp_search,
-    dp_search_noise as dp_search_noise,
-    pure_search as pure_search,
+from pacprivacy.dp.linear_models import (
+    adassp as adassp,
+    least_penalty as least_penalty,
+    objective_perturbation as objective_perturbation,
+    output_perturbation as output_perturbation,
+    regression_from_statistics as regression_from_statistics,
 )
 from pacprivacy.dp.mechanisms import (
     exponential as exponential,
     exponential_score_loss as exponential_score_loss,
     gaussian as gaussian,
     laplace as laplace,
-)
-from pacprivacy.dp.perturbation import (
-    least_penalty as least_penalty,
-    objective_perturbation as objective_perturbation,
-    output_perturbation as output_perturbation,
-    ridge_output_perturbation as ridge_output_perturbation,
-    ridge_penalty as ridge_penalty,
+    private_mean as private_mean,
+    private_sum as private_sum,
 )
 from pacprivacy.dp.records import clip as clip, sum_clipped as sum_clipped
-from pacprivacy.dp.regression import (
-    adassp as adassp,
-    regression_from_statistics as regression_from_statistics,
-)
 from pacprivacy.dp.sgd import (
     Hinge as Hinge,
     LinearLoss as LinearLoss,
     Logistic as Logistic,
     Softmax as Softmax,
     Squared as Squared,
+    dp_search as dp_search,
+    dp_search_noise as dp_search_noise,
     dp_sgd as dp_sgd,
     dp_sgd_jax as dp_sgd_jax,
 )
 from pacprivacy.dp.statistics import (
     STATISTICS as STATISTICS,
-    private_mean as private_mean,
-    private_sum as private_sum,
     release_dp_statistic as release_dp_statistic,
 )
 
@@ -114,7 +103,6 @@ if typing.TYPE_CHECKING:
         DPLogisticRegression as DPLogisticRegression,
         DPSGDClassifier as DPSGDClassifier,
         PATEClassifier as PATEClassifier,
-        SubsampleAggregate as SubsampleAggregate,
     )
 
 

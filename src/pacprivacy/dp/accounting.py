@@ -22,6 +22,7 @@ from pacprivacy.dp.certificate import NOT_PROMISED, ONE_RELEASE, DPCertificate, 
 from pacprivacy.dp.events import (
     Accountable,
     ApproximateEvent,
+    BatchSampling,
     Composed,
     Event,
     FixedSampling,
@@ -102,7 +103,7 @@ def account(
     Parameters
     ----------
     events : Event, certificate or release, or several, public
-        Ours or dp-accounting's; certificates, releases and fitted estimators carry theirs.
+        Certificates, releases and fitted estimators carry theirs.
     delta : float in [0, 1), public
         The ``δ`` of the promise; 0 for pure events only, whose ``ε`` then add up.
     neighbours : {"add_remove", "replace"}, public
@@ -114,8 +115,8 @@ def account(
     Guarantee
     ---------
     Claims DP-4, DP-5 and DP-20. Every figure is an upper bound on the loss, up to the arithmetic
-    of dp-accounting. What is computed may be chosen adaptively, the events may not: where the next
-    amount of noise depends on earlier answers, use :class:`Filter` or :class:`Odometer`.
+    of dp-accounting. What is computed may be chosen adaptively, the events may not: they are fixed
+    before any answer is seen.
 
     Examples
     --------
@@ -145,9 +146,9 @@ def _figures(composed: Composed, delta: float, discretization: float) -> dict[st
     basic_distance = event_grid_distance(e for e in events if event_pure_loss(e) is None)
     return {
         "basic": _pay_for_grid(lambda at: _basic(events, at), delta, basic_distance),
-        "renyi": _pay_for_grid(lambda at: _renyi(events, at, neighbours), delta, distance),
+        "renyi": _pay_for_grid(lambda at: renyi_epsilon(events, at, neighbours), delta, distance),
         "pld": _pay_for_grid(
-            lambda at: _pld(events, at, neighbours, discretization), delta, distance
+            lambda at: pld_epsilon(events, at, neighbours, discretization), delta, distance
         ),
     }
 
@@ -211,45 +212,20 @@ def _basic(events: Sequence[Event], delta: float) -> float:
     )
 
 
-def _renyi(events: Sequence[Event], delta: float, neighbours: Neighbours) -> float | None:
-    total = np.zeros(len(ORDERS))
-    for event in events:
-        divergences = renyi_divergences(event, neighbours)
-        if divergences is None:
-            return None
-        total += divergences
-    return renyi_epsilon(total, delta)
-
-
-def _pld(
-    events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
-) -> float:
-    losses = compose_accounting_losses(
-        join_accounted_gaussians(events), neighbours, discretization, delta
-    )
-    return float(losses.get_epsilon_for_delta(delta))
-
-
 def accounting_profile(event: Event, epsilon: Vector) -> Vector:
     """Return the least known ``δ`` of one run on a sample, at every ``ε >= 0`` (claim DP-4)."""
     if event.sampling is None:
         return event.profile(epsilon)
     rate = event.sampling.rate
     inner = np.log1p(np.expm1(epsilon) / rate)
-    removal = _removal(event)
-    if removal is not None:
-        share = np.exp(epsilon - inner)
-        drawn = (1.0 - share) * event.profile(inner, removal) + share * event.profile(inner)
-        return np.asarray(rate * np.minimum(drawn, event.profile(epsilon)))
-    sampling = event.sampling
     repetitions = {1: rate}
-    if isinstance(sampling, ReplacementSampling):
-        repetitions = sampling.repetitions
+    if isinstance(event.sampling, ReplacementSampling):
+        repetitions = event.sampling.repetitions
     known = sum(p * event.profile(inner, k) for k, p in repetitions.items())
     return np.asarray(known + max(0.0, rate - math.fsum(repetitions.values())))
 
 
-def accounting_loss_distribution(
+def _loss_distribution(
     event: Event, neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
     """Return the privacy-loss distribution of all runs of an event, rounded to the safe side."""
@@ -267,8 +243,7 @@ def accounting_loss_distribution(
         return pld.from_gaussian_mechanism(
             std / math.sqrt(event.count), value_discretization_interval=discretization
         )
-    poisson = isinstance(event.sampling, PoissonSampling) and neighbours == "add_remove"
-    if isinstance(event, PureEvent) or not (event.sampling is None or poisson):
+    if isinstance(event, PureEvent) or isinstance(event.sampling, BatchSampling):
         one = _from_profile(event, discretization, _CUT * delta / event.count)
     else:
         gaussian = isinstance(event, GaussianEvent)
@@ -278,26 +253,29 @@ def accounting_loss_distribution(
     return one.self_compose(event.count)
 
 
-def compose_accounting_losses(
-    events: Iterable[Event], neighbours: Neighbours, discretization: float, delta: float
+def _compose_losses(
+    events: Sequence[Event], neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
     """Return the loss distribution of all events together."""
     combined: Any = None
     for event in events:
-        one = accounting_loss_distribution(event, neighbours, discretization, delta)
+        one = _loss_distribution(event, neighbours, discretization, delta)
         combined = one if combined is None else combined.compose(one)
     return combined
 
 
-def join_accounted_gaussians(events: Iterable[Event]) -> list[Event]:
-    """Return the events with all Gaussian runs on all records as one run."""
-    listed = list(events)
-    plain = [e for e in listed if isinstance(e, GaussianEvent) and e.sampling is None]
-    others = [event for event in listed if event not in plain]
-    if plain:
+def pld_epsilon(
+    events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
+) -> float:
+    """Return the ``ε`` at ``δ`` of the loss distribution of all events."""
+    plain = [e for e in events if isinstance(e, GaussianEvent) and e.sampling is None]
+    runs = [event for event in events if event not in plain]
+    if plain:  # all Gaussian runs on all records are one run
         squares = math.fsum(event.count / event.noise_multiplier**2 for event in plain)
-        others.append(GaussianEvent(noise_multiplier=1.0 / math.sqrt(squares * (1 + 1e-14))))
-    return others
+        runs.append(GaussianEvent(noise_multiplier=1.0 / math.sqrt(squares * (1 + 1e-14))))
+    return float(
+        _compose_losses(runs, neighbours, discretization, delta).get_epsilon_for_delta(delta)
+    )
 
 
 def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
@@ -317,28 +295,21 @@ def _from_profile(event: Event, discretization: float, least_delta: float) -> An
     lower = -np.expm1(-losses) + np.exp(-losses) * upper  # the same test, with roles exchanged
     deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
     both = np.concatenate([-rounded[:0:-1], rounded])
-    if _removal(event) is not None:
-        deltas = _convex_below(np.exp(both * discretization), deltas)
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots(discretization, both, deltas)
     return pld.PrivacyLossDistribution(pmf)
 
 
-def _removal(event: Event) -> float | None:
-    """Return how far a removal moves the numbers, where Poisson batches have records replaced."""
-    return event.sampling.removal if isinstance(event.sampling, PoissonSampling) else None
+def renyi_epsilon(events: Sequence[Event], delta: float, neighbours: Neighbours) -> float | None:
+    """Return the ``ε`` at ``δ`` of Rényi divergences; None where one of them is not known."""
+    from dp_accounting import rdp  # slow to import, not always needed
 
-
-def _convex_below(x: Vector, y: Vector) -> Vector:
-    """Return the largest convex function below the points: true profiles are convex in ``e^ε``."""
-    kept: list[int] = []
-    for i in range(len(x)):
-        while len(kept) > 1:
-            a, b = kept[-2], kept[-1]
-            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
-                break
-            kept.pop()
-        kept.append(i)
-    return np.interp(x, x[kept], y[kept])
+    total = np.zeros(len(ORDERS))
+    for event in events:
+        divergences = renyi_divergences(event, neighbours)
+        if divergences is None:
+            return None
+        total += divergences
+    return float(rdp.compute_epsilon(list(ORDERS), total, delta)[0])
 
 
 def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
@@ -364,13 +335,6 @@ def renyi_divergences(event: Event, neighbours: Neighbours) -> Vector | None:
     return np.asarray(accountant.rdp, dtype=np.float64)
 
 
-def renyi_epsilon(divergences: Vector, delta: float) -> float:
-    """Return the ``ε`` at ``δ`` of Rényi divergences at ``ORDERS``."""
-    from dp_accounting import rdp  # slow to import, not always needed
-
-    return float(rdp.compute_epsilon(list(ORDERS), divergences, delta)[0])
-
-
 def as_dp_accounting(event: Event, neighbours: Neighbours) -> tuple[Any, Any] | None:
     """Return one run as dp-accounting's Rényi accountant knows it, None where it does not."""
     import dp_accounting  # slow to import, not always needed
@@ -384,7 +348,7 @@ def as_dp_accounting(event: Event, neighbours: Neighbours) -> tuple[Any, Any] | 
     gaussian = dp_accounting.GaussianDpEvent(event.noise_multiplier)
     if sampling is None:
         return gaussian, relation
-    if isinstance(sampling, PoissonSampling) and neighbours == "add_remove":
+    if isinstance(sampling, PoissonSampling):
         return dp_accounting.PoissonSampledDpEvent(sampling.rate, gaussian), relation
     if isinstance(sampling, FixedSampling):
         drawn = (sampling.n_records, sampling.batch_size)
@@ -409,7 +373,7 @@ def advantage(
     listed = read_events(events, neighbours).events
     distance = _closed_form(listed)
     if distance is None:
-        combined = compose_accounting_losses(listed, neighbours, discretization, _TAIL)
+        combined = _compose_losses(listed, neighbours, discretization, _TAIL)
         distance = float(combined.get_delta_for_epsilon(0.0))
     # Each of the two laws is that far from its continuous one, in total variation.
     return min(1.0, distance * (1 + _ROUNDED) + 2 * event_grid_distance(listed))

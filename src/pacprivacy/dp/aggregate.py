@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias
 
 import cloudpickle
 import numpy as np
-import scipy
 
 from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_positive
 from pacprivacy._random import BitSource, own_generators
@@ -24,11 +23,9 @@ from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
 from pacprivacy.dp.events import Event, PureEvent, gaussian_event, noise_event, publish_event
 from pacprivacy.dp.mechanisms import exponential_choice
 from pacprivacy.dp.noise import (
-    UNITS_PER_SCALE,
     add_gaussian,
     add_noise,
     check_dp_noise_promise,
-    dp_noise_epsilon,
     dp_noise_parameter,
     dp_noise_source,
 )
@@ -335,7 +332,6 @@ ASSUMPTIONS: Final = (
     ALONE,
     "The questions are public and the classes were declared.",
 )
-PATE_ORDERS: Final = tuple(np.concatenate([np.linspace(1.25, 10, 36), np.arange(11.0, 200.0)]))
 
 
 def count_pate_votes(
@@ -453,91 +449,3 @@ def _read_votes(votes: Integers) -> Integers:
             f"and dtype {counts.dtype}. Use count_pate_votes."
         )
     return counts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataDependentLoss:
-    """The privacy loss for the votes that were cast, and for any; curator-only."""
-
-    epsilon: float
-    delta: float
-    independent_epsilon: float
-
-    def __str__(self) -> str:
-        return (
-            f"ε = {self.epsilon:.4g} at δ = {self.delta:g} for these votes (any votes: "
-            f"{self.independent_epsilon:.4g}). This figure depends on the\nrecords and is not "
-            "private itself: do not publish it."
-        )
-
-
-def pate_data_dependent_loss(
-    votes: Integers, *, noise_std: float, delta: float
-) -> DataDependentLoss:
-    """Account for answers by how clear the majorities were (Papernot et al. 2018).
-
-    Not a promise: the figure itself depends on the records.
-
-    Guarantee
-    ---------
-    Claim DP-16. A bound on the Rényi loss at these records and any neighbour; ``epsilon`` is at
-    most that of the certificate that promised these answers.
-    """
-    from dp_accounting.rdp import compute_epsilon  # slow to import, not always needed
-
-    if not noise_std >= 1e-6 or not 0.0 < delta < 1.0:
-        raise BudgetError(
-            f"noise_std must be positive and delta in (0, 1); got {noise_std!r} and {delta!r}. "
-            "Take them from the certificate."
-        )
-    counts = np.asarray(votes, dtype=np.int64)
-    orders = np.array(PATE_ORDERS)
-    flat = orders / noise_std**2
-    total = np.zeros(len(orders))
-    for row in np.asarray(counts):
-        total += np.minimum(flat, _renyi_of_majority(_chance_of_upset(row, noise_std), noise_std))
-    dependent = float(compute_epsilon(orders, total, delta)[0])
-    # Not by Rényi divergences: they give more than the exact curve that the noise came from.
-    reach = math.sqrt(2.0 * len(counts))
-    independent = dp_noise_epsilon(reach / noise_std, delta, counts.size)
-    return DataDependentLoss(
-        epsilon=min(dependent, independent), delta=float(delta), independent_epsilon=independent
-    )
-
-
-def _chance_of_upset(row: Integers, noise_std: float) -> float:
-    """Return a bound on the probability that the winner of the votes does not win."""
-    winner = int(np.argmax(row))
-    gaps = row[winner] - np.delete(row, winner)
-    chance = 0.5 * float(scipy.special.erfc(gaps / (2.0 * noise_std)).sum())
-    # Discrete noise is within this total variation of a rounded continuous one, and rounding can
-    # make a tie of a small difference.
-    tie = len(gaps) / (noise_std * math.sqrt(4.0 * math.pi)) * noise_std / UNITS_PER_SCALE
-    return min(1.0, chance + tie + len(row) / (16.0 * float(UNITS_PER_SCALE) ** 2))
-
-
-def _renyi_of_majority(upset: float, noise_std: float) -> Vector:
-    """Return the Rényi bound for an outcome with this chance of not being shown."""
-    orders = np.array(PATE_ORDERS)
-    none: Vector = np.full(len(orders), np.inf)
-    if not 0.0 < upset < 1.0:
-        return none
-    second = noise_std * math.sqrt(math.log(1.0 / upset))
-    first = second + 1.0
-    if second <= 1.0:
-        return none
-    loss_1, loss_2 = first / noise_std**2, second / noise_std**2
-    log_limit = (second - 1.0) * loss_2 - second * (
-        math.log(first / (first - 1.0)) + math.log(second / (second - 1.0))
-    )
-    if math.log(upset) > log_limit:
-        return none
-    inner = (math.log(upset) + loss_2) * (second - 1.0) / second
-    if inner >= 0.0:
-        return none
-    log_a = math.log1p(-upset) - math.log1p(-math.exp(inner))
-    log_b = loss_1 - math.log(upset) / (first - 1.0)
-    both = np.logaddexp(
-        math.log1p(-upset) + (orders - 1.0) * log_a, math.log(upset) + (orders - 1.0) * log_b
-    )
-    return np.where(orders <= first, both / (orders - 1.0), np.inf)

@@ -398,17 +398,22 @@ def release_dp_descent(
     )
 
 
+def check_dp_descent_delta(left: float, epsilon: float, delta: float) -> None:
+    """Refuse a grid that leaves less than half of ``δ``."""
+    if not left > 0.5 * delta:
+        raise BudgetError(
+            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
+            "Use a larger delta or a smaller epsilon."
+        )
+
+
 def plan_dp_descent_noise(
     batch: Batch, n_records: int, *, n_steps: int, n_weights: int, epsilon: float, delta: float
 ) -> tuple[float, float]:
     """Return the noise over the clipping norm, and what discrete noise leaves of ``δ``."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     left = delta * (1.0 - HAIR) - dp_noise_slack(epsilon, n_weights * n_steps)
-    if not left > 0.5 * delta:
-        raise BudgetError(
-            f"delta must be large enough for the grid at epsilon {epsilon:g}; got {delta:g}. "
-            "Use a larger delta or a smaller epsilon."
-        )
+    check_dp_descent_delta(left, epsilon, delta)
     batch.size_for(n_records)
     noise = dp_descent_noise(batch, n_records, n_steps=n_steps, epsilon=epsilon, delta=left)
     return noise, left
@@ -535,16 +540,14 @@ def _advantage(event: GaussianEvent, neighbours: Neighbours) -> float:
 
 @lru_cache(maxsize=256)
 def _renyi(event: GaussianEvent, neighbours: Neighbours, delta: float) -> float | None:
-    divergences = accounting.renyi_divergences(event, neighbours)
-    return None if divergences is None else accounting.renyi_epsilon(divergences, delta)
+    return accounting.renyi_epsilon((event,), delta, neighbours)
 
 
 @lru_cache(maxsize=1024)
 def _epsilon(
     event: GaussianEvent, neighbours: Neighbours, delta: float, discretization: float
 ) -> float:
-    losses = accounting.accounting_loss_distribution(event, neighbours, discretization, delta)
-    return float(losses.get_epsilon_for_delta(delta))
+    return accounting.pld_epsilon((event,), delta, neighbours, discretization)
 
 
 @lru_cache(maxsize=256)

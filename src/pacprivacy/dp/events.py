@@ -1,17 +1,15 @@
 """What an accountant needs to know: which mechanism ran, how often, on which sample.
 
-An event is plain data, which certificates carry as JSON. dp-accounting's own events are read
-wherever events are; ours exist because those have no place for the price of a grid
-(``n_numbers``), for how far a removal moves the numbers (``removal``), and for mechanisms of which
-one ``ε``, or one ``(ε, δ)``, is all that is known.
+An event is plain data, which certificates carry as JSON. dp-accounting's own events have no place
+for the price of a grid (``n_numbers``), nor for mechanisms of which only an ``ε``, or ``(ε, δ)``,
+is known.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Union
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,9 +21,6 @@ from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, chec
 from pacprivacy.dp.noise import check_count, dp_noise_distance, dp_noise_parameter
 from pacprivacy.errors import BudgetError, CertificateError
 
-if TYPE_CHECKING:
-    import dp_accounting
-
 _TAIL = 1e-18  # mass of rare repetitions that is counted as lost entirely
 
 
@@ -34,25 +29,18 @@ class _Sampling(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fi
 
 
 class PoissonSampling(_Sampling, kw_only=True, frozen=True, tag="poisson"):
-    """Each record is in the batch with probability ``rate``, independently; either relation.
-
-    ``removal`` is for the relation ``replace``, where it is required: how far *removing* a record
-    moves the numbers, over how far *replacing* one does; for a pure event, the same of its losses.
-    It is 1/2 for sums of contributions that are clipped to a norm; much above 1 for contributions
-    that are large and alike, such as numbers between 9 and 10.
-    """
+    """Each record is in with probability ``rate``, independently; for ``add_remove``."""
 
     rate: float
-    removal: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate <= 1.0:
             raise BudgetError(f"rate must be in (0, 1]; got {self.rate!r}. Use batch size / n.")
-        if self.removal is not None:
-            check_positive("removal", self.removal, advice="Use 0.5 for sums of clipped rows.")
 
 
-class _BatchSampling(_Sampling, kw_only=True, frozen=True):
+class BatchSampling(_Sampling, kw_only=True, frozen=True):
+    """``batch_size`` of a public number of records; for the relation ``replace``."""
+
     n_records: int
     batch_size: int
 
@@ -64,8 +52,8 @@ class _BatchSampling(_Sampling, kw_only=True, frozen=True):
             )
 
 
-class FixedSampling(_BatchSampling, kw_only=True, frozen=True, tag="fixed"):
-    """A uniform subset of ``batch_size`` of ``n_records``; for the relation ``replace``."""
+class FixedSampling(BatchSampling, kw_only=True, frozen=True, tag="fixed"):
+    """A uniform subset of ``batch_size`` of ``n_records``."""
 
     @property
     def rate(self) -> float:
@@ -73,8 +61,8 @@ class FixedSampling(_BatchSampling, kw_only=True, frozen=True, tag="fixed"):
         return self.batch_size / self.n_records
 
 
-class ReplacementSampling(_BatchSampling, kw_only=True, frozen=True, tag="with replacement"):
-    """``batch_size`` independent draws from ``n_records``; for the relation ``replace``."""
+class ReplacementSampling(BatchSampling, kw_only=True, frozen=True, tag="with replacement"):
+    """``batch_size`` independent draws from ``n_records``."""
 
     @property
     def rate(self) -> float:
@@ -204,7 +192,7 @@ class ApproximateEvent(_Event, kw_only=True, frozen=True, tag="approximate"):
 
 
 Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | ApproximateEvent
-Accountable: TypeAlias = Union[Event, "dp_accounting.DpEvent", DPCertificate, DPRelease]
+Accountable: TypeAlias = Event | DPCertificate | DPRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,8 +223,7 @@ def read_events(
         )
     counts: Counter[Event] = Counter()
     for item in listed:
-        certificate = _certificate(item)
-        for event in [_event(item)] if certificate is None else events_of(certificate):
+        for event in _events_in(item):
             check_event_relation(event, neighbours)
             counts[replace(event, count=1)] += int(event.count)
     if not counts:
@@ -258,28 +245,12 @@ def _certificate(item: Any) -> DPCertificate | None:
     return None
 
 
-def _event(item: Any) -> Event:
-    """Return an event of ours; dp-accounting's are read from the outside in."""
+def _events_in(item: Any) -> list[Event]:
+    certificate = _certificate(item)
+    if certificate is not None:
+        return events_of(certificate)
     if isinstance(item, Event):
-        return item
-    import dp_accounting  # slow to import, not always needed
-
-    sampling: Sampling | None = None
-    count, inner = 1, item
-    while isinstance(inner, dp_accounting.SelfComposedDpEvent):
-        count, inner = count * inner.count, inner.event
-    if isinstance(inner, dp_accounting.PoissonSampledDpEvent):
-        sampling = PoissonSampling(rate=inner.sampling_probability)
-    elif isinstance(inner, dp_accounting.SampledWithoutReplacementDpEvent):
-        sampling = FixedSampling(n_records=inner.source_dataset_size, batch_size=inner.sample_size)
-    elif isinstance(inner, dp_accounting.SampledWithReplacementDpEvent):
-        sampling = ReplacementSampling(
-            n_records=inner.source_dataset_size, batch_size=inner.sample_size
-        )
-    inner = inner if sampling is None else inner.event
-    if isinstance(inner, dp_accounting.GaussianDpEvent | dp_accounting.LaplaceDpEvent):
-        noise = GaussianEvent if isinstance(inner, dp_accounting.GaussianDpEvent) else LaplaceEvent
-        return noise(noise_multiplier=inner.noise_multiplier, count=count, sampling=sampling)
+        return [item]
     raise BudgetError(
         "events must be events, certificates or releases of differential privacy; got "
         f"{type(item).__name__}. Use GaussianEvent, LaplaceEvent, PureEvent."
@@ -366,20 +337,12 @@ def noise_event(epsilon: float, delta: float, n_numbers: int) -> Event:
 
 def check_event_relation(event: Event, neighbours: Neighbours) -> None:
     """Refuse a way of sampling to which claim DP-4 does not apply under the relation."""
-    sampling = event.sampling
-    if isinstance(sampling, PoissonSampling):
-        if neighbours == "replace" and sampling.removal is None:
-            raise BudgetError(
-                "removal must be given for Poisson batches under 'replace': how far removing a "
-                "record moves the numbers, over how far replacing one does; got None. Use "
-                "PoissonSampling(rate=..., removal=0.5) for sums of rows clipped to a norm."
-            )
-        if neighbours == "add_remove" and sampling.removal is not None:
-            raise BudgetError(
-                "removal must be left out under 'add_remove', where noise is relative to the "
-                f"removal itself; got {sampling.removal!r}. Leave it out, or use 'replace'."
-            )
-    elif sampling is not None and neighbours == "add_remove":
+    if isinstance(event.sampling, PoissonSampling) and neighbours == "replace":
+        raise BudgetError(
+            "neighbours must be 'add_remove' for Poisson batches: whether a record was drawn may "
+            "show more than what it says; got 'replace'. Use FixedSampling, or 'add_remove'."
+        )
+    if isinstance(event.sampling, BatchSampling) and neighbours == "add_remove":
         raise BudgetError(
             "neighbours must be 'replace' for batches of a fixed size, which need a public "
             "number of records; got 'add_remove'. Use PoissonSampling, or 'replace'."
@@ -393,9 +356,7 @@ def event_pure_loss(event: Event) -> float | None:
         return pure
     if isinstance(sampling, ReplacementSampling) and sampling.batch_size > 1:
         return None
-    removal = sampling.removal if isinstance(sampling, PoissonSampling) else None
-    drawn = pure * max(1.0, removal or 0.0)  # whether the record is in, or what it says
-    return min(pure, math.log1p(sampling.rate * math.expm1(drawn))) if drawn < 700 else pure
+    return min(pure, math.log1p(sampling.rate * math.expm1(pure))) if pure < 700 else pure
 
 
 def event_grid_distance(events: Iterable[Event]) -> float:
@@ -407,38 +368,3 @@ def event_grid_distance(events: Iterable[Event]) -> float:
         )
         for event in events
     )
-
-
-def event_gaussian_square(event: Event) -> Fraction | None:
-    """Return the ``μ²`` of a Gaussian mechanism that dominates one run, if one is known (DP-21)."""
-    if isinstance(event, GaussianEvent):
-        return None if event.sampling is not None else 1 / Fraction(event.noise_multiplier) ** 2
-    loss = event_pure_loss(event)
-    if loss is None:
-        return None
-    # The trade-off of a pure mechanism lies above the Gaussian curve through its corner.
-    return (
-        Fraction(-2.0 * float(scipy.special.ndtri(scipy.special.expit(-loss))) * (1.0 + 1e-12)) ** 2
-    )
-
-
-def event_covers(token: Event, event: Event) -> bool:
-    """Tell whether one run of ``token`` is nowhere more private than one of ``event`` (DP-21)."""
-    if replace(event, count=token.count) == token:
-        return True
-    if isinstance(token, PureEvent | ApproximateEvent):
-        loss = event_pure_loss(event)
-        if isinstance(token, ApproximateEvent) and isinstance(event, ApproximateEvent):
-            return event.epsilon <= token.epsilon and event.delta <= token.delta
-        limit = event_pure_loss(token) if isinstance(token, PureEvent) else token.epsilon
-        return loss is not None and limit is not None and loss <= limit
-    if type(token) is not type(event) or not isinstance(event, GaussianEvent | LaplaceEvent):
-        return False
-    if isinstance(event, LaplaceEvent) and event.n_numbers > token.n_numbers:
-        return False  # the grid of a Laplace law is paid for where it is reserved
-    less_noise = token.noise_multiplier <= event.noise_multiplier
-    mine, its = token.sampling, event.sampling
-    if isinstance(mine, PoissonSampling) and isinstance(its, PoissonSampling):
-        seldom = its.rate <= mine.rate and (its.removal or 0.0) <= (mine.removal or 0.0)
-        return less_noise and seldom
-    return less_noise and mine == its

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 import numpy as np
-import scipy
 
 from pacprivacy._checks import Vector, as_told, check_positive, freeze
 from pacprivacy._random import BitSource, SimulatedSource, SystemSource, coerce_seed
@@ -20,7 +19,7 @@ from pacprivacy.dp.certificate import check_neighbours
 from pacprivacy.dp.records import LARGEST, SMALLEST
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import MAX_UNITS_PER_STD, sample_discrete_gaussian, sample_discrete_laplace
-from pacprivacy.theory import gaussian_delta, gaussian_parameter
+from pacprivacy.theory import gaussian_parameter
 
 Law = Literal["laplace", "gaussian"]
 
@@ -112,29 +111,6 @@ def dp_noise_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
     log = math.log(1.0 / delta)
     # μ²/2 + 2 sqrt(μ²/2 ln(1/δ)) = ε, rounded down.
     return math.sqrt(2.0) * epsilon / (math.sqrt(log + epsilon) + math.sqrt(log)) * (1 - 1e-12)
-
-
-def dp_noise_epsilon(parameter: float, delta: float, n_numbers: int) -> float:
-    """Return the least ``ε`` that :func:`dp_noise_parameter` grants ``μ`` for, rounded up."""
-    parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
-    _, delta = check_epsilon_delta(1.0, delta)
-
-    def paid(epsilon: float) -> float:  # convex: the curve falls, the price of the grid rises
-        return gaussian_delta(epsilon, parameter) + dp_noise_slack(epsilon, n_numbers)
-
-    rho = parameter**2 / 2.0
-    by_zcdp = (rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))) * (1 + 1e-12)
-    low, high = 0.0, by_zcdp
-    if paid(high) > delta:
-        high = float(
-            scipy.optimize.minimize_scalar(paid, bounds=(0.0, by_zcdp), method="bounded").x
-        )
-    if paid(high) > delta:
-        return by_zcdp  # which the grid costs nothing
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if paid(middle) <= delta else (middle, high)
-    return high
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:

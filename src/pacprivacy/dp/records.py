@@ -151,6 +151,7 @@ EXACT_ROWS: Final = 1 << 20  # of such entries, whose sum is exact in float64
 SLACK: Final = 1 - 1e-9  # room for the rounding of norms and of the factors themselves
 _TINY: Final = 1e-300
 SMALLEST, LARGEST = 1e-100, 1e100  # norms whose squares float64 holds
+LARGEST_ENTRY: Final = 1 << 20  # of a regression: in whole multiples of a millionth of a bound
 LARGEST_SUM: Final = 1 << 53  # whole numbers that float64 holds: 2^24 rows of the largest
 
 
@@ -179,10 +180,9 @@ def sum_clipped(rows: Matrix, *, clip_norm: float, norm: Literal["l1", "l2"] = "
             f"clip_norm must be within {SMALLEST:g} and {LARGEST:g}; got {clip_norm!r}. "
             "Rescale the rows."
         )
-    lengths = clipping_norms(entries, order=1 if norm == "l1" else 2)  # an infinite one makes zeros
     # The norm is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
     safe = limit * (1.0 - (entries.shape[1] + 16) * 2.0**-52)
-    shrunk = entries * np.minimum(1.0, safe / np.maximum(lengths, 1e-300))
+    shrunk = entries * shrink_factors(entries, safe, order=1 if norm == "l1" else 2)
     # Towards zero, to a power of two: norms only shrink, sums of chunks are whole and exact.
     unit = math.ldexp(1.0, math.frexp(limit)[1] - 1 - UNITS_PER_BOUND)
     total = np.zeros(entries.shape[1], dtype=np.int64)
@@ -214,6 +214,11 @@ def clipping_norms(rows: Matrix, *, order: int = 2) -> Matrix:
     """Return the length of every row, in a column; infinite where float64 ends, without a word."""
     with np.errstate(over="ignore"):
         return np.asarray(np.linalg.norm(rows, ord=order, axis=1, keepdims=True))
+
+
+def shrink_factors(rows: Matrix, bound: float, *, order: int = 2) -> Matrix:
+    """Return ``min(1, bound/|row|)`` of every row, in a column; 0 where the length is infinite."""
+    return np.asarray(np.minimum(1.0, bound / np.maximum(clipping_norms(rows, order=order), _TINY)))
 
 
 SUM_BITS: Final = 40  # gradients in whole multiples of 2^-40 of the clipping norm
@@ -307,3 +312,27 @@ def _copy_to(room: Matrix, part: Array) -> Matrix:
     copied = room[: part.shape[0], : part.shape[1]]
     copied[...] = part
     return copied
+
+
+def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+    """Return features and target clipped to their bounds, in whole millionths of these."""
+    check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
+    check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
+    features, target = read_regression_records(X, y)
+    shrink = shrink_factors(features, x_bound)
+    # Whole multiples of a millionth of the bounds, towards zero: norms only shrink. The factor
+    # leaves room for the rounding of the norm itself.
+    whole = np.trunc(features * shrink * ((1 - 1e-12) * LARGEST_ENTRY / x_bound))
+    return whole, np.trunc(np.clip(target / y_bound, -1.0, 1.0) * LARGEST_ENTRY)
+
+
+def regression_sums(features: Matrix, target: Vector) -> tuple[Matrix, Vector]:
+    """Return ``XᵀX`` and ``Xᵀy`` of whole numbers, without rounding until the last conversion."""
+    d = features.shape[1]
+    gram, products = ExactTotal((d, d)), ExactTotal((d,))
+    for start in range(0, len(features), CHUNK_ROWS):
+        rows = features[start : start + CHUNK_ROWS]
+        for total, other in ((gram, rows), (products, target[start : start + CHUNK_ROWS])):
+            total.expect(len(rows))
+            total.add(rows.T @ other)
+    return gram.rounded(), products.rounded()

@@ -1,12 +1,14 @@
-"""DP-SGD: linear models, and any JAX loss by gradients of single records.
+"""DP-SGD: linear models, any JAX loss by gradients of single records, and a search over settings.
 
 Linear models have squared, logistic, hinge and softmax losses, and no gradient of a single record
 is ever built. The gradients of a JAX loss (``pacprivacy[jax]``) are clipped, rounded and added in
-integers outside of JAX.
+integers outside of JAX. Trying many settings and keeping the best one costs more than the run that
+is kept; if the number of runs is itself random, the cost stays bounded however many there happen to
+be (Liu and Talwar 2019; Papernot and Steinke 2022).
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -16,10 +18,19 @@ import numpy as np
 import scipy
 
 from pacprivacy._checks import Array, Integers, Matrix, Vector, as_told, check_positive
-from pacprivacy.dp import records
+from pacprivacy._random import BitSource, uniform_below
+from pacprivacy.dp import descent, records
+from pacprivacy.dp.accounting import as_dp_accounting
 from pacprivacy.dp.certificate import DPRelease
 from pacprivacy.dp.descent import Batch, Steps, dp_descent_rate, release_dp_descent
-from pacprivacy.dp.noise import check_count
+from pacprivacy.dp.events import ApproximateEvent, publish_event
+from pacprivacy.dp.noise import (
+    check_count,
+    check_epsilon_delta,
+    dp_noise_price,
+    dp_noise_slack,
+    dp_noise_source,
+)
 from pacprivacy.dp.records import encode_record_labels, read_record_numbers
 from pacprivacy.errors import BudgetError, DataError, MechanismError, PacPrivacyError
 
@@ -116,6 +127,10 @@ class Softmax:
 LinearLoss: TypeAlias = Squared | Logistic | Hinge | Softmax
 WEIGHT_BITS: Final = 32
 LARGEST_FACTOR: Final = 2.0**52
+COUNT_SLACK: Final = 2.0**-40  # distance of the law of the drawn number of runs from the stated one
+MOST_RUNS: Final = 1e4  # on average
+GEOMETRIC: Final = 1.0  # the law of the number of runs, as dp-accounting numbers them
+SEARCH_ORDERS: Final = (*range(2, 65), 80, 96, 128, 192, 256)
 _TINY: Final = 1e-300
 
 
@@ -162,10 +177,9 @@ def dp_sgd(
     >>> bool(np.mean((X @ release.value > 0) == (X[:, 0] > 0)) > 0.9)
     True
     """
-    rows = records.clip_to_whole_rows(X, x_bound)
-    n_records, n_features = rows.whole.shape
-    sums = LinearSGDSums(rows, loss.encode(y, n_records), loss, clip_norm=steps.clip_norm)
-    shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
+    rows, target, shape = _read_linear(X, y, loss, x_bound)
+    n_records = len(target)
+    sums = LinearSGDSums(rows, target, loss, clip_norm=steps.clip_norm)
     if steps.learning_rate is None:
         rate = dp_descent_rate(
             batch,
@@ -193,6 +207,16 @@ def dp_sgd(
             records.EMPTY_RECORDS,
         ),
     )
+
+
+def _read_linear(
+    X: Any, y: Any, loss: LinearLoss, x_bound: float
+) -> tuple[records.WholeRows, Array, tuple[int, ...]]:
+    """Return clipped rows, encoded targets, and the shape of the weights."""
+    rows = records.clip_to_whole_rows(X, x_bound)
+    n_records, n_features = rows.whole.shape
+    shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
+    return rows, loss.encode(y, n_records), shape
 
 
 class LinearSGDSums:
@@ -252,6 +276,170 @@ def _whole_weights(weights: Matrix) -> tuple[Matrix, float]:
 
 def _declared(loss: LinearLoss) -> str:
     return "the bound of the target" if hasattr(loss, "y_bound") else "the set of labels"
+
+
+def dp_search_noise(
+    batch: Batch,
+    n_records: int,
+    *,
+    n_steps: int,
+    mean_runs: float,
+    epsilon: float,
+    delta: float,
+    n_weights: int = 0,
+) -> float:
+    """Return the noise of every run, over the clipping norm, that keeps ``(ε, δ)`` for a search.
+
+    The noise is that of ``n_weights`` weights with discrete noise; continuous for 0.
+
+    Guarantee
+    ---------
+    Claim G-4. From dp-accounting's Rényi figure for repeating and selecting.
+    """
+    import dp_accounting  # slow to import, not always needed
+    from dp_accounting.rdp import RdpAccountant
+
+    epsilon, delta = check_epsilon_delta(epsilon, delta)
+    if not 1.0 < mean_runs <= MOST_RUNS:
+        raise BudgetError(
+            f"mean_runs must be above 1 and at most {MOST_RUNS:g}; got {mean_runs!r}. Use 5."
+        )
+    left = delta
+    if n_weights:
+        left -= mean_runs * dp_noise_slack(epsilon, n_weights * n_steps)
+        left -= dp_noise_price(epsilon, COUNT_SLACK)
+        descent.check_dp_descent_delta(left, epsilon, delta)
+
+    def keeps(noise: float) -> bool:
+        event = descent.dp_descent_event(batch, n_records, n_steps=1, noise=noise)
+        known = as_dp_accounting(event, batch.neighbours)
+        if known is None:
+            raise BudgetError(
+                "batch must be Poisson, of fixed size without replacement, or full for a search; "
+                "got draws with replacement, whose Rényi divergences are not known. Use FixedBatch."
+            )
+        run = dp_accounting.SelfComposedDpEvent(known[0], n_steps)
+        search = dp_accounting.dp_event.RepeatAndSelectDpEvent(run, mean_runs, GEOMETRIC)
+        accountant = RdpAccountant(SEARCH_ORDERS, known[1]).compose(search)
+        return bool(accountant.get_epsilon(left) <= epsilon)
+
+    return descent.least_dp_descent_noise(keeps, 1e-4)
+
+
+def dp_search(
+    X: Any,
+    y: Any,
+    *,
+    candidates: Sequence[Steps],
+    score: Callable[[Vector], float],
+    loss: LinearLoss,
+    epsilon: float,
+    delta: float,
+    x_bound: float,
+    batch: Batch,
+    mean_runs: float,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Train linear models with settings drawn at random, and release the one with the best score.
+
+    The value holds ``weights``, the number of the ``candidate``, and its ``score``; other
+    parameters are those of :func:`dp_sgd`.
+
+    Parameters
+    ----------
+    candidates : sequence of Steps, public
+        Settings to draw from, uniformly, for every run; all with the same number of steps.
+    score : callable, public
+        Takes released weights; larger is better. It must not look at these records.
+    mean_runs : float, public
+        Mean of the number of runs, which is geometric. The number that is drawn is not released.
+
+    Guarantee
+    ---------
+    Claim G-4. ``(epsilon, delta)``-differential privacy of the whole search.
+    """
+    rows, target, shape = _read_linear(X, y, loss, x_bound)
+    n_records, n_steps = len(target), _same_steps(candidates)
+    batch.size_for(n_records)
+    noise = dp_search_noise(
+        batch,
+        n_records,
+        n_steps=n_steps,
+        mean_runs=mean_runs,
+        epsilon=epsilon,
+        delta=delta,
+        n_weights=math.prod(shape),
+    )
+    source = dp_noise_source(simulate)
+
+    def train(steps: Steps) -> Vector:
+        sums = LinearSGDSums(rows, target, loss, clip_norm=steps.clip_norm)
+        start = np.zeros(math.prod(shape))
+        weights, _ = descent.run_dp_descent(
+            sums, start, batch=batch, steps=steps, noise=noise, source=source
+        )
+        return weights.reshape(shape)
+
+    best = _best_run(train, candidates, score, draw_search_runs(mean_runs, source), source)
+    about = descent.describe_dp_descent(batch, candidates[0], n_records)
+    return publish_event(
+        best,
+        (epsilon, delta, batch.neighbours),
+        ApproximateEvent(epsilon=float(epsilon), delta=float(delta)),
+        simulation=source.is_simulation,
+        mechanism=(
+            f"best of a random number of runs (mean {mean_runs:g}) with "
+            f"{len(candidates)} settings drawn at random; each run {about.split(':')[0]}"
+        ),
+        assumptions=(
+            f"Rows are clipped to norm {x_bound:g}.",
+            "The score looks at released weights and public data only.",
+            descent.PUBLIC,
+        ),
+        accounting={
+            "method": "Rényi, repeat and select (dp-accounting)",
+            "noise multiplier": noise,
+            "steps": n_steps,
+        },
+        noise={"sum of gradients, in clipping norms": noise},
+    )
+
+
+def _best_run(
+    train: Callable[[Steps], Vector],
+    candidates: Sequence[Steps],
+    score: Callable[[Vector], float],
+    n_runs: int,
+    source: BitSource,
+) -> dict[str, Any]:
+    """Train with settings drawn at random; return what has the best score, and the score."""
+    best: dict[str, Any] = {}
+    for _ in range(n_runs):
+        number = uniform_below(source, len(candidates))
+        weights = train(candidates[number])
+        reached = float(score(weights))
+        if not best or reached > best["score"] or math.isnan(best["score"]):
+            best = {"weights": weights, "candidate": number, "score": reached}
+    return best
+
+
+def draw_search_runs(mean_runs: float, source: BitSource) -> int:
+    """Draw a geometric number of runs; exactly, but for the rounding of the chance to stop."""
+    limit = math.floor(1.0 / mean_runs * 2.0**63)
+    n_runs = 1
+    while uniform_below(source, 1 << 63) >= limit:
+        n_runs += 1
+    return n_runs
+
+
+def _same_steps(candidates: Sequence[Steps]) -> int:
+    numbers = {steps.n_steps for steps in candidates if steps.rate}
+    if len(numbers) != 1:
+        raise MechanismError(
+            "candidates must be at least one, all with the same number of steps, so that every run "
+            f"costs the same; got {sorted(numbers)}. Search over step numbers in separate searches."
+        )
+    return numbers.pop()
 
 
 PADDED_TO: Final = 64  # records; so that few shapes are compiled

@@ -14,17 +14,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from pacprivacy._checks import Integers, Matrix, Vector, check_positive
-from pacprivacy.dp import noise
+from pacprivacy._checks import Integers, Matrix, Vector
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage, calibrate_to_advantage
-from pacprivacy.dp.certificate import DPCertificate, DPRelease, Neighbours, check_neighbours
+from pacprivacy.dp.certificate import DPCertificate, DPRelease
 from pacprivacy.dp.events import (
     PureEvent,
     carried_events,
 )
 from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss, gaussian, laplace
 from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
-from pacprivacy.dp.records import EMPTY_RECORDS, record_array, sum_clipped
+from pacprivacy.dp.records import EMPTY_RECORDS, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.statistics import MEAN, SUM, Formula, bin_of
 
@@ -339,83 +338,3 @@ def _choices(
         simulation=source.is_simulation,
     )
     return DPRelease(value={statistic: values}, certificate=certificate)
-
-
-def private_sum(
-    rows: Any,
-    *,
-    clip_norm: float,
-    epsilon: float,
-    delta: float = 0.0,
-    neighbours: Neighbours,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Release the sum of rows, each scaled down to ``min(1, clip_norm/|row|)`` of itself.
-
-    ``rows`` holds one number or row for each record. ``clip_norm`` bounds the sum of absolute
-    entries for ``delta=0``, which takes Laplace noise, and the Euclidean length otherwise.
-
-    Guarantee
-    ---------
-    Claims DP-1, DP-2, DP-3 and DP-17. ``(epsilon, delta)``-differential privacy; clipping and
-    summation are inside, so nothing is left to declare.
-    """
-    noise.check_dp_noise_promise(epsilon, delta, neighbours)
-    values = record_array(rows)
-    flat = values.ndim == 1
-    total: Any = sum_clipped(
-        values[:, None] if flat else rows, clip_norm=clip_norm, norm="l2" if delta else "l1"
-    )
-    add_noise = partial(gaussian, delta=delta) if delta else laplace
-    release = add_noise(
-        total[0] if flat else total,
-        sensitivity=(1.0 if neighbours == "add_remove" else 2.0) * float(clip_norm),
-        epsilon=epsilon,
-        neighbours=neighbours,
-        simulate=simulate,
-    )
-    kind = "Euclidean length" if delta else "sum of absolute entries"
-    clipped = (
-        f"Rows are scaled down to a {kind} of at most {float(clip_norm):g}, which was declared."
-    )
-    certificate = replace(
-        release.certificate,
-        assumptions=(clipped, *release.certificate.assumptions[1:], EMPTY_RECORDS),
-    )
-    return DPRelease(value=release.value, certificate=certificate)
-
-
-def private_mean(
-    rows: Any,
-    *,
-    clip_norm: float,
-    epsilon: float,
-    delta: float = 0.0,
-    neighbours: Neighbours,
-    n_public: int | None = None,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Release the sum of clipped rows over a *public* number of records, as :func:`private_sum`.
-
-    ``n_public`` is the number that the sum is divided by. Under ``replace`` the number of records
-    is public and is the default; under ``add_remove`` it must be given, and an estimate will do.
-    """
-    check_neighbours(neighbours)
-    if n_public is None and neighbours == "add_remove":
-        raise BudgetError(
-            "n_public must be given where records may be added or removed: their true number is "
-            "not public; got None. Pass a public estimate, or use neighbours='replace'."
-        )
-    n = check_positive("n_public", len(rows) if n_public is None else n_public, advice="Use n.")
-    release = private_sum(
-        rows,
-        clip_norm=clip_norm,
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
-        simulate=simulate,
-    )
-    scales = {name: scale / n for name, scale in (release.certificate.noise or {}).items()}
-    notes = (f"The sum was divided by {n:g}, which is public.",)
-    certificate = replace(release.certificate, noise=scales, notes=notes)
-    return DPRelease(value=release.value / n, certificate=certificate)

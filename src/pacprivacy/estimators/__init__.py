@@ -1,8 +1,7 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
-from pacprivacy.estimators.costs import search_cost
 from pacprivacy.estimators.predictor import PrivatePredictor
-from pacprivacy.estimators.private_estimator import PrivateEstimator
+from pacprivacy.estimators.private_estimator import PrivateEstimator, search_cost
 from pacprivacy.estimators.private_models import (
     PrivateForestClassifier,
     PrivateKMeans,

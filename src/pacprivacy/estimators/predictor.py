@@ -22,6 +22,7 @@ from pacprivacy import ledger as ledgers
 from pacprivacy._certificates import write_release
 from pacprivacy._checks import Array
 from pacprivacy._random import coerce_seed, fresh_seed, public_generator, secret_source
+from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy._system import open_regular, single_threaded, write_atomically
 from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
 from pacprivacy.errors import (
@@ -30,7 +31,7 @@ from pacprivacy.errors import (
     MechanismError,
     SecretError,
 )
-from pacprivacy.estimators.base import read_estimator_input, read_new, read_seed
+from pacprivacy.estimators.private_estimator import read_estimator_input
 
 # The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy.mechanism import (

@@ -1,24 +1,43 @@
-"""Any scikit-learn estimator, private."""
+"""Private estimators: what they share, any scikit-learn estimator as one, and what a search costs.
+
+Every fit is a release. A grid search fits a private model for every candidate and fold, and looks
+at all of them: the certificate of the best model alone would hide the others.
+"""
 
 from __future__ import annotations
 
+import inspect
+import math
+import re
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self, TypeVar
+from copy import copy
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
 
-from sklearn.base import clone, is_classifier
+import numpy as np
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import check_array, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pacprivacy import dp
+from pacprivacy._checks import Array
 from pacprivacy._random import public_generator
-from pacprivacy.budget import BudgetLike
-from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, plain_estimator_labels, read_new
+from pacprivacy._sklearn import Fitted, find_inside, read_new, read_seed, validate
+from pacprivacy.adversary import DEFAULT_GAMMA
+from pacprivacy.budget import AnyBudget, BudgetLike, Membership, Spent, as_budget, budget_limits
+from pacprivacy.dp.estimators import DPBase
+from pacprivacy.errors import CertificateError, DataError, MechanismError
 from pacprivacy.mechanism import (
+    MINIMUM_ROWS,
     EstimatorFit,
     MatrixLike,
+    Mechanism,
     UnitLabels,
     Value,
     check_data_classes,
@@ -26,9 +45,231 @@ from pacprivacy.mechanism import (
     estimator_takes_frames,
     is_data_table,
     last_estimator_step,
+    split_data_units,
 )
+from pacprivacy.noise import AnyRule, as_rule
+from pacprivacy.privatizing import privatize
+from pacprivacy.release import Certificate, Release
+from pacprivacy.sample import Balanced, Pool, PoolStrategy
+from pacprivacy.session import SUBSETS_BATCHED, Accuracy
+from pacprivacy.theory import posterior_success
 
+DEFAULT_BUDGET: Final = Membership(0.6)
+DISCRETIZATION: Final = 1e-3
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def read_estimator_input(
+    estimator: Any,
+    X: MatrixLike,
+    y: MatrixLike,
+    *,
+    numeric: bool = False,
+    wide: bool = False,
+    gaps: bool = False,
+) -> tuple[Array, Array]:
+    """Check features and target of ``fit``; features may have gaps where a model accepts them."""
+    features, target = validate(
+        estimator,
+        least=MINIMUM_ROWS,
+        X=X,
+        y=y,
+        y_numeric=numeric,
+        multi_output=wide,
+        ensure_all_finite="allow-nan" if gaps else True,
+    )
+    return features, plain_estimator_labels(target)
+
+
+def plain_estimator_labels(y: Array) -> Array:
+    """Give labels that came in an object array their own type."""
+    if y.dtype.kind != "O" or all(isinstance(label, str) for label in y.flat):
+        return y
+    plain = np.array(y.tolist())
+    return plain if plain.dtype.kind in "biuf" else y
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateBase(Fitted, ABC):
+    """What private estimators share; parameters and attributes are added to their docstrings.
+
+    Parameters
+    ----------
+    budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
+        What every attacker is held to.
+    sample : Pool or strategy, optional
+        Which subsets are candidates. By default random halves and their complements, of every
+        class if there are classes.
+    n_subsets : int, optional
+        Number of candidates.
+    rule : str or rule object, optional
+        How noise is found; the least certified noise by default.
+    n_jobs : int, optional
+        Worker processes, through joblib.
+    checkpoint : path, optional
+        File from which an interrupted ``fit`` goes on.
+    random_state : int, Generator or RandomState, optional
+        Seed of *public* randomness: the pool, the fits, the proof. Never of the secret subset
+        or of the noise, so that two fits with one seed still differ.
+    progress : bool, optional
+        ``False`` hides the progress bar that a terminal shows.
+    simulate : bool
+        Take the secret and the noise from ``random_state`` too. For experiments: the certificate
+        says that such a release protects nobody.
+    target : Accuracy, optional
+        Stop spending once the estimator is good enough on public data: its ``score``, or
+        ``metric(estimator, *on)``. ``budget`` is then the most that may be spent.
+    levels : int, optional
+        Number of looks when there is a target.
+
+    Attributes
+    ----------
+    certificate_ : Certificate
+        What is promised, to whom, how it was proved.
+    release_ : Release
+        The released value with its certificate and the curator's bundle. The bundle holds
+        outputs without noise: it is for the curator alone, and the attribute is left out when
+        the estimator is pickled or copied.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    """
+
+    sample: Pool | PoolStrategy | None = None
+    n_subsets: int | None = None
+    rule: AnyRule | None = None
+    n_jobs: int | None = None
+    checkpoint: str | Path | None = None
+    random_state: Any = None
+    progress: bool | None = None
+    simulate: bool = False
+    target: Accuracy | None = None
+    levels: int | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        sections = _sections(cls.__doc__)
+        if "Parameters" in sections:
+            bases = [base for base in cls.__mro__[1:] if issubclass(base, PrivateBase)]
+            for shared in (_sections(base.__doc__) for base in bases):
+                for name in shared.keys() & {"Parameters", "Attributes"}:
+                    sections[name] = f"{sections.get(name, '')}\n{shared[name]}".lstrip()
+            cls.__doc__ = "\n\n".join(
+                f"{name}\n{'-' * len(name)}\n{text}" if name else text
+                for name, text in sections.items()
+            )
+
+    def fit(self, X: MatrixLike, y: MatrixLike = None, *, units: UnitLabels = None) -> Self:
+        """Fit on every candidate subset, then release one of the fits with noise.
+
+        ``X`` and ``y`` are all records; ``y`` is ignored unless the estimator requires one.
+        ``units`` is whose record each is, where a person has several: labels, or the column of a
+        frame ``X`` that holds them, which is then no feature. If this raises, nothing was released.
+        """
+        self._forget()
+        _warn_of_search(type(self).__name__)
+        X, units = split_data_units(X, units)
+        seed = read_seed(self.random_state)
+        mechanism = self._mechanism(seed)
+        data, sample = self._read(X, y, units)
+        self._release(mechanism, data, sample=sample, units=units, rng=seed)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what may leave of a fitted estimator, and everything of an unfitted one."""
+        state = dict(super().__getstate__())
+        if "certificate_" not in state:  # unfitted: it may be on its way to a worker
+            return state
+        state.pop("release_", None)
+        if isinstance(self.sample, Pool):
+            state["sample"] = None
+        for name, value in state.items():
+            if name in self._get_param_names() and hasattr(value, "get_params"):
+                state[name] = clone(value)  # a parameter might have been fitted elsewhere
+        return state
+
+    def _read(self, X: MatrixLike, y: MatrixLike, units: UnitLabels) -> tuple[Any, Any]:
+        """Check the data; return what the mechanism gets, and the pool it needs."""
+        tags = get_tags(self).target_tags
+        if not tags.required:
+            return self._rows(X, validate(self, least=MINIMUM_ROWS, X=X)), None
+        features, y = read_estimator_input(
+            self, X, y, numeric=is_regressor(self), wide=tags.multi_output
+        )
+        data = (self._rows(X, features), y)
+        if not is_classifier(self):
+            return data, None
+        check_data_classes(y)
+        return data, choose_data_pool(y, units)
+
+    def _rows(self, X: MatrixLike, checked: Array) -> Any:
+        return checked
+
+    def _release(
+        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
+    ) -> None:
+        """Run :func:`pacprivacy.privatize` with the settings, and adopt what it releases."""
+        parameters = self.get_params(deep=False)
+        options = {field.name: parameters[field.name] for field in fields(PrivateBase)}
+        drawn = sample if self.sample is None or isinstance(sample, Pool) else self.sample
+        options |= {"sample": drawn, "units": units}
+        del options["random_state"]
+        if self.target is not None:
+            options["target"] = replace(self.target, metric=self._judge)
+        release = privatize(mechanism, data, self._limit, rng=rng, **options)
+        self.certificate_: Certificate = release.certificate
+        self.release_: Release = release
+        self._adopt(release.value)
+
+    @property
+    def _limit(self) -> AnyBudget:
+        return as_budget(self.get_params(deep=False)["budget"])
+
+    def _judge(self, value: Value, *on: Any) -> Any:
+        """Return the figure of merit that a released value would give this estimator."""
+        assert self.target is not None  # only then is anything judged
+        trial = copy(self)
+        trial._adopt(value)
+        trial.certificate_ = None  # type: ignore[assignment]
+        metric = self.target.metric
+        return trial.score(*on) if metric is None else metric(trial, *on)
+
+    def _adopt(self, value: Value) -> None:
+        for name, attribute in self._attributes(value).items():
+            setattr(self, name, attribute)
+
+    def _attributes(self, value: Value) -> dict[str, Any]:
+        """Return the fitted attributes, given the released value alone."""
+        return {f"{name}_": array for name, array in value.items()}
+
+    @abstractmethod
+    def _mechanism(self, seed: int | None) -> Mechanism:
+        """Return what is computed, with this estimator's parameters."""
+
+
+def _warn_of_search(kind: str) -> None:
+    """Say what a search costs, if it is one that fits."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if frame.f_code.co_name == "fit" and isinstance(caller, BaseSearchCV):
+            if not hasattr(caller, "_pac_shown"):
+                caller._pac_shown = True
+                warnings.warn(
+                    f"every fit of a search is a release of {kind}, and they add up. Ask "
+                    "pacprivacy.estimators.search_cost(search) what it has cost.",
+                    stacklevel=3,
+                )
+            return
+        frame = frame.f_back
+
+
+def _sections(doc: str | None) -> dict[str, str]:
+    """Split a NumPy docstring at its headings; what stands before the first has the name ''."""
+    first, *rest = re.split(r"\n\n(\w+)\n-+\n", inspect.cleandoc(doc or ""))
+    return {"": first, **dict(zip(rest[::2], rest[1::2], strict=True))}
+
+
+# --- any estimator -------------------------------------------------------------------------------
 
 
 def _if_it_has(name: str) -> Callable[[Method], Method]:
@@ -237,3 +478,116 @@ def _read_names(released: Sequence[str] | None) -> tuple[str, ...] | None:
             "Write released=['coef_', 'intercept_']."
         )
     return tuple(released)
+
+
+# --- searches ------------------------------------------------------------------------------------
+
+
+def search_cost(search: Any, *, delta: float | None = None) -> Spent:
+    """Add up what a fitted search over private estimators may have released.
+
+    Every fit counts at what its budget allows, also one that raised: whoever raised may have seen
+    what was released. Where a budget limits only membership, its information counts at
+    ``ln(n_subsets)``. ``delta`` is that of the total, for differential privacy; the sum over all
+    fits by default.
+
+    Guarantee
+    ---------
+    Claim E-2. The secrets of all fits together, and all that the search released, have mutual
+    information at most ``mi_nats``; the best guess of one record's membership in one given fit
+    succeeds at most with ``success_level``. Both hold except with probability ``gamma`` over the
+    draws of the proofs. Claim DP-23 for differential privacy: all fitted models together are
+    ``(epsilon, delta)``-private; scores on private records and the choice made by them are not
+    covered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pacprivacy.dp import DPLinearRegression
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(120, 2))
+    >>> model = DPLinearRegression("statistics", x_bound=2.0, y_bound=1.0)
+    >>> search = GridSearchCV(model, {"alpha": [1.0, 10.0]}, cv=2)
+    >>> search_cost(search.fit(X, X[:, 0])).n_releases
+    5
+    """
+    check_is_fitted(search)
+    candidates = [_cost_of_fit(search, params) for params in search.cv_results_["params"]]
+    fits = [cost for cost in candidates for _ in range(search.n_splits_)]
+    if search.refit:  # of the candidate that costs most: the choice depends on the other fits
+        fits.append(_largest(candidates))
+    total = sum(fits[1:], fits[0])
+    return total if total.epsilon is None else _compose(search, fits, total, delta)
+
+
+def _cost_of_fit(search: Any, params: Any) -> Spent:
+    model = clone(search.estimator).set_params(**clone(params, safe=False))
+    steps = [step for _, step in getattr(model, "steps", [("", model)])]
+    private = [step for step in steps if isinstance(step, PrivateBase | DPBase)]
+    others = [step for step in steps if not isinstance(step, PrivateBase | DPBase)]
+    if not private or any(True for _ in find_inside(others, PrivateBase | DPBase)):
+        raise CertificateError(
+            f"search must be over a private estimator or a pipeline of them; got "
+            f"{type(model).__name__}, whose number of releases is not known. Search over the "
+            "private estimator itself."
+        )
+    if len({isinstance(step, DPBase) for step in private}) > 1:
+        raise CertificateError(
+            f"estimator must be private in one sense; got a {type(model).__name__} with PAC "
+            "and DP steps, whose costs do not add up. Search over one of them."
+        )
+    costs = [_allowed(step) for step in private]
+    return sum(costs[1:], costs[0])
+
+
+def _allowed(model: PrivateBase | DPBase) -> Spent:
+    """Return what the budget of one private estimator allows one fit."""
+    if isinstance(model, DPBase):
+        return Spent(n_releases=1, epsilon=float(model.epsilon), delta=float(model.delta))
+    rule = as_rule(model.rule)
+    if rule.n_reserve:
+        raise CertificateError(
+            f"search must use a rule for a finite pool to be counted by its budget; got "
+            f"{rule.name!r}. Use rule='risk' or 'waterfill'."
+        )
+    limits = budget_limits(model.get_params(deep=False)["budget"])
+    n_subsets = model.n_subsets or getattr(model.sample, "n_subsets", None) or SUBSETS_BATCHED
+    nats = math.log(n_subsets)  # nobody learns more than the secret itself
+    nats = nats if limits.mi_nats is None else min(nats, limits.mi_nats)
+    success = limits.success_level
+    if success is None:
+        even = model.sample is None or isinstance(model.sample, Balanced)
+        success = posterior_success(nats, 0.5) if even else 1.0
+    return Spent(n_releases=1, mi_nats=nats, success_level=success, gamma=DEFAULT_GAMMA)
+
+
+def _largest(costs: list[Spent]) -> Spent:
+    amounts = [asdict(cost) for cost in costs]
+    first = amounts[0]
+    return Spent(**{name: first[name] and max(each[name] for each in amounts) for name in first})
+
+
+def _compose(search: Any, fits: list[Spent], total: Spent, delta: float | None) -> Spent:
+    """Compose the promises of all fits, or add them up if that is less."""
+    best = getattr(search, "best_estimator_", None)
+    relations = {model.certificate_.neighbours for model in find_inside(best, DPBase)}
+    searched = {name.split("__")[-1] for params in search.cv_results_["params"] for name in params}
+    if len(relations) != 1 or searched & {"neighbours", "sampling"}:
+        raise CertificateError(
+            "search must tell which neighbours its fits are about; got none, or several. Use "
+            "refit=True and one setting of neighbours and sampling."
+        )
+    assert total.epsilon is not None  # of differential privacy
+    assert total.delta is not None
+    at = total.delta if delta is None else float(delta)
+    events = [
+        dp.ApproximateEvent(epsilon=fit.epsilon or 0.0, delta=fit.delta)
+        if fit.delta
+        else dp.PureEvent(epsilon=fit.epsilon or 0.0)
+        for fit in fits
+    ]
+    epsilon = dp.account(
+        events, delta=at, neighbours=relations.pop(), discretization=DISCRETIZATION
+    ).best[1]
+    least = min(epsilon, total.epsilon) if at >= total.delta else epsilon
+    return replace(total, epsilon=least, delta=at)

@@ -16,10 +16,11 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from pacprivacy import design
 from pacprivacy._checks import Array, Integers, Matrix, Vector
-from pacprivacy.budget import BudgetLike, Information, budget_limits
-from pacprivacy.errors import BudgetError, MechanismError
-from pacprivacy.estimators.base import DEFAULT_BUDGET, PrivateBase, read_new
+from pacprivacy._sklearn import read_new
+from pacprivacy.budget import BudgetLike, budget_limits
+from pacprivacy.errors import MechanismError
 from pacprivacy.estimators.predictor import project_to_simplex
+from pacprivacy.estimators.private_estimator import DEFAULT_BUDGET, PrivateBase
 from pacprivacy.mechanism import (
     PCA,
     Forest,
@@ -29,7 +30,6 @@ from pacprivacy.mechanism import (
     Mechanism,
     UnitLabels,
     Value,
-    coerce_data,
 )
 from pacprivacy.noise import as_rule, propose_rule_variance
 from pacprivacy.sample import Pool
@@ -66,7 +66,7 @@ class PrivateLinearSVC(_LinearClassifier):
 
     Parameters
     ----------
-    C, loss, tol, max_iter
+    C, tol, max_iter
         As in :class:`pacprivacy.mechanism.LinearSVM`. A small ``C`` needs less noise.
 
     Examples
@@ -82,12 +82,11 @@ class PrivateLinearSVC(_LinearClassifier):
     C: float = 1.0
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    loss: Literal["squared_hinge", "hinge"] = "squared_hinge"
     tol: float = 1e-6
     max_iter: int = 10_000
 
     def _mechanism(self, seed: int | None) -> LinearSVM:
-        return LinearSVM(C=self.C, loss=self.loss, tol=self.tol, max_iter=self.max_iter)
+        return LinearSVM(C=self.C, tol=self.tol, max_iter=self.max_iter)
 
 
 @dataclass(eq=False, repr=False)
@@ -99,15 +98,8 @@ class PrivateLogisticRegression(_LinearClassifier):
     alpha : float
         Penalty on the weights of the standardised features, ``alpha/2 |w|²`` beside the *mean*
         loss as in ``SGDClassifier``. More of it needs less noise.
-    method : {"fit", "descent"}
-        Release the fitted weights once (default), or every gradient of a descent with step sizes
-        that know of the noise, all iterates included. The descent takes budgets of Information
-        only, has no ``rule`` and leaves no ``release_``.
     max_iter : int
-        Steps of the fit or of the descent.
-    learning_rate, shares, split
-        Step sizes of the descent, ``"conscious"``, ``"post-hoc"`` or a number, and how it spreads
-        its budget, as in :class:`pacprivacy.design.Descent`.
+        Steps of the fit.
 
     Examples
     --------
@@ -122,11 +114,7 @@ class PrivateLogisticRegression(_LinearClassifier):
     alpha: float = 0.1
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    method: Literal["fit", "descent"] = "fit"
     max_iter: int = 50
-    learning_rate: Literal["conscious", "post-hoc"] | float = "conscious"
-    shares: design.Shares = "uniform"
-    split: Literal["waterfill", "uniform"] = "waterfill"
 
     def predict_proba(self, X: MatrixLike) -> Matrix:
         """Return probabilities of the classes; with many classes each one's share of the sum."""
@@ -140,56 +128,7 @@ class PrivateLogisticRegression(_LinearClassifier):
         return shares
 
     def _mechanism(self, seed: int | None) -> design.LogisticFit:
-        if self.method not in ("fit", "descent"):
-            raise MechanismError(
-                f"method must be 'fit' or 'descent'; got {self.method!r}. Use 'fit'."
-            )
-        if self.method == "descent" and self.target is not None:
-            raise BudgetError(
-                "target must be None for method='descent', whose steps share the budget out "
-                "beforehand. Use method='fit'."
-            )
-        if self.method == "descent" and not isinstance(self._limit, Information):
-            raise BudgetError(
-                f"budget must be Information for method='descent'; got "
-                f"{type(self._limit).__name__}. Use method='fit'."
-            )
         return design.LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
-
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        if self.method == "fit":
-            return super()._release(mechanism, data, sample=sample, units=units, rng=rng)
-        assert isinstance(self._limit, Information)  # checked with the parameters
-        universe = coerce_data(data)
-        fixed = mechanism.prepare(universe)
-        drawn = sample if self.sample is None else self.sample
-        rehearsal = Rehearsal(
-            universe, sample=drawn, n_subsets=self.n_subsets, units=units, rng=rng
-        )
-        candidates, notes = rehearsal.draw(fixed)
-        descent = design.Descent(
-            objective=design.Objective(loss="logistic", penalty=self.alpha),
-            n_steps=self.max_iter,
-            step=self.learning_rate,
-            shares=self.shares,
-            split=self.split,
-        )
-        run = design.descend(
-            fixed.frame.read(data, fixed.name),
-            self._limit,
-            descent,
-            sample=candidates,
-            rng=rng,
-            simulate=self.simulate,
-            public=(*fixed.public, *notes),
-            published=fixed.published,
-        )
-        assert run.certificate is not None  # descend always writes one
-        self.certificate_ = run.certificate
-        self._adopt(fixed.finish(run.weights))
-        return None
 
 
 @dataclass(eq=False, repr=False)
@@ -325,10 +264,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     max_depth: int = 3
     n_thresholds: int = 32
     neighbour_weight: float = 0.5
-    neighbour_radius: int = 1
     pull: float = 0.1
     smoothing: float = 10.0
-    reference: Literal["low", "middle", "universe"] = "middle"
     ranges: Any = None
     universe_facts: bool = False
     feature_seed: int = 0
@@ -352,10 +289,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
             max_depth=self.max_depth,
             n_thresholds=self.n_thresholds,
             neighbour_weight=self.neighbour_weight,
-            neighbour_radius=self.neighbour_radius,
             pull=self.pull,
             smoothing=self.smoothing,
-            reference=self.reference,
             ranges=self.ranges,
             universe_facts=self.universe_facts,
             seed=self.feature_seed,

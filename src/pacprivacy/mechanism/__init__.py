@@ -2,16 +2,24 @@
 
 from pacprivacy.mechanism.columns import (
     GAP_LEVEL as GAP_LEVEL,
+    ISO as ISO,
+    SECONDS_A_DAY as SECONDS_A_DAY,
     Columns as Columns,
     ComparedColumn as ComparedColumn,
     Kind as Kind,
+    are_dates_clear as are_dates_clear,
     code_column_levels as code_column_levels,
     column_levels as column_levels,
+    date_name as date_name,
     declared_column_levels as declared_column_levels,
     fill_column_means as fill_column_means,
+    find_date_formats as find_date_formats,
+    is_data_table as is_data_table,
     is_number_text as is_number_text,
     is_text_column as is_text_column,
     list_columns as list_columns,
+    read_data_table as read_data_table,
+    read_dates as read_dates,
 )
 from pacprivacy.mechanism.conditions import Condition as Condition
 from pacprivacy.mechanism.data import (
@@ -28,12 +36,14 @@ from pacprivacy.mechanism.data import (
     code_data_labels as code_data_labels,
     coerce_data as coerce_data,
     find_data_classes as find_data_classes,
+    identity_warning as identity_warning,
     is_data_streamed as is_data_streamed,
-    is_data_table as is_data_table,
+    is_identity_column as is_identity_column,
+    is_identity_name as is_identity_name,
     read_data_columns as read_data_columns,
     read_data_numbers as read_data_numbers,
-    read_data_table as read_data_table,
     read_labelled_data as read_labelled_data,
+    repeated_identities as repeated_identities,
     split_data_units as split_data_units,
 )
 from pacprivacy.mechanism.datasets import (
@@ -41,29 +51,15 @@ from pacprivacy.mechanism.datasets import (
     dataset_triangle as dataset_triangle,
     is_dataset_stream as is_dataset_stream,
 )
-from pacprivacy.mechanism.dates import (
-    ISO as ISO,
-    SECONDS_A_DAY as SECONDS_A_DAY,
-    are_dates_clear as are_dates_clear,
-    date_name as date_name,
-    find_date_formats as find_date_formats,
-    read_dates as read_dates,
-)
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
+    LinearSVM as LinearSVM,
     declare_estimator_released as declare_estimator_released,
     estimator_takes_frames as estimator_takes_frames,
     estimator_takes_gaps as estimator_takes_gaps,
     last_estimator_step as last_estimator_step,
-    register_released as register_released,
 )
 from pacprivacy.mechanism.forest import Forest as Forest
-from pacprivacy.mechanism.identities import (
-    identity_warning as identity_warning,
-    is_identity_column as is_identity_column,
-    is_identity_name as is_identity_name,
-    repeated_identities as repeated_identities,
-)
 from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
 from pacprivacy.mechanism.mechanism import (
     AppliedModel as AppliedModel,
@@ -82,7 +78,6 @@ from pacprivacy.mechanism.mechanism import (
     mechanism_with_totals as mechanism_with_totals,
     titled_mechanism as titled_mechanism,
 )
-from pacprivacy.mechanism.nodes import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.pca import PCA as PCA
 from pacprivacy.mechanism.structure import (
     Structure as Structure,
@@ -96,5 +91,5 @@ from pacprivacy.mechanism.sums import (
     subset_sums as subset_sums,
     symmetric_matrices as symmetric_matrices,
 )
-from pacprivacy.mechanism.svm import LinearSVM as LinearSVM
+from pacprivacy.mechanism.value_types import node_type as node_type, node_value as node_value
 from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

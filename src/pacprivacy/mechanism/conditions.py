@@ -15,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.columns import ComparedColumn, Mask, is_text_column
-from pacprivacy.mechanism.dates import ISO, read_dates
+from pacprivacy.mechanism.columns import ISO, ComparedColumn, Mask, is_text_column, read_dates
 
 _COMPARE: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Eq: lambda a, b: a == b,

@@ -1,8 +1,11 @@
-"""What mechanisms are given: rows in arrays, pandas or polars; numbers, features, class labels."""
+"""What mechanisms are given: rows in arrays, pandas or polars, whose they are, and class labels."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -12,11 +15,16 @@ import numpy as np
 import numpy.typing as npt
 from narwhals.exceptions import NarwhalsError
 
-from pacprivacy._checks import Array, Matrix
+from pacprivacy._checks import Array, Matrix, shorten
 from pacprivacy._rounding import power_of_two
-from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism.datasets import Dataset
-from pacprivacy.mechanism.identities import repeated_identities, warn_of_identities
+from pacprivacy.errors import DataError, MechanismError, UnitWarning
+from pacprivacy.mechanism.columns import (
+    data_table_columns,
+    find_date_formats,
+    is_data_table,
+    read_data_table,
+)
+from pacprivacy.mechanism.datasets import Dataset, Entries
 from pacprivacy.sample import Balanced, encode_pool_labels, named_pool_units
 
 Codes = npt.NDArray[np.int64]
@@ -31,6 +39,19 @@ MINIMUM_ROWS: Final = 4
 _NAMED: Final = 5  # columns that an error names before it only counts them
 _PLAIN_KINDS: Final = "biufcUSMm"
 _DIGEST_BYTES: Final = 16
+_FEW: Final = 10  # levels that nobody takes for names
+_FEWEST_PEOPLE: Final = 4
+_MOST_ROWS_EACH: Final = 50  # on average; more are places or products, not people
+_MOST_COLUMNS: Final = 1000  # whose entries are looked at; of more, those with such a name
+_LAST_WORDS: Final = re.compile(
+    r"ids?|uuid|guid|key|pseudonym|hash|mrn|ssn|pid|uid|email|login|username|people"
+    r"|(person|patient|customer|client|user|subject|member|employee|participant|respondent|student"
+    r"|pupil|household|account|individual|citizen|resident|worker|driver|player|passenger|buyer"
+    r"|owner|donor|child|mother|guest|tenant|borrower|insured|policyholder)(s|id)?"
+)
+_NUMBERED: Final = re.compile(r"nr|no|num|number")
+_MOMENTS: Final = ("year", "month", "week", "day", "hour", "time", "date", "quarter", "wave")
+_CODE: Final = re.compile(r"[A-Za-z]{1,6}[-_ ]?\d{4,}|\d{6,}|(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +109,6 @@ def coerce_data(data: Any) -> Data:
     return Data(parts=parts, n_rows=lengths[0], single=single)
 
 
-def is_data_table(part: Any) -> bool:
-    """Whether a part is an in-memory data frame or series that narwhals can read."""
-    if isinstance(part, np.ndarray):  # quick, for what is most often asked about
-        return False
-    try:
-        frame = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
-    except NarwhalsError:  # a table, but one with repeated names; reading it will say so
-        return True
-    return isinstance(frame, nw.DataFrame | nw.Series)
-
-
 def split_data_units(data: Any, units: UnitLabels) -> tuple[Any, Any]:
     """Take the column of units out of a frame; without one, warn of columns that look like it."""
     parts = data if isinstance(data, tuple) else (data,)
@@ -149,15 +159,96 @@ def _identities(part: Any) -> tuple[str, ...]:
     return repeated_identities({name: partial(read, name) for name in named})
 
 
+# --- columns that say whose row it is -----------------------------------------------------------
+#
+# Where such a column repeats and is not declared as the unit, a promise about rows would pass for
+# one about people. Nobody is refused for it: the curator is warned, and shown names alone.
+
+
+def is_identity_column(n_levels: int, n_entries: int) -> bool:
+    """Whether text says who somebody is: entries of their own, for all or for most of many."""
+    return n_levels == n_entries or (n_levels > _FEW and n_levels >= n_entries / 2)
+
+
+def is_identity_name(name: str) -> bool:
+    """Whether a column of this name may say whose row it is."""
+    return _least_people(name) is not None
+
+
+def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[str, ...]:
+    """Return the columns that say whose row it is and have an entry in several rows.
+
+    ``columns`` hold functions that return the entries, and of texts the distinct ones; only those
+    with such a name are called where there are many.
+    """
+    narrow = len(columns) <= _MOST_COLUMNS
+    return tuple(
+        name
+        for name, read in columns.items()
+        if (narrow or is_identity_name(name)) and _repeats(name, *read())
+    )
+
+
+def warn_of_identities(names: tuple[str, ...]) -> None:
+    """Warn that rows will be protected where people have several."""
+    if names:
+        warnings.warn(f"{identity_warning(names)} Pass units={names[0]!r}.", UnitWarning, 3)
+
+
+def identity_warning(names: tuple[str, ...]) -> str:
+    """Return what is said of columns of :func:`repeated_identities`; what to do is added."""
+    says = "seems to say whose row it is, and repeats"
+    if len(names) > 1:
+        says = "seem to say whose row it is, and repeat"
+    return (
+        f"{shorten(names)} {says}: each row is protected, not each person with all of their rows."
+    )
+
+
+def _least_people(name: str) -> int | None:
+    """Return from how many entries on a column of this name may be of people; None if of none."""
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()
+    last = (re.findall(r"[a-z]+", words) or [""])[-1]
+    if _LAST_WORDS.fullmatch(last):
+        return _FEWEST_PEOPLE
+    return _FEW + 1 if _NUMBERED.fullmatch(last) else None
+
+
+def _repeats(name: str, entries: Array, texts: Array | None) -> bool:
+    """Whether entries repeat as those of people do."""
+    least = _least_people(name)
+    if texts is None and not _is_key(name, entries, running=least is None):
+        return False
+    distinct = np.unique(entries) if texts is None else texts
+    if not len(distinct) < len(entries) <= _MOST_ROWS_EACH * len(distinct):
+        return False
+    if least is not None:
+        return len(distinct) >= least
+    if texts is not None:
+        codes = len(texts) > _FEW and all(_CODE.fullmatch(str(text)) for text in texts)
+        return codes and not find_date_formats([str(text) for text in texts])
+    dense = len(distinct) >= 0.9 * (float(distinct[-1]) - float(distinct[0]) + 1)
+    return dense and len(distinct) > 5 * _FEW
+
+
+def _is_key(name: str, numbers: Array, *, running: bool) -> bool:
+    """Whether numbers are whole; if ``running``, in order from 0 or 1 on and no moments, too."""
+    if numbers.dtype.kind not in "iuf" or not len(numbers):
+        return False
+    if running:
+        moments = any(word in name.lower() for word in _MOMENTS)
+        if moments or numbers[0] not in (0, 1) or not (np.diff(numbers) >= 0).all():
+            return False
+    return numbers.dtype.kind != "f" or not (numbers % 1 != 0).any()
+
+
+# --- rows, numbers and labels --------------------------------------------------------------------
+
+
 def is_data_streamed(data: Data, *, mixed: bool = False) -> bool:
     """Whether the universe is in files and read in passes; with ``mixed``, and a part is not."""
     streamed = [isinstance(part, Dataset) for part in data.parts]
     return any(streamed) and not (mixed and all(streamed))
-
-
-def read_data_table(part: Any) -> Any:
-    """Return a native frame or series as narwhals sees it."""
-    return nw.from_native(part, eager_only=True, allow_series=True)
 
 
 @runtime_checkable
@@ -243,13 +334,6 @@ def _check_table(part: Any, name: str) -> None:
             f"{name} must be a frame with distinct column names; got one that cannot be read "
             f"({type(error).__name__}). Rename the columns."
         ) from error
-
-
-def data_table_columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
-    """Return the columns of a frame, or a series as its only column, with their names."""
-    if isinstance(table, nw.Series):
-        return [(str(table.name or ""), table)]
-    return [(str(column.name), column) for column in table.iter_columns()]
 
 
 def _is_complete(array: Array) -> bool:

@@ -20,10 +20,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_told
+from pacprivacy._checks import Array, Matrix, Vector, as_told
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism.identities import Entries
 from pacprivacy.sample import encode_pool_labels, named_pool_units
+
+Entries = tuple[Array, Array | None]  # of a column, and of texts the distinct ones
 
 _BATCH_ROWS: Final = 1 << 16
 _READ_BYTES: Final = 1 << 24

@@ -1,38 +1,49 @@
-"""Which fitted attributes of a scikit-learn estimator leave, and how it is put together again.
+"""Estimators of scikit-learn: which fitted attributes leave, and how one is put together again.
 
 A fitted estimator holds far more than it shows: labels of the training rows, iteration counts,
-support vectors. Only the attributes registered here are measured; everything else fitted is
+support vectors. Only the attributes listed here are measured; everything else fitted is
 dropped. Parameters and ``classes_`` must be equal for all subsets. ``random_state`` is dropped,
 because a seed of the subset's own would name the subset.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
 
-from pacprivacy._checks import Vector
+from pacprivacy._checks import Array, Matrix, Vector, check_count, check_positive
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
     Classes,
     Data,
+    MatrixLike,
     Parts,
     Value,
+    check_data_varying,
     code_data_labels,
     find_data_classes,
+    read_data_columns,
+    read_labelled_data,
 )
-from pacprivacy.mechanism.mechanism import Mechanism
-from pacprivacy.mechanism.nodes import Node, NodeReader, SequenceNode, StaticNode, static_node_array
-
-Builder = Callable[[Any, list[Vector], str], Node]
+from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
+from pacprivacy.mechanism.structure import (
+    MappingNode,
+    Node,
+    NodeReader,
+    SequenceNode,
+    StaticNode,
+    build_node,
+    register_node_builder,
+    static_node_array,
+)
 
 _STATIC: Final = ("classes_", "n_features_in_", "feature_names_in_")
 _LINEAR: Final = ("coef_", "intercept_")
 _DECLARED: Final = "_pac_released"  # set on one fitted estimator; clones do not have it
 
-_RELEASED: dict[str, tuple[str, ...]] = {
+_RELEASED: Final[dict[str, tuple[str, ...]]] = {
     f"sklearn.{name}": names
     for names, group in {
         _LINEAR: (
@@ -126,15 +137,11 @@ class EstimatorNode(Node):
         inner = ", ".join(f"{name}: {node.describe()}" for name, node in self.released)
         return f"{self.kind.rpartition('.')[2]}({inner})"
 
-
-def register_released(cls: type, names: Sequence[str]) -> None:
-    """Say which fitted attributes (floats) of a class are released; subclasses inherit it."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise MechanismError(
-            "names must be a sequence of attribute names; "
-            f"got {type(names).__name__}. Write register_released({cls.__name__}, ['coef_'])."
-        )
-    _RELEASED[_key(cls)] = tuple(names)
+    def as_record(self) -> Node:
+        """Return a dictionary of the released attributes."""
+        keys = tuple(name for name, _ in self.released)
+        nodes = tuple(node.as_record() for _, node in self.released)
+        return MappingNode(kind=dict, keys=keys, nodes=nodes)
 
 
 def declare_estimator_released(fitted: Any, names: Sequence[str]) -> None:
@@ -172,17 +179,19 @@ def is_estimator(value: Value) -> bool:
     return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
 
 
-def build_estimator(value: Value, pieces: list[Vector], path: str, build: Builder) -> EstimatorNode:
+def build_estimator(value: Value, pieces: list[Vector], path: str) -> EstimatorNode:
     """Measure the released attributes of a fitted estimator."""
     template, parameters = _unfitted(value, path)
     static: tuple[tuple[str, Node], ...] = ()
     if _is_a(value, "Pipeline"):
         released = tuple(
-            (name, build(step, pieces, f"{path}.{name}")) for name, step in value.steps
+            (name, build_node(step, pieces, f"{path}.{name}")) for name, step in value.steps
         )
     elif _is_a(value, "ColumnTransformer"):
         fitted = [(name, step) for name, step, _ in value.transformers_ if is_estimator(step)]
-        released = tuple((name, build(step, pieces, f"{path}.{name}")) for name, step in fitted)
+        released = tuple(
+            (name, build_node(step, pieces, f"{path}.{name}")) for name, step in fitted
+        )
         places = tuple(
             (name, None if is_estimator(step) else step, cols)
             for name, step, cols in value.transformers_
@@ -190,7 +199,7 @@ def build_estimator(value: Value, pieces: list[Vector], path: str, build: Builde
         static = (("transformers_", StaticNode(value=places)), *_build_statics(value))
     else:
         released = tuple(
-            (name, build(_read(value, name, path), pieces, f"{path}.{name}"))
+            (name, build_node(_read(value, name, path), pieces, f"{path}.{name}"))
             for name in _released_names(value, path)
         )
         static = _build_statics(value)
@@ -201,6 +210,9 @@ def build_estimator(value: Value, pieces: list[Vector], path: str, build: Builde
         static=static,
         template=template,
     )
+
+
+register_node_builder(is_estimator, build_estimator)
 
 
 def _clone(estimator: Any) -> Any:
@@ -239,8 +251,8 @@ def _released_names(value: Value, path: str) -> tuple[str, ...]:
         )
     raise MechanismError(
         f"{path} must be an estimator whose released attributes are known; got {kind}. "
-        f"Call register_released({kind}, [...]) with the float attributes that predict needs, "
-        "or return the arrays themselves."
+        "Return the float arrays that predict needs, or name them in pac.PrivateEstimator("
+        f"{kind}(), released=[...])."
     )
 
 
@@ -424,3 +436,83 @@ class EstimatorFit(Mechanism):
         if self.released is not None:
             declare_estimator_released(model, self.released)
         return model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearSVM(Mechanism):
+    """Hyperplanes of a linear support vector machine, one against the rest.
+
+    The value is a dict with ``coef``, shape (n_classes, p) or (1, p) for two classes, and
+    ``intercept``, shape (n_classes,) or (1,); all of it is measured. The *released* value has
+    ``classes`` besides. The intercept is regularised with the coefficients, as in
+    ``sklearn.svm.LinearSVC``: scale the features before, with all records.
+
+    Parameters
+    ----------
+    C : float > 0, public
+        Inverse strength of the regularisation. A small ``C`` is the stabiliser: the hyperplanes
+        move less between subsets and need less noise.
+    classes : tuple, public, optional
+        The classes in the order of the rows; by default the sorted labels of the universe.
+    tol, max_iter : float > 0 and int >= 1, public
+        Where the solver stops: its distance from the optimum varies between subsets and costs
+        noise.
+    """
+
+    name = "LinearSVM"
+    C: float = 1.0
+    classes: Classes | None = None
+    tol: float = 1e-6
+    max_iter: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_positive("C", self.C, advice="Use 1, or less to stabilise.", error=MechanismError)
+        check_positive("tol", self.tol, advice="Use about 1e-6.", error=MechanismError)
+        check_count("max_iter", self.max_iter, 1, advice="Use about 10000.")
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """The classes, as they are called."""
+        return CLASS_LABELS
+
+    def prepare(self, data: Data) -> Self:
+        """Fix the classes on the whole universe."""
+        X, y = read_labelled_data(data.parts, self.name)
+        check_data_varying(X, self.name)
+        return replace(self, classes=find_data_classes(y, self.name, self.classes))
+
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
+        """Return coefficients and intercepts of one subset."""
+        # scikit-learn takes a second to import; only those who fit with it pay for it.
+        from sklearn.svm import LinearSVC
+
+        X, y = read_labelled_data(parts, self.name)
+        # The squared hinge loss is solved in the primal, without any randomness.
+        model = LinearSVC(C=self.C, dual=False, tol=self.tol, max_iter=self.max_iter).fit(
+            X, code_data_labels(y, fixed_mechanism(self.classes, "classes"), self.name)
+        )
+        return {
+            "coef": np.asarray(model.coef_, dtype=np.float64),
+            "intercept": np.asarray(model.intercept_, dtype=np.float64),
+        }
+
+    def finish(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the public classes to a released value."""
+        return {**value, "classes": np.asarray(fixed_mechanism(self.classes, "classes"))}
+
+    def predict(self, value: Mapping[str, Any], X: MatrixLike) -> Array:
+        """Return the class of every row by the *released* hyperplanes; this costs no privacy."""
+        scores = self.decide(value, X)
+        chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+        classes = (
+            value["classes"] if "classes" in value else fixed_mechanism(self.classes, "classes")
+        )
+        named: Array = np.asarray(classes)[chosen]
+        return named
+
+    def decide(self, value: Mapping[str, Any], X: MatrixLike) -> Matrix:
+        """Return the score of every row for every class, or one score if there are two."""
+        rows = read_data_columns((X,), self.name)
+        coef = np.asarray(value["coef"], dtype=np.float64)
+        scores: Matrix = rows @ coef.T + np.asarray(value["intercept"], dtype=np.float64)
+        return scores[:, 0] if len(coef) == 1 else scores

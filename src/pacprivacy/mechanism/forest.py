@@ -33,8 +33,8 @@ from pacprivacy.mechanism.data import (
 from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 from pacprivacy.sample import Pool
 
-Reference: TypeAlias = Literal["low", "middle", "universe"]
-Table: TypeAlias = tuple[tuple[Any, ...], ...]
+Reference: TypeAlias = Literal["low", "middle"]
+Ranges: TypeAlias = tuple[tuple[float, float], ...]
 
 _DEEPEST: Final = 12
 _MOST_THRESHOLDS: Final = 4096
@@ -49,8 +49,8 @@ class Forest(Mechanism):
 
     A node's threshold is chosen on a public grid over the feature's range. Let ``H[g]`` be the
     class entropy (nats) after splitting the node at grid point ``g``, ``M[g]`` the mean of ``H``
-    over the other points at most ``neighbour_radius`` steps from ``g``, and ``r`` the node's public
-    reference point. The choice minimises ::
+    over the two points beside ``g``, and ``r`` the node's public reference point.
+    The choice minimises ::
 
         (1 - pull) * ((1 - neighbour_weight) * H[g] + neighbour_weight * M[g])
             + pull * |g - r| / (n_thresholds - 1)
@@ -69,8 +69,8 @@ class Forest(Mechanism):
     ----------
     n_estimators, max_depth, n_thresholds : int, public
         Number of trees, levels of each, and points of the grid, both ends of the range included.
-    neighbour_weight, neighbour_radius : float in [0, 1] and int, public
-        How much the entropies of that many points to either side count; 0 switches them off.
+    neighbour_weight : float in [0, 1], public
+        How much the entropies of the points to either side count; 0 switches them off.
     pull : float in [0, 1], public
         Weight of the distance to the reference, in units of the feature's range.
     weigh_nodes : bool, public
@@ -79,12 +79,10 @@ class Forest(Mechanism):
     smoothing : float >= 0, public
         Rows, equally divided over the classes, that are added to every leaf, so that leaves with
         few rows move little.
-    reference : {"middle", "low", "universe"}, public
-        What thresholds are pulled to: the middle or the low end of the range, or the thresholds of
-        the *whole universe* without pull. The last needs least noise, but a threshold that is the
-        same on every subset then shows the universe; the certificate says so.
-    seed, features : int and array of shape (n_estimators, max_depth), public
-        Seed of the feature order, or the column numbers to test.
+    reference : {"middle", "low"}, public
+        What thresholds are pulled to: the middle or the low end of the range.
+    seed : int, public
+        Seed of the feature order.
     ranges : array of shape (n_columns, 2), optional, public
         Low and high end of each feature. None takes the first and the last percentile of the
         universe, rounded outwards to three binary digits; with ``universe_facts`` the exact
@@ -110,14 +108,12 @@ class Forest(Mechanism):
     max_depth: int = 3
     n_thresholds: int = 32
     neighbour_weight: float = 0.5
-    neighbour_radius: int = 1
     pull: float = 0.1
     weigh_nodes: bool = True
     smoothing: float = 10.0
     reference: Reference = "middle"
     seed: int = 0
-    features: Table | None = None
-    ranges: Table | None = None
+    ranges: Ranges | None = None
     universe_facts: bool = False
     classes: Classes | None = None
     layout: ForestLayout | None = field(default=None, repr=False)
@@ -134,38 +130,31 @@ class Forest(Mechanism):
             raise MechanismError(
                 f"smoothing must be a number of rows >= 0; got {self.smoothing!r}. Use about 10."
             )
-        if self.reference not in ("low", "middle", "universe"):
+        if self.reference not in ("low", "middle"):
             raise MechanismError(
-                f"reference must be 'low', 'middle' or 'universe'; got {self.reference!r}. "
+                f"reference must be 'low' or 'middle'; got {self.reference!r}. "
                 "Leave it out for 'middle'."
             )
         check_count("n_thresholds", self.n_thresholds, 2, advice="Use about 32.")
-        check_count("neighbour_radius", self.neighbour_radius, 0, advice="Use 1 for the nearest.")
         if self.n_thresholds > _MOST_THRESHOLDS:
             raise MechanismError(
                 f"n_thresholds must be at most {_MOST_THRESHOLDS}; got {self.n_thresholds}. "
                 "Use about 32."
-            )
-        if self.neighbour_radius >= self.n_thresholds:
-            raise MechanismError(
-                f"neighbour_radius must be below n_thresholds ({self.n_thresholds}); got "
-                f"{self.neighbour_radius}. Use 1 for the nearest neighbours."
             )
         for name, value in (("neighbour_weight", self.neighbour_weight), ("pull", self.pull)):
             if not 0.0 <= value <= 1.0:
                 raise MechanismError(
                     f"{name} must be between 0 and 1; got {value!r}. Use 0 to switch it off."
                 )
-        for name in ("features", "ranges"):
-            object.__setattr__(self, name, _as_table(getattr(self, name), name))
+        if self.ranges is not None:
+            object.__setattr__(self, "ranges", _as_pairs(self.ranges))
 
     @property
     def public(self) -> tuple[str, ...]:
         """What is fixed by the universe or declared."""
-        features = f"drawn with seed {self.seed}" if self.features is None else "declared"
         ranges = "of the universe" if self.ranges is None else "declared"
         return (
-            f"forest features per level: {features}",
+            f"forest features per level: drawn with seed {self.seed}",
             f"forest ranges of the thresholds: {ranges}",
             *(("forest classes: declared",) if self.classes is not None else ()),
         )
@@ -178,8 +167,6 @@ class Forest(Mechanism):
             facts += ("forest ranges: minimum and maximum of every feature over the universe",)
         elif self.ranges is None:
             facts += ("spread of the features: their ranges, in three binary digits",)
-        if self.reference == "universe":
-            facts += ("forest reference thresholds: fitted to the whole universe",)
         return facts
 
     def prepare(self, data: Data) -> Self:
@@ -195,12 +182,7 @@ class Forest(Mechanism):
             reference=np.full((self.n_estimators, 2**self.max_depth - 1), point, dtype=np.int64),
             n_thresholds=self.n_thresholds,
         )
-        prepared = replace(self, layout=layout)
-        if self.reference == "universe":
-            free = replace(prepared, pull=0.0)
-            points, _ = _grow_trees(free, layout, [layout.cells(X, y)])
-            prepared = replace(prepared, layout=replace(layout, reference=points))
-        return prepared
+        return replace(self, layout=layout)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
         """Return the thresholds and the leaf scores of one subset."""
@@ -264,28 +246,13 @@ class Forest(Mechanism):
 
     def _features(self, n_columns: int) -> Integers:
         """Return the columns tested, shape (n_estimators, max_depth); every tree has an order."""
-        shape = (self.n_estimators, self.max_depth)
-        if self.features is None:
-            drawn = np.empty(shape, dtype=np.int64)
-            for tree in range(self.n_estimators):
-                rng = public_generator(self.seed, "forest", tree)
-                n_rounds = -(-self.max_depth // n_columns)
-                rounds = [rng.permutation(n_columns) for _ in range(n_rounds)]
-                drawn[tree] = np.concatenate(rounds)[: self.max_depth]
-            return drawn
-        features: Array = np.asarray(self.features)
-        if features.shape != shape or features.dtype.kind not in "iu":
-            raise MechanismError(
-                f"features must hold column numbers of shape (n_estimators, max_depth) = {shape}; "
-                f"got shape {features.shape} and dtype {features.dtype}. Use None for an order by "
-                "the seed."
-            )
-        if features.min() < 0 or features.max() >= n_columns:
-            raise MechanismError(
-                f"features must be column numbers from 0 to {n_columns - 1}; got some outside. "
-                "Count columns from 0."
-            )
-        return features.astype(np.int64)
+        drawn = np.empty((self.n_estimators, self.max_depth), dtype=np.int64)
+        for tree in range(self.n_estimators):
+            rng = public_generator(self.seed, "forest", tree)
+            n_rounds = -(-self.max_depth // n_columns)
+            rounds = [rng.permutation(n_columns) for _ in range(n_rounds)]
+            drawn[tree] = np.concatenate(rounds)[: self.max_depth]
+        return drawn
 
     def _measure(self, subsets: Sequence[Integers]) -> tuple[Matrix, Matrix]:
         """Return thresholds in fractions of the range, and class shares of every leaf."""
@@ -322,14 +289,14 @@ class ForestLayout:
     n_thresholds: int
     columns: Integers = field(init=False)
     places: Integers = field(init=False)
-    fences: Matrix = field(init=False)
+    grids: Matrix = field(init=False)
 
     def __post_init__(self) -> None:
         columns, places = np.unique(self.features.T, return_inverse=True)
-        fences = forest_fence_grids(self.low[columns], self.width[columns], self.n_thresholds)
+        grids = forest_grids(self.low[columns], self.width[columns], self.n_thresholds)
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "places", places.reshape(self.features.T.shape))
-        object.__setattr__(self, "fences", fences)
+        object.__setattr__(self, "grids", grids)
         for each in fields(self):
             if each.name != "n_thresholds":
                 freeze(getattr(self, each.name))
@@ -346,12 +313,12 @@ class ForestLayout:
                 f"X must have {len(self.low)} columns; got {X.shape[1]}. "
                 "Pass the columns that the forest was prepared with."
             )
-        bins = bin_forest_columns(X[:, self.columns], self.fences)
+        bins = bin_forest_columns(X[:, self.columns], self.grids)
         codes = code_data_labels(y, tuple(self.classes), "Forest", every_class=False)
         return (bins * len(self.classes) + codes).take(self.places, axis=0)
 
 
-def _find_ranges(X: Matrix, declared: Table | None, *, exact: bool) -> tuple[Matrix, Matrix]:
+def _find_ranges(X: Matrix, declared: Ranges | None, *, exact: bool) -> tuple[Matrix, Matrix]:
     check_data_varying(X, "Forest")
     pairs = np.stack([X.min(axis=0), X.max(axis=0)], axis=1) if exact else coarse_data_ranges(X)
     if declared is not None:
@@ -371,48 +338,26 @@ def _find_ranges(X: Matrix, declared: Table | None, *, exact: bool) -> tuple[Mat
     return pairs[:, 0].copy(), width
 
 
-def _as_table(value: Value, name: str) -> Table | None:
+def _as_pairs(ranges: Value) -> Ranges:
     """Return nested tuples of numbers, which do not change and can be compared."""
-    if value is None:
-        return None
     try:
-        lines = np.asarray(value).tolist()
-        return tuple(tuple(line) for line in lines)
+        return tuple(tuple(pair) for pair in np.asarray(ranges).tolist())
     except (TypeError, ValueError) as error:
         raise MechanismError(
-            f"{name} must be a table of numbers; got {type(value).__name__}. Pass a list of lists."
+            f"ranges must be a table of numbers; got {type(ranges).__name__}. Pass a list of pairs."
         ) from error
 
 
-def forest_fence_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
-    """Return the points of every column's grid between minus and plus infinity."""
-    fences = np.full((len(low), n_thresholds + 2), np.inf)
-    fences[:, 0] = -np.inf
+def forest_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
+    """Return the points of every column's grid."""
     fractions = np.arange(n_thresholds) / (n_thresholds - 1)
-    fences[:, 1:-1] = low[:, None] + fractions * width[:, None]
-    return fences
+    return np.asarray(low[:, None] + fractions * width[:, None])
 
 
-def bin_forest_columns(X: Matrix, fences: Matrix) -> Integers:
+def bin_forest_columns(X: Matrix, grids: Matrix) -> Integers:
     """Return the bin of each value: how many grid points are not above it."""
-    n_columns, n_fences = fences.shape
-    columns = np.ascontiguousarray(X.T)
-    low, high, last = fences[:, 1:2], fences[:, -2:-1], n_fences - 3
-    with np.errstate(over="ignore"):
-        places = columns - low
-        places *= last / (high - low)
-    np.clip(places, -1.0, last, out=places)
-    places += 1.0
-    bins: Integers = places.astype(np.int64)
-    # Arithmetic may be a step off, and more where the grid is as fine as floats are: check every
-    # value against the fences of its bin, and search for the few that are not between them.
-    at = bins + np.arange(n_columns)[:, None] * n_fences
-    flat = fences.ravel()
-    outside = (columns < flat.take(at)) | (columns >= flat[1:].take(at))
-    for column in np.flatnonzero(outside.any(axis=1)):
-        strays = columns[column, outside[column]]
-        bins[column, outside[column]] = np.searchsorted(fences[column, 1:-1], strays, side="right")
-    return bins
+    columns = zip(grids, X.T, strict=True)
+    return np.stack([np.searchsorted(grid, column, side="right") for grid, column in columns])
 
 
 def _grow_trees(
@@ -481,16 +426,18 @@ class _SplitSearch:
         self._forest = forest
         self._handicap = _RANKS_PER_NAT * forest.pull / (forest.n_thresholds - 1) * steps
         self._ties = 2 * steps + (points > reference[..., None])
-        weight = forest.neighbour_weight if forest.neighbour_radius else 0.0
-        n_near = np.minimum(points, forest.neighbour_radius)
+        n_near = np.minimum(points, 1)
         n_near = n_near + n_near[::-1]
+        weight = forest.neighbour_weight
         self._own = _RANKS_PER_NAT * (1.0 - forest.pull) * (1.0 - weight)
-        self._near = _RANKS_PER_NAT * (1.0 - forest.pull) * weight / np.maximum(n_near, 1)
+        self._near = _RANKS_PER_NAT * (1.0 - forest.pull) * weight / n_near
 
     def choose(self, entropies: Matrix, nodes: slice) -> Integers:
         scores = entropies * self._own
-        if self._forest.neighbour_radius:
-            scores += self._sum_neighbours(entropies) * self._near
+        beside = np.zeros_like(entropies)
+        beside[..., 1:] += entropies[..., :-1]
+        beside[..., :-1] += entropies[..., 1:]
+        scores += beside * self._near
         scores += self._handicap[:, nodes]
         # One integer orders by score, then by distance, then by side; it stays below 2**62.
         ranks = np.rint(scores, out=scores).astype(np.int64)
@@ -498,10 +445,3 @@ class _SplitSearch:
         ranks += self._ties[:, nodes]
         chosen: Integers = ranks.argmin(axis=-1)
         return chosen
-
-    def _sum_neighbours(self, entropies: Matrix) -> Matrix:
-        sums = np.zeros_like(entropies)
-        for step in range(1, self._forest.neighbour_radius + 1):
-            sums[..., step:] += entropies[..., :-step]
-            sums[..., :-step] += entropies[..., step:]
-        return sums

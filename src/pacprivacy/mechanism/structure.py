@@ -1,43 +1,41 @@
 """Any nested value to one vector of floats, and back.
 
 Everything that can leave is either in the vector, which gets noise, or in the structure, which
-must be the same for every subset and so tells nothing about the secret (claim M-1).
+must be the same for every subset and so tells nothing about the secret (claim M-1). A structure is
+a tree of nodes: leaves that are measured, static leaves, containers. A node restores its value from
+numbers alone; fields marked ``compare=False`` are cosmetic and taken from the first subset.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Array, Mask, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.data import Value, is_data_table
-from pacprivacy.mechanism.estimator import EstimatorNode, build_estimator, is_estimator
-from pacprivacy.mechanism.nodes import (
-    ArrayNode,
-    MappingNode,
-    Node,
-    NodeReader,
-    ScalarNode,
-    SequenceNode,
-    StaticNode,
-    TableNode,
-    build_table_node,
-    node_difference,
-    sort_node_keys,
-)
+from pacprivacy.mechanism.columns import data_table_columns, is_data_table, read_data_table
+from pacprivacy.mechanism.data import Value
 
 _DESCRIBE_LIMIT: Final = 200
 _LISTED_NAMES: Final = 8
 _BY_COLUMN: Final = ("matrix", "coef", "centres", "components", "mean")  # of named columns
 _KEY_TYPES: Final = (str, bytes, int, float, bool, type(None), np.str_, np.integer, np.bool_)
+NodeBuilder: TypeAlias = Callable[[Value, list[Vector], str], "Node"]
+_BUILDERS: Final[list[tuple[Callable[[Value], bool], NodeBuilder]]] = []
+
+
+def register_node_builder(is_one: Callable[[Value], bool], build: NodeBuilder) -> None:
+    """Say how values of another kind are measured: fitted estimators."""
+    _BUILDERS.append((is_one, build))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,7 @@ class Structure:
 
     def as_record(self) -> Structure:
         """Return the structure with dictionaries of attributes in the place of estimators."""
-        return replace(self, root=_without_estimators(self.root))
+        return replace(self, root=self.root.as_record())
 
     def difference(self, other: Structure) -> str | None:
         """Return the place where another structure parts from this one, or None."""
@@ -123,12 +121,13 @@ def flatten(value: Value) -> tuple[Vector, Structure]:
     are static. What cannot be measured is refused, with its place.
     """
     pieces: list[Vector] = []
-    root = _build(value, pieces, "value")
+    root = build_node(value, pieces, "value")
     vector = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.float64)
     return vector, Structure(root=root, size=vector.size)
 
 
-def _build(value: Value, pieces: list[Vector], path: str) -> Node:
+def build_node(value: Value, pieces: list[Vector], path: str) -> Node:
+    """Append the numbers of a value to ``pieces``; return the structure around them."""
     if value is None or isinstance(value, str | bytes):
         return StaticNode(value=str(value) if isinstance(value, np.str_) else value)
     if isinstance(value, bool | int | float | np.generic):
@@ -139,8 +138,9 @@ def _build(value: Value, pieces: list[Vector], path: str) -> Node:
         return _build_mapping(value, pieces, path)
     if isinstance(value, tuple | list):
         return _build_sequence(value, pieces, path)
-    if is_estimator(value):
-        return build_estimator(value, pieces, path, _build)
+    for is_one, build in _BUILDERS:
+        if is_one(value):
+            return build(value, pieces, path)
     if is_data_table(value):
         return build_table_node(value, pieces, path)
     if hasattr(value, "__array__") and not isinstance(value, type):
@@ -160,7 +160,8 @@ def _build_scalar(value: Value, pieces: list[Vector], path: str) -> Node:
             f"{path} must fit a float; got an integer that is too large. Return its logarithm."
         ) from error
     pieces.append(array.astype(np.float64).reshape(1))
-    return ScalarNode(dtype=_restored_dtype(array.dtype), python=python)
+    dtype = _restored_dtype(array.dtype)
+    return ArrayNode(shape=(), dtype=dtype, is_number=True, is_python=python)
 
 
 def _build_array(value: Array, pieces: list[Vector], path: str) -> Node:
@@ -193,7 +194,7 @@ def _restored_dtype(dtype: np.dtype[Any]) -> str:
 def _build_sequence(value: Value, pieces: list[Vector], path: str) -> Node:
     named = isinstance(value, tuple) and hasattr(value, "_fields")
     kind = type(value) if named else (tuple if isinstance(value, tuple) else list)
-    nodes = tuple(_build(item, pieces, f"{path}[{i}]") for i, item in enumerate(value))
+    nodes = tuple(build_node(item, pieces, f"{path}[{i}]") for i, item in enumerate(value))
     return SequenceNode(kind=kind, nodes=nodes)
 
 
@@ -206,9 +207,308 @@ def _build_mapping(value: dict[Any, Any], pieces: list[Vector], path: str) -> No
                 "Use strings as keys."
             )
     keys = sort_node_keys(value)
-    nodes = tuple(_build(value[key], pieces, f"{path}[{key!r}]") for key in keys)
+    nodes = tuple(build_node(value[key], pieces, f"{path}[{key!r}]") for key in keys)
     kind = OrderedDict if isinstance(value, OrderedDict) else dict
     return MappingNode(kind=kind, keys=keys, nodes=nodes)
+
+
+# --- nodes -------------------------------------------------------------------------------------
+
+
+class NodeReader:
+    """Hands out a vector from front to back."""
+
+    __slots__ = ("_position", "_vector")
+
+    def __init__(self, vector: npt.NDArray[np.float64]) -> None:
+        self._vector = vector
+        self._position = 0
+
+    def take(self, size: int) -> npt.NDArray[np.float64]:
+        """Return a copy of the next ``size`` numbers."""
+        start = self._position
+        self._position += size
+        return self._vector[start : start + size].copy()
+
+
+class Node(ABC):
+    """One place in a structure."""
+
+    __slots__ = ()
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """The places below, with their labels."""
+        return ()
+
+    @property
+    def size(self) -> int:
+        """How many measured numbers belong to this place."""
+        return sum(node.size for _, node in self.children)
+
+    @abstractmethod
+    def restore(self, reader: NodeReader) -> Value:
+        """Build the value from the next ``size`` numbers."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return a short public text."""
+
+    def as_record(self) -> Node:
+        """Return the node with dictionaries of attributes in the place of estimators."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayNode(Node):
+    """Measured floats: an array, or one number. Integers and booleans come back as floats."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_number: bool = False
+    is_python: bool = field(default=False, compare=False)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def restore(self, reader: NodeReader) -> Value:
+        """Return an array or a number of the original shape and precision."""
+        numbers = reader.take(self.size).reshape(self.shape).astype(self.dtype)
+        if not self.is_number:
+            return numbers
+        return float(numbers) if self.is_python else numbers[()]
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        return "number" if self.is_number else f"array{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticNode(Node):
+    """A value that is not measured and so must be the same for every subset."""
+
+    size = 0
+    value: Value
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+    def restore(self, reader: NodeReader) -> Value:
+        """Return the value."""
+        if self.dtype is None or self.shape is None:
+            return self.value
+        result = np.empty(len(self.value), dtype=self.dtype)
+        result[:] = self.value
+        return result.reshape(self.shape)
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        return "fixed"
+
+
+def static_node_array(array: Array) -> StaticNode:
+    """Return a static leaf for an array of labels."""
+    dtype = "O" if array.dtype.kind in "OT" else array.dtype.str
+    return StaticNode(value=tuple(array.ravel().tolist()), dtype=dtype, shape=array.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceNode(Node):
+    """A tuple, a list or a named tuple."""
+
+    kind: type
+    nodes: tuple[Node, ...]
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """The items, labelled by position or field name."""
+        names: Sequence[str] = getattr(self.kind, "_fields", ())
+        labels = [f".{name}" for name in names] or [f"[{i}]" for i in range(len(self.nodes))]
+        return tuple(zip(labels, self.nodes, strict=True))
+
+    def restore(self, reader: NodeReader) -> Value:
+        """Return the same kind of sequence."""
+        items = [node.restore(reader) for node in self.nodes]
+        return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        return f"{self.kind.__name__}({', '.join(node.describe() for node in self.nodes)})"
+
+    def as_record(self) -> Node:
+        """Return the node with dictionaries of attributes in the place of estimators."""
+        return replace(self, nodes=tuple(node.as_record() for node in self.nodes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingNode(Node):
+    """A dictionary ordered by :func:`sort_node_keys`: insertion may follow the data."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    nodes: tuple[Node, ...]
+
+    @property
+    def children(self) -> tuple[tuple[str, Node], ...]:
+        """The entries, labelled by key."""
+        labels = [f"[{key!r}]" for key in self.keys]
+        return tuple(zip(labels, self.nodes, strict=True))
+
+    def restore(self, reader: NodeReader) -> Value:
+        """Return the same kind of dictionary, with sorted keys."""
+        return self.kind(
+            (key, node.restore(reader)) for key, node in zip(self.keys, self.nodes, strict=True)
+        )
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        inner = ", ".join(f"{label[1:-1]}: {node.describe()}" for label, node in self.children)
+        return f"{self.kind.__name__}({inner})"
+
+    def as_record(self) -> Node:
+        """Return the node with dictionaries of attributes in the place of estimators."""
+        return replace(self, nodes=tuple(node.as_record() for node in self.nodes))
+
+
+def sort_node_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
+    """Return keys in the one order in which they are released, whoever inserted them how."""
+    return tuple(sorted(keys, key=lambda key: (type(key).__name__, repr(key))))
+
+
+def node_difference(first: Node, second: Node, path: str = "value") -> str | None:
+    """Return the place where two structures part, or None if they are equal."""
+    if first == second:
+        return None
+    labels = [label for label, _ in first.children]
+    if type(first) is type(second) and labels == [label for label, _ in second.children]:
+        pairs = zip(first.children, second.children, strict=True)
+        for (label, mine), (_, other) in pairs:
+            difference = node_difference(mine, other, path + label)
+            if difference is not None:
+                return difference
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableNode(Node):
+    """A frame or series of numbers with fixed names, index, and texts: place, name and entries."""
+
+    library: str
+    is_series: bool
+    columns: tuple[Any, ...]
+    n_rows: int
+    index: tuple[Any, ...] | None
+    index_names: tuple[Any, ...]
+    texts: tuple[tuple[int, Any, tuple[str | None, ...]], ...] = ()
+
+    @property
+    def row_labels(self) -> Sequence[Any]:
+        """What rows are called: by the index, else by the texts, else by numbers."""
+        plain = self.index is None or self.index == tuple(range(self.n_rows))
+        if plain and self.texts:
+            columns = [entries for _, _, entries in self.texts]
+            return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        return range(self.n_rows) if self.index is None else self.index
+
+    @property
+    def size(self) -> int:
+        """Number of cells that are measured."""
+        return self.n_rows * len(self.columns)
+
+    def restore(self, reader: NodeReader) -> Value:
+        """Return a frame or series of float64 in the same library."""
+        cells = reader.take(self.size).reshape(len(self.columns), self.n_rows)
+        if self.library == "pandas":
+            return self._restore_pandas(cells)
+        polars = _namespace(self.library)
+        if self.is_series:
+            return polars.Series(self.columns[0], cells[0])
+        return polars.DataFrame(dict(self._named(cells)))
+
+    def _named(self, cells: npt.NDArray[np.float64]) -> list[tuple[Any, Any]]:
+        columns: list[tuple[Any, Any]] = list(zip(self.columns, cells, strict=True))
+        for place, name, entries in self.texts:
+            columns.insert(place, (name, list(entries)))
+        return columns
+
+    def _restore_pandas(self, cells: npt.NDArray[np.float64]) -> Any:
+        pandas = _namespace(self.library)
+        labels = list(self.index or ())
+        if len(self.index_names) > 1:
+            index = pandas.MultiIndex.from_tuples(labels, names=list(self.index_names))
+        else:
+            index = pandas.Index(labels, name=self.index_names[0])
+        if self.is_series:
+            return pandas.Series(cells[0], index=index, name=self.columns[0])
+        frame = pandas.DataFrame(cells.T, index=index, columns=list(self.columns))
+        for place, name, entries in self.texts:
+            frame.insert(place, name, list(entries))
+        return frame
+
+    def describe(self) -> str:
+        """Return a short public text."""
+        if self.is_series:
+            return f"series[{self.n_rows}]"
+        return f"frame[{self.n_rows}, {len(self.columns)}]"
+
+
+def build_table_node(value: Value, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
+    """Measure the cells of a frame or series, column by column; texts are as an index is."""
+    table = _read_table(value, path)
+    columns, texts = [], []
+    for place, (_, column) in enumerate(data_table_columns(table)):
+        if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+            columns.append(column)
+            pieces.append(column.to_numpy().astype(np.float64))
+        elif isinstance(table, nw.DataFrame) and _is_text(column):
+            entries = tuple(None if x is None or x != x else str(x) for x in column.to_list())
+            texts.append((place, column.name, entries))
+        else:
+            raise MechanismError(
+                f"{path} must hold real numbers, beside texts that name its rows; got a column of "
+                f"type {column.dtype}. Return labels as scores or one-hot, dates as texts."
+            )
+    if texts and not columns:
+        raise MechanismError(f"{path} must hold real numbers; got texts alone. Return counts.")
+    library = table.implementation.name.lower()
+    index = value.index if library == "pandas" else None
+    return TableNode(
+        library=library,
+        is_series=isinstance(table, nw.Series),
+        columns=tuple(column.name for column in columns),
+        n_rows=len(table),
+        index=None if index is None else tuple(index.tolist()),
+        index_names=() if index is None else tuple(index.names),
+        texts=tuple(texts),
+    )
+
+
+def _is_text(column: Any) -> bool:
+    if column.dtype in (nw.String, nw.Categorical, nw.Enum):
+        return True
+    return column.dtype == nw.Object and all(isinstance(x, str) for x in column.to_list())
+
+
+def _read_table(value: Value, path: str) -> Any:
+    try:
+        table = read_data_table(value)
+    except Exception as error:
+        raise MechanismError(
+            f"{path} must be a frame with distinct column names; got one that cannot be read "
+            f"({type(error).__name__}). Return arrays instead."
+        ) from error
+    if table.implementation.name not in ("PANDAS", "POLARS"):
+        raise MechanismError(
+            f"{path} must be a frame or series of pandas or polars; got one of "
+            f"{table.implementation.name.lower()}. Return arrays instead."
+        )
+    return table
+
+
+def _namespace(library: str) -> Any:
+    # pandas and polars are optional: this is reached only by those who returned a frame.
+    return nw.Implementation[library.upper()].to_native_namespace()
 
 
 # --- what the numbers are called, and what belongs together ------------------------------------
@@ -216,9 +516,7 @@ def _build_mapping(value: dict[Any, Any], pieces: list[Vector], path: str) -> No
 
 def _names(node: Node, path: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
     """Name the numbers below a node; the last axis of an array has the names of ``columns``."""
-    if isinstance(node, ScalarNode):
-        yield path or "value"
-    elif isinstance(node, ArrayNode):
+    if isinstance(node, ArrayNode):
         what = path.rpartition(".")[2]
         fits = what in _BY_COLUMN and node.shape[-1:] == (len(columns),)
         named, both = columns if fits else (), fits and what == "matrix"
@@ -256,18 +554,8 @@ def _label(key: object) -> str:
 def _sizes(node: Node) -> Iterator[int]:
     if isinstance(node, TableNode):
         yield from (node.n_rows for _ in node.columns)
-    elif isinstance(node, ScalarNode | ArrayNode):
+    elif isinstance(node, ArrayNode):
         yield node.size
     else:
         for _, child in node.children:
             yield from _sizes(child)
-
-
-def _without_estimators(node: Node) -> Node:
-    if isinstance(node, EstimatorNode):
-        names, nodes = zip(*node.released, strict=True) if node.released else ((), ())
-        inner = tuple(map(_without_estimators, nodes))
-        return MappingNode(kind=dict, keys=names, nodes=inner)
-    if isinstance(node, SequenceNode | MappingNode):
-        return replace(node, nodes=tuple(map(_without_estimators, node.nodes)))
-    return node

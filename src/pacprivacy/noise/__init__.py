@@ -9,10 +9,14 @@ from pacprivacy.noise.answers import (
     plan_answer as plan_answer,
     usable_answer_nats as usable_answer_nats,
 )
-from pacprivacy.noise.formulas import (
-    log_det_of_plan as log_det_of_plan,
+from pacprivacy.noise.covariance import (
+    AxisFrame as AxisFrame,
+    Spread as Spread,
+    axis_spread_variances as axis_spread_variances,
     log_det_of_points as log_det_of_points,
+    spread_of as spread_of,
     waterfill as waterfill,
+    weighted_spread_mean as weighted_spread_mean,
 )
 from pacprivacy.noise.iid import (
     Boxed as Boxed,
@@ -29,13 +33,13 @@ from pacprivacy.noise.lattice import (
     sample_discrete_laplace as sample_discrete_laplace,
     uniform_lattice_integers as uniform_lattice_integers,
 )
-from pacprivacy.noise.limit import Limit as Limit, noise_limit as noise_limit
 from pacprivacy.noise.plan import (
     Kind as Kind,
     NoisePlan as NoisePlan,
     Observation as Observation,
     PlanProblem as PlanProblem,
     distinct_plan_outputs as distinct_plan_outputs,
+    log_det_of_plan as log_det_of_plan,
     make_plan as make_plan,
 )
 from pacprivacy.noise.proof import (
@@ -61,12 +65,5 @@ from pacprivacy.noise.rules import (
     weigh as weigh,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes
-from pacprivacy.noise.spread_frames import (
-    AxisFrame as AxisFrame,
-    Spread as Spread,
-    axis_spread_variances as axis_spread_variances,
-    spread_of as spread_of,
-    weighted_spread_mean as weighted_spread_mean,
-)
 from pacprivacy.noise.sum_plan import SumPlan as SumPlan, plan_sums as plan_sums
 from pacprivacy.noise.unit_lattice import charge_integers as charge_integers

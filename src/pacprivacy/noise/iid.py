@@ -16,10 +16,9 @@ from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector, c
 from pacprivacy.adversary import Candidates
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, PoolError
-from pacprivacy.noise.formulas import isotropic, isotropic_max, proportional
+from pacprivacy.noise.covariance import AxisFrame, isotropic, isotropic_max, proportional
 from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan
 from pacprivacy.noise.rules import Rule, Terms
-from pacprivacy.noise.spread_frames import AxisFrame
 from pacprivacy.theory import (
     information_slack_bound,
     lattice_total_variation_bound,

@@ -15,8 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Mask, Matrix, Vector
-from pacprivacy.statistics import UnitSums
+from pacprivacy._checks import SMALLEST_RANGE, Integers, Mask, Matrix, Vector
+from pacprivacy._rounding import power_of_two
+from pacprivacy.errors import BudgetError
+from pacprivacy.statistics import COUNT_STD, UnitSums
 
 NULL_DIRECTION: Final = 1e-11  # share of a column's mean square; below it a direction is dropped
 TARGET_GAP: Final = 1.01  # updates end when the trace is this near its lower bound
@@ -25,9 +27,9 @@ MAX_UPDATES: Final = 200
 MAX_SCREENINGS: Final = 6
 SCREENED_UNITS: Final = 1000
 SCREENED_UNITS_PER_CELL: Final = 20
-CROWD_SHARE: Final = 1e-3  # of an average cell's second moments, added to every cell's own
-LEAST_WEIGHT: Final = 1e-6
-COUNT_NOISE: Final = 0.15  # relative noise up to which a sum that is only divided by may go
+CROWD_SHARE: Final = 1e-3  # of a cell's second moments, added in the shape of the crowd's
+LEAST_WEIGHT: Final = 1e-4  # of the largest: below it, squares of noise would show
+COUNT_NOISE: Final = 0.1  # relative noise up to which a sum that is only divided by may go
 
 Cube = npt.NDArray[np.float64]  # of shape (n_cells, ., .)
 
@@ -58,12 +60,16 @@ class SumFrame:
 
     @property
     def floors(self) -> Cube:
-        """The crowd's part in the second moments of every cell; all of them where it is empty.
+        """What is added to the second moments of every cell.
 
-        So an empty cell has the noise of an average one, and a cell of few units has noise in
-        every direction.
+        The crowd's, scaled to a small share of the cell's own: a cell of few units has noise in
+        every direction, and no more than they need. An empty cell has all of the crowd's, and with
+        them the noise of an average one.
         """
-        share = np.where(self.filled, CROWD_SHARE, 1.0)
+        own = np.einsum("cbr,cbd,cdr->c", self.into, self.seconds, self.into, optimize=True)
+        average = np.einsum("crr->c", self.crowd)
+        size = np.divide(own, average, out=np.ones(len(own)), where=average > 0)
+        share = np.where(self.filled, CROWD_SHARE * size, 1.0)
         return np.asarray(share[:, None, None] * self.crowd)
 
 
@@ -97,7 +103,7 @@ def mean_products(sums: UnitSums, factors: Vector | None = None) -> Cube:
 def entry_norms(sums: UnitSums, matrices: Cube) -> Vector:
     """Return ``x' B_c x`` of every entry, for a positive matrix ``B_c`` of its cell."""
     if sums.block == 1:
-        each = np.repeat(matrices[:, 0, 0], np.diff(sums.starts))
+        each = np.repeat(matrices[:, 0, 0], sums.entries_per_cell)
         return np.asarray(np.square(sums.values[:, 0]) * each)
     norms = np.empty(len(sums.values))
     for cell, entries in sums.chunks():
@@ -126,6 +132,7 @@ def make_frame(
     """
     products = mean_products(sums, factors)
     pooled = products.sum(axis=0)
+    _check_sizes(sums, np.diag(pooled))
     size = np.sqrt(np.diag(pooled))
     size = np.where(size > 0, size, 1.0)
     eigenvalues, vectors = np.linalg.eigh(pooled / np.outer(size, size))
@@ -134,9 +141,9 @@ def make_frame(
     roots = np.broadcast_to(np.eye(rank), (sums.n_cells, rank, rank))
     inverses = roots
     if slopes is not None and rank:
-        reduced = slopes @ (size[:, None] * span)
-        weights, axes = np.linalg.eigh(np.swapaxes(reduced, 1, 2) @ reduced)
-        floor = _least_weights(sums, rank, parameter)
+        relative = 2.0 * np.sqrt(rank) / (parameter * _effective_entries(sums, factors))
+        weights, axes = np.linalg.eigh(_weigh_errors(slopes @ (size[:, None] * span), relative))
+        floor = np.clip((relative / COUNT_NOISE) ** 4, LEAST_WEIGHT, 1.0)
         largest = weights[:, -1:]
         weights = np.where(largest > 0, np.maximum(weights, floor[:, None] * largest), 1.0)
         turned = np.swapaxes(axes, 1, 2)
@@ -149,15 +156,52 @@ def make_frame(
     )
 
 
-def _least_weights(sums: UnitSums, rank: int, parameter: float) -> Vector:
-    """Return the least weight of a direction in every cell, as a share of the largest.
+def _check_sizes(sums: UnitSums, mean_squares: Vector) -> None:
+    """Refuse sums whose squares vanish: they would be left out as if nobody added to them."""
+    small = mean_squares < SMALLEST_RANGE**2
+    if small.any() and sums.values[:, small].any():
+        raise BudgetError(
+            f"contributions must be 0 or above {SMALLEST_RANGE:g} in size; got smaller ones. "
+            "Rescale what is summed."
+        )
 
-    A direction in which outputs do not change, such as a count at the centre of its column, could
-    have any noise to first order. This holds its relative noise to about ``COUNT_NOISE``.
+
+def _effective_entries(sums: UnitSums, factors: Vector | None) -> Vector:
+    """Return by how many equal entries every cell could be made up, roughly; at least 1.
+
+    A count of that many has a relative noise of about its inverse. A direction in which outputs do
+    not change, such as a count at the centre of its column, could have any noise to first order.
+    Its least weight follows from this, and holds its relative noise to about ``COUNT_NOISE``.
     """
-    n_entries = np.maximum(np.diff(sums.starts), 1)
-    relative = 2.0 * np.sqrt(rank) / (parameter * n_entries)
-    weights: Vector = np.clip((relative / COUNT_NOISE) ** 4, LEAST_WEIGHT, 1.0)
+    entries = np.maximum(sums.entries_per_cell, 1).astype(np.float64)
+    if sums.units is None:
+        return entries
+    sizes = np.abs(sums.values)
+    if factors is not None:
+        sizes *= factors[sums.units][:, None]
+    filled = np.flatnonzero(np.diff(sums.starts))
+    first = sums.starts[filled]
+    if len(filled):
+        largest = np.maximum.reduceat(sizes, first, axis=0)
+        totals = np.add.reduceat(sizes, first, axis=0)
+        equal = np.divide(totals, largest, out=np.ones_like(totals), where=largest > 0)
+        entries[filled] = np.minimum(entries[filled], np.maximum(equal.max(axis=1), 1.0))
+    return entries
+
+
+def _weigh_errors(slopes: Cube, count_noise: Vector) -> Cube:
+    """Return the matrix by which squared errors count in every cell, up to a common factor.
+
+    A cell of so few units that its count does not stand out of its noise has no value to speak of.
+    It counts like an average one of the others, or its units alone would decide all noise.
+    """
+    largest = np.abs(slopes).max(initial=0.0)
+    if largest > 0:  # squares must not overflow
+        slopes = slopes / power_of_two(largest)
+    weights: Cube = np.swapaxes(slopes, 1, 2) @ slopes
+    known = count_noise * COUNT_STD <= 1.0
+    if known.any() and not known.all():
+        weights[~known] = weights[known].mean(axis=0)
     return weights
 
 

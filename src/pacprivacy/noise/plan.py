@@ -38,9 +38,21 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.noise.covariance import (
+    AxisFrame,
+    Frame,
+    Spread,
+    log_det_of_points,
+    spread_of,
+)
 from pacprivacy.noise.lattice import Integers, lattice_grid, sample_discrete_gaussian
-from pacprivacy.noise.spread_frames import AxisFrame, Frame, Spread, spread_of
-from pacprivacy.theory import Estimate, entropy, lattice_total_variation_bound, mi_for_membership
+from pacprivacy.theory import (
+    Estimate,
+    entropy,
+    information_slack_bound,
+    lattice_total_variation_bound,
+    mi_for_membership,
+)
 
 if TYPE_CHECKING:
     from pacprivacy.noise.iid import IidRule
@@ -277,6 +289,13 @@ def make_plan(
         outputs=values,
         notes=notes,
     )
+
+
+def log_det_of_plan(plan: NoisePlan, weights: Vector) -> float:
+    """Return bound (2) for the integer noise of a plan, lattice slack included (claim N-4)."""
+    points = plan.points / plan.units_per_std
+    bound = log_det_of_points(points, weights, plan.groups)
+    return bound * (1 + 1e-12) + information_slack_bound(plan.total_variation_slack, plan.n_subsets)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,14 +29,13 @@ from pacprivacy.adversary import (
     heat_charges,
     heat_draws,
     heat_room,
-    information_pilot,
     make_view,
     membership_risk,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.formulas import log_det_of_plan, log_det_of_points
+from pacprivacy.noise.covariance import Spread, log_det_of_points
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, PlanProblem, make_plan
+from pacprivacy.noise.plan import NoisePlan, PlanProblem, log_det_of_plan, make_plan
 from pacprivacy.noise.shapes import (
     COARSE_DRAWS,
     SAFETY_MARGIN_SD,
@@ -46,7 +45,6 @@ from pacprivacy.noise.shapes import (
     risk_shape_probe,
     shape_scale,
 )
-from pacprivacy.noise.spread_frames import Spread
 from pacprivacy.theory import Estimate, empirical_bernstein
 
 Claim: TypeAlias = Literal["information", "membership", "charges"]
@@ -61,7 +59,6 @@ HEAT_DRAWS = 1 << 18
 HEAT_ROOM = 0.01  # of a charge, for the search being on draws too
 HEAT_STEP = 0.015  # a failed proof of charges makes the noise this much larger
 HEAT_MARGIN = 0.04  # share of a charge that the interval may take, if draws allow
-PILOT_FOR = 1 << 15  # a proof of this many draws is what the first pilot looks like
 MAX_ATTEMPTS = 20
 MAX_TIGHTENINGS = 1
 SMALL_GAIN = 2e-3  # a scale that is smaller by less than this is not worth another proof
@@ -185,15 +182,10 @@ class _Search:
         gamma, m = self._gamma, view.n_subsets
         info_draws, info_room, risk_draws, risk_room = 0, 0.0, 0, 0.0
         if problem.mi_nats is not None:
-            pilot = information_pilot(
-                view, n_draws=PILOT_FOR, gamma=gamma, rng=problem.rng("pilot")
-            )
             info_draws, info_room = _draws_for(
                 INFORMATION_MARGIN * problem.mi_nats,
-                partial(
-                    empirical_bernstein, width=pilot.range[1] - pilot.range[0], gamma=gamma / 2
-                ),
-                pilot.variance,
+                partial(empirical_bernstein, width=math.log(m), gamma=gamma / 2),
+                self._probe.information(1.0)[1],
                 most=max(4096, INFORMATION_COST // max(m, FEW_SUBSETS)),
             )
         variance = 0.0

@@ -1,7 +1,7 @@
 """Rules are objects that plan noise; :func:`calibrate` plans it for a budget.
 
 For a secret from the pool there are formulas of the outputs' covariance
-(:mod:`pacprivacy.noise.formulas`), searches proved on simulated draws, and fixed shapes scaled
+(:mod:`pacprivacy.noise.covariance`), searches proved on simulated draws, and fixed shapes scaled
 until they are proved; for a fresh secret, :mod:`pacprivacy.noise.iid`.
 """
 
@@ -31,26 +31,29 @@ from pacprivacy._system import single_threaded
 from pacprivacy.adversary import DEFAULT_GAMMA, Candidates, Heat
 from pacprivacy.budget import AnyBudget, Spent, budget_limits
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.formulas import (
-    Formula,
-    isotropic,
-    isotropic_max,
-    plan_by_formula,
-    proportional,
-    waterfill,
-)
-from pacprivacy.noise.plan import Kind, NoisePlan, PlanProblem, make_plan, plan_caps
-from pacprivacy.noise.proof import prove_shape
-from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
-from pacprivacy.noise.spread_frames import (
+from pacprivacy.noise.covariance import (
     AxisFrame,
+    Formula,
     Frame,
-    PublicFrame,
     Spread,
     SpreadFrame,
     axis_spread_variances,
+    isotropic,
+    isotropic_max,
+    proportional,
+    waterfill,
     weighted_spread_mean,
 )
+from pacprivacy.noise.plan import (
+    Kind,
+    NoisePlan,
+    PlanProblem,
+    log_det_of_plan,
+    make_plan,
+    plan_caps,
+)
+from pacprivacy.noise.proof import prove_shape
+from pacprivacy.noise.shapes import Shape, axis_shape, exact_shapes, risk_shapes
 
 LEAST_SHARE = 1e-9  # of the largest variance, for a direction that a given shape leaves out
 LARGEST_FULL_DIMENSION = 2048
@@ -143,6 +146,24 @@ class PoolRule(Rule):
 
 
 AnyRule: TypeAlias = str | Rule
+
+
+def plan_by_formula(plan_for: Callable[[float], NoisePlan], problem: PlanProblem) -> NoisePlan:
+    """Return the plan of a formula whose bound, slack included, implies every limit (claim N-4)."""
+    weights, mi_nats = np.exp(problem.log_p), problem.gaussian_nats
+    budget = mi_nats * (1 - 1e-9)
+    for attempt in range(20):
+        plan = plan_for(budget)
+        plan = replace(plan, log_det_nats=log_det_of_plan(plan, weights))
+        if plan.log_det_nats <= mi_nats:
+            return plan
+        # the lattice moves in steps, so ever larger cuts
+        budget *= min(1.0, mi_nats / plan.log_det_nats) * (1 - 1e-9 * 2**attempt)
+    raise BudgetError(
+        f"budget must leave the release something to say: mi_nats must be large enough for the "
+        f"lattice of {plan.n_directions} directions; got {mi_nats:.3g}. Use at least "
+        f"Membership(0.51) or Information(1e-4); with less the noise drowns everything."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,10 +274,19 @@ class AutoConfidence(CovarianceRule):
         eigenvalues, vectors = np.linalg.eigh((centred.T * weights) @ centred)
         eigenvalues = np.maximum(eigenvalues, 0.0)
         gaps = "separated" if self._are_separated(eigenvalues) else "close: isotropic noise"
+        basis = np.ascontiguousarray(vectors)
+        spread = Spread(
+            center=center,
+            eigenvalues=eigenvalues,
+            coordinates=centred @ basis,
+            basis=basis,
+            mixing=None,
+            values=values,
+        )
         return Measured(
             center=center,
             variances=eigenvalues,
-            frame=lambda noisy: PublicFrame(basis=np.ascontiguousarray(vectors), center=center),
+            frame=lambda noisy: SpreadFrame(spread=spread),
             notes=(f"eigenvalues are {gaps}",),
         )
 

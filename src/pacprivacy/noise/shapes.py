@@ -33,10 +33,9 @@ from pacprivacy.adversary import (
     view_log_ratios,
 )
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.formulas import waterfill
+from pacprivacy.noise.covariance import Spread, SpreadFrame, waterfill
 from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, Revealed, make_plan
-from pacprivacy.noise.spread_frames import Spread, SpreadFrame
 from pacprivacy.theory import entropy
 
 PROBE_ELEMENTS = 1 << 23

@@ -6,14 +6,16 @@ A plan is a function of all records and of public settings. It is complete befor
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Mask, Vector, as_told
+from pacprivacy._checks import LARGEST_OUTPUT, Mask, Matrix, Vector, as_told
 from pacprivacy._random import BitSource
 from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import InfluenceRisk, influence_parameter, influence_risk
@@ -37,6 +39,7 @@ from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
+MAX_KEPT_INTEGERS: Final = 1 << 25  # a quarter of a gigabyte
 LEAST_SHARE: Final = 1e-3  # of what a unit may cost; who may cost less is left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
 SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
@@ -58,6 +61,11 @@ class SumPlan:
         What a unit adds is multiplied by it; below 1 where it is clipped.
     charges : array of shape (n_units,), curator-only
         What every unit costs, used or left out, in deviations of the noise.
+    clipped : Sums, curator-only
+        The sums of all clipped units: what a release estimates.
+    integers : array of shape (entries, rank) or None, curator-only
+        What every entry adds in grid steps, whole numbers; of very many it is computed where it
+        is needed.
     parameter : float, public
         What a unit may cost, ``2 Φ⁻¹`` of the membership success.
     keep : float, public
@@ -75,6 +83,8 @@ class SumPlan:
     lattice: UnitLattice = field(repr=False)
     factors: Vector = field(repr=False)
     charges: Vector = field(repr=False)
+    clipped: Sums = field(repr=False)
+    integers: Matrix | None = field(repr=False)
     parameter: float
     keep: float
     radius: float | None
@@ -94,9 +104,14 @@ class SumPlan:
         """Number of clipped units, curator-only."""
         return int(np.count_nonzero(self.factors < 1.0))
 
-    def clipped_sums(self, sums: UnitSums) -> Sums:
-        """Return the sums of all clipped units, curator-only: what a release estimates."""
-        return sums.total(self.factors)
+    def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Matrix]]:
+        """Yield entries and what they add in grid steps, whole numbers, in bounded pieces."""
+        if self.integers is not None:
+            yield slice(0, len(self.integers)), self.integers
+            return
+        for cell, entries in sums.chunks():
+            block, _ = self.lattice.integers(sums, self.factors, cell, entries)
+            yield entries, block
 
     def release(self, sums: UnitSums, kept: Mask, source: BitSource) -> Sums:
         """Return the noisy sums of the units that are used.
@@ -105,10 +120,12 @@ class SumPlan:
         ---------
         Claim C-3. Assumes that ``sums`` are those of the plan and that ``kept`` are coins of
         probability ``keep`` drawn after it. Ensures that whoever knows everything but one unit's
-        coin guesses it, at even odds, with the success of :attr:`risk` at most.
+        coin guesses it, at even odds, with the success of :attr:`risk` at most. That is one
+        release: a second one of the same coins costs every unit ``charges`` again, and the squares
+        add up. Whoever calls this keeps the account.
         """
         self._check(sums, kept)
-        total = self.lattice.add(sums, self.factors, kept)
+        total = self.lattice.add(sums, self.factors, kept, self.integers)
         values = self.lattice.restore(self.lattice.release(total, source))
         return Sums(values=values, centre=self.centre, noise_std=self.sum_noise_std)
 
@@ -132,14 +149,6 @@ class SumPlan:
             moved *= self.factors[sums.units_of(entries)][:, None]
             variances[cell] += np.einsum("ij,ij->j", moved, moved)
         return np.asarray(variances * (1 - self.keep) / self.keep)
-
-    def unit_integers(self, sums: UnitSums) -> tuple[Integers, Integers]:
-        """Return what every entry adds in whole numbers, and the unit of every entry."""
-        integers = np.empty((len(sums.values), self.lattice.grid.shape[1]), dtype=np.int64)
-        for cell, entries in sums.chunks():
-            integers[entries] = self.lattice.integers(sums, self.factors, cell, entries)
-        units = np.arange(len(sums.values)) if sums.units is None else sums.units
-        return integers, np.asarray(units, dtype=np.int64)
 
     def _check(self, sums: UnitSums, kept: Mask) -> None:
         shape = (sums.n_cells, sums.block, self.lattice.grid.shape[1])
@@ -190,7 +199,7 @@ def plan_sums(
     units, is at most ``parameter`` and at most ``allowed``, and the success of ``risk`` is at most
     ``success``. A plan does not depend on who is used.
     """
-    _check_settings(sums, clip)
+    _check_settings(sums, keep, slopes, clip)
     n_directions = sums.n_cells * sums.block
     slack = (n_directions + 1) / (16.0 * float(steps_per_std(sums.n_units)) ** 2)
     parameter = influence_parameter(success, slack)
@@ -206,13 +215,19 @@ def plan_sums(
         shape = least_trace(scaled, crowd.frame, factors, crowd.first_norms)
         gap, lattice = shape.gap, _choose_lattice(scaled, crowd.frame, shape, parameter)
     factors = np.where(shares > 0, factors, 0.0)
-    charges = lattice.charges(sums, factors)
+    size = (len(sums.values), lattice.grid.shape[1])
+    integers = None
+    if math.prod(size) <= MAX_KEPT_INTEGERS:
+        integers = np.empty(size)
+    charges = lattice.charges(sums, factors, integers)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)
-        reduced = np.where(room > 0, room / np.maximum(charges, room), 0.0)
+        reduced = np.divide(
+            room, charges, out=np.zeros_like(room), where=(room > 0) & (charges > room)
+        )
         factors = np.where(charges > allowed, factors * reduced, factors)
-        charges = lattice.charges(sums, factors)
-    if charges.size and float(charges.max()) > parameter:
+        charges = lattice.charges(sums, factors, integers)
+    if charges.size and not float(charges.max()) <= parameter:  # NaN, too
         raise BudgetError(
             "noise must hide every unit; got a unit that costs more than the budget. Rescale what "
             "is summed."
@@ -221,12 +236,14 @@ def plan_sums(
         lattice=lattice,
         factors=factors,
         charges=charges,
+        clipped=sums.total(factors),
+        integers=integers,
         parameter=parameter,
         keep=keep,
         radius=radius,
         gap=gap,
         centre=sums.centre,
-        published=_published(sums, radius),
+        published=_published(sums, lattice, radius),
     )
 
 
@@ -249,7 +266,16 @@ def _scale_to_allowance(
     return replace(sums, values=sums.values * of_entries[:, None]), shares
 
 
-def _check_settings(sums: UnitSums, clip: Clip) -> None:
+def _check_settings(sums: UnitSums, keep: float, slopes: Cube | None, clip: Clip) -> None:
+    if not 0.0 < keep <= 1.0:
+        raise BudgetError(f"keep must be above 0 and at most 1; got {keep}. Use Coins.resolve.")
+    if slopes is not None and not (
+        slopes.shape[::2] == (sums.n_cells, sums.block) and (np.abs(slopes) < LARGEST_OUTPUT).all()
+    ):
+        raise BudgetError(
+            f"slopes must be finite, of shape ({sums.n_cells}, outputs, {sums.block}); got shape "
+            f"{slopes.shape} or others. Use SumStatistic.output_slopes."
+        )
     if sums.block > WIDEST_BLOCK:
         raise BudgetError(
             f"cells must have at most {WIDEST_BLOCK} sums; got {sums.block}. Pass a cell for "
@@ -285,13 +311,30 @@ def _empty_lattice(sums: UnitSums) -> UnitLattice:
     )
 
 
-def _published(sums: UnitSums, radius: float | None) -> tuple[str, ...]:
-    facts = ["size and directions of the noise: computed from all records, rounded up"]
-    if radius is None:
-        facts.append("units are not clipped: the noise tells how large the largest is")
-    else:
-        facts.append(f"units are clipped at {radius:g} times the influence of the tenth largest")
-    if sums.centre.size:
+def _published(sums: UnitSums, lattice: UnitLattice, radius: float | None) -> tuple[str, ...]:
+    """List what a release shows of all records besides the noisy sums."""
+    facts = []
+    if lattice.n_directions:
+        facts.append("size and directions of the noise: computed from all records, rounded up")
+        if radius is None:
+            facts.append("units are not clipped: the noise tells how large the largest is")
+        else:
+            facts.append(
+                f"units are clipped at {radius:g} times the influence of the tenth largest"
+            )
+        if (
+            sums.n_cells > 1
+            and ((sums.entries_per_cell > 0) & (sums.entries_per_cell < CROWD)).any()
+        ):
+            facts.append(
+                f"groups of fewer than {CROWD} units: their noise tells how much these add"
+            )
+    if lattice.grid.shape[1] < sums.block:
+        facts.append(
+            "what is the same for every unit leaves without noise: sums that nobody adds to, "
+            "columns of one value, sums that follow from others"
+        )
+    if sums.centre.any():
         facts.append("centres of columns, to a sixteenth of a deviation")
     return tuple(facts)
 
@@ -310,25 +353,36 @@ class _Crowd:
 
 
 def _find_crowd(sums: UnitSums, slopes: Cube | None, parameter: float, *, shrink: bool) -> _Crowd:
-    """Shrink units to the tenth largest in every sum and in the norm, if at all.
+    """Shrink units to the tenth largest in every sum, in every cell and in the norm, if at all.
 
     Again in the norm that follows, as long as a unit stands out in it.
     """
     shrunk = _shrink_columns(sums) if shrink else None
     frame = make_frame(sums, slopes, parameter, shrunk)
-    first_norms = entry_norms(sums, crowd_norm(frame))
-    norms, trace = np.sqrt(sums.add_by_unit(first_norms)), 0.0
-    for _ in range(MAX_CROWD_ROUNDS if shrunk is not None else 0):
-        tenth = _tenth_largest(norms)
-        shrunk = _shrink(norms, tenth) if tenth > 0 else shrunk
-        assert shrunk is not None
-        frame = make_frame(sums, slopes, parameter, shrunk)
-        shape = least_trace(sums, frame, shrunk, first_norms, CROWD_GAP)
-        norms, trace = np.sqrt(shape.norms) / shrunk, float(shape.variances.sum())
-        if float((norms * shrunk).max()) <= STANDS_OUT * _tenth_largest(norms) or not tenth > 0:
-            break
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        first_norms = entry_norms(sums, crowd_norm(frame))
+    norms, trace = _check_norms(np.sqrt(sums.add_by_unit(first_norms))), 0.0
+    if shrunk is not None:
+        in_cells = _shrink_in_cells(sums, np.sqrt(first_norms))
+        for _ in range(MAX_CROWD_ROUNDS):
+            tenth = _tenth_largest(norms)
+            shrunk = np.minimum(_shrink(norms, tenth), in_cells) if tenth > 0 else shrunk
+            frame = make_frame(sums, slopes, parameter, shrunk)
+            shape = least_trace(sums, frame, shrunk, first_norms, CROWD_GAP)
+            norms, trace = np.sqrt(shape.norms) / shrunk, float(shape.variances.sum())
+            if not tenth > 0 or (norms * shrunk).max() <= STANDS_OUT * _tenth_largest(norms):
+                break
     unit = _tenth_largest(norms) or 1.0  # rounding a radius up must not pass the tenth largest
     return _Crowd(frame=frame, first_norms=first_norms, norms=norms / unit, trace=trace * unit**2)
+
+
+def _check_norms(norms: Vector) -> Vector:
+    if not (norms < LARGEST_OUTPUT).all():
+        raise BudgetError(
+            f"contributions must be within {LARGEST_OUTPUT:g} times the size of the tenth largest; "
+            "got larger ones. Leave out what cannot be true."
+        )
+    return norms
 
 
 def _shrink_columns(sums: UnitSums) -> Vector:
@@ -336,10 +390,10 @@ def _shrink_columns(sums: UnitSums) -> Vector:
     factors = np.ones(len(sums.values))
     # What is not above the tenth largest of some entries is not above that of all.
     least = np.array([_tenth_largest(column) for column in np.abs(sums.values[:SAMPLED]).T])
-    above = [
-        entries.start + np.flatnonzero((np.abs(sums.values[entries]) > least).any(axis=1))
-        for _, entries in sums.chunks()
-    ]
+    above = []
+    for _, entries in sums.chunks():
+        places = np.flatnonzero(np.abs(sums.values[entries]) > least)
+        above.append(entries.start + np.unique(places // sums.block))
     far = np.concatenate(above) if above else np.zeros(0, dtype=np.int64)
     for column, floor in zip(np.abs(sums.values[far]).T, least, strict=True):
         tenth = max(float(floor), _tenth_largest(column))
@@ -349,6 +403,25 @@ def _shrink_columns(sums: UnitSums) -> Vector:
         return factors
     of_units = np.ones(sums.n_units)
     np.minimum.at(of_units, sums.units, factors)
+    return of_units
+
+
+def _shrink_in_cells(sums: UnitSums, norms: Vector) -> Vector:
+    """Return the factors that bring the entries of a cell to its tenth largest norm.
+
+    A cell whose sums are small beside those of others must not take its noise from one unit.
+    Fewer than ten are no crowd, and stay.
+    """
+    of_units = np.ones(sums.n_units)
+    if sums.units is None:
+        return of_units
+    for first, last in itertools.pairwise(sums.starts.tolist()):
+        own = norms[first:last]
+        tenth = _tenth_largest(own)
+        if tenth > 0:
+            far = np.flatnonzero(own > tenth)
+            units = sums.units[first + far]  # each once in a cell
+            of_units[units] = np.minimum(of_units[units], tenth / own[far])
     return of_units
 
 
@@ -382,6 +455,8 @@ def _radii(norms: Vector) -> list[float]:
 
 def _tenth_largest(norms: Vector) -> float:
     """Return the tenth largest norm, 0 where there are fewer."""
+    if len(norms) > 2 * SAMPLED:  # it is not below that of some
+        norms = norms[norms >= _tenth_largest(norms[:SAMPLED])]
     rank = len(norms) - CROWD
     return float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
 

@@ -1,6 +1,6 @@
 """Data where it lives: tables with keys, queries as mechanisms; several plans, one matrix."""
 
-from pacprivacy.queries.plans import JoinedRows as JoinedRows, joined_rows_plan as joined_rows_plan
+from pacprivacy.queries.query import JoinedRows as JoinedRows, joined_rows_plan as joined_rows_plan
 from pacprivacy.queries.query_mechanism import (
     AT_LEAST as AT_LEAST,
     QueryMechanism as QueryMechanism,

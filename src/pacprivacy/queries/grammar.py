@@ -12,9 +12,9 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pacprivacy.errors import QueryError
 from pacprivacy.queries.tree import (
@@ -32,20 +32,16 @@ from pacprivacy.queries.tree import (
     Operation,
     Order,
     Query,
-    Recursive,
     Select,
-    Series,
     SetOperation,
     Source,
     Star,
     Table,
-    Values,
     Window,
     write_sql,
 )
 
 MAX_TEXT: Final = 100_000  # characters of a query
-MAX_SERIES: Final = 1_000_000  # rows of a range of constants
 
 
 def _words(text: str) -> frozenset[str]:
@@ -79,7 +75,6 @@ AGGREGATES: Final = _words(
 )
 RANKS: Final = _words("rank dense_rank rank_dense percent_rank cume_dist")
 PICKS: Final = _words("row_number lag lead first_value last_value nth_value ntile")
-SERIES: Final = _words("range generate_series unnest")
 TYPES: Final = _words(
     """
     TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT FLOAT
@@ -88,16 +83,8 @@ TYPES: Final = _words(
     """
 ) | {"TIMESTAMP WITH TIME ZONE"}
 
-ARITHMETIC: Final = {
-    "+": "+",
-    "-": "-",
-    "*": "*",
-    "/": "/",
-    "//": "//",
-    "%": "%",
-    "^": "^",
+ARITHMETIC: Final = {symbol: symbol for symbol in _words("+ - * / // % ^ ||")} | {
     "**": "^",
-    "||": "||",
     "~~": "LIKE",
     "!~~": "NOT LIKE",
     "~~*": "ILIKE",
@@ -275,17 +262,7 @@ def _unread(text: str, parsed: Mapping[str, Any]) -> QueryError:
 
 
 _Parsed = dict[str, Any]  # a node of the engine's tree, as JSON
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ends:
-    """What ends a query."""
-
-    distinct: bool = False
-    distinct_on: tuple[Node, ...] = ()
-    order: tuple[Order, ...] = ()
-    limit: Node | None = None
-    offset: Node | None = None
+_Ended = TypeVar("_Ended", Select, SetOperation)
 
 
 class _Reader:
@@ -315,23 +292,8 @@ class _Reader:
         if kind == "SET_OPERATION_NODE":
             return self._set_operation(node)
         if kind == "RECURSIVE_CTE_NODE":
-            self._parts(node, "cte_map modifiers cte_name union_all left right aliases", "WITH")
-            if node["cte_map"]["map"] or node["modifiers"]:
-                raise QueryError("a recursive WITH must be plain. Put the rest outside of it.")
-            return Recursive(
-                name=node["cte_name"],
-                start=self._plain(node["left"]),
-                step=self._plain(node["right"]),
-                every=bool(node["union_all"]),
-                columns=tuple(node.get("aliases", ())),
-            )
+            raise self._refuse(node, "WITH must not be recursive", "Write out the steps.")
         raise self._refuse(node, "the query must be a SELECT", "Write it as one.")
-
-    def _plain(self, node: _Parsed) -> Select | SetOperation:
-        query = self.query(node)
-        if isinstance(query, Recursive):
-            raise self._refuse(node, "WITH RECURSIVE must stand in WITH", "Write it there.")
-        return query
 
     def _select(self, node: _Parsed) -> Select:
         self._parts(
@@ -354,34 +316,24 @@ class _Reader:
             all_keys=handling == "FORCE_AGGREGATES",
             having=self._maybe(node["having"]),
             qualify=self._maybe(node["qualify"]),
+            distinct=any(m["type"] == "DISTINCT_MODIFIER" for m in node["modifiers"]),
             ctes=self._ctes(node["cte_map"]),
         )
-        ends = self._ends(node["modifiers"])
-        return replace(
-            query,
-            distinct=ends.distinct,
-            distinct_on=ends.distinct_on,
-            order=ends.order,
-            limit=ends.limit,
-            offset=ends.offset,
-        )
+        return self._ended(query, node["modifiers"])
 
     def _set_operation(self, node: _Parsed) -> SetOperation:
         self._parts(node, "modifiers cte_map setop_type setop_all children", "a set operation")
         if node["setop_type"] not in ("UNION", "EXCEPT", "INTERSECT"):
             raise self._refuse(node, "UNION must be by position", "List the columns in order.")
-        ends = self._ends(node["modifiers"])
-        if ends.distinct or ends.distinct_on:
+        if any(m["type"] == "DISTINCT_MODIFIER" for m in node["modifiers"]):
             raise self._refuse(node, "DISTINCT must stand in a SELECT", "Write it there.")
-        return SetOperation(
+        query = SetOperation(
             symbol=node["setop_type"],
             every=bool(node.get("setop_all")),
-            queries=tuple(map(self._plain, node["children"])),
+            queries=tuple(map(self.query, node["children"])),
             ctes=self._ctes(node["cte_map"]),
-            order=ends.order,
-            limit=ends.limit,
-            offset=ends.offset,
         )
+        return self._ended(query, node["modifiers"])
 
     def _ctes(self, node: _Parsed) -> tuple[Cte, ...]:
         ctes = []
@@ -397,21 +349,22 @@ class _Reader:
             )
         return tuple(ctes)
 
-    def _ends(self, modifiers: list[_Parsed]) -> _Ends:
-        ends = _Ends()
+    def _ended(self, query: _Ended, modifiers: list[_Parsed]) -> _Ended:
+        """Return a query with what ends it: ORDER BY, LIMIT and OFFSET."""
         for node in modifiers:
             kind = node["type"]
             if kind == "DISTINCT_MODIFIER":
-                on = tuple(map(self._value, node.get("distinct_on_targets", ())))
-                ends = replace(ends, distinct=not on, distinct_on=on)
+                if node.get("distinct_on_targets"):
+                    reason = "rows must not be picked by where they are stored"
+                    raise self._refuse("DISTINCT ON", reason, "Use min or max.")
             elif kind == "ORDER_MODIFIER":
-                ends = replace(ends, order=tuple(map(self._order, node["orders"])))
+                query = replace(query, order=tuple(map(self._order, node["orders"])))
             elif kind == "LIMIT_MODIFIER" and node["limit_type"] == "ROW_COUNT":
                 limit, offset = self._maybe(node.get("limit")), self._maybe(node.get("offset"))
-                ends = replace(ends, limit=limit, offset=offset)
+                query = replace(query, limit=limit, offset=offset)
             else:
                 raise self._refuse(kind, "LIMIT must be a number of rows", "Write one.")
-        return ends
+        return query
 
     def _order(self, node: _Parsed) -> Order:
         directions = {"ORDER_DEFAULT": False, "ASCENDING": False, "DESCENDING": True}
@@ -447,46 +400,9 @@ class _Reader:
             return Table(path=path, alias=alias, columns=names, at=_place(node))
         if kind == "SUBQUERY":
             self._parts(node, "alias subquery column_name_alias", "a subquery")
-            return self._derived(node, alias, names)
-        if kind == "TABLE_FUNCTION":
-            self._parts(node, "alias function column_name_alias with_ordinality", "a series")
-            if node["with_ordinality"] == "WITHOUT_ORDINALITY":
-                return self._series(node, alias, names)
-        raise self._refuse(
-            node, "sources must be declared tables, subqueries, VALUES or ranges", "Name one."
-        )
-
-    def _derived(self, node: _Parsed, alias: str, names: tuple[str, ...]) -> Derived | Values:
-        inner = node["subquery"]["node"]
-        listed = inner["type"] == "SELECT_NODE" and inner["from_table"]["type"]
-        if listed == "EXPRESSION_LIST":  # VALUES is read as a SELECT of everything in a list
-            rows = tuple(tuple(map(self._value, row)) for row in inner["from_table"]["values"])
-            if not all(_is_constant(value) for row in rows for value in row):
-                raise self._refuse(node, "VALUES must be constants", "Write them out.")
-            return Values(rows=rows, alias=alias, columns=names, at=_place(node))
-        return Derived(query=self._plain(inner), alias=alias, columns=names, at=_place(node))
-
-    def _series(self, node: _Parsed, alias: str, names: tuple[str, ...]) -> Series:
-        function = node["function"]
-        name = str(function["function_name"]).lower()
-        if name not in SERIES or function["schema"] or function["catalog"]:
-            raise self._refuse(
-                node,
-                "sources must be declared tables, subqueries, VALUES or ranges",
-                "Table functions are not answered.",
-            )
-        nodes = self._arguments(function)
-        if name == "unnest" and len(nodes) == 1 and nodes[0].get("function_name") == "list_value":
-            nodes = self._arguments(nodes[0])
-        elif name == "unnest":
-            raise self._refuse(node, "unnest must be of a list of constants", "Write the list.")
-        values = tuple(map(self._value, nodes))
-        if not values or not all(map(_is_constant, values)):
-            raise self._refuse(node, f"{name} must be of constants", "Write them out.")
-        if name != "unnest" and not _is_short(values):
-            reason = f"{name} must be of whole numbers, with at most {MAX_SERIES:,} rows"
-            raise self._refuse(node, reason, "Write a shorter one.")
-        return Series(name=name, arguments=values, alias=alias, columns=names, at=_place(node))
+            query = self.query(node["subquery"]["node"])
+            return Derived(query=query, alias=alias, columns=names, at=_place(node))
+        raise self._refuse(node, "sources must be declared tables or subqueries", "Name one.")
 
     def _join(self, node: _Parsed) -> Join:
         self._parts(
@@ -496,24 +412,21 @@ class _Reader:
             "a join",
         )
         kind, how = str(node["join_type"]), str(node["ref_type"])
-        if how == "POSITIONAL" or how not in ("REGULAR", "CROSS", "NATURAL", "ASOF"):
+        if how == "POSITIONAL":
             reason = "rows must not be joined by where they are stored"
             raise self._refuse(node, reason, "Join by a key.")
-        allowed = ("INNER", "LEFT") if how == "ASOF" else _SIDES
-        if kind not in allowed:
-            raise self._refuse(node, f"a join must not be {kind}", "Write another.")
+        if kind not in _SIDES or how not in ("REGULAR", "CROSS"):
+            name = kind if how in ("REGULAR", "CROSS") else how
+            raise self._refuse(node, f"a join must not be {name}", "Say ON, or USING.")
         left, right = self._source(node["left"]), self._source(node["right"])
         if left is None or right is None:
             raise self._refuse(node, "a join must have two sources", "Name them.")
-        names = {"CROSS": "CROSS", "ASOF": "ASOF" if kind == "INNER" else "ASOF LEFT"}
-        condition = self._maybe(node["condition"])
-        using = tuple(map(self._name, node["using_columns"]))
         return Join(
             left=left,
             right=right,
-            kind=f"NATURAL {kind}" if how == "NATURAL" else names.get(how, kind),
-            condition=condition,
-            using=using,
+            kind="CROSS" if how == "CROSS" else kind,
+            condition=self._maybe(node["condition"]),
+            using=tuple(map(self._name, node["using_columns"])),
             at=_place(node),
         )
 
@@ -668,7 +581,7 @@ class _Reader:
     def _nested(self, node: _Parsed) -> Nested:
         self._parts(node, "alias subquery_type subquery child comparison_type", "a subquery")
         kind = node["subquery_type"]
-        query = self._plain(node["subquery"]["node"])
+        query = self.query(node["subquery"]["node"])
         if kind in ("SCALAR", "EXISTS"):
             return Nested(kind=kind, query=query, at=_place(node))
         symbol = COMPARISONS.get(node["comparison_type"])
@@ -728,34 +641,9 @@ class _Reader:
     }
 
 
-_SIDES: Final = ("INNER", "LEFT", "RIGHT", "OUTER", "FULL", "SEMI", "ANTI")
+_SIDES: Final = ("INNER", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI")
 
 
 def _place(node: Mapping[str, Any]) -> tuple[int, int]:
     start, length = node.get("query_location", 0), node.get("query_location_length", 0)
     return (int(start), int(length)) if length else (0, 0)
-
-
-def _is_constant(node: Node) -> bool:
-    """Whether a node is a constant, its sign and type apart."""
-    if isinstance(node, Operation) and node.symbol == "-" and len(node.operands) == 1:
-        return _is_constant(node.operands[0])
-    if isinstance(node, Cast):
-        return _is_constant(node.operand)
-    return isinstance(node, Constant)
-
-
-def _is_short(values: tuple[Node, ...]) -> bool:
-    """Whether a range of whole numbers has few rows."""
-    numbers = []
-    for value in values:
-        sign = 1
-        if isinstance(value, Operation):
-            sign, value = -1, value.operands[0]
-        if not (isinstance(value, Constant) and value.kind == "INTEGER"):
-            return False
-        numbers.append(sign * int(value.text))
-    start, stop, step = {1: (0, numbers[0], 1), 2: (*numbers[:2], 1)}.get(
-        len(numbers), tuple(numbers[:3])
-    )
-    return step != 0 and abs(stop - start) // abs(step) <= MAX_SERIES

@@ -8,19 +8,19 @@ are written into the query wherever they are read; so they pass the same door as
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeGuard
 
 from pacprivacy.errors import QueryError
-from pacprivacy.queries.grammar import AGGREGATES, fragment, read_sql, reason_against, refuse
-from pacprivacy.queries.sources import TablesSchema
+from pacprivacy.queries.grammar import AGGREGATES, TYPES, fragment, read_sql, reason_against, refuse
+from pacprivacy.queries.tables import Tables
 from pacprivacy.queries.tree import (
     Call,
     Cast,
     Column,
     Constant,
-    Cte,
     Derived,
     Item,
     Join,
@@ -28,21 +28,18 @@ from pacprivacy.queries.tree import (
     Node,
     Order,
     Query,
-    Recursive,
     Select,
-    Series,
     SetOperation,
     Source,
     Star,
     Table,
-    Values,
     Window,
     both,
     children,
     folded,
     operation,
-    rebuild,
     walk,
+    with_children,
     write_sql,
 )
 
@@ -97,23 +94,14 @@ class _Scope:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A common table expression or view: its query, where its names are looked up, its text."""
+    """A common table expression: its query, and where its names are looked up."""
 
     query: Query
     columns: tuple[str, ...]
-    ctes: Mapping[str, _Named | _Self]
-    text: str
+    ctes: Mapping[str, _Named]
 
 
-@dataclass(frozen=True, slots=True)
-class _Self:
-    """A recursive query inside of itself."""
-
-    table: str
-    labels: tuple[str, ...]
-
-
-_Ctes = Mapping[str, "_Named | _Self"]
+_Ctes = Mapping[str, "_Named"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +112,7 @@ class Resolved:
     labels: tuple[str, ...]
 
 
-def resolve_query(text: str, schema: TablesSchema) -> Resolved:
+def resolve_query(text: str, schema: Tables) -> Resolved:
     """Read a SELECT and write out its names; refuse what is not there.
 
     Guarantee
@@ -149,14 +137,13 @@ class _Resolver:
     def __init__(
         self,
         text: str,
-        schema: TablesSchema,
+        schema: Tables,
         numbers: itertools.count[int] | None = None,
         views: tuple[str, ...] = (),
     ) -> None:
         self.text, self.schema, self.views = text, schema, views
         self.numbers = itertools.count() if numbers is None else numbers
         self.n_nodes = 0  # that were written out
-        self.unnamed: set[str] = set()  # what outputs without a name are called
         self.sizes: dict[int, int] = {}  # of what aliases stand for
 
     def _refuse(self, node: Node | str, reason: str, advice: str) -> QueryError:
@@ -175,14 +162,12 @@ class _Resolver:
 
     def query(
         self, node: Query, ctes: _Ctes, parent: _Scope | None
-    ) -> tuple[Select | SetOperation, tuple[str, ...]]:
+    ) -> tuple[Query, tuple[str, ...]]:
         if isinstance(node, Select):
             return self.select(node, ctes, parent)
-        if isinstance(node, SetOperation):
-            return self._set_operation(node, ctes, parent)
-        raise QueryError("a recursive query must stand in WITH. Write it there.")
+        return self._set_operation(node, ctes, parent)
 
-    def _with_ctes(self, node: Select | SetOperation, ctes: _Ctes) -> _Ctes:
+    def _with_ctes(self, node: Query, ctes: _Ctes) -> _Ctes:
         known = dict(ctes)
         for cte in node.ctes:
             name = folded(cte.name)
@@ -190,7 +175,7 @@ class _Resolver:
                 raise refuse(
                     self.text, cte.name, "WITH must not reuse the name of a table", "Rename it."
                 )
-            known[name] = _Named(cte.query, cte.columns, dict(known), self.text)
+            known[name] = _Named(cte.query, cte.columns, dict(known))
         return known
 
     def select(
@@ -238,7 +223,6 @@ class _Resolver:
             having=having,
             qualify=None if node.qualify is None else resolved(node.qualify),
             distinct=node.distinct,
-            distinct_on=tuple(place(part, first=True) for part in node.distinct_on),
             order=tuple(replace(o, value=place(o.value, first=True)) for o in node.order),
             limit=self._count(node.limit),
             offset=self._count(node.offset),
@@ -279,17 +263,12 @@ class _Resolver:
         self._check_picks(query, outer=False)
         return query, labels
 
-    def _check_picks(self, query: Select | SetOperation, *, outer: bool) -> None:
+    def _check_picks(self, query: Query, *, outer: bool) -> None:
         """Refuse what picks rows by the order in which they happen to be stored."""
-        cut = ""
         for word, part in (("LIMIT", query.limit), ("OFFSET", query.offset)):
-            if part is not None:
-                cut = cut or f"{word} {write_sql(part)}"
-        if isinstance(query, Select) and query.distinct_on:
-            cut = "DISTINCT ON"
-        if cut and not outer and not query.order:
-            reason = "rows must not be picked by where they are stored"
-            raise self._refuse(cut, reason, "Say ORDER BY.")
+            if part is not None and not outer and not query.order:
+                reason = "rows must not be picked by where they are stored"
+                raise self._refuse(f"{word} {write_sql(part)}", reason, "Say ORDER BY.")
 
     def _count(self, node: Node | None) -> Node | None:
         if node is not None and not _is_whole(node):
@@ -317,7 +296,6 @@ class _Resolver:
             label = value.name
         else:
             label = " ".join(fragment(self.text, item.at).split()).lower()
-            self.unnamed.add(folded(label))
         return [(self._value(value, scope, ctes, named), label)]
 
     def _star(self, node: Star, scope: _Scope, *, outer: bool) -> list[tuple[Node, str]]:
@@ -365,7 +343,7 @@ class _Resolver:
                 query, _ = self.query(part.query, ctes, scope)
                 operand = None if part.operand is None else resolved(part.operand)
                 return replace(part, query=query, operand=operand)
-            return rebuild(part, resolved)
+            return with_children(part, [resolved(each) for each in children(part)])
 
         return resolved(node)
 
@@ -420,34 +398,24 @@ class _Resolver:
         alias = self._alias()
         if isinstance(node, Table):
             return self._table(node, ctes, scope, alias)
-        if isinstance(node, Derived):
-            query, labels = self.query(node.query, ctes, scope if scope.sources else scope.parent)
-            return self._add_source(replace(node, query=query), alias, labels, scope)
-        if isinstance(node, Values):
-            rows = tuple(tuple(row) for row in node.rows)
-            labels = tuple(f"col{i}" for i in range(len(rows[0])))
-            if any(len(row) != len(labels) for row in rows):
-                raise self._refuse(node, "rows of VALUES must be of one length", "Mend them.")
-            return self._add_source(node, alias, labels, scope, named=True)
-        return self._add_source(node, alias, (node.name,), scope, named=True)
+        query, labels = self.query(node.query, ctes, scope if scope.sources else scope.parent)
+        return self._add_query(node, query, labels, scope, alias)
 
-    def _add_source(
+    def _add_query(
         self,
-        node: Derived | Values | Series,
-        alias: str,
+        node: Table | Derived,
+        query: Query,
         labels: Sequence[str],
         scope: _Scope,
-        *,
-        named: bool = False,
-    ) -> Source:
-        labels = self._renamed(node, labels)
-        names = tuple(f"c{i}" for i in range(len(labels)))
-        self._add_columns(
-            node, node.alias or alias, alias, dict(zip(names, labels, strict=True)), scope
-        )
-        return replace(node, alias=alias, columns=names if named else ())
+        alias: str,
+    ) -> Derived:
+        """Return a subquery, common table expression or view as a source of rows."""
+        columns = {f"c{i}": label for i, label in enumerate(self._renamed(node, labels))}
+        name = node.alias or (node.path[-1] if isinstance(node, Table) else alias)
+        self._add_columns(node, name, alias, columns, scope)
+        return Derived(query=query, alias=alias, at=node.at)
 
-    def _renamed(self, node: Table | Derived | Values | Series, labels: Sequence[str]) -> list[str]:
+    def _renamed(self, node: Table | Derived, labels: Sequence[str]) -> list[str]:
         """Return the names of columns after ``AS t(x, y)``."""
         if len(node.columns) > len(labels):
             raise self._refuse(
@@ -477,36 +445,29 @@ class _Resolver:
 
     def _table(self, node: Table, ctes: _Ctes, scope: _Scope, alias: str) -> Source:
         name = folded(node.path[-1])
-        visible = node.alias or node.path[-1]
         if len(node.path) == 1 and name in ctes:
-            return self._cte(node, ctes[name], scope, alias, visible)
+            return self._cte(node, ctes[name], scope, alias)
         declared = self.schema.find_table(name) if len(node.path) == 1 else None
         if declared is not None:
             types = self.schema.table_columns(declared)
-            plain = {c: c for c, kind in types.items() if self.schema.is_allowed_type(kind)}
+            plain = {c: c for c, kind in types.items() if re.sub(r"\(.*\)", "", kind) in TYPES}
             labels = dict(zip(plain, self._renamed(node, list(plain)), strict=True))
             other = {folded(c): kind for c, kind in types.items() if c not in plain}
             if node.columns and other:
                 reason = f"columns must be renamed where all are plain, unlike {min(other)!r}"
                 raise self._refuse(node, reason, "Rename them in a subquery.")
-            self._add_columns(node, visible, alias, labels, scope, other)
+            self._add_columns(node, node.alias or node.path[-1], alias, labels, scope, other)
             return Table(path=(declared,), alias=alias, at=node.at)
         view = self.schema.find_view(name) if len(node.path) == 1 else None
         if view is not None and name not in self.views:
-            return self._view(node, name, view, scope, alias, visible)
+            return self._view(node, view, scope, alias)
         shown = ", ".join(self.schema.names)
         raise self._refuse(node, "tables must be those that were declared", f"There are {shown}.")
 
     def _view(
-        self,
-        node: Table,
-        name: str,
-        view: tuple[str, tuple[str, ...]],
-        scope: _Scope,
-        alias: str,
-        visible: str,
+        self, node: Table, view: tuple[str, tuple[str, ...]], scope: _Scope, alias: str
     ) -> Source:
-        text, names = view
+        (text, names), name = view, folded(node.path[-1])
         inside = _Resolver(text, self.schema, self.numbers, (*self.views, name))
         try:
             query, labels = inside.query(read_sql(text), {}, None)
@@ -514,43 +475,13 @@ class _Resolver:
             raise self._refuse(
                 node, f"a view must be of SQL that is answered; {name!r} is not: {error}", ""
             ) from None
-        shown = self._renamed(node, names if len(names) == len(labels) else labels)
-        derived = Derived(query=query, alias=alias, at=node.at)
-        self._add_columns(node, visible, alias, {f"c{i}": s for i, s in enumerate(shown)}, scope)
-        return derived
+        shown = names if len(names) == len(labels) else labels
+        return self._add_query(node, query, shown, scope, alias)
 
-    def _cte(
-        self, node: Table, cte: _Named | _Self, scope: _Scope, alias: str, visible: str
-    ) -> Source:
-        if isinstance(cte, _Self):
-            columns = {f"c{i}": s for i, s in enumerate(self._renamed(node, cte.labels))}
-            self._add_columns(node, visible, alias, columns, scope)
-            return Table(path=(cte.table,), alias=alias, at=node.at)
-        query: Select | SetOperation
-        if isinstance(cte.query, Recursive):
-            query, labels = self._recursive(cte.query, cte)
-        else:
-            query, labels = self.query(cte.query, cte.ctes, None)
-        names = (*cte.columns, *labels[len(cte.columns) :])
-        columns = {f"c{i}": s for i, s in enumerate(self._renamed(node, names))}
-        self._add_columns(node, visible, alias, columns, scope)
-        return Derived(query=query, alias=alias, at=node.at)
-
-    def _recursive(self, node: Recursive, cte: _Named) -> tuple[Select, tuple[str, ...]]:
-        start, labels = self.query(node.start, cte.ctes, None)
-        table, alias = f"pac_{self._alias()}", self._alias()  # no declared table begins so
+    def _cte(self, node: Table, cte: _Named, scope: _Scope, alias: str) -> Source:
+        query, labels = self.query(cte.query, cte.ctes, None)
         shown = (*cte.columns, *labels[len(cte.columns) :])
-        inside = {**cte.ctes, folded(node.name): _Self(table, shown)}
-        step, _ = self.query(node.step, inside, None)
-        names = tuple(f"c{i}" for i in range(len(labels)))
-        inner = Recursive(name=table, start=start, step=step, every=node.every, columns=names)
-        items = tuple(Item(value=Column(name=n, source=alias), name=n) for n in names)
-        query = Select(
-            items=items,
-            source=Table(path=(table,), alias=alias),
-            ctes=(Cte(name=table, query=inner, columns=names),),
-        )
-        return query, shown
+        return self._add_query(node, query, shown, scope, alias)
 
     def _join(self, node: Join, ctes: _Ctes, scope: _Scope) -> Join:
         start = len(scope.sources)
@@ -558,21 +489,10 @@ class _Resolver:
         before = len(scope.sources)
         right = self._source(node.right, ctes, scope)
         sides = scope.sources[start:before], scope.sources[before:]
-        kind, natural = node.kind.removeprefix("NATURAL "), node.kind.startswith("NATURAL ")
-        using = [folded(name) for name in node.using]
-        if natural:
-            names = [name for source in sides[0] for name in source.columns]
-            using = [n for n in dict.fromkeys(names) if any(n in s.columns for s in sides[1])]
-            refused = [{n for s in side for n in s.refused} for side in sides]
-            unnamed = any(self.unnamed & s.columns.keys() for side in sides for s in side)
-            if not using or unnamed or refused[0] & refused[1]:
-                reason = "a NATURAL JOIN must have plain columns with names to join by"
-                raise self._refuse(node, reason, "Say ON.")
-        condition = None
-        if using:
-            if kind.startswith("ASOF"):
-                raise self._refuse(node, "an ASOF JOIN must say ON", "Write the condition.")
-            condition = both(*(self._merge(node, n, kind, scope, sides) for n in using))
+        kind, condition = node.kind, None
+        if node.using:
+            names = map(folded, node.using)
+            condition = both(*(self._merge(node, name, kind, scope, sides) for name in names))
         elif node.condition is not None:
             condition = self._value(node.condition, scope, ctes, {})
         if kind in ("SEMI", "ANTI"):
@@ -649,11 +569,9 @@ def row_sources(node: Source | None) -> Iterator[Source]:
         yield node
 
 
-def outer_columns(query: Select | SetOperation) -> list[Column]:
+def outer_columns(query: Query) -> list[Column]:
     """Return the columns of a query that belong to a query around it."""
-    inside = {
-        part.alias for part in walk(query) if isinstance(part, Table | Derived | Values | Series)
-    }
+    inside = {part.alias for part in walk(query) if isinstance(part, Table | Derived)}
     columns = (part for part in walk(query) if isinstance(part, Column) and part.source)
     return [column for column in columns if column.source not in inside]
 

@@ -1,9 +1,9 @@
-"""A query as a mechanism: the cells of every world, by one of three plans that give one matrix.
+"""A query as a mechanism: the cells of every world, by one of two plans that give one matrix.
 
 *Sums per unit*: joins, filters and ``GROUP BY keys, unit`` in the engine, once; then the sums of
 units times the subsets. For counts, sums, averages, variances, covariances and what is made of
-them. *World column*: a block of worlds in one query, for any aggregate. *One query per world*: any
-other SQL, in threads. Which one was taken is said, and why; what comes after does not know it.
+them. *One query per world*: any other SQL, in threads. Which one was taken is said, and why; what
+comes after does not know it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -19,12 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pacprivacy._checks import Matrix, Vector
+from pacprivacy._checks import Matrix
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Batch, Data, Mechanism, Parts, Value, fixed_mechanism, flatten
 from pacprivacy.queries.engines import (
     SHARE,
-    WHOLE,
     Columns,
     Row,
     arrow_of_tables,
@@ -33,9 +32,7 @@ from pacprivacy.queries.engines import (
     open_engine,
 )
 from pacprivacy.queries.grammar import checked_sql, refuse
-from pacprivacy.queries.plans import ROUNDED, SumsPlan, WorldsPlan, sums_plan, worlds_plan
-from pacprivacy.queries.query import CELLS, CellQuery, parse_query
-from pacprivacy.queries.spark_tables import SparkTables, spark_refusal
+from pacprivacy.queries.query import CELLS, CellQuery, SumsPlan, parse_query, sums_plan
 from pacprivacy.queries.tables import Tables, TablesWorld
 from pacprivacy.queries.tree import (
     Cast,
@@ -45,8 +42,6 @@ from pacprivacy.queries.tree import (
     Select,
     Table,
     number,
-    quote,
-    write_sql,
 )
 from pacprivacy.sample import Pool
 
@@ -59,12 +54,10 @@ SHOWN_TEXT: Final = 200  # of a query, in certificates and ledgers
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
 ROWS_AT_ONCE: Final = 2**20
 NUMBERS_AT_ONCE: Final = 2**23
-MEMBERS_AT_ONCE: Final = 2**26  # private rows times worlds in one query
 WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
 KEYS: Final = {*NUMERIC, "VARCHAR", "ENUM", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S"}
 TWO_UNITS: Final = "rows of the join belong to two units"
-SEVERAL: Final = "many worlds in one query"
 DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
 
 
@@ -80,32 +73,19 @@ class QueryMechanism(Mechanism):
     own_units: ClassVar[bool] = True
 
     query: CellQuery
+    name: str = field()  # the query, on one line
     tables: Tables = field(repr=False)
     keys: Keys = None
     at_least: int = AT_LEAST
     fill: float | None = None
     cells: Cells | None = None
     sums: SumsPlan | None = field(default=None, repr=False)
-    worlds: WorldsPlan | None = field(default=None, repr=False)
     nothing: tuple[float, ...] | None = None
     plan: str = ""
     published: tuple[str, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """The query, on one line."""
-        line = " ".join(self.query.text.split())
-        return line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
-
     def checked(self) -> Self:
         """Refuse what its words, types and declared keys forbid; no private row is read (Q-4)."""
-        core = write_sql(self.query.core(number(1.0)))
-        if self.tables.spark is not None and (refused := spark_refusal(core)):
-            reason = "a query over Spark frames must be of expressions that mean the same there"
-            advice = "Make it a column first: frame.withColumn(...)."
-            if self.query.sets:
-                advice = "Ask for every subtotal in a query of its own."
-            raise refuse(self.query.text, refused, reason, advice)
         self._check_numbers()
         cells = self._declared_cells()
         if cells is not None:
@@ -116,44 +96,19 @@ class QueryMechanism(Mechanism):
         """Find the cells and the plan, which are facts of the universe or declared."""
         if self.plan:
             return self
-        sums, worlds, description = self._plan()
+        sums, description = self._plan()
         cells, published = (self.cells, ()) if self.cells is not None else self._supported(sums)
         published = (*published, f"the plan of the query: {description}")
-        plan = description if self.tables.spark is None else f"{description}, in Spark"
-        ready = replace(self, cells=cells, sums=sums, worlds=worlds, plan=plan, published=published)
+        ready = replace(self, cells=cells, sums=sums, plan=description, published=published)
         return replace(ready, nothing=self._nothing())
 
-    def _plan(self) -> tuple[SumsPlan | None, WorldsPlan | None, str]:
-        """Return the cheapest plan that gives the query's cells, and why it is that one."""
+    def _plan(self) -> tuple[SumsPlan | None, str]:
+        """Return sums per unit where they give the query's cells; and what is done, and why."""
         sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         if isinstance(sums, SumsPlan) and not why:
-            return sums, None, "sums per unit, once, then products with the subsets"
-        if self.tables.spark is not None:
-            raise QueryError(
-                "a query over Spark frames must be of sums over the rows of each unit; this one "
-                f"is not, since {why}. Ask it of frames of pandas or of files: frame.toPandas()."
-            )
-        worlds = worlds_plan(self.query, self.tables)
-        if isinstance(worlds, WorldsPlan):
-            if why == ROUNDED:
-                worlds = "so it would be in another order of rows"
-            elif self._at_once(worlds) < 2:
-                worlds = "its tables are large"
-            elif not self.tables.binds(worlds.query):
-                worlds = "the engine does not take it for several worlds"
-        if isinstance(worlds, WorldsPlan):
-            return None, worlds, f"world column, {SEVERAL}, since {why}"
-        return None, None, f"one query per world, since {why}, and {worlds}"
-
-    def _at_once(self, worlds: WorldsPlan) -> int:
-        """Return how many worlds fit into one query: a matter of memory."""
-        rows = [
-            self.tables.rows(f"SELECT count(*) FROM {WHOLE}.{quote(name)}")[0][0]
-            for name in worlds.tables
-        ]
-        held = sum(rows) * max(1, len(rows) - 2)  # what joins of many keep in between
-        return int(MEMBERS_AT_ONCE // max(1, held))
+            return sums, "sums per unit, once, then products with the subsets"
+        return None, f"one query per world, since {why}"
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -184,24 +139,8 @@ class QueryMechanism(Mechanism):
 
     @property
     def batch(self) -> Batch | None:
-        """All worlds at once, or many, where there is a plan for it."""
-        if self.worlds is not None:
-            return self._blocks
+        """All worlds at once, where sums per unit give them."""
         return None if self.sums is None else self._batch
-
-    def _blocks(self, data: Data, pool: Pool) -> Matrix:
-        worlds = fixed_mechanism(self.worlds, self.name)
-        n = len(fixed_mechanism(self.cells, self.name))
-        step = max(1, min(self._at_once(worlds), ROWS_AT_ONCE // n))
-        values: list[Matrix] = []
-        for start in range(0, pool.n_subsets, step):
-            samples = [pool.rows(k) for k in range(start, min(start + step, pool.n_subsets))]
-            rows: list[list[Row]] = [[] for _ in samples]
-            self.tables.set_block(samples)
-            for world, *row in self.tables.ask(worlds.query):
-                rows[world].append(tuple(row))
-            values += [flatten(self._shaped(self._aligned(each)))[0] for each in rows]
-        return np.stack(values)
 
     def _batch(self, data: Data, pool: Pool) -> Matrix:
         sums, cells = fixed_mechanism(self.sums, self.name), fixed_mechanism(self.cells, self.name)
@@ -220,7 +159,7 @@ class QueryMechanism(Mechanism):
             names = {f"s{i}": block[:, i] for i in range(sums.n_sums)}
             share = np.repeat(shares[start : start + step], n)
             with self.tables.lend("pac_sums", {**names, SHARE: share}):
-                result = self.tables.ask_here(query, fetch="fetchnumpy")
+                result = self.tables.ask(query, fetch="fetchnumpy")
             columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
             answers[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
         numbers = np.arange(n * width, dtype=np.float64).reshape(n, width)
@@ -481,12 +420,13 @@ class _Lattice:
 
 def _totals(sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[Row, int]) -> Matrix:
     """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
-    if tables.spark is not None:
-        return _spark_totals(sums, tables.spark, pool, places)
+    key = (sums, tuple(places))
+    if key not in tables.latest:
+        unit_sums = _unit_sums(sums, tables, places)
+        tables.latest.clear()
+        tables.latest[key] = unit_sums
     lattice: _Lattice
-    lattice, units, matrix = tables.remember(
-        (sums, tuple(places)), lambda: _unit_sums(sums, tables, places)
-    )
+    lattice, units, matrix = tables.latest[key]
     added = _subset_sums(pool, units, matrix)
     return lattice.numbers(*added.reshape(2, pool.n_subsets, len(places), sums.n_sums))
 
@@ -547,36 +487,6 @@ def _subset_sums(pool: Pool, units: npt.NDArray[np.int64], matrix: Any) -> Matri
         inside = pool.inside(units[start : start + step]).T.astype(np.float64)
         total += (block.toarray() if dense else block) @ inside
     return total.reshape(2, -1, pool.n_subsets).swapaxes(1, 2)
-
-
-def _spark_totals(
-    sums: SumsPlan, spark: SparkTables, pool: Pool, places: Mapping[Row, int]
-) -> Matrix:
-    """Return the same sums, of products that are made where the partitions are."""
-    m, n_sums = pool.n_subsets, sums.n_sums
-    local = {"pac_places": arrow_of_tables(_places(places))}
-    text = _placed(sums, spark.kept(write_sql(sums.query)), places)
-    tops = ", ".join(f"coalesce(max(abs(s{i})), 0)" for i in range(n_sums))
-    lattice = _Lattice(spark.rows(f"SELECT {tops} FROM ({text})", None, local)[0], pool.n_units)
-    step = max(1, NUMBERS_AT_ONCE // (2 * m * n_sums))  # a worker holds that many cells
-
-    def some_cells(start: int, n: int) -> Matrix:
-        def multiply(batches: Iterator[Any]) -> Vector:
-            total = np.zeros((2, m, n * n_sums))
-            for batch in batches:
-                rows = {name: batch.column(name).to_numpy() for name in batch.schema.names}
-                rows["cell"] = rows["cell"] - start
-                units, matrix = _matrix(lattice, rows, _columns(rows, n_sums), n)
-                total += _subset_sums(pool, units, matrix)
-            return total.ravel()
-
-        chosen = f"SELECT * FROM ({text}) WHERE cell >= {start} AND cell < {start + n}"
-        high, low = spark.added(chosen, multiply, local).reshape(2, m, n, n_sums)
-        return lattice.numbers(high, low)
-
-    cuts = range(0, len(places), step)
-    totals = [some_cells(start, min(step, len(places) - start)) for start in cuts]
-    return np.concatenate(totals, axis=1)
 
 
 # --- after the noise -----------------------------------------------------------------------------
@@ -694,8 +604,10 @@ def make_query_mechanism(
         )
     try:
         query = parse_query(text, tables)
+        line = " ".join(text.split())
+        name = line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
         mechanism = QueryMechanism(
-            query=query, tables=tables, keys=keys, at_least=at_least, fill=fill
+            query=query, name=name, tables=tables, keys=keys, at_least=at_least, fill=fill
         )
         return mechanism.checked()
     except RecursionError:

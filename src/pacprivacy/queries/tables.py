@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy.errors import DataError, MechanismError, QueryError
+from pacprivacy.errors import DataError, QueryError
 from pacprivacy.mechanism import Value
 from pacprivacy.queries.engines import (
     BASE,
-    BLOCK,
-    MEMBERS,
-    SHARE,
     UNIT,
     WHOLE,
     WORLD,
@@ -37,16 +34,15 @@ from pacprivacy.queries.engines import (
     Row,
     arrow_of_tables,
     engine_unquoted,
-    fill_table,
     frame_of_tables,
     is_broken,
     kind_of_error,
+    read_tables_source,
     run_quietly,
+    type_family,
     types_of,
 )
 from pacprivacy.queries.grammar import checked_sql
-from pacprivacy.queries.sources import RESERVED, TablesSchema, read_tables_source, split_column
-from pacprivacy.queries.spark_tables import SparkTables
 from pacprivacy.queries.tree import (
     Column,
     Derived,
@@ -55,44 +51,44 @@ from pacprivacy.queries.tree import (
     Node,
     Select,
     Table,
+    folded,
     number,
     quote,
-    transform,
+    substitute,
     walk,
-    write_sql,
 )
 
 UNITS: Final = "pac_units"
 KEPT: Final = "pac_kept"
+RESERVED: Final = "pac_"
+_Path = tuple[str, tuple[str, str] | None]  # own column; column of another private table
 
 
-def cut_tables(
-    query: Select, tables: Tables, cut: Callable[[Table, tuple[Item, ...]], Select]
-) -> tuple[Select, list[str]]:
-    """Replace every private table by ``cut`` of it: the rows that a candidate holds.
+def split_column(text: str, name: str) -> tuple[str, str]:
+    """Return table and column of ``table.column``."""
+    table, dot, column = text.partition(".")
+    if not (table and dot and column):
+        raise DataError(f"{name} must name a column as 'table.column'; got {text!r}.")
+    return table, column
 
-    Returns the query, and the private tables as often as they are read.
-    """
+
+def cut_tables(query: Select, tables: Tables) -> Select:
+    """Replace every private table by its rows that the candidate at hand holds."""
     read: dict[str, dict[str, None]] = {}
     for part in walk(query):
         if isinstance(part, Column):
             read.setdefault(part.source, {})[part.name] = None
-    names: list[str] = []
-
-    def change(part: Node) -> Node | None:
-        if not (isinstance(part, Table) and part.path[-1] in tables.private):
-            return None
-        name, alias = part.path[-1], f"p{part.alias}"
-        names.append(name)
-        columns = list(read.get(part.alias, ()))
-        items = tuple(Item(value=Column(name=c, source=alias), name=c) for c in columns)
-        items = items or (Item(value=number(1), name="c0"),)
-        inner = cut(Table(path=(WHOLE, name), alias=alias), items)
-        return Derived(query=inner, alias=part.alias)
-
-    whole = transform(query, change)
+    rows: dict[Node, Node] = {}
+    for part in walk(query):
+        if isinstance(part, Table) and part.path[-1] in tables.private:
+            alias, columns = f"p{part.alias}", read.get(part.alias, {})
+            items = tuple(Item(value=Column(name=c, source=alias), name=c) for c in columns)
+            inner = Table(path=(WHOLE, part.path[-1]), alias=alias)
+            one = Item(value=number(1), name="c0")
+            rows[part] = Derived(query=_in_world(inner, items or (one,)), alias=part.alias)
+    whole = substitute(query, rows)
     assert isinstance(whole, Select)
-    return whole, names
+    return whole
 
 
 def _in_world(table: Table, items: tuple[Item, ...]) -> Select:
@@ -106,14 +102,14 @@ def _in_world(table: Table, items: tuple[Item, ...]) -> Select:
     return Select(items=items, source=table, where=inside)
 
 
-class Tables(TablesSchema):
+class Tables:
     """Tables with keys, some private: data for :func:`pacprivacy.sql` and for any function.
 
     Parameters
     ----------
     source : path, connection, or mapping of names to frames
         A DuckDB file, a folder of Parquet or CSV files (one table each), a DuckDB connection, or
-        frames of pandas, polars, pyarrow or Spark by name. Frames of Spark stay where they are.
+        frames of pandas, polars or pyarrow by name.
     unit : str
         ``"table.column"``: who is protected, one value of this column each.
     via : mapping, optional
@@ -151,7 +147,7 @@ class Tables(TablesSchema):
         via: Mapping[str, str | tuple[str, str]] | None = None,
     ) -> None:
         table, column = split_column(unit, "unit")
-        self._paths = {table: (column, None)}
+        self._paths: dict[str, _Path] = {table: (column, None)}
         for name, path in dict(via or {}).items():
             key, other = (path, None) if isinstance(path, str) else path
             self._paths[name] = (key, None if other is None else split_column(other, "via"))
@@ -159,12 +155,10 @@ class Tables(TablesSchema):
         self.unit = unit
         self._open()
         store = self._source.open()
+        self._whole_floats: set[str] = set()
         self._types = types_of(store, self._source.names)
         self._check_names()
         self._check_keys()
-        if self.spark is not None:
-            for kind, name, query in self._definitions():
-                self.spark.create(kind, name, query)
         self._start(store)
         (n,) = self.rows(f"SELECT count(*) FROM {UNITS}")[0]
         self.n_units = int(n)
@@ -198,10 +192,53 @@ class Tables(TablesSchema):
     def _lock(self) -> threading.RLock:
         return self._locks.setdefault(os.getpid(), threading.RLock())
 
+    # what is known without reading a row: names, types, keys, and who is private
+
     @property
-    def spark(self) -> SparkTables | None:
-        """Where the rows are, if they are in Spark: the engine then has tables without rows."""
-        return self._source.spark
+    def names(self) -> tuple[str, ...]:
+        """Names of all tables."""
+        return self._source.names
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Names of the private tables."""
+        return tuple(self._paths)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Table and column of the unit's key."""
+        return split_column(self.unit, "unit")
+
+    def is_key(self, table: str, column: str) -> bool:
+        """Whether a column of a table holds the unit's key, so that it tells units apart."""
+        key, other = self._paths.get(table, ("", None))
+        return other is None and folded(key) == folded(column) and key != ""
+
+    def find_table(self, name: str) -> str | None:
+        """Return a table's name as it was given, whatever its case; None if there is none."""
+        return next((known for known in self.names if folded(known) == folded(name)), None)
+
+    def find_view(self, name: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return the SELECT of a view and the names of its columns; None if there is none."""
+        return self._source.views.get(folded(name))
+
+    def table_columns(self, table: str) -> Mapping[str, str]:
+        """Return the types of a table's columns; text in the place of lists of levels."""
+        return self._types[table]
+
+    def _library(self, table: str) -> str:
+        """Return whose frame a table was given as; pandas' for a table in a file."""
+        return self._source.libraries.get(table, "pandas")
+
+    def _described(self, query: Select) -> str:
+        """Name the columns that a query reads, with their types."""
+        tables = {part.alias: part.path[-1] for part in walk(query) if isinstance(part, Table)}
+        shown: dict[str, None] = {}
+        for part in walk(query):
+            if isinstance(part, Column) and part.source in tables:
+                kind = self._types[tables[part.source]].get(part.name, "")
+                shown[f"{part.name} {kind}"] = None
+        return ", ".join(list(shown)[:12]) or "none"
 
     # rows
 
@@ -213,10 +250,7 @@ class Tables(TablesSchema):
         """Return a hash of names, keys and contents, whatever the order of rows; curator-only."""
         state = hashlib.blake2b(f"{self.unit} {sorted(self._paths.items())}".encode())
         for name in sorted(self.names):
-            if self.spark is not None:
-                state.update(f"{name} {self.spark.digest(name)}".encode())
-            else:
-                state.update(f"{name} {list(self._types[name])} {self._contents(name)}".encode())
+            state.update(f"{name} {list(self._types[name])} {self._contents(name)}".encode())
         return state.hexdigest()
 
     def _contents(self, name: str) -> list[Row]:
@@ -250,18 +284,10 @@ class Tables(TablesSchema):
 
     def rows(self, text: str) -> list[Row]:
         """Return the answer to a query of ours over all units; curator-only."""
-        if self.spark is not None:
-            return self.spark.rows(text)
         return list(run_quietly(self._here().store, text))
 
     def ask(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
         """Return the answer to a query that came through the door, over all units; curator-only."""
-        if self.spark is not None:
-            return self.spark.rows(write_sql(query))
-        return self.ask_here(query, fetch=fetch)
-
-    def ask_here(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
-        """Return the answer to a query of numbers that are lent, wherever the tables are."""
         here = self._here()
         with self._lock():
             here.engines.load(query)
@@ -269,10 +295,7 @@ class Tables(TablesSchema):
 
     def ask_kept(self, query: Select, text: str, *, fetch: Fetch = "fetchall") -> Any:
         """Run a query once, and return the answer to a text of ours over its rows, ``{}``."""
-        written = text.format(self.kept(query))
-        if self.spark is not None:
-            return self.spark.rows(written)
-        return run_quietly(self._here().asked, written, fetch=fetch)
+        return run_quietly(self._here().asked, text.format(self._kept(query)), fetch=fetch)
 
     @contextmanager
     def lend(self, name: str, columns: Columns) -> Iterator[None]:
@@ -324,17 +347,13 @@ class Tables(TablesSchema):
         """Return a value as the engine reads it in a type."""
         return self._here().bare.execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
 
-    def remember(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return what was computed for a key; the latest is kept, in this process alone."""
-        here = self._here()
-        if here.latest is None or here.latest[0] != key:
-            here.latest = (key, compute())
-        return here.latest[1]
+    @property
+    def latest(self) -> dict[Hashable, Any]:
+        """What was computed last, by its key; for this thread alone."""
+        return self._here().latest
 
-    def kept(self, query: Select) -> str:
+    def _kept(self, query: Select) -> str:
         """Run a query once, and return the table that holds its answer: joins keep one order."""
-        if self.spark is not None:
-            return self.spark.kept(write_sql(query))
         here = self._here()
         if here.query != query:
             here.query = None
@@ -345,38 +364,29 @@ class Tables(TablesSchema):
         return KEPT
 
     def forget(self) -> None:
-        """Drop what :meth:`remember` and :meth:`kept` keep."""
+        """Drop what was kept for later queries."""
         here = self._here()
-        here.latest = here.query = None
-        if self.spark is not None:
-            self.spark.forget()
+        here.latest.clear()
+        here.query = None
 
-    def set_block(self, worlds: Sequence[npt.NDArray[np.int64]]) -> None:
-        """Let the block hold these candidates, numbered from 0."""
-        sizes = np.array([len(units) for units in worlds])
-        numbers = np.arange(len(worlds), dtype=np.int32)
-        units = np.concatenate([*worlds, np.empty(0)]).astype(np.int32)
-        connection = self._here().asked
-        fill_table(connection, BLOCK, {"world": numbers, SHARE: sizes / self.n_units})
-        fill_table(connection, MEMBERS, {"code": units, "world": np.repeat(numbers, sizes)})
-
-    def frame_of(self, name: str, units: npt.NDArray[np.int64]) -> Any:
+    def _frame_of(self, name: str, units: npt.NDArray[np.int64]) -> Any:
         """Return the rows of a table that some units have, as a frame; curator-only."""
         text = f"SELECT * FROM {BASE}.{quote(name)}"
         if name in self._paths:
-            self.set_world(units, store=True)
+            self._set_world(units, store=True)
             text = (
                 f"SELECT * EXCLUDE ({UNIT}) FROM {WHOLE}.{quote(name)} "
                 f"WHERE {UNIT} IN (SELECT code FROM {WORLD})"
             )
         store = self._here().store
         with engine_unquoted(store):
-            return frame_of_tables(store.sql(text), self.library(name))
+            return frame_of_tables(store.sql(text), self._library(name))
 
-    def set_world(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
+    def _set_world(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
         """Let this thread's candidate be one of these units."""
         here = self._here()
-        fill_table(here.store if store else here.asked, WORLD, {"code": units.astype(np.int32)})
+        codes = arrow_of_tables({"code": units.astype(np.int32)})
+        (here.store if store else here.asked).register(WORLD, codes)
 
     def _definitions(self) -> Iterator[tuple[str, str, str]]:
         """Yield kind, name and query of what gives units numbers, and private rows their unit."""
@@ -412,6 +422,51 @@ class Tables(TablesSchema):
         query = f"SELECT DISTINCT t.{quote(column)} AS key, c.code FROM {BASE}.{quote(table)} t"
         yield "TABLE IF NOT EXISTS", keys, f"{query} JOIN {how}"
         return f"{keys} c ON {self._key(name)} = c.key"
+
+    def _check_names(self) -> None:
+        for name, (key, other) in self._paths.items():
+            for table, column in ((name, key), *([other] if other else [])):
+                if table not in self.names:
+                    raise DataError(
+                        f"tables must hold {table!r}; got {', '.join(self.names)}. "
+                        "Check the names in unit and via."
+                    )
+                if other is not None and other[0] not in self._paths:
+                    raise DataError(
+                        f"via must lead through private tables; got {other[0]!r} for {name!r}, "
+                        "which is not in via. Say how it reaches the unit."
+                    )
+                columns = self._types[table]
+                if column not in columns:
+                    raise DataError(
+                        f"table {table!r} must have a column {column!r}; got "
+                        f"{', '.join(list(columns)[:12])}. Check the names in unit and via."
+                    )
+        for name in self.names:
+            if any(n.lower().startswith(RESERVED) for n in (name, *self._types[name])):
+                raise DataError(
+                    f"names must not begin with {RESERVED}; got one in table {name!r}. Rename it."
+                )
+
+    def _check_keys(self) -> None:
+        """Refuse keys of two types: what is equal would be the engine's to say, row by row."""
+        table, column = self.key
+        for name, (key, other) in self._paths.items():
+            target = (table, column) if other is None else other
+            kinds = [type_family(self._types[t][c]) for t, c in ((name, key), target)]
+            if kinds == ["DOUBLE", "whole numbers"]:  # what pandas makes of whole ones with gaps
+                self._whole_floats.add(name)
+            elif kinds[0] != kinds[1]:
+                raise DataError(
+                    f"keys must be of one type on both sides; got {kinds[0]} in {key!r} of "
+                    f"{name!r} and {kinds[1]} in {target[1]!r} of {target[0]!r}. Make both text, "
+                    "or both whole numbers."
+                )
+
+    def _key(self, name: str) -> str:
+        """Return the key of a row of a private table, as SQL."""
+        key = f"t.{quote(self._paths[name][0])}"
+        return f"TRY_CAST({key} AS BIGINT)" if name in self._whole_floats else key
 
     def _check_rows(self) -> None:
         for name, (key, other) in self._paths.items():
@@ -450,8 +505,6 @@ class Tables(TablesSchema):
 
     def _check_twins(self) -> None:
         """Warn of a public table that is a private one under another name."""
-        if self.spark is not None:
-            return
         for name in self.names:
             for private in self.private if name not in self.private else ():
                 alike = sorted(self._types[name]) == sorted(self._types[private])
@@ -474,12 +527,7 @@ class TablesWorld(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self.tables.names:
             raise KeyError(name)
-        if self.tables.spark is not None:
-            raise MechanismError(
-                "tables of Spark frames must be asked by pac.sql, whose sums are made there; got "
-                "a function of rows. Give Tables the frames of pandas: frame.toPandas()."
-            )
-        return self.tables.frame_of(name, self.units)
+        return self.tables._frame_of(name, self.units)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables.names)
@@ -494,9 +542,5 @@ class TablesWorld(Mapping[str, Any]):
 
     def ask(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
         """Return the answer to a query, which reads the tables as they are here."""
-        if self.tables.spark is not None:
-            text = write_sql(query)
-            return self.tables.spark.ask_world(text, None, self.units, self.tables.private)
-        cut, _ = cut_tables(query, self.tables, _in_world)
-        self.tables.set_world(self.units)
-        return self.tables.ask(cut, fetch=fetch)
+        self.tables._set_world(self.units)
+        return self.tables.ask(cut_tables(query, self.tables), fetch=fetch)

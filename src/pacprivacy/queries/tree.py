@@ -1,18 +1,73 @@
 """The SQL that is answered, as a tree of our own, and the text that is written from it.
 
 A query reaches the engine only as text that :func:`write_sql` writes from this tree. What the tree
-cannot hold cannot be said: there is no node for a file, a setting, a macro or a table function
-other than a series of constants. Every name that came from a person is written in quotes.
+cannot hold cannot be said: there is no node for a file, a setting, a macro or a table function.
+Every name that came from a person is written in quotes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
 
 NOWHERE: Final = (0, 0)
+SUFFIXES: Final = {"IS NULL", "IS NOT NULL"}
+BOUNDS: Final = {
+    "UNBOUNDED_PRECEDING": "UNBOUNDED PRECEDING",
+    "UNBOUNDED_FOLLOWING": "UNBOUNDED FOLLOWING",
+    "CURRENT_ROW_RANGE": "CURRENT ROW",
+    "CURRENT_ROW_ROWS": "CURRENT ROW",
+    "EXPR_PRECEDING_ROWS": "PRECEDING",
+    "EXPR_PRECEDING_RANGE": "PRECEDING",
+    "EXPR_FOLLOWING_ROWS": "FOLLOWING",
+    "EXPR_FOLLOWING_RANGE": "FOLLOWING",
+}
+_SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def folded(name: str) -> str:
+    """Return a name so that those that are one to the engine are equal: only A to Z have a case."""
+    return name.translate(_SMALL)
+
+
+def quote(name: str) -> str:
+    """Write a name so that SQL reads it as one."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(value: str) -> str:
+    """Write a text so that SQL reads it as one."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def write_sql(node: Node) -> str:
+    """Return the text of a node."""
+    return node._sql()
+
+
+def _all(nodes: Iterable[Node]) -> str:
+    return ", ".join(node._sql() for node in nodes)
+
+
+def _after(word: str, node: Node | None) -> str:
+    """Return a clause; nothing where it has nothing to say."""
+    return "" if node is None else f" {word} {node._sql()}"
+
+
+def _with_columns(name: str, columns: tuple[str, ...]) -> str:
+    return f"{quote(name)}({', '.join(map(quote, columns))})" if columns else quote(name)
+
+
+def _named(alias: str, columns: tuple[str, ...] = ()) -> str:
+    return f" AS {_with_columns(alias, columns)}" if alias else ""
+
+
+# --- nodes ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +75,10 @@ class Node:
     """A part of a query; ``at`` is where it stands in the text, and no part of its meaning."""
 
     at: tuple[int, int] = field(default=NOWHERE, compare=False, repr=False)
+
+    def _sql(self) -> str:
+        # There is no text for what must be replaced before anything is written.
+        raise NotImplementedError(type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +88,11 @@ class Constant(Node):
     kind: str
     text: str = ""
 
+    def _sql(self) -> str:
+        if self.kind == "STRING":
+            return quote_text(self.text)
+        return "NULL" if self.kind == "NULL_LITERAL" else self.text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column(Node):
@@ -36,6 +100,9 @@ class Column(Node):
 
     name: str
     source: str = ""
+
+    def _sql(self) -> str:
+        return f"{quote(self.source)}.{quote(self.name)}" if self.source else quote(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +126,10 @@ class Order(Node):
     descending: bool = False
     nulls: str = ""
 
+    def _sql(self) -> str:
+        text = self.value._sql() + " DESC" * self.descending
+        return f"{text} {self.nulls}" if self.nulls else text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Node):
@@ -70,6 +141,17 @@ class Call(Node):
     where: Node | None = None
     order: tuple[Order, ...] = ()
 
+    def _sql(self) -> str:
+        return self._written("")
+
+    def _written(self, end: str) -> str:
+        text = "count(*)"
+        if self.name != "count_star":
+            order = f" ORDER BY {_all(self.order)}" if self.order else ""
+            distinct = "DISTINCT " * self.distinct
+            text = f"{self.name}({distinct}{_all(self.arguments)}{order}{end})"
+        return f"{text} FILTER (WHERE {self.where._sql()})" if self.where else text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Node):
@@ -77,6 +159,18 @@ class Operation(Node):
 
     symbol: str
     operands: tuple[Node, ...]
+
+    def _sql(self) -> str:
+        symbol, texts = self.symbol, [operand._sql() for operand in self.operands]
+        if symbol in SUFFIXES:
+            return f"({texts[0]} {symbol})"
+        if symbol == "BETWEEN":
+            return f"({texts[0]} BETWEEN {texts[1]} AND {texts[2]})"
+        if symbol == "IN":
+            return f"({texts[0]} IN ({', '.join(texts[1:])}))"
+        if symbol in ("COALESCE", "GROUPING"):
+            return f"{symbol}({', '.join(texts)})"
+        return f"({symbol} {texts[0]})" if len(texts) == 1 else f"({f' {symbol} '.join(texts)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +180,10 @@ class Case(Node):
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node
 
+    def _sql(self) -> str:
+        branches = " ".join(f"WHEN {w._sql()} THEN {v._sql()}" for w, v in self.branches)
+        return f"CASE {branches} ELSE {self.otherwise._sql()} END"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cast(Node):
@@ -94,6 +192,9 @@ class Cast(Node):
     operand: Node
     type: str
     safe: bool = False
+
+    def _sql(self) -> str:
+        return f"{'TRY_' * self.safe}CAST({self.operand._sql()} AS {self.type})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +208,37 @@ class Window(Node):
     bounds: tuple[Node | None, Node | None] = (None, None)
     ignore_nulls: bool = False
 
+    def _sql(self) -> str:
+        over = []
+        if self.partition:
+            over.append(f"PARTITION BY {_all(self.partition)}")
+        if self.order:
+            over.append(f"ORDER BY {_all(self.order)}")
+        if self.frame != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
+            unit = "ROWS" if any("ROWS" in side for side in self.frame) else "RANGE"
+            first, last = (
+                f"{bound._sql()} {BOUNDS[side]}" if bound is not None else BOUNDS[side]
+                for side, bound in zip(self.frame, self.bounds, strict=True)
+            )
+            over.append(f"{unit} BETWEEN {first} AND {last}")
+        return f"{self.call._written(' IGNORE NULLS' * self.ignore_nulls)} OVER ({' '.join(over)})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nested(Node):
     """A query as a value: ``SCALAR``, ``EXISTS``, or ``ANY`` (IN) with an operand."""
 
     kind: str
-    query: Select | SetOperation
+    query: Query
     operand: Node | None = None
     symbol: str = ""
+
+    def _sql(self) -> str:
+        query = f"({self.query._sql()})"
+        if self.operand is None:
+            return f"EXISTS {query}" if self.kind == "EXISTS" else query
+        symbol = "IN" if self.symbol == "=" else f"{self.symbol} ANY"
+        return f"({self.operand._sql()} {symbol} {query})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,38 +249,25 @@ class Table(Node):
     alias: str = ""
     columns: tuple[str, ...] = ()
 
+    def _sql(self) -> str:
+        return ".".join(map(quote, self.path)) + _named(self.alias, self.columns)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived(Node):
     """A query as a source of rows."""
 
-    query: Select | SetOperation
+    query: Query
     alias: str = ""
     columns: tuple[str, ...] = ()
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Values(Node):
-    """Rows of constants."""
-
-    rows: tuple[tuple[Node, ...], ...]
-    alias: str = ""
-    columns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series(Node):
-    """Rows of a range of constants, or of a list of them."""
-
-    name: str
-    arguments: tuple[Node, ...]
-    alias: str = ""
-    columns: tuple[str, ...] = ()
+    def _sql(self) -> str:
+        return f"({self.query._sql()}){_named(self.alias, self.columns)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Node):
-    """Two sources, row by row."""
+    """Two sources, row by row; ``kind`` is the word before JOIN."""
 
     left: Source
     right: Source
@@ -165,8 +275,17 @@ class Join(Node):
     condition: Node | None = None
     using: tuple[str, ...] = ()
 
+    def _sql(self) -> str:
+        right = self.right._sql()
+        if isinstance(self.right, Join):
+            right = f"({right})"
+        text = f"{self.left._sql()} {self.kind} JOIN {right}"
+        if self.using:
+            return f"{text} USING ({', '.join(map(quote, self.using))})"
+        return text + _after("ON", self.condition)
 
-Source = Table | Derived | Values | Series | Join
+
+Source = Table | Derived | Join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +294,9 @@ class Item(Node):
 
     value: Node
     name: str = ""
+
+    def _sql(self) -> str:
+        return self.value._sql() + _named(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,9 +307,27 @@ class Cte(Node):
     query: Query
     columns: tuple[str, ...] = ()
 
+    def _sql(self) -> str:
+        return f"{_with_columns(self.name, self.columns)} AS ({self.query._sql()})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Select(Node):
+class Ordered(Node):
+    """What every query may have: WITH before it, ORDER BY, LIMIT and OFFSET behind it."""
+
+    order: tuple[Order, ...] = ()
+    limit: Node | None = None
+    offset: Node | None = None
+    ctes: tuple[Cte, ...] = ()
+
+    def _around(self, text: str) -> str:
+        before = f"WITH {_all(self.ctes)} " if self.ctes else ""
+        order = f" ORDER BY {_all(self.order)}" if self.order else ""
+        return before + text + order + _after("LIMIT", self.limit) + _after("OFFSET", self.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select(Ordered):
     """A SELECT; ``all_keys`` is GROUP BY ALL, ``sets`` the keys of every grouping set."""
 
     items: tuple[Item, ...]
@@ -199,38 +339,38 @@ class Select(Node):
     having: Node | None = None
     qualify: Node | None = None
     distinct: bool = False
-    distinct_on: tuple[Node, ...] = ()
-    order: tuple[Order, ...] = ()
-    limit: Node | None = None
-    offset: Node | None = None
-    ctes: tuple[Cte, ...] = ()
+
+    def _sql(self) -> str:
+        groups = f" GROUP BY {_all(self.groups)}" if self.groups else ""
+        if self.all_keys:
+            groups = " GROUP BY ALL"
+        elif self.sets:
+            sets = (f"({_all(self.groups[i] for i in chosen)})" for chosen in self.sets)
+            groups = f" GROUP BY GROUPING SETS ({', '.join(sets)})"
+        return self._around(
+            f"SELECT {'DISTINCT ' * self.distinct}{_all(self.items)}"
+            + _after("FROM", self.source)
+            + _after("WHERE", self.where)
+            + groups
+            + _after("HAVING", self.having)
+            + _after("QUALIFY", self.qualify)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetOperation(Node):
+class SetOperation(Ordered):
     """UNION, EXCEPT or INTERSECT of queries."""
 
     symbol: str
     every: bool
-    queries: tuple[Select | SetOperation, ...]
-    order: tuple[Order, ...] = ()
-    limit: Node | None = None
-    offset: Node | None = None
-    ctes: tuple[Cte, ...] = ()
+    queries: tuple[Query, ...]
+
+    def _sql(self) -> str:
+        word = f" {self.symbol}{' ALL' * self.every} "
+        return self._around(word.join(f"({query._sql()})" for query in self.queries))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recursive(Node):
-    """A query that reads its own rows: those of ``start``, then of ``step`` until none is new."""
-
-    name: str
-    start: Select | SetOperation
-    step: Select | SetOperation
-    every: bool
-    columns: tuple[str, ...] = ()
-
-
-Query = Select | SetOperation | Recursive
+Query = Select | SetOperation
 
 
 # --- walking and changing ------------------------------------------------------------------------
@@ -273,24 +413,26 @@ def walk(node: Node | None, *, into_queries: bool = True) -> Iterator[Node]:
             waiting.append(part.operand)
 
 
-def rebuild(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return a node whose children are changed."""
+def with_children(node: Node, new: Sequence[Node]) -> Node:
+    """Return a node made of other nodes, in the order of :func:`children`."""
+    remaining = iter(new)
 
-    def changed(value: Any) -> Any:
+    def placed(value: Any) -> Any:
         if isinstance(value, Node):
-            return change(value)
-        return tuple(map(changed, value)) if isinstance(value, tuple) else value
+            return next(remaining)
+        return tuple(map(placed, value)) if isinstance(value, tuple) else value
 
-    parts = {name: getattr(node, name) for name in _names(type(node))}
-    new = {name: changed(value) for name, value in parts.items()}
-    different = {name: value for name, value in new.items() if value is not parts[name]}
-    return replace(node, **different) if different else node
+    return replace(node, **{name: placed(getattr(node, name)) for name in _names(type(node))})
 
 
-def transform(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """Replace nodes from the top; below those for which ``change`` returns None it goes on."""
-    new = change(node)
-    return rebuild(node, lambda part: transform(part, change)) if new is None else new
+def substitute(node: Node, new: Mapping[Any, Node]) -> Node:
+    """Replace nodes that are equal to one of ``new``; what takes their place is left as it is."""
+    if type(node) in {type(old) for old in new} and node in new:
+        return new[node]
+    parts = list(children(node))
+    changed = [substitute(part, new) for part in parts]
+    same = all(after is before for after, before in zip(changed, parts, strict=True))
+    return node if same else with_children(node, changed)
 
 
 # --- short forms ---------------------------------------------------------------------------------
@@ -322,251 +464,3 @@ def both(*conditions: Node | None) -> Node | None:
 TRUE: Final = Constant(kind="BOOLEAN", text="true")
 FALSE: Final = Constant(kind="BOOLEAN", text="false")
 NULL: Final = Constant(kind="NULL_LITERAL")
-
-
-# --- writing -------------------------------------------------------------------------------------
-
-SUFFIXES: Final = {"IS NULL", "IS NOT NULL"}
-JOINS: Final = {
-    "CROSS": "CROSS JOIN",
-    "INNER": "JOIN",
-    "LEFT": "LEFT JOIN",
-    "RIGHT": "RIGHT JOIN",
-    "FULL": "FULL JOIN",
-    "SEMI": "SEMI JOIN",
-    "ANTI": "ANTI JOIN",
-    "ASOF": "ASOF JOIN",
-    "ASOF LEFT": "ASOF LEFT JOIN",
-}
-BOUNDS: Final = {
-    "UNBOUNDED_PRECEDING": "UNBOUNDED PRECEDING",
-    "UNBOUNDED_FOLLOWING": "UNBOUNDED FOLLOWING",
-    "CURRENT_ROW_RANGE": "CURRENT ROW",
-    "CURRENT_ROW_ROWS": "CURRENT ROW",
-    "EXPR_PRECEDING_ROWS": "PRECEDING",
-    "EXPR_PRECEDING_RANGE": "PRECEDING",
-    "EXPR_FOLLOWING_ROWS": "FOLLOWING",
-    "EXPR_FOLLOWING_RANGE": "FOLLOWING",
-}
-
-
-_SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-
-
-def folded(name: str) -> str:
-    """Return a name so that those that are one to the engine are equal: only A to Z have a case."""
-    return name.translate(_SMALL)
-
-
-def quote(name: str) -> str:
-    """Write a name so that SQL reads it as one."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_text(value: str) -> str:
-    """Write a text so that SQL reads it as one."""
-    return "'" + value.replace("'", "''") + "'"
-
-
-def write_sql(node: Node) -> str:
-    """Return the text of a node."""
-    return _WRITERS[type(node)](node)
-
-
-def _all(nodes: tuple[Node, ...]) -> str:
-    return ", ".join(map(write_sql, nodes))
-
-
-def _constant(node: Constant) -> str:
-    if node.kind == "STRING":
-        return quote_text(node.text)
-    return "NULL" if node.kind == "NULL_LITERAL" else node.text
-
-
-def _column(node: Column) -> str:
-    return f"{quote(node.source)}.{quote(node.name)}" if node.source else quote(node.name)
-
-
-def _order(node: Order) -> str:
-    text = write_sql(node.value) + (" DESC" if node.descending else "")
-    return f"{text} {node.nulls}" if node.nulls else text
-
-
-def _call(node: Call) -> str:
-    if node.name == "count_star":
-        text = "count(*)"
-    else:
-        order = f" ORDER BY {_all(node.order)}" if node.order else ""
-        distinct = "DISTINCT " if node.distinct else ""
-        text = f"{node.name}({distinct}{_all(node.arguments)}{order})"
-    return f"{text} FILTER (WHERE {write_sql(node.where)})" if node.where else text
-
-
-def _operation(node: Operation) -> str:
-    symbol, texts = node.symbol, [write_sql(operand) for operand in node.operands]
-    if symbol in SUFFIXES:
-        return f"({texts[0]} {symbol})"
-    if symbol == "BETWEEN":
-        return f"({texts[0]} BETWEEN {texts[1]} AND {texts[2]})"
-    if symbol == "IN":
-        return f"({texts[0]} IN ({', '.join(texts[1:])}))"
-    if symbol in ("COALESCE", "GROUPING"):
-        return f"{symbol}({', '.join(texts)})"
-    if len(texts) == 1:
-        return f"({symbol} {texts[0]})"
-    return f"({f' {symbol} '.join(texts)})"
-
-
-def _case(node: Case) -> str:
-    branches = " ".join(f"WHEN {write_sql(w)} THEN {write_sql(v)}" for w, v in node.branches)
-    return f"CASE {branches} ELSE {write_sql(node.otherwise)} END"
-
-
-def _cast(node: Cast) -> str:
-    return f"{'TRY_' * node.safe}CAST({write_sql(node.operand)} AS {node.type})"
-
-
-def _window(node: Window) -> str:
-    over = []
-    if node.partition:
-        over.append(f"PARTITION BY {_all(node.partition)}")
-    if node.order:
-        over.append(f"ORDER BY {_all(node.order)}")
-    start, end = node.frame
-    if (start, end) != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
-        unit = "ROWS" if "ROWS" in start + end else "RANGE"
-        first, last = (
-            f"{write_sql(bound)} {BOUNDS[side]}" if bound is not None else BOUNDS[side]
-            for side, bound in zip(node.frame, node.bounds, strict=True)
-        )
-        over.append(f"{unit} BETWEEN {first} AND {last}")
-    named = node.call
-    ignored = " IGNORE NULLS" * node.ignore_nulls
-    inner = f"{'DISTINCT ' * named.distinct}{_all(named.arguments)}{ignored}"
-    text = "count(*)" if named.name == "count_star" else f"{named.name}({inner})"
-    where = f" FILTER (WHERE {write_sql(named.where)})" if named.where else ""
-    return f"{text}{where} OVER ({' '.join(over)})"
-
-
-def _nested(node: Nested) -> str:
-    query = f"({write_sql(node.query)})"
-    if node.kind == "EXISTS":
-        return f"EXISTS {query}"
-    if node.operand is None:
-        return query
-    symbol = "IN" if node.symbol == "=" else f"{node.symbol} ANY"
-    return f"({write_sql(node.operand)} {symbol} {query})"
-
-
-def _alias(node: Table | Derived | Values | Series) -> str:
-    columns = f"({', '.join(map(quote, node.columns))})" if node.columns else ""
-    return f" AS {quote(node.alias)}{columns}" if node.alias else ""
-
-
-def _table(node: Table) -> str:
-    return ".".join(map(quote, node.path)) + _alias(node)
-
-
-def _derived(node: Derived) -> str:
-    return f"({write_sql(node.query)}){_alias(node)}"
-
-
-def _values(node: Values) -> str:
-    rows = ", ".join(f"({_all(row)})" for row in node.rows)
-    return f"(VALUES {rows}){_alias(node)}"
-
-
-def _series(node: Series) -> str:
-    inner = _all(node.arguments)
-    return f"{node.name}({f'[{inner}]' if node.name == 'unnest' else inner}){_alias(node)}"
-
-
-def _join(node: Join) -> str:
-    left, right = write_sql(node.left), write_sql(node.right)
-    if isinstance(node.right, Join):
-        right = f"({right})"
-    text = f"{left} {JOINS[node.kind]} {right}"
-    if node.using:
-        return f"{text} USING ({', '.join(map(quote, node.using))})"
-    return f"{text} ON {write_sql(node.condition)}" if node.condition is not None else text
-
-
-def _item(node: Item) -> str:
-    return write_sql(node.value) + (f" AS {quote(node.name)}" if node.name else "")
-
-
-def _with(ctes: tuple[Cte, ...]) -> str:
-    if not ctes:
-        return ""
-    word = "WITH RECURSIVE" if any(isinstance(c.query, Recursive) for c in ctes) else "WITH"
-    return f"{word} {_all(ctes)} "
-
-
-def _cte(node: Cte) -> str:
-    columns = f"({', '.join(map(quote, node.columns))})" if node.columns else ""
-    return f"{quote(node.name)}{columns} AS ({write_sql(node.query)})"
-
-
-def _ends(node: Select | SetOperation) -> str:
-    text = f" ORDER BY {_all(node.order)}" if node.order else ""
-    if node.limit is not None:
-        text += f" LIMIT {write_sql(node.limit)}"
-    return text + (f" OFFSET {write_sql(node.offset)}" if node.offset is not None else "")
-
-
-def _groups(node: Select) -> str:
-    if node.all_keys:
-        return " GROUP BY ALL"
-    if node.sets:
-        sets = (f"({_all(tuple(node.groups[i] for i in chosen))})" for chosen in node.sets)
-        return f" GROUP BY GROUPING SETS ({', '.join(sets)})"
-    return f" GROUP BY {_all(node.groups)}" if node.groups else ""
-
-
-def _select(node: Select) -> str:
-    distinct = f"DISTINCT ON ({_all(node.distinct_on)}) " if node.distinct_on else ""
-    distinct = distinct or "DISTINCT " * node.distinct
-    text = f"{_with(node.ctes)}SELECT {distinct}{_all(node.items)}"
-    if node.source is not None:
-        text += f" FROM {write_sql(node.source)}"
-    if node.where is not None:
-        text += f" WHERE {write_sql(node.where)}"
-    text += _groups(node)
-    if node.having is not None:
-        text += f" HAVING {write_sql(node.having)}"
-    if node.qualify is not None:
-        text += f" QUALIFY {write_sql(node.qualify)}"
-    return text + _ends(node)
-
-
-def _set_operation(node: SetOperation) -> str:
-    word = f" {node.symbol}{' ALL' * node.every} "
-    return _with(node.ctes) + word.join(f"({write_sql(q)})" for q in node.queries) + _ends(node)
-
-
-def _recursive(node: Recursive) -> str:
-    word = "UNION ALL" if node.every else "UNION"
-    return f"({write_sql(node.start)}) {word} ({write_sql(node.step)})"
-
-
-_WRITERS: Final[dict[type[Node], Callable[[Any], str]]] = {
-    Constant: _constant,
-    Column: _column,
-    Order: _order,
-    Call: _call,
-    Operation: _operation,
-    Case: _case,
-    Cast: _cast,
-    Window: _window,
-    Nested: _nested,
-    Table: _table,
-    Derived: _derived,
-    Values: _values,
-    Series: _series,
-    Join: _join,
-    Item: _item,
-    Cte: _cte,
-    Select: _select,
-    SetOperation: _set_operation,
-    Recursive: _recursive,
-}

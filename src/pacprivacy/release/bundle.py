@@ -28,7 +28,6 @@ from pacprivacy.noise import (
     NoisePlan,
     Observation,
     Proof,
-    noise_limit,
 )
 from pacprivacy.sample import Pool
 from pacprivacy.simulation import Outputs
@@ -243,14 +242,6 @@ class Bundle(CuratorBundle):
     def heat(self) -> Heat | None:
         """What the release is held to, unit by unit; None where nothing limits it."""
         return None if self.session is None else self.session.heat(self.pool, self.log_p)
-
-    def times_least(self) -> float | None:
-        """Return the noise's variance over the least of any noise, at most; None where unknown."""
-        if self.iid_rule is not None or self.session is not None:
-            return None
-        variance = float(np.square(self.grid_step * self.units_per_std).sum())
-        limit = noise_limit(self.outputs, self.budget, pool=self.pool, enough=variance)
-        return limit.times_least(variance)
 
     def belief_after(self, observation: Observation) -> Belief:
         """Return the belief after an observation."""

@@ -133,7 +133,7 @@ class CertificateNoise:
 class Certificate(ABC):
     """What every attacker is held to; every field is public.
 
-    ``secret`` is the kind of secret. ``membership_bound`` is *balanced* success, for a unit that
+    ``sampling`` is the kind of secret. ``membership_bound`` is *balanced* success, for a unit that
     was used or left out with equal odds.
 
     Examples
@@ -142,7 +142,7 @@ class Certificate(ABC):
     >>> import pacprivacy as pac
     >>> data = np.random.default_rng(0).normal(size=40)
     >>> certificate = pac.privatize(np.mean, data, pac.Information(0.1), n_subsets=16).certificate
-    >>> certificate.secret, certificate.kind, certificate.mi_upper_nats <= 0.1
+    >>> certificate.sampling, certificate.kind, certificate.mi_upper_nats <= 0.1
     ('pool', 'exact', True)
     >>> pac.Certificate.from_dict(certificate.to_public_dict()) == certificate
     True
@@ -151,7 +151,7 @@ class Certificate(ABC):
     KINDS: ClassVar[dict[str, type[Certificate]]] = {}
     OPTIONAL: ClassVar[tuple[str, ...]] = ()  # left out of a file where they say nothing
 
-    secret: str
+    sampling: str
     kind: Kind
     budget: Text
     mechanism: Text
@@ -262,7 +262,7 @@ class Certificate(ABC):
             if not plain[name]:  # as in files of version 0.1, whose digests are in ledgers
                 del plain[name]
         if self.schema_version == FIRST_VERSION:
-            del plain["secret"]
+            del plain["sampling"]
         return plain
 
     def to_json(self) -> str:
@@ -273,11 +273,11 @@ class Certificate(ABC):
     def from_dict(cls, plain: Any) -> Certificate:
         """Rebuild a certificate; refuse other schema versions and fields that make no sense."""
         stated = plain if isinstance(plain, dict) else {}
-        version, secret = stated.get("schema_version"), stated.get("secret")
-        if version == FIRST_VERSION and secret is None:
-            secret = "pool"
+        version, sampling = stated.get("schema_version"), stated.get("sampling")
+        if version == FIRST_VERSION and sampling is None:
+            sampling = "pool"
         known = type(version) is int and FIRST_VERSION <= version <= SCHEMA_VERSION
-        if not known or not isinstance(secret, str) or secret not in cls.KINDS:
+        if not known or not isinstance(sampling, str) or sampling not in cls.KINDS:
             shown = version if isinstance(version, int | str) else type(plain).__name__
             raise CertificateError(
                 f"certificate must have schema version {FIRST_VERSION} or {SCHEMA_VERSION} and a "
@@ -285,7 +285,7 @@ class Certificate(ABC):
                 "it; 'dp-1' is differential privacy, for 'pac verify' and dp.DPCertificate."
             )
         try:
-            certificate = msgspec.convert(plain, cls.KINDS[secret])
+            certificate = msgspec.convert(plain, cls.KINDS[sampling])
             for facts in (_AnyFacts, _KnownFacts):
                 msgspec.convert(plain, facts)
         except msgspec.ValidationError as error:

@@ -90,7 +90,7 @@ class PoolCertificate(Certificate):
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("divergences", "trade_off")
 
-    secret: Literal["pool"] = "pool"
+    sampling: Literal["pool"] = "pool"
     rule: Text
     scheme: Text
     n_subsets: Positive

@@ -360,15 +360,10 @@ class PlanNumber(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """What one budget would cost, before anything is spent; curator-only.
-
-    ``times_least`` is the noise's variance over the least of any noise, at most; None where
-    unknown.
-    """
+    """What one budget would cost, before anything is spent; curator-only."""
 
     budget: str
     numbers: tuple[PlanNumber, ...]
-    times_least: float | None = None
 
 
 @styled

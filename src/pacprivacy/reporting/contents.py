@@ -129,11 +129,10 @@ class SessionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorFigures:
-    """Risk of the units as a histogram, and the noise over the least of any; curator-only."""
+    """Risk of the units as a histogram; curator-only."""
 
     unit_success_edges: tuple[float, ...] = ()
     unit_success_counts: tuple[int, ...] = ()
-    times_least: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,20 +264,19 @@ def _utility_curve(certificate: Certificate, bundle: CuratorBundle) -> UtilityCu
 
 
 def _curator_figures(certificate: Certificate, bundle: CuratorBundle) -> CuratorFigures:
-    risks, times = None, None
+    risks = None
     if isinstance(bundle, Bundle):
-        risks, times = _pool_risks(bundle), bundle.times_least()
+        risks = _pool_risks(bundle)
     elif isinstance(bundle, CoinBundle) and bundle.is_whole:
         risks = np.array([influence_success(charge) for charge in bundle.charges.tolist()])
     if risks is None:
-        return CuratorFigures(times_least=times)
+        return CuratorFigures()
     low = min(0.5, float(risks.min()))
     high = max(certificate.membership_bound, float(risks.max()), low + 1e-3)
     counts, edges = np.histogram(risks, bins=RISK_BINS, range=(low, high))
     return CuratorFigures(
         unit_success_edges=tuple(edges.tolist()),
         unit_success_counts=tuple(counts.tolist()),
-        times_least=times,
     )
 
 
@@ -456,7 +454,7 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
 @page_kind.register
 def _of_coins(cert: CoinCertificate) -> PageKind:
     influence, unit, units = cert.dp_readings.gaussian_mu, cert.unit, cert.units
-    everybody = cert.secret == "everybody"
+    everybody = cert.sampling == "everybody"
     rates = np.concatenate([np.geomspace(1e-4, 0.01, 12), np.linspace(0.02, 1, 50)]).tolist()
     line = ((0.0, 0.0), *((rate, influence_hits(influence, rate)) for rate in rates))
     hits = tuple((_rate(rate), influence_hits(influence, rate)) for rate in RARE_ALARMS)
@@ -528,7 +526,7 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
 
 
 def _odds_figures(cert: CoinCertificate) -> Pairs:
-    if cert.secret == "everybody" or cert.is_in_session:
+    if cert.sampling == "everybody" or cert.is_in_session:
         return ()
     before = at_least(cert.keep, significant=6, percent=True)
     return (
@@ -537,7 +535,7 @@ def _odds_figures(cert: CoinCertificate) -> Pairs:
 
 
 def _odds_tiles(cert: CoinCertificate) -> Pairs:
-    if cert.secret == "everybody" or cert.is_in_session:
+    if cert.sampling == "everybody" or cert.is_in_session:
         return ()
     before = at_least(cert.keep, significant=6, percent=True)
     return (

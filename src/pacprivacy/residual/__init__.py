@@ -2,19 +2,12 @@
 
 from pacprivacy.residual.learned_noise import (
     LearnedNoise as LearnedNoise,
-    LearningOptions as LearningOptions,
-    LearningStep as LearningStep,
     NoiseShortfall as NoiseShortfall,
     Training as Training,
     check_learned_noise as check_learned_noise,
     learn_noise as learn_noise,
     learn_noise_curve as learn_noise_curve,
     plan_learned_noise as plan_learned_noise,
-)
-from pacprivacy.residual.noise_families import (
-    FlowNoise as FlowNoise,
-    GaussianNoise as GaussianNoise,
-    MixtureNoise as MixtureNoise,
 )
 from pacprivacy.residual.privacy import (
     Residual as Residual,

@@ -1,11 +1,10 @@
-"""The game of learned noise, compiled: a leader's law of noise against a follower's decoder.
+"""The game of learned noise, compiled: a leader's Gaussian noise against a follower's decoder.
 
-A decoder is a pair of plain functions on a dictionary of arrays, to be compiled and differentiated
-for many budgets at once. Needs jax.
+Plain functions on dictionaries of arrays, to be compiled and differentiated for many budgets at
+once. Needs jax.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -16,90 +15,31 @@ import jax.numpy as jnp
 import optax
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.residual.learned_noise import Training
-from pacprivacy.residual.noise_families import NoiseFamily, Params
+from pacprivacy.residual.learned_noise import Follower, Params, Training, noise_factor
 
 State: TypeAlias = dict[str, Any]
 
-N_HEADS = 2
 LOWEST_LOG = -1e30  # where a probability is 0 its product with the logarithm must be 0, not NaN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoder:
-    """A network from releases of shape (n, r) to log probabilities of shape (n, m)."""
-
-    initialise: Callable[[jax.Array], Params]
-    apply: Callable[[Params, jax.Array], jax.Array]
-
-
-def _mlp(n_inputs: int, n_outputs: int, hidden: int, n_layers: int) -> Decoder:
-    sizes = [n_inputs, *[hidden] * n_layers, n_outputs]
-
-    def initialise(key: jax.Array) -> Params:
-        keys = jax.random.split(key, len(sizes) - 1)
-        params: Params = {}
-        for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
-            params[f"w{layer}"] = _normal(keys[layer], fan_in, fan_out)
-            params[f"b{layer}"] = jnp.zeros(fan_out)
-        params[f"w{len(sizes) - 2}"] *= 0.1  # the first guess is close to uniform
-        return params
-
-    def apply(params: Params, z: jax.Array) -> jax.Array:
-        x = z
-        for layer in range(len(sizes) - 2):
-            x = jax.nn.gelu(x @ params[f"w{layer}"] + params[f"b{layer}"])
-        last = len(sizes) - 2
-        return jax.nn.log_softmax(x @ params[f"w{last}"] + params[f"b{last}"])
-
-    return Decoder(initialise=initialise, apply=apply)
+def _start_decoder(key: jax.Array, sizes: tuple[int, ...]) -> Params:
+    """Return the weights of a network with these layers, whose first guess is close to uniform."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    params: Params = {}
+    for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+        weights = jax.random.normal(keys[layer], (fan_in, fan_out)) / math.sqrt(fan_in)
+        params[f"w{layer}"] = weights
+        params[f"b{layer}"] = jnp.zeros(fan_out)
+    params[f"w{len(sizes) - 2}"] *= 0.1
+    return params
 
 
-def _transformer(n_inputs: int, n_outputs: int, hidden: int, n_layers: int) -> Decoder:
-    width = max(N_HEADS, hidden // N_HEADS * N_HEADS)
-
-    def initialise(key: jax.Array) -> Params:
-        keys = iter(jax.random.split(key, 4 * n_layers + 3))
-        params: Params = {
-            "value": _normal(next(keys), 1, width) * jnp.ones((n_inputs, 1)),
-            "place": _normal(next(keys), 1, n_inputs * width).reshape(n_inputs, width),
-            "head": 0.1 * _normal(next(keys), width * n_inputs, n_outputs),
-            "bias": jnp.zeros(n_outputs),
-        }
-        for layer in range(n_layers):
-            params[f"attend{layer}"] = _normal(next(keys), width, 3 * width)
-            params[f"join{layer}"] = _normal(next(keys), width, width)
-            params[f"up{layer}"] = _normal(next(keys), width, 2 * width)
-            params[f"down{layer}"] = _normal(next(keys), 2 * width, width)
-        return params
-
-    def apply(params: Params, z: jax.Array) -> jax.Array:
-        x = z[:, :, None] * params["value"] + params["place"]
-        for layer in range(n_layers):
-            x = x + _attention(_normalised(x) @ params[f"attend{layer}"]) @ params[f"join{layer}"]
-            x = x + jax.nn.gelu(_normalised(x) @ params[f"up{layer}"]) @ params[f"down{layer}"]
-        flat = _normalised(x).reshape(len(z), -1)
-        return jax.nn.log_softmax(flat @ params["head"] + params["bias"])
-
-    return Decoder(initialise=initialise, apply=apply)
-
-
-def _attention(projected: jax.Array) -> jax.Array:
-    """Return attention between the coordinates, from joined queries, keys and values."""
-    n, tokens, width = projected.shape[0], projected.shape[1], projected.shape[2] // 3
-    query, key, value = jnp.split(projected.reshape(n, tokens, N_HEADS, -1), 3, axis=-1)
-    scores = jnp.einsum("nthd,nshd->nhts", query, key) / math.sqrt(width // N_HEADS)
-    mixed = jnp.einsum("nhts,nshd->nthd", jax.nn.softmax(scores), value)
-    return mixed.reshape(n, tokens, width)
-
-
-def _normalised(x: jax.Array) -> jax.Array:
-    centered = x - x.mean(axis=-1, keepdims=True)
-    return centered * jax.lax.rsqrt(jnp.square(centered).mean(axis=-1, keepdims=True) + 1e-6)
-
-
-def _normal(key: jax.Array, fan_in: int, fan_out: int) -> jax.Array:
-    return jax.random.normal(key, (fan_in, fan_out)) / math.sqrt(fan_in)
+def _decode(params: Params, z: jax.Array) -> jax.Array:
+    """Return log probabilities of the candidates, shape (n, m), given releases of shape (n, r)."""
+    last = len(params) // 2 - 1
+    for layer in range(last):
+        z = jax.nn.gelu(z @ params[f"w{layer}"] + params[f"b{layer}"])
+    return jax.nn.log_softmax(z @ params[f"w{last}"] + params[f"b{last}"])
 
 
 class Candidates(NamedTuple):
@@ -120,10 +60,9 @@ class Goal(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """Simulated secrets, components of the noise and standard normals."""
+    """Simulated secrets and standard normals."""
 
     chosen: jax.Array
-    component: jax.Array
     normals: jax.Array
 
 
@@ -131,8 +70,7 @@ class Draws(NamedTuple):
 class Rules:
     """What the compiled code depends on besides sizes."""
 
-    family: NoiseFamily
-    follower: str
+    follower: Follower
     training: Training
     uniform: bool
 
@@ -188,10 +126,8 @@ class _Game:
     """The game of one budget; everything here is traced, and mapped over the budgets."""
 
     def __init__(self, rules: Rules, pool: Candidates) -> None:
-        self._pool, self._family, self._training = pool, rules.family, rules.training
-        self._uniform = rules.uniform
-        self._decoder = _decoder(rules, pool)
-        training = rules.training
+        self._pool, self._uniform, self._exact = pool, rules.uniform, rules.follower == "exact"
+        self._training = training = rules.training
         growth = training.penalty_end / training.penalty_start
         self._penalty = optax.exponential_decay(
             training.penalty_start,
@@ -205,9 +141,11 @@ class _Game:
 
     def begin(self, leader: Params, key: jax.Array) -> State:
         state: State = {"leader": leader, "leader_memory": self._leader_step.init(leader)}
-        if self._decoder is None:
+        if self._exact:
             return state
-        follower = self._decoder.initialise(key)
+        n_inputs = (self._pool.points if self._pool.slices is None else self._pool.slices).shape[1]
+        hidden = (self._training.hidden,) * self._training.n_layers
+        follower = _start_decoder(key, (n_inputs, *hidden, len(self._pool.points)))
         return state | {
             "follower": follower,
             "follower_memory": self._follower_step.init(follower),
@@ -219,7 +157,7 @@ class _Game:
         def one(state: State, number: jax.Array) -> tuple[State, dict[str, jax.Array]]:
             draws = jax.random.fold_in(key, number + self._training.warm_up)
             taught, led = jax.random.split(draws)
-            if self._decoder is not None:
+            if not self._exact:
                 state = self._teach(state, taught)
             after, measured = self._lead(state, goal, number, led)
             return jax.tree.map(lambda a, b: jnp.where(number < 0, b, a), after, state), measured
@@ -241,7 +179,7 @@ class _Game:
 
     def _draw(self, key: jax.Array, n_batches: int) -> Draws:
         """Draw batches with evenly spread secrets and normals in pairs of opposite sign."""
-        jitter, mixed, normal = jax.random.split(key, 3)
+        jitter, _, normal = jax.random.split(key, 3)
         half, m, r = self._training.batch // 2, *self._pool.points.shape
         places = (jax.random.uniform(jitter, (n_batches, half)) + jnp.arange(half)) / half
         if self._uniform:
@@ -249,36 +187,43 @@ class _Game:
         else:
             cumulative = jnp.cumsum(jnp.exp(self._pool.log_p))
             chosen = jnp.searchsorted(cumulative, places * cumulative[-1], side="right")
-        kinds = jnp.arange(n_batches * half) % self._family.n_components
-        if self._family.n_components > 1:
-            kinds = jax.random.permutation(mixed, kinds)
         normals = jax.random.normal(normal, (n_batches, half, r))
         return Draws(
             jnp.tile(jnp.minimum(chosen, m - 1), 2).ravel(),
-            jnp.tile(kinds.reshape(n_batches, half), 2).ravel(),
             jnp.concatenate([normals, -normals], axis=1).reshape(-1, r),
         )
 
     def _terms(
         self, leader: Params, follower: Params | None, draws: Draws
     ) -> tuple[jax.Array, jax.Array]:
-        """Return each draw's term of the exact or cross-entropy, and the noise's second moments."""
-        noise = self._family.shape(leader, draws.normals, draws.component, jnp)
-        weights = jnp.exp(self._family.log_weights(leader, jnp))[draws.component]
-        weights = weights * self._family.n_components
-        second = self._family.second_moments(leader, noise, weights, jnp)
+        """Return each draw's term of the exact or cross-entropy, and the noise's variances."""
+        factor = noise_factor(leader, jnp)
+        noise_var = jnp.square(factor).sum(axis=1)
+        diagonal = "lower" not in leader
+        std = jnp.exp(leader["log_std"])
+        noise = draws.normals * std if diagonal else draws.normals @ factor.T
         z = self._pool.points[draws.chosen] + noise
-        if self._decoder is None or follower is None:
-            log_q = self._family.pair_log_density(leader, z, self._pool.points, jnp)
-            log_post = jax.nn.log_softmax(self._pool.log_p + log_q)
+        if follower is None:
+            log_post = jax.nn.log_softmax(self._pool.log_p + self._log_density(leader, z))
             summands = -(jnp.exp(log_post) * jnp.maximum(log_post, LOWEST_LOG)).sum(axis=1)
-            return weights * summands, second
-        inputs = z / jnp.sqrt(self._pool.variance + jax.lax.stop_gradient(second))
+            return summands, noise_var
+        inputs = z / jnp.sqrt(self._pool.variance + jax.lax.stop_gradient(noise_var))
         if self._pool.slices is not None:
             inputs = inputs @ self._pool.slices
-        log_guess = self._decoder.apply(follower, inputs)
-        summands = -jnp.take_along_axis(log_guess, draws.chosen[:, None], axis=1)[:, 0]
-        return weights * summands, second
+        log_guess = _decode(follower, inputs)
+        return -jnp.take_along_axis(log_guess, draws.chosen[:, None], axis=1)[:, 0], noise_var
+
+    def _log_density(self, leader: Params, z: jax.Array) -> jax.Array:
+        """Return ``ln q(z_i - y_k)`` up to a constant, shape (n, m)."""
+        if "lower" in leader:
+            factor = noise_factor(leader, jnp)
+            z = jnp.linalg.solve(factor, z.T).T
+            points = jnp.linalg.solve(factor, self._pool.points.T).T
+        else:
+            std = jnp.exp(leader["log_std"])
+            z, points = z / std, self._pool.points / std
+        squares = jnp.square(z).sum(axis=1)[:, None] + jnp.square(points).sum(axis=1)
+        return -0.5 * jnp.maximum(squares - 2 * z @ points.T, 0.0)
 
     def _teach(self, state: State, key: jax.Array) -> State:
         """Let the decoder take its steps against the noise as it is."""
@@ -313,15 +258,6 @@ class _Game:
         updates, memory = self._leader_step.update(slope, state["leader_memory"])
         leader = optax.apply_updates(state["leader"], updates)
         return {**state, "leader": leader, "leader_memory": memory}, measured
-
-
-def _decoder(rules: Rules, pool: Candidates) -> Decoder | None:
-    """Return an ``mlp``, or a small ``transformer`` with one token per coordinate."""
-    if rules.follower == "exact":
-        return None
-    make = _transformer if rules.follower == "transformer" else _mlp
-    n_inputs = (pool.points if pool.slices is None else pool.slices).shape[1]
-    return make(n_inputs, len(pool.points), rules.training.hidden, rules.training.n_layers)
 
 
 def _falling(rate: float, n_steps: int) -> Any:

@@ -2,13 +2,14 @@
 
 What is learned is *not certified*. The optimal decoder on a pool is the posterior
 ``P_k(z) ∝ p_k q(z - y_k)``: :func:`check_learned_noise` measures with it what a learned decoder
-missed, and :func:`plan_learned_noise` turns the shape of Gaussian noise into a proved plan.
+missed, and :func:`plan_learned_noise` turns the shape of the noise into a proved plan. The noise is
+Gaussian, because no other law can become a release.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -25,11 +26,12 @@ from pacprivacy.noise import (
     spread_of,
     waterfill,
 )
-from pacprivacy.residual import noise_families as families
 from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 
-FOLLOWERS: Final = ("mlp", "transformer", "exact")
-MOMENT_DRAWS: Final = 200_000
+Family: TypeAlias = Literal["gaussian_diagonal", "gaussian_full"]
+Follower: TypeAlias = Literal["mlp", "exact"]
+Params: TypeAlias = dict[str, Any]  # arrays of numpy or jax
+
 BLOCK_ELEMENTS: Final = 1 << 19
 CHECK_DRAWS: Final = 200_000
 LEARNED_NOTE: Final = "the shape of the noise was learned; the proof does not rest on the learning"
@@ -87,66 +89,43 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """Loss curves, one entry per step: noise, the follower's claimed information, penalty."""
-
-    noise: Vector
-    claimed_nats: Vector
-    penalty: Vector
-
-    def __post_init__(self) -> None:
-        for array in (self.noise, self.claimed_nats, self.penalty):
-            freeze(array)
-
-    def __len__(self) -> int:
-        return len(self.noise)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedNoise:
-    """A learned law of noise, *not certified*: its information is what a decoder claims.
+    """Learned Gaussian noise, *not certified*: its information is what a decoder claims.
 
     A decoder that guesses badly makes a leaky release look private: ``claimed_nats``, with standard
     error ``claimed_error``, is a lower bound of the truth on fresh draws and never a promise.
 
-    ``family``, ``follower``, the budget ``mi_nats`` and the claim are public. Curator-only are the
-    ``params`` of the law along the principal directions, the ``spread`` of the outputs, the belief
-    ``log_p`` and the loss curves ``history``.
+    ``follower``, the budget ``mi_nats``, the claim and the number of steps are public. Curator-only
+    are the ``factor`` ``L`` of the covariance ``L Lᵀ`` along the principal directions, the
+    ``spread`` of the outputs and the belief ``log_p``.
     """
 
-    family: families.NoiseFamily
-    follower: str
+    follower: Follower
     mi_nats: float
     claimed_nats: float
     claimed_error: float
-    params: families.Params
+    factor: Matrix
     spread: Spread
     log_p: Vector
-    history: History
-    seed: int
+    n_steps: int
 
     def __post_init__(self) -> None:
-        for array in self.params.values():
-            freeze(array)
+        freeze(self.factor)
 
     def __repr__(self) -> str:
         return (
-            f"LearnedNoise(family={self.family.name!r}, follower={self.follower!r}, "
-            f"mi_nats={self.mi_nats:g}, claimed_nats={self.claimed_nats:.4g}, "
-            f"total_variance={self.total_variance:.4g}, not certified)"
+            f"LearnedNoise(follower={self.follower!r}, mi_nats={self.mi_nats:g}, "
+            f"claimed_nats={self.claimed_nats:.4g}, total_variance={self.total_variance:.4g}, "
+            "not certified)"
         )
 
     @property
     def total_variance(self) -> float:
-        """Expected squared length of the noise (from simulated draws for a flow)."""
-        rng = public_generator(self.seed, "learned noise moments")
-        n_draws = MOMENT_DRAWS if isinstance(self.family, families.FlowNoise) else 1
-        noise = self.family.draw(self.params, n_draws, rng)
-        second = self.family.second_moments(self.params, noise, np.ones(len(noise)), np)
-        return float(second.sum())
+        """Expected squared length of the noise."""
+        return float(np.square(self.factor).sum())
 
     def covariance(self) -> Matrix:
-        """Return the covariance of a Gaussian in the output's coordinates, shape (d, d)."""
+        """Return the covariance in the output's coordinates, shape (d, d)."""
         shape = self.covariance_shape()
         columns = [
             self.spread.expand(np.sqrt(variance) * direction)
@@ -156,51 +135,31 @@ class LearnedNoise:
         return np.asarray(factor.T @ factor, dtype=np.float64)
 
     def covariance_shape(self) -> Shape:
-        """Return the directions and variances of a Gaussian; refuse other laws."""
-        if not isinstance(self.family, families.GaussianNoise):
-            raise BudgetError(
-                f"family must be Gaussian to become a certified plan; got {self.family.name!r}. "
-                f"Learn with family='gaussian_full'."
-            )
-        factor = self.family.factor(self.params, np)
-        directions, std, _ = np.linalg.svd(factor)
+        """Return the directions and variances of the noise."""
+        directions, std, _ = np.linalg.svd(self.factor)
         return Shape(rotation=directions, noise_var=np.square(std))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearningStep:
-    """How far the training of one budget is: the last chunk's means; curator-only."""
+def noise_factor(params: Params, xp: Any) -> Any:
+    """Return the lower triangular ``L`` with covariance ``L Lᵀ``; ``xp`` is numpy or jax.numpy.
 
-    mi_nats: float
-    step: int
-    n_steps: int
-    noise: float
-    claimed_nats: float
-
-
-Report = Callable[[LearningStep], None]
-
-
-class LearningOptions(TypedDict, total=False):
-    """Options of :func:`learn_noise` and :func:`learn_noise_curve`.
-
-    ``family`` is ``gaussian_diagonal``, ``gaussian_full``, ``mixture``, ``flow``, or an object of
-    these. ``follower`` is ``mlp`` or ``transformer``, a decoder that is trained along, or
-    ``exact``, the posterior, the best decoder there is. ``training`` has steps, rates and sizes,
-    ``log_belief`` the attacker's belief before the release, uniform by default. ``report`` is
-    called with every chunk of steps. The same seed ``rng`` gives the same noise on one machine.
+    Training is in single precision, what is checked and proved in double.
     """
-
-    family: str | families.NoiseFamily
-    follower: str
-    training: Training | None
-    log_belief: Vector | None
-    report: Report | None
-    rng: np.random.Generator | int | None
+    std = xp.exp(params["log_std"])
+    if "lower" not in params:
+        return xp.diag(std)
+    return std[:, None] * (xp.eye(len(std)) + xp.tril(params["lower"], -1))
 
 
 def learn_noise(
-    outputs: object, mi_nats: float, **options: Unpack[LearningOptions]
+    outputs: object,
+    mi_nats: float,
+    *,
+    family: Family = "gaussian_diagonal",
+    follower: Follower = "mlp",
+    training: Training | None = None,
+    log_belief: Vector | None = None,
+    rng: np.random.Generator | int | None = None,
 ) -> LearnedNoise:
     """Learn noise for one information budget; needs ``pacprivacy[jax]``.
 
@@ -210,26 +169,41 @@ def learn_noise(
         The mechanism's output on every candidate.
     mi_nats : float
         What the follower may learn about the index, in nats.
-    **options
-        Those of :class:`LearningOptions`.
+    family : {"gaussian_diagonal", "gaussian_full"}
+        Gaussian noise along the principal directions, or with any covariance.
+    follower : {"mlp", "exact"}
+        A decoder that is trained along, or the posterior, the best decoder there is.
+    training : Training, optional
+        Steps, rates and sizes.
+    log_belief : array of shape (m,), optional
+        The attacker's belief before the release, uniform by default.
+    rng : int or Generator, optional
+        The same seed gives the same noise on one machine.
 
     Returns
     -------
     LearnedNoise
         Marked *not certified*: the budget is met in the follower's eyes only.
     """
-    return learn_noise_curve(outputs, [mi_nats], **options)[0]
+    return learn_noise_curve(
+        outputs,
+        [mi_nats],
+        family=family,
+        follower=follower,
+        training=training,
+        log_belief=log_belief,
+        rng=rng,
+    )[0]
 
 
 def learn_noise_curve(
     outputs: object,
     mi_budgets: Sequence[float],
     *,
-    family: str | families.NoiseFamily = "gaussian_diagonal",
-    follower: str = "mlp",
+    family: Family = "gaussian_diagonal",
+    follower: Follower = "mlp",
     training: Training | None = None,
     log_belief: Vector | None = None,
-    report: Report | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[LearnedNoise, ...]:
     """Learn noise for several budgets side by side; options are those of :func:`learn_noise`."""
@@ -237,160 +211,136 @@ def learn_noise_curve(
     log_p = check_log_belief(log_belief, len(values))
     spread = spread_of(values, np.exp(log_p))
     budgets = _check_budgets(mi_budgets, spread, log_p)
-    law = families.find_family(family)
-    if follower not in FOLLOWERS:
-        raise BudgetError(
-            f"follower must be one of {', '.join(FOLLOWERS)}; got {follower!r}. Use 'exact'."
-        )
-    seed = coerce_seed(rng)
-    run = _Run(spread, log_p, budgets, law, follower, training or Training(), seed, report)
-    return run.learn()
+    for name, choice, known in (("family", family, Family), ("follower", follower, Follower)):
+        if choice not in get_args(known):
+            raise BudgetError(
+                f"{name} must be one of {', '.join(get_args(known))}; got {choice!r}. "
+                f"Use {get_args(known)[-1]!r}."
+            )
+    game = _LearningRun(
+        spread=spread,
+        log_p=log_p,
+        budgets=budgets,
+        full=family == "gaussian_full",
+        follower=follower,
+        training=training or Training(),
+        seed=coerce_seed(rng),
+    )
+    return game.learn()
 
 
-class _Run:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LearningRun:
     """The training of all budgets, chunk by chunk."""
 
-    def __init__(
-        self,
-        spread: Spread,
-        log_p: Vector,
-        budgets: Vector,
-        family: families.NoiseFamily,
-        follower: str,
-        training: Training,
-        seed: int,
-        report: Report | None,
-    ) -> None:
-        self._spread, self._log_p, self._budgets = spread, log_p, budgets
-        self._family, self._follower, self._training = family, follower, training
-        self._seed, self._report = seed, report
-        # one unit of length for all directions, so that a step size means the same everywhere
-        self._length = math.sqrt(float(spread.eigenvalues.mean()))
-        starts = [
-            waterfill(spread.eigenvalues / self._length**2, mi_nats=float(mi)) for mi in budgets
-        ]
-        self._units = np.array([start.sum() for start in starts])
-        self._leaders = [
-            family.start(start, public_generator(seed, "learned noise start")) for start in starts
-        ]
+    spread: Spread
+    log_p: Vector
+    budgets: Vector
+    full: bool
+    follower: Follower
+    training: Training
+    seed: int
+
+    @property
+    def unit_length(self) -> float:
+        """One unit for all directions, so that a step size means the same everywhere."""
+        return math.sqrt(float(self.spread.eigenvalues.mean()))
 
     def learn(self) -> tuple[LearnedNoise, ...]:
         """Play until nothing moves or the steps are used up."""
         jax, game = _import_game()
-        words = public_generator(self._seed, "learned noise").integers(2**32, size=3)
+        words = public_generator(self.seed, "learned noise").integers(2**32, size=3)
         first, middle, last = (jax.random.key(int(word)) for word in words)
-        training, n = self._training, len(self._budgets)
         rules = game.Rules(
-            family=self._family,
-            follower=self._follower,
+            follower=self.follower,
             training=self._compiled_training(),
-            uniform=bool(np.ptp(self._log_p) == 0),
+            uniform=bool(np.ptp(self.log_p) == 0),
         )
-        points = self._spread.coordinates / self._length
-        pool = game.make_game_candidates(points, self._log_p, self._slices())
-        goal = game.Goal(self._budgets.astype(np.float32), self._units.astype(np.float32))
-        stacked = {
-            name: np.stack([leader[name] for leader in self._leaders]).astype(np.float32)
-            for name in self._leaders[0]
-        }
-        state = game.begin_game(rules, pool, stacked, first)
-        active, curves = np.ones(n, dtype=bool), [_Curve(training) for _ in range(n)]
+        points = self.spread.coordinates / self.unit_length
+        pool = game.make_game_candidates(points, self.log_p, self._slices())
+        leaders, units = self._start()
+        goal = game.Goal(self.budgets.astype(np.float32), units.astype(np.float32))
+        state = game.begin_game(rules, pool, leaders, first)
+        active = np.ones(len(self.budgets), dtype=bool)
+        progress = [_Progress(self.training) for _ in self.budgets]
         for step in self._steps():
             state, measured = game.run_game(rules, pool, state, goal, active, step, middle)
             if step < 0:
                 continue
-            noise = np.asarray(measured["noise"], dtype=np.float64) * self._length**2
+            noise = np.asarray(measured["noise"], dtype=np.float64) * self.unit_length**2
             claimed = np.asarray(measured["claimed"], dtype=np.float64)
             for i in np.flatnonzero(active):
-                active[i] = curves[i].add(step, noise[i], claimed[i])
-                if self._report is not None:
-                    progress = LearningStep(
-                        mi_nats=float(self._budgets[i]),
-                        step=step + len(noise[i]),
-                        n_steps=training.n_steps,
-                        noise=float(noise[i].mean()),
-                        claimed_nats=float(claimed[i].mean()),
-                    )
-                    self._report(progress)
+                active[i] = progress[i].add(step, noise[i], claimed[i])
             if not active.any():
                 break
         claims = np.asarray(game.game_claim(rules, pool, state, last), dtype=np.float64)
-        leader = {name: np.asarray(a, dtype=np.float64) for name, a in state["leader"].items()}
+        learned = {name: np.asarray(a, dtype=np.float64) for name, a in state["leader"].items()}
         return tuple(
             LearnedNoise(
-                family=self._family,
-                follower=self._follower,
-                mi_nats=float(self._budgets[i]),
+                follower=self.follower,
+                mi_nats=float(self.budgets[i]),
                 claimed_nats=max(0.0, float(claims[0, i])),
                 claimed_error=float(claims[1, i]),
-                params=self._family.rescaled(
-                    {name: a[i] for name, a in leader.items()}, self._length
-                ),
-                spread=self._spread,
-                log_p=self._log_p,
-                history=curves[i].history(),
-                seed=self._seed,
+                factor=self.unit_length
+                * noise_factor({name: a[i] for name, a in learned.items()}, np),
+                spread=self.spread,
+                log_p=self.log_p,
+                n_steps=progress[i].n_steps,
             )
-            for i in range(n)
+            for i in range(len(self.budgets))
         )
+
+    def _start(self) -> tuple[Params, Vector]:
+        """Return the noise that each budget starts from, and the unit that noise is counted in."""
+        eigenvalues = self.spread.eigenvalues / self.unit_length**2
+        noise_vars = np.stack([waterfill(eigenvalues, mi_nats=float(mi)) for mi in self.budgets])
+        leaders = {"log_std": (0.5 * np.log(noise_vars)).astype(np.float32)}
+        if self.full:
+            rank = len(eigenvalues)
+            leaders["lower"] = np.zeros((len(self.budgets), rank, rank), dtype=np.float32)
+        return leaders, noise_vars.sum(axis=1)
 
     def _compiled_training(self) -> Training:
         """Return the settings without what is decided here: that needs no compiler."""
-        chunk = self._training.chunk
-        warm_up = math.ceil(self._training.warm_up / chunk) * chunk
-        return replace(self._training, patience=1, tolerance=1.0, warm_up=warm_up)
+        chunk = self.training.chunk
+        warm_up = math.ceil(self.training.warm_up / chunk) * chunk
+        return replace(self.training, patience=1, tolerance=1.0, warm_up=warm_up)
 
     def _steps(self) -> range:
         """Return where the chunks begin; those of the decoder's warm-up are below 0."""
-        chunk = self._training.chunk
-        n_warm = 0 if self._follower == "exact" else math.ceil(self._training.warm_up / chunk)
-        return range(-n_warm * chunk, self._training.n_steps, chunk)
+        chunk = self.training.chunk
+        n_warm = 0 if self.follower == "exact" else math.ceil(self.training.warm_up / chunk)
+        return range(-n_warm * chunk, self.training.n_steps, chunk)
 
     def _slices(self) -> Matrix | None:
         """Return random unit directions for the sliced follower, one per column."""
-        if self._training.n_slices == 0:
+        if self.training.n_slices == 0:
             return None
-        rng = public_generator(self._seed, "learned noise slices")
-        directions = rng.standard_normal((self._spread.rank, self._training.n_slices))
+        rng = public_generator(self.seed, "learned noise slices")
+        directions = rng.standard_normal((self.spread.rank, self.training.n_slices))
         unit: Matrix = directions / np.linalg.norm(directions, axis=0)
         return unit
 
 
-class _Curve:
-    """What one budget went through, and whether it still moves."""
+class _Progress:
+    """How far the training of one budget is, and whether it still moves."""
 
     def __init__(self, training: Training) -> None:
-        self._training, self._calm = training, 0
-        self._noise: list[Vector] = []
-        self._claimed: list[Vector] = []
-
-    @property
-    def n_steps(self) -> int:
-        """Steps taken."""
-        return sum(map(len, self._noise))
+        self._training = training
+        self._means: tuple[float, float] | None = None  # of the last chunk: noise, claimed nats
+        self._n_calm = 0
+        self.n_steps = 0
 
     def add(self, step: int, noise: Vector, claimed: Vector) -> bool:
-        """Store a chunk; return whether to go on."""
-        if self._noise and step >= self._training.n_steps // 2:
-            moved = [
-                abs(float(new.mean()) / max(float(old.mean()), 1e-300) - 1)
-                for new, old in ((noise, self._noise[-1]), (claimed, self._claimed[-1]))
-            ]
-            self._calm = self._calm + 1 if max(moved) < self._training.tolerance else 0
-        self._noise.append(noise)
-        self._claimed.append(claimed)
-        return self._calm < self._training.patience
-
-    def history(self) -> History:
-        """Return the curves."""
-        training, steps = self._training, np.arange(self.n_steps)
-        growth = training.penalty_end / training.penalty_start
-        share = np.minimum(steps / max(1, training.n_steps // 2), 1.0)
-        return History(
-            noise=np.concatenate(self._noise),
-            claimed_nats=np.concatenate(self._claimed),
-            penalty=training.penalty_start * growth**share,
-        )
+        """Count a chunk of steps; return whether to go on."""
+        means = float(noise.mean()), float(claimed.mean())
+        if self._means is not None and step >= self._training.n_steps // 2:
+            pairs = zip(means, self._means, strict=True)
+            moved = max(abs(new / max(old, 1e-300) - 1) for new, old in pairs)
+            self._n_calm = self._n_calm + 1 if moved < self._training.tolerance else 0
+        self._means = means
+        self.n_steps += len(noise)
+        return self._n_calm < self._training.patience
 
 
 def _import_game() -> tuple[Any, Any]:
@@ -460,19 +410,19 @@ def check_learned_noise(
     no release: nothing is released with float noise.
     """
     generator = public_generator(coerce_seed(rng), "learned information")
-    m = len(learned.log_p)
-    params = learned.family.rescaled(learned.params, noise_scale)
+    m, factor = len(learned.log_p), noise_scale * learned.factor
     points = learned.spread.coordinates
+    whitened = np.linalg.solve(factor, points.T).T
     view = View(points=points, log_prior=learned.log_p)
     prior = float(entropy(learned.log_p))
-    n_numbers = points.shape[1] if isinstance(learned.family, families.FlowNoise) else 1  # per pair
-    width = max(1, math.ceil(BLOCK_ELEMENTS / (m * n_numbers)))
+    width = max(1, math.ceil(BLOCK_ELEMENTS / m))
     gains = []
     for start in range(0, n_draws, width):
         size = min(width, n_draws - start)
         index = draw_views(view, size, generator).indices
-        z = points[index] + learned.family.draw(params, size, generator)
-        log_q = learned.family.pair_log_density(params, z, points, np)
+        z = whitened[index] + generator.standard_normal((size, len(factor)))
+        distances = np.square(z).sum(axis=1)[:, None] + np.square(whitened).sum(axis=1)
+        log_q = -0.5 * np.maximum(distances - 2 * z @ whitened.T, 0.0)
         gains.append(prior - _entropies(learned.log_p + log_q))
     gain = np.concatenate(gains)
     estimate = bernstein_estimate(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pacprivacy._checks import ArrayLike, Vector, check_log_belief
+from pacprivacy._checks import ArrayLike, Vector, as_outputs, check_log_belief
 from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
 from pacprivacy.errors import BudgetError, PoolError
 from pacprivacy.noise import NoisePlan
@@ -104,7 +104,7 @@ def residual_privacy(
     """
     view = plan.view(outputs, log_belief)
     information = exact_information(view, n_draws=n_draws, gamma=gamma, rng=rng)
-    size = len(np.asarray(getattr(outputs, "values", outputs)))
+    size = len(as_outputs(outputs))
     prior = float(entropy(check_log_belief(log_belief, size)))
     intrinsic = intrinsic_privacy(log_reference, log_belief, n_subsets=size)
     return Residual(

@@ -12,9 +12,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, Literal
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,10 @@ TYPICAL_LEFT_OUT: Final = 100  # what the default leaves out at least
 LEAST_KEEP: Final = 2.0**-11  # down to here a float is a whole number of 2^-64
 KEY_BYTES: Final = 32
 _WORDS: Final = 1 << 64
+_ATTOSECONDS: Final = {
+    "W": 604_800 * 10**18, "D": 86_400 * 10**18, "h": 3_600 * 10**18, "m": 60 * 10**18,
+    "s": 10**18, "ms": 10**15, "us": 10**12, "ns": 10**9, "ps": 10**6, "fs": 1000, "as": 1,
+}  # fmt: skip
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
@@ -168,28 +174,83 @@ def code_units(labels: npt.ArrayLike, n_records: int) -> tuple[Codes, tuple[byte
     values = np.asarray(labels)
     first = np.full(n_labels, n_records, dtype=np.int64)
     np.minimum.at(first, codes, np.arange(n_records))
-    ids = canonical_unit_ids(values[first].tolist() if values.dtype != object else values[first])
+    plain = values.dtype.kind in "biufSU" and values.dtype != np.longdouble
+    ids = canonical_unit_ids(values[first].tolist() if plain else values[first])
     numbers: dict[bytes, int] = {}
     merged = np.array([numbers.setdefault(each, len(numbers)) for each in ids], dtype=np.int32)
     return merged[codes], tuple(numbers)
 
 
 def canonical_unit_ids(labels: Sequence[Any] | npt.NDArray[Any]) -> list[bytes]:
-    """Return bytes that are equal for labels of one unit: 7, 7.0, ``"7"`` and ``"7.0"`` are one."""
+    """Return bytes that are equal for labels of one unit, in every process and from every reader.
+
+    7, 7.0, ``"7"``, ``"7.0"`` and ``b"7"`` are one; so are an instant in any unit and time zone,
+    and a UUID and its text. Labels whose text may differ from process to process are refused.
+    """
     return [_canonical(label) for label in labels]
 
 
 def _canonical(label: Any) -> bytes:
+    if isinstance(label, np.datetime64 | np.timedelta64):
+        return _time_id(label)  # item() makes plain integers of some of them
     plain = label.item() if isinstance(label, np.generic) else label
     if isinstance(plain, int):  # True is 1, as for Python
         return b"n%d" % plain
+    if isinstance(plain, float) and plain.is_integer():
+        return b"n%d" % int(plain)  # repr would round from 2^53 on
     if isinstance(plain, float | Decimal):
         return _number(format(Decimal(repr(plain)) if isinstance(plain, float) else plain, "f"))
     if isinstance(plain, bytes):
-        return b"b" + plain
+        try:
+            plain = plain.decode()
+        except UnicodeDecodeError:
+            return b"b%b" % plain
     if isinstance(plain, str):
-        return _number(plain) if _NUMBER.fullmatch(plain) else b"t" + plain.encode()
-    return b"o" + type(plain).__name__.encode() + b":" + str(plain).encode()
+        return _number(plain) if _NUMBER.fullmatch(plain) else b"t" + _encode(plain)
+    return _other_id(plain)
+
+
+def _other_id(label: Any) -> bytes:
+    if isinstance(label, np.longdouble):
+        return _canonical(float(label) if label == float(label) else str(label))
+    if isinstance(label, Fraction):
+        return _canonical(label.numerator) if label.denominator == 1 else b"t" + _encode(str(label))
+    if isinstance(label, UUID):
+        return b"t" + _encode(str(label))
+    if isinstance(label, date | timedelta):
+        return _time_id(label)
+    if isinstance(label, tuple):
+        parts = [_canonical(part) for part in label]
+        return b"s" + b"".join(b"%d:%b" % (len(part), part) for part in parts)
+    raise PoolError(
+        "units must be numbers, texts, dates, UUIDs, or tuples of these; got "
+        f"{type(label).__name__}. Use strings or integers."
+    )
+
+
+def _time_id(label: Any) -> bytes:
+    """Return a date, an instant or a span in exact units; an instant without a zone is in UTC."""
+    if isinstance(label, datetime) and label.tzinfo is not None:
+        label = label.astimezone(UTC).replace(tzinfo=None)
+    # Instants of pandas know their nanoseconds, which Python's classes drop.
+    exact = label.asm8 if hasattr(label, "asm8") else label
+    if isinstance(exact, date):
+        exact = np.datetime64(exact)
+    elif isinstance(exact, timedelta):
+        exact = np.timedelta64(exact)
+    unit, steps = np.datetime_data(exact.dtype)
+    if unit in ("Y", "M") and isinstance(exact, np.datetime64):  # the first day of it
+        exact, unit, steps = exact.astype("M8[D]"), "D", 1
+    if unit not in _ATTOSECONDS:
+        raise PoolError(
+            "units must be dates or spans of a fixed length; got months or years. Use strings."
+        )
+    kind = b"d" if isinstance(exact, np.datetime64) else b"p"
+    return kind + b"%d" % (int(exact.astype(np.int64)) * steps * _ATTOSECONDS[unit])
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _number(text: str) -> bytes:

@@ -4,11 +4,10 @@ One process holds the secret. Tokens say who asks, the ledger what each may spen
 whoever waits in one pass, and nothing leaves before it is paid for on the disk.
 """
 
+from pacprivacy.serve.access import Limits as Limits, Tokens as Tokens
 from pacprivacy.serve.desk import Desk as Desk
-from pacprivacy.serve.limits import Limits as Limits
 from pacprivacy.serve.service import (
     OF_TABLES as OF_TABLES,
     Service as Service,
     run_service as run_service,
 )
-from pacprivacy.serve.tokens import Tokens as Tokens

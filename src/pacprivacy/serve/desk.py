@@ -15,7 +15,7 @@ import numpy as np
 from pacprivacy._checks import Matrix
 from pacprivacy.errors import UnansweredError
 from pacprivacy.estimators import PrivatePredictor
-from pacprivacy.serve.limits import Limits, Refused
+from pacprivacy.serve.access import Limits, Refused
 from pacprivacy.session import Left, Session
 
 MOST_ROWS: Final = 8192  # of one pass

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import socket
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -40,30 +40,36 @@ from pacprivacy.errors import (
     SecretError,
 )
 from pacprivacy.estimators import PrivatePredictor
+from pacprivacy.reporting import page_content_source, read_page_template
+from pacprivacy.serve.access import Limits, RateLimits, Refused, Tokens
 from pacprivacy.serve.desk import Desk
-from pacprivacy.serve.limits import Limits, RateLimits, Refused
-from pacprivacy.serve.openapi import describe_service
-from pacprivacy.serve.page import PAGE, PAGE_POLICY
-from pacprivacy.serve.tokens import Tokens
 from pacprivacy.session import KINDS, Left, Reply, Session
 
 Handler = Callable[[Request, str], Awaitable[Response]]
 LOG: Final = logging.getLogger("pacprivacy.serve")
 BACKLOG: Final = 256
 UNKNOWN: Final = ""  # no principal has this name
-COUNTERS: Final = {
-    "responses_total": "counter",
-    "answers_total": "counter",
-    "unanimous_total": "counter",
-    "queries_total": "counter",
-    "request_seconds": "summary",
-}
 OF_TABLES: Final = (
     "All queries together stay within one budget. What that promises is in the certificate that "
     "comes with every answer."
 )
 NOT_OF_TABLES: Final = (
     "What the whole of the tables tells: which queries fail, and how long they take."
+)
+
+
+def _template(name: str) -> str:
+    return resources.files("pacprivacy.serve").joinpath("templates", name).read_text("utf-8")
+
+
+# The page is the same for everyone: what it shows it asks for with a token.
+_CSS: Final = read_page_template("report.css") + _template("service.css")
+_JS: Final = _template("service.js")
+PAGE: Final = _template("service.html").replace("/*css*/", _CSS).replace("/*js*/", _JS)
+PAGE_POLICY: Final = (
+    f"default-src 'none'; script-src '{page_content_source(_JS)}'; "
+    f"style-src '{page_content_source(_CSS)}'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -107,12 +113,10 @@ class Service:
         self._tokens, self._limits = tokens, limits or Limits()
         self.desk = Desk(predictor, session, self._limits)
         self._rates, self._failures = RateLimits(self._limits.rate), RateLimits(self._limits.rate)
-        self._counts: dict[str, Counter[str]] = {}  # by principal
         self.stop: Callable[[], None] = lambda: None
-        plain = {"/": self._page, "/health": self._health, "/openapi.json": self._openapi}
+        plain = {"/": self._page, "/health": self._health}
         routes = [Route(path, self._open(handler)) for path, handler in plain.items()]
-        guarded: dict[str, Handler] = {"/metrics": self._metrics, "/budget": self._budget}
-        guarded["/certificate"] = self._certificate
+        guarded = {"/budget": self._budget, "/certificate": self._certificate}
         if predictor is not None:
             routes.append(Route("/predict", self._guarded(self._predict), methods=["POST"]))
         if session is not None:
@@ -173,17 +177,10 @@ class Service:
             if not self.desk.is_open:
                 self.stop()  # what was drawn and not written down is lost with the process
             seconds, path = time.perf_counter() - began, request.url.path
-            if who != UNKNOWN:
-                self._count(who, "request_seconds_sum", seconds)
-                self._count(who, "request_seconds_count")
-                self._count(who, f'responses_total{{status="{response.status_code}"}}')
             LOG.info("%s %s %d %.0f ms", who or "-", path, response.status_code, 1e3 * seconds)
             return _dressed(response)
 
         return endpoint
-
-    def _count(self, principal: str, name: str, amount: float = 1) -> None:
-        self._counts.setdefault(principal, Counter())[name] += amount  # type: ignore[assignment]
 
     async def _not_there(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -243,8 +240,6 @@ class Service:
             raise Refused(400, f"Every row must have {predictor.n_features_in_} numbers.")
         result = await self.desk.ask(principal, np.array(questions.rows, dtype=np.float64))
         reply: Reply = result.reply
-        self._count(principal, "answers_total", len(reply.values))
-        self._count(principal, "unanimous_total", int(reply.unanimous.sum()))
         return _json(
             {
                 "labels": predictor.classes_[reply.values.argmax(axis=1)].tolist(),
@@ -261,7 +256,6 @@ class Service:
         question = await self._read(request, Query)
         result = await self.desk.ask_sql(principal, question.query)
         frame = result.reply.frame
-        self._count(principal, "queries_total")
         rows = [[_plain(cell) for cell in row] for row in frame.to_numpy(dtype=object).tolist()]
         return _json(
             {
@@ -301,20 +295,6 @@ class Service:
             }
         )
 
-    async def _metrics(self, request: Request, principal: str) -> Response:
-        """Return the principal's own counters, and the budget of all, which is public."""
-        counts, lines = self._counts.get(principal, Counter()), []
-        for name, kind in COUNTERS.items():
-            lines.append(f"# TYPE pac_{name} {kind}")
-            known = sorted(key for key in counts if key.startswith(name))
-            lines += [f"pac_{key} {counts[key]}" for key in known]
-        (remaining, limits), *_ = await self.desk.look(principal)
-        for what, amounts in (("left", remaining.total), ("limit", limits.total)):
-            lines.append(f"# TYPE pac_budget_{what} gauge")
-            for kind, amount in (_amounts(amounts) or {}).items():
-                lines.append(f'pac_budget_{what}{{kind="{kind}"}} {amount!r}')
-        return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
-
     def _page(self) -> Response:
         return HTMLResponse(PAGE, headers={"Content-Security-Policy": PAGE_POLICY})
 
@@ -322,9 +302,6 @@ class Service:
         if self.desk.is_open:
             return PlainTextResponse("ok\n")
         return PlainTextResponse("closed\n", status_code=503)
-
-    def _openapi(self) -> Response:
-        return _json(describe_service(self.desk, self._limits))
 
 
 def _dressed(response: Response) -> Response:

@@ -16,7 +16,6 @@ import numpy as np
 from pacprivacy import adversary, release as releasing
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource, public_generator
-from pacprivacy._rounding import at_most
 from pacprivacy._system import begin, single_threaded
 from pacprivacy.budget import AnyBudget, Spent, budget_limits, budget_needs_pool
 from pacprivacy.errors import BudgetError, BudgetExceededError
@@ -103,22 +102,8 @@ class PoolPlan(Plan):
         """Return the released value."""
         return self.outputs.restore(self.noise.value_of(observed))
 
-    @property
-    def times_least(self) -> float | None:
-        """How many times the least variance of any noise this one has, at most; curator-only.
-
-        None where nothing is known. For outputs of many numbers the bound is loose (claim N-9).
-        """
-        return self.bundle.times_least()
-
     def __str__(self) -> str:
         text = super(PoolPlan, self).__str__()
-        ratio = self.times_least
-        if ratio is not None:
-            text += (
-                f"\nfor the curator: the noise has at most {at_most(ratio, significant=2)} times "
-                f"the least variance that noise of any law needs here."
-            )
         return text if self.more is None else f"{text}\nfor the curator: {self.more}."
 
 

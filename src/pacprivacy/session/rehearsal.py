@@ -212,7 +212,7 @@ class Rehearsal:
         for k in choices:
             outputs, pool = self._pilot(fixed, strategy, k, size, seed)
             if not errors:
-                goal = run_on_all(fixed, self.data, fixed=True)
+                goal = run_on_all(fixed, self.data)
             if goal.shape != outputs.values.shape[1:]:
                 return 2, ()  # a value whose size is that of the subset: nothing to compare
             if not errors:  # units that the release has too
@@ -273,7 +273,7 @@ class Rehearsal:
             more, wider = self._pilot(fixed, strategy, MORE_FOLDS, size, self.seed)
         except MechanismError:
             return None
-        goal = run_on_all(fixed, self.data, fixed=True)
+        goal = run_on_all(fixed, self.data)
         if not goal.shape == more.values.shape[1:] == outputs.values.shape[1:]:
             return None
         some = np.arange(pool.n_subsets).reshape(pool.folds, -1)[:, : wider.n_subsets // pool.folds]
@@ -315,7 +315,7 @@ class Rehearsal:
         try:
             with warnings.catch_warnings(), single_threaded():
                 warnings.simplefilter("ignore")
-                value = run_on_all(self._prepare(mechanism), self.data, fixed=True)
+                value = run_on_all(self._prepare(mechanism), self.data)
         except QueryError:  # an interrupt of the engine must end the release
             raise
         except Exception:  # a function may do anything

@@ -11,6 +11,6 @@ from pacprivacy.simulation.run import (
     run_mechanism as run_mechanism,
     run_on_all as run_on_all,
     scale_run_outputs as scale_run_outputs,
+    train_subsets as train_subsets,
 )
-from pacprivacy.simulation.training import train_subsets as train_subsets
 from pacprivacy.simulation.workers import open_workers as open_workers

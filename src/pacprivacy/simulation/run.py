@@ -16,13 +16,30 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy import mechanism as mechanisms
-from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector, column_spreads
+from pacprivacy._checks import LARGEST_OUTPUT, Matrix, Vector, column_spreads
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import begin, show_stages, single_threaded
 from pacprivacy._values import ESTIMATES
-from pacprivacy.errors import CheckpointError, DataError, InterruptedRun, MechanismError
-from pacprivacy.mechanism import Data, Mechanism, Structure, Value, coerce_data, flatten
+from pacprivacy.errors import (
+    CheckpointError,
+    DataError,
+    InterruptedRun,
+    MechanismError,
+    QueryError,
+)
+from pacprivacy.mechanism import (
+    Batch,
+    Data,
+    Dataset,
+    Mechanism,
+    Structure,
+    Value,
+    as_mechanism,
+    coerce_data,
+    flatten,
+    is_data_streamed,
+    total_numbers,
+)
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint_header
 from pacprivacy.simulation.workers import Workers, open_workers
@@ -34,7 +51,8 @@ SEARCHING: Final = "finding the noise"
 PROVING: Final = "proving"
 WRITING: Final = "writing the certificate"
 
-SCHEMA_VERSION: Final = 1
+
+Notice = tuple[str, type[Warning], str, int]  # text, category, file and line of a warning
 
 
 def _unchanged(value: Value) -> Any:
@@ -54,7 +72,7 @@ class Outputs:
     """
 
     values: npt.NDArray[np.float64] = field(repr=False)
-    structure: mechanisms.Structure
+    structure: Structure
     mechanism_name: str
     public: tuple[str, ...] = ()
     published: tuple[str, ...] = ()
@@ -90,23 +108,11 @@ class Outputs:
             numbers = numbers.round() + 0.0  # no minus sign before a zero
         return self.finish(self.structure.restore(numbers))
 
-    def to_public_dict(self) -> dict[str, Any]:
-        """Return what may be published, as plain JSON types."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "mechanism": self.mechanism_name,
-            "output": self.structure.describe(),
-            "n_subsets": self.n_subsets,
-            "n_outputs": self.n_outputs,
-            "public": list(self.public),
-        }
 
-
-def run_on_all(mechanism: Any, data: mechanisms.Data, *, fixed: bool = False) -> Vector:
-    """Return the flattened value on all records; curator-only. ``fixed``: already prepared."""
-    prepared = mechanism if fixed else prepare_run(mechanism, data)
+def run_on_all(prepared: Mechanism, data: Data) -> Vector:
+    """Return the flattened value of a prepared mechanism on all records; curator-only."""
     batch = prepared.batch
-    if batch is not None and mechanisms.is_data_streamed(data):
+    if batch is not None and is_data_streamed(data):
         bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
         everybody = Pool(
             bits=bits, n_units=data.n_rows, scheme="all", prior=1.0, independent=False, folds=1
@@ -114,20 +120,20 @@ def run_on_all(mechanism: Any, data: mechanisms.Data, *, fixed: bool = False) ->
         values: Matrix = batch(data, everybody)
         return np.asarray(values[0])
     everyone = data.take(np.arange(data.n_rows))
-    return mechanisms.flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
+    return flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
-def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
+def prepare_run(mechanism: Any, data: Data) -> Mechanism:
     """Fix a mechanism with the universe; refuse one that cannot read it in passes but should."""
-    raw = mechanisms.as_mechanism(mechanism)
+    raw = as_mechanism(mechanism)
     at_once = raw.batch is not None
     streams = raw.streams
-    if at_once and streams and mechanisms.is_data_streamed(data, mixed=True):
+    if at_once and streams and is_data_streamed(data, mixed=True):
         raise MechanismError(
             f"parts must all be Datasets, or none; got both for {raw.name}. Take all columns "
             "from one: (people[['age']], people['income'])."
         )
-    if at_once and not streams and mechanisms.is_data_streamed(data):
+    if at_once and not streams and is_data_streamed(data):
         raise MechanismError(
             f"a mechanism over a Dataset must read it in passes; got {raw.name}, which needs "
             "all rows at once. Use Mean, Covariance, Histogram, Quantiles, JointRidge, "
@@ -139,25 +145,24 @@ def prepare_run(mechanism: Any, data: mechanisms.Data) -> mechanisms.Mechanism:
 _SAMPLE_ROWS: Final = 4096  # of files, on which batch and evaluate are compared
 
 
-def run_at_once(
-    batch: mechanisms.Batch, job: RunJob, pool: Pool
-) -> tuple[Matrix, mechanisms.Structure]:
+def run_at_once(batch: Batch, job: RunJob) -> tuple[Matrix, Structure]:
     """Return the values of all subsets and their structure, which is that of ``evaluate``.
 
     The shape, the finiteness, and the value on the first subset are checked; of files, the value
     on half of a few thousand rows from all over them.
     """
+    pool = job.pool
     values = np.asarray(batch(job.data, pool), dtype=np.float64)
     compared = values
-    if mechanisms.is_data_streamed(job.data):
+    if is_data_streamed(job.data):
         rows = np.arange(0, job.data.n_rows, -(-job.data.n_rows // _SAMPLE_ROWS))
         parts = job.data.take(rows)
-        sample = mechanisms.Data(parts=parts, n_rows=len(rows), single=job.data.single)
+        sample = Data(parts=parts, n_rows=len(rows), single=job.data.single)
         trial = Balanced(n_subsets=2).draw(len(rows), rng=0)
         compared = np.asarray(batch(sample, trial), dtype=np.float64)
-        vector, structure = replace(job, data=sample).evaluate(0, trial.rows(0))
+        vector, structure = replace(job, data=sample, pool=trial).evaluate(0)
     else:
-        vector, structure = job.evaluate(0, pool.rows(0))
+        vector, structure = job.evaluate(0)
     if values.shape != (pool.n_subsets, vector.size):
         raise MechanismError(
             f"batch must return shape {(pool.n_subsets, vector.size)}; got {values.shape}. "
@@ -207,15 +212,15 @@ def run_mechanism(
     prepared = mechanism if fixed else prepare_run(mechanism, universe)
     header = None if path is None or rng is not None else read_checkpoint_header(path)
     seed = coerce_seed(rng) if header is None else header.seed
-    job = RunJob(mechanism=prepared, data=universe, seed=seed)
-    run = SubsetRun(job=job, pool=pool, path=path)
+    job = RunJob(mechanism=prepared, data=universe, pool=pool, seed=seed)
+    run = SubsetRun(job=job, path=path)
     notices: list[Notice] = []
     try:
         with show_stages(progress), collect_run_notices(notices), single_threaded():
             batch = prepared.batch
             if batch is not None:
                 begin(EVALUATING)
-                values, structure = run_at_once(batch, job, pool)
+                values, structure = run_at_once(batch, job)
             else:
                 values, structure = run.execute(n_jobs=n_jobs, backend=backend)
     except BaseException:
@@ -223,26 +228,34 @@ def run_mechanism(
             show_run_notices([*notices, *run.notices])
         raise
     show_run_notices([*notices, *run.notices])
-    totals, public, rounds = prepared.totals, prepared.public, False
-    if totals is not None:
-        share = pool.share
-        chosen = mechanisms.total_numbers(totals, structure)
-        rounds = bool(chosen.all()) and totals in ("count", ("count",))
-        values = np.where(chosen, values / share, values)
-        text = TOTALS["count" if rounds else "sum" if chosen.all() else "some"]
-        listed = ", ".join(totals)[:LONGEST_LIST] if isinstance(totals, tuple) else ""
-        public = (*public, text.format(names=listed, share=f"{share:.4g}"))
-    return Outputs(
+    outputs = Outputs(
         values=values,
         structure=structure,
         mechanism_name=prepared.name,
-        public=public,
+        public=prepared.public,
         published=prepared.published,
         seed=seed,
         finish=prepared.finish,
-        rounds=rounds,
         model=prepared.model,
         own_units=prepared.own_units,
+    )
+    return _scale_totals(outputs, prepared, pool.share)
+
+
+def _scale_totals(outputs: Outputs, mechanism: Mechanism, share: float) -> Outputs:
+    """Divide counts and sums by a candidate's share: estimates for all records."""
+    totals = mechanism.totals
+    if totals is None:
+        return outputs
+    chosen = total_numbers(totals, outputs.structure)
+    rounds = bool(chosen.all()) and totals in ("count", ("count",))
+    text = TOTALS["count" if rounds else "sum" if chosen.all() else "some"]
+    listed = ", ".join(totals)[:LONGEST_LIST] if isinstance(totals, tuple) else ""
+    return replace(
+        outputs,
+        values=np.where(chosen, outputs.values / share, outputs.values),
+        public=(*outputs.public, text.format(names=listed, share=f"{share:.4g}")),
+        rounds=rounds,
     )
 
 
@@ -301,7 +314,6 @@ class SubsetRun:
     """One run over a pool, with its checkpoint ``path`` and the ``notices`` of its workers."""
 
     job: RunJob
-    pool: Pool
     path: Path | None
     n_done: int = 0
     notices: list[Notice] = field(default_factory=list)
@@ -320,8 +332,8 @@ class SubsetRun:
         start = time.perf_counter()
         first, structure = self._evaluate_first()
         seconds = time.perf_counter() - start
-        values = np.empty((self.pool.n_subsets, first.size))
-        finished = np.zeros(self.pool.n_subsets, dtype=np.bool_)
+        values = np.empty((self.job.pool.n_subsets, first.size))
+        finished = np.zeros(self.job.pool.n_subsets, dtype=np.bool_)
         with ExitStack() as stack:
             file = self._open_checkpoint(stack, first.size)
             if file is not None:
@@ -333,7 +345,7 @@ class SubsetRun:
                 self._compare_with_second_run(first)
                 seconds = min(seconds, time.perf_counter() - start)  # without imports
             self.n_done = int(finished.sum())
-            n_remaining = self.pool.n_subsets - self.n_done
+            n_remaining = self.job.pool.n_subsets - self.n_done
             advance = begin(EVALUATING, n_remaining)
 
             def accept(batch: BatchResult) -> None:
@@ -347,9 +359,9 @@ class SubsetRun:
 
             if not finished[0]:
                 accept(BatchResult(values={0: first}, failure=None))
-            todo = [k for k in range(1, self.pool.n_subsets) if not finished[k]]
+            todo = [k for k in range(1, self.job.pool.n_subsets) if not finished[k]]
             size = choose_run_batch_size(len(todo), seconds, workers.count)
-            shared = Shared(job=self.job, structure=structure, pool=self.pool)
+            shared = (self.job, structure)
             with closing(run_subsets(shared, todo, size, workers)) as results:
                 for batch in results:
                     accept(batch)
@@ -357,7 +369,7 @@ class SubsetRun:
 
     def _evaluate_first(self) -> tuple[Vector, Structure]:
         try:
-            return self.job.evaluate(0, self.pool.rows(0))
+            return self.job.evaluate(0)
         except (Exception, SystemExit) as error:
             raise explain_run_failure(0, error).to_error() from error
 
@@ -367,11 +379,11 @@ class SubsetRun:
         header = CheckpointHeader(
             mechanism=self.job.mechanism.name,
             data=self.job.data.digest(),
-            pool=self.pool.digest(),
-            n_subsets=self.pool.n_subsets,
+            pool=self.job.pool.digest(),
+            n_subsets=self.job.pool.n_subsets,
             n_outputs=n_outputs,
             seed=self.job.seed,
-            pool_seed=self.pool.seed,
+            pool_seed=self.job.pool.seed,
         )
         return stack.enter_context(Checkpoint(self.path, header))
 
@@ -393,7 +405,7 @@ class SubsetRun:
             )
 
     def _stopped(self) -> str:
-        text = f"stopped after {self.n_done} of {self.pool.n_subsets} subsets; "
+        text = f"stopped after {self.n_done} of {self.job.pool.n_subsets} subsets; "
         if self.path is None:
             return text + "pass checkpoint='some file' next time to be able to resume."
         return text + f"run the same call again with checkpoint={str(self.path)!r} to resume."
@@ -401,16 +413,17 @@ class SubsetRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob:
-    """Everything a worker needs besides the rows of a subset."""
+    """Everything a worker needs besides the numbers of its subsets."""
 
     mechanism: Mechanism
     data: Data
+    pool: Pool
     seed: int
     home: int = field(default_factory=os.getpid)
 
-    def evaluate(self, k: int, rows: Integers) -> tuple[Vector, Structure]:
+    def evaluate(self, k: int) -> tuple[Vector, Structure]:
         """Run the mechanism on subset ``k`` and flatten its value."""
-        rng = public_generator(self.seed, "mechanism", k)
+        rng, rows = public_generator(self.seed, "mechanism", k), self.pool.rows(k)
         vector, structure = flatten(self.mechanism.evaluate(self.data.take(rows), rng))
         if not vector.size:
             raise MechanismError(
@@ -451,39 +464,31 @@ class BatchResult:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """What all batches of a run have in common; it travels once to each worker."""
-
-    job: RunJob
-    structure: Structure
-    pool: Pool
-
-
-def run_batch(shared: Shared, *subsets: int) -> BatchResult:
+def run_batch(shared: tuple[RunJob, Structure], *subsets: int) -> BatchResult:
     """Run the mechanism on several subsets, up to the first failure."""
     # Warnings are global to a process: they can be collected here only if no other thread of
     # this process evaluates subsets. The caller's process collects its own.
-    here = os.getpid() == shared.job.home
+    job, structure = shared
+    here = os.getpid() == job.home
     if here or threading.current_thread() is not threading.main_thread():
-        return _run_batch(shared, subsets)
+        return _run_batch(job, structure, subsets)
     notices: list[Notice] = []
     with collect_run_notices(notices):
-        result = _run_batch(shared, subsets)
+        result = _run_batch(job, structure, subsets)
     return replace(result, notices=tuple(notices))
 
 
-def _run_batch(shared: Shared, subsets: tuple[int, ...]) -> BatchResult:
+def _run_batch(job: RunJob, structure: Structure, subsets: tuple[int, ...]) -> BatchResult:
     values: dict[int, Vector] = {}
     failure = None
     with single_threaded():
         for k in subsets:
             try:
-                vector, structure = shared.job.evaluate(k, shared.pool.rows(k))
+                vector, other = job.evaluate(k)
             except (Exception, SystemExit) as error:
                 failure = explain_run_failure(k, error)
                 break
-            where = shared.structure.difference(structure)
+            where = structure.difference(other)
             if where is not None:
                 failure = RunFailure(subset=k, reason=_explain_difference(where), details="")
                 break
@@ -493,7 +498,7 @@ def _run_batch(shared: Shared, subsets: tuple[int, ...]) -> BatchResult:
 
 def explain_run_failure(k: int, error: BaseException) -> RunFailure:
     """Describe an exception by type and message; it may not survive the way to the caller."""
-    if isinstance(error, MechanismError):
+    if isinstance(error, MechanismError | QueryError):
         return RunFailure(subset=k, reason=str(error), details="")
     reason = (
         f"{type(error).__name__}: {str(error).rstrip('.')}. "
@@ -524,7 +529,7 @@ def coerce_for_run(pool: Pool, data: Any) -> Data:
             "Draw the pool for this data."
         )
     for part in universe.parts:
-        if isinstance(part, mechanisms.Dataset) and pool.row_units is not None:
+        if isinstance(part, Dataset) and pool.row_units is not None:
             part.check_units(pool.row_units)
     return universe
 
@@ -537,7 +542,7 @@ def choose_run_batch_size(n_left: int, seconds_each: float, n_workers: int) -> i
 
 
 def run_subsets(
-    shared: Shared, subsets: list[int], size: int, workers: Workers
+    shared: tuple[RunJob, Structure], subsets: list[int], size: int, workers: Workers
 ) -> Generator[BatchResult, None, None]:
     """Yield the results of the subsets, ``size`` at a time, in any order."""
     failures: list[RunFailure] = []
@@ -557,16 +562,6 @@ def run_subsets(
         raise min(failures, key=lambda failure: failure.subset).to_error()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """One warning, with the place it came from."""
-
-    text: str
-    category: type[Warning]
-    filename: str
-    lineno: int
-
-
 @contextmanager
 def collect_run_notices(notices: list[Notice]) -> Iterator[None]:
     """Record the warnings given inside; they are in ``notices`` on leaving."""
@@ -575,25 +570,57 @@ def collect_run_notices(notices: list[Notice]) -> Iterator[None]:
         try:
             yield
         finally:
-            notices.extend(
-                Notice(
-                    text=str(entry.message),
-                    category=entry.category,
-                    filename=entry.filename,
-                    lineno=entry.lineno,
-                )
-                for entry in log
-            )
+            notices.extend((str(w.message), w.category, w.filename, w.lineno) for w in log)
 
 
 def show_run_notices(notices: Iterable[Notice]) -> None:
     """Give each kind of warning once, with how often it came."""
-    groups: dict[tuple[type[Warning], str, int], list[Notice]] = {}
-    for notice in notices:
-        key = (notice.category, notice.filename, notice.lineno)
-        groups.setdefault(key, []).append(notice)
-    for (category, filename, lineno), members in groups.items():
-        text = members[0].text
-        if len(members) > 1:
-            text += f" [{len(members)} such warnings while running the subsets]"
-        warnings.warn_explicit(text, category, filename, lineno)
+    groups: dict[tuple[type[Warning], str, int], list[str]] = {}
+    for text, category, filename, lineno in notices:
+        groups.setdefault((category, filename, lineno), []).append(text)
+    for place, texts in groups.items():
+        many = f" [{len(texts)} such warnings while running the subsets]" * (len(texts) > 1)
+        warnings.warn_explicit(texts[0] + many, *place)
+
+
+# --- models that are kept, for predictors ---
+
+
+Train = Callable[[tuple[Any, ...], np.random.Generator], Any]
+
+
+def train_subsets(
+    train: Train,
+    data: Any,
+    pool: Pool,
+    *,
+    n_jobs: int | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> tuple[Any, ...]:
+    """Return ``train(rows of subset k, generator of subset k)`` for every subset; curator-only.
+
+    Unlike :func:`run_mechanism` this keeps objects, such as fitted models, and measures nothing:
+    whoever releases a function of them has to measure that function. The result does not depend on
+    the workers; an error names the lowest-numbered subset that failed.
+    """
+    universe = coerce_for_run(pool, data)
+    shared = (train, universe, pool, coerce_seed(rng))
+    trained: dict[int, Any] = {}
+    with open_workers(n_jobs) as workers:
+        tasks = ((k,) for k in range(pool.n_subsets))
+        with closing(workers.run(_train_one, shared, tasks)) as results:
+            for k, result in results:
+                trained[k] = result
+    for k in range(pool.n_subsets):
+        if isinstance(trained[k], RunFailure):
+            raise trained[k].to_error()
+    return tuple(trained[k] for k in range(pool.n_subsets))
+
+
+def _train_one(shared: tuple[Train, Data, Pool, int], k: int) -> tuple[int, Any | RunFailure]:
+    train, data, pool, seed = shared
+    with single_threaded():
+        try:
+            return k, train(data.take(pool.rows(k)), public_generator(seed, "mechanism", k))
+        except (Exception, SystemExit) as error:
+            return k, explain_run_failure(k, error)

@@ -118,13 +118,6 @@ class Label:
     versions: dict[str, str] = field(default_factory=worker_versions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A worker that has other versions; nothing was computed there."""
-
-    reason: str
-
-
 @dataclass(frozen=True, slots=True)
 class _AtHand:
     """A shared object that is in this process: threads need no copy."""
@@ -143,8 +136,8 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
         if other:
             listed = ", ".join(f"{name} {here[name]}" for name in other)
             expected = ", ".join(f"{name} {label.versions[name]}" for name in other)
-            return number, Refusal(
-                reason=f"workers must have the versions of the caller, {expected}; got {listed} on "
+            raise MechanismError(
+                f"workers must have the versions of the caller, {expected}; got {listed} on "
                 f"{platform.node()}. Install the same there: last bits may differ otherwise."
             )
         opened = source.open()
@@ -191,8 +184,6 @@ class Workers(ABC):
             try:
                 with closing(self._attempt(function, shared, feed())) as results:
                     for number, result in results:
-                        if isinstance(result, Refusal):
-                            raise MechanismError(result.reason)
                         if sent.pop(number, None) is not None:
                             losses = 0
                             yield result

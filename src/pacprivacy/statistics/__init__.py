@@ -35,6 +35,7 @@ from pacprivacy.statistics.table import (
     number_cells as number_cells,
 )
 from pacprivacy.statistics.unit_sums import (
+    COUNT_STD as COUNT_STD,
     WIDEST_BLOCK as WIDEST_BLOCK,
     Sums as Sums,
     SumStatistic as SumStatistic,

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from pacprivacy.statistics.formulas import (
     sum_of_features,
 )
 from pacprivacy.statistics.unit_sums import (
+    COUNT_STD,
     Sums,
     SumStatistic,
     UnitSums,
@@ -43,6 +44,8 @@ from pacprivacy.statistics.unit_sums import (
     slopes_of_block,
     value_of_block,
 )
+
+_ROWS_AT_ONCE: Final = 1 << 12  # of a few columns: they stay in the cache
 
 
 class ArrayStatistic(Mechanism, SumStatistic):
@@ -104,14 +107,24 @@ class ArrayStatistic(Mechanism, SumStatistic):
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return what every unit adds, in one cell."""
-        X = self._copy(data.parts)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
+            return self._contributions(data, units)
+
+    def _contributions(self, data: Data, units: npt.NDArray[Any] | None) -> UnitSums:
+        X = self._in_memory(data.parts)
         mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
-        X -= mean
-        deviations = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
+        chunks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, len(X), _ROWS_AT_ONCE)]
+        squares = np.zeros(X.shape[1])
+        for rows in chunks:
+            far = X[rows] - mean
+            squares += np.einsum("ij,ij->j", far, far)
+        deviations = np.sqrt(squares / len(X))
         if self.formula.centred:
             centre = round_centre(mean, deviations)
-        X += mean - centre
-        block = shape_block(self.formula, X, None, shared=True)
+        width = shape_block(self.formula, X[:1] - centre, None, shared=True).shape[1]
+        block = np.empty((len(X), width))
+        for rows in chunks:
+            block[rows] = shape_block(self.formula, X[rows] - centre, None, shared=True)
         return UnitSums.of_rows(
             block,
             units=units,
@@ -120,11 +133,11 @@ class ArrayStatistic(Mechanism, SumStatistic):
             scales=self._output_scales(np.where(deviations > 0, deviations, 1.0)),
         )
 
-    def _copy(self, parts: tuple[Any, ...]) -> Matrix:
-        """Return a copy of all rows, also of those that are in files."""
+    def _in_memory(self, parts: tuple[Any, ...]) -> Matrix:
+        """Return all rows, also of those that are in files; only to be read."""
         table = self._table(parts)
-        in_memory = isinstance(table, np.ndarray)
-        return np.array(table if in_memory else table[np.arange(len(table))])
+        loaded = isinstance(table, np.ndarray)
+        return np.asarray(table if loaded else table[np.arange(len(table))])
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the numbers in the order in which they are released."""
@@ -291,7 +304,7 @@ class Histogram(ArrayStatistic):
         """Return what every unit adds to every bin; a bin is a cell, unless shares are released."""
         if self.density:
             return super(Histogram, self).contributions(data, units)
-        X, edges = self._copy(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
+        X, edges = self._in_memory(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
         n_bins = edges.shape[1] - 1
         of_row = np.arange(len(X)) if units is None else units
         cells = [bin_of(X[:, j], each) for j, each in enumerate(edges)]
@@ -307,9 +320,17 @@ class Histogram(ArrayStatistic):
         )
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the counts, or the densities, in the order in which they are released."""
+        """Return the counts, or the densities, in the order in which they are released.
+
+        A density of too few counted rows is NaN.
+        """
         counts = sums.values.reshape(1, -1) / keep
-        return self.formula.value(None, counts).ravel()
+        if not self.density:
+            return counts.ravel()
+        n_columns = len(fixed_mechanism(self.edges, "edges"))
+        empty = np.repeat(_is_empty(sums, n_columns), counts.size // n_columns)
+        values = self.formula.value(None, np.where(empty, 1.0, counts)).ravel()
+        return np.where(empty, np.nan, values)
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
         """Return the derivatives of counts, which are sums, or of densities."""
@@ -373,8 +394,24 @@ class Quantiles(ArrayStatistic):
         """Ones at the intervals of the grid."""
         return grid_quantile_formula(tuple(self.grid), self.probabilities)
 
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the quantiles, column by column; NaN where too few rows are counted."""
+        counts = sums.values.reshape(1, -1) / keep
+        n_columns = counts.size // (len(self.grid) - 1)
+        empty = np.repeat(_is_empty(sums, n_columns), len(self.probabilities))
+        return np.where(empty, np.nan, self.formula.value(None, counts).ravel())
+
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
         return value.reshape(-1, len(self.probabilities)) if row_shape else value
+
+
+def _is_empty(sums: Sums, n_columns: int) -> npt.NDArray[np.bool_]:
+    """Return the columns whose counts add up to no more than three deviations of their noise."""
+    totals = sums.values.reshape(n_columns, -1).sum(axis=1)
+    if sums.noise_std is None:
+        return np.asarray(totals <= 0)
+    noise = np.square(sums.noise_std).reshape(n_columns, -1).sum(axis=1)
+    return np.asarray(totals <= COUNT_STD * np.sqrt(noise))
 
 
 def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:

@@ -165,6 +165,7 @@ def grid_quantile_formula(grid: tuple[float, ...], probabilities: Sequence[float
     def value(number: Any, counts: Matrix) -> Matrix:
         lines = counts.reshape(-1, len(grid) - 1)
         cumulated = np.hstack([np.zeros((len(lines), 1)), lines.cumsum(axis=1)])
+        cumulated = np.maximum.accumulate(cumulated, axis=1)  # with noise counts may be negative
         shares = np.asarray(probabilities)
         values = [np.interp(shares * line[-1], line, grid) for line in cumulated]
         return np.asarray(values).reshape(len(counts), -1)

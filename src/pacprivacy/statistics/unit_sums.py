@@ -44,6 +44,8 @@ class UnitSums:
         Number of units, also of those without an entry.
     centre : array of shape (columns,), public
         What was subtracted from the columns before they were summed.
+    largest : float, curator-only
+        The size of the largest number of all.
     scales : array, public
         In which units the outputs of a cell are compared; one of each.
     """
@@ -54,6 +56,7 @@ class UnitSums:
     n_units: int
     centre: Vector
     scales: Vector | None = None
+    largest: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64)
@@ -65,15 +68,38 @@ class UnitSums:
                 f"{LARGEST_OUTPUT:g}; got shape {values.shape} with others. Leave out or fill gaps "
                 "before they are summed."
             )
+        object.__setattr__(self, "largest", max(-float(sizes[0]), float(sizes[1])))
+        self._check_cells(len(values))
         units = self.units
-        if units is None and not (self.n_cells == 1 and len(values) == self.n_units):
+        if units is None:
+            if not (self.n_cells == 1 and len(values) == self.n_units):
+                raise MechanismError(
+                    f"units must be given for every entry; got None for {len(values)} entries of "
+                    f"{self.n_units} units. Use UnitSums.of_rows."
+                )
+            return
+        _check_codes("units", units, 0, self.n_units)
+        again = np.diff(units) <= 0
+        firsts = self.starts[1:-1]
+        again[firsts[(firsts > 0) & (firsts < len(units))] - 1] = False  # another cell begins
+        if again.any():  # two entries would be charged as if they were at right angles
             raise MechanismError(
-                f"units must be given for every entry; got None for {len(values)} entries of "
-                f"{self.n_units} units. Use UnitSums.of_rows."
+                "units must have at most one entry in a cell, in order; got a unit twice, or out "
+                "of order. Use UnitSums.of_rows."
             )
-        if units is not None and len(units) and not 0 <= units.min() <= units.max() < self.n_units:
+
+    def _check_cells(self, n_entries: int) -> None:
+        starts = self.starts
+        lengths = n_entries if self.units is None else len(self.units)
+        if not (
+            len(starts) >= 2
+            and starts[0] == 0
+            and starts[-1] == n_entries == lengths
+            and (np.diff(starts) >= 0).all()
+        ):
             raise MechanismError(
-                f"units must be numbered from 0 to {self.n_units - 1}; got others. Use code_units."
+                f"starts must lead from 0 to the number of entries, {n_entries}, and units must be "
+                "one for each of these; got others. Use UnitSums.of_rows."
             )
 
     def with_units(self, n_units: int) -> Self:
@@ -93,6 +119,11 @@ class UnitSums:
         """Number of sums in a cell."""
         return int(self.values.shape[1])
 
+    @property
+    def entries_per_cell(self) -> Integers:
+        """Number of units that add something to every cell."""
+        return np.diff(self.starts)
+
     def chunks(self) -> Iterator[tuple[int, slice]]:
         """Yield cells and slices of their entries, in bounded pieces."""
         rows = max(64, _NUMBERS_AT_ONCE // max(1, self.block))
@@ -104,6 +135,11 @@ class UnitSums:
     def units_of(self, entries: slice) -> npt.NDArray[np.int64] | slice:
         """Return what picks the units of some entries out of an array over units."""
         return entries if self.units is None else self.units[entries]
+
+    @property
+    def entry_units(self) -> npt.NDArray[np.int64]:
+        """The unit of every entry."""
+        return np.arange(len(self.values)) if self.units is None else self.units
 
     def add_by_unit(self, numbers: Vector) -> Vector:
         """Return, for every unit, the sum of the numbers of its entries."""
@@ -160,8 +196,8 @@ class UnitSums:
                 values=values, units=None, starts=starts, n_units=number, centre=centre,
                 scales=scales,
             )  # fmt: skip
-        of_unit = np.arange(len(values)) if units is None else np.asarray(units, dtype=np.int64)
-        of_cell = np.zeros(len(values), dtype=np.int64) if cells is None else np.asarray(cells)
+        of_unit = _read_codes("units", units, 0, number, np.arange(len(values)))
+        of_cell = _read_codes("cells", cells, -1, n_cells, np.zeros(len(values), dtype=np.int64))
         inside = np.flatnonzero((of_cell >= 0) & values.any(axis=1))
         places = of_cell[inside] * number + of_unit[inside]
         distinct, entry = np.unique(places, return_inverse=True)
@@ -174,6 +210,32 @@ class UnitSums:
             values=added, units=distinct % number, starts=starts, n_units=number, centre=centre,
             scales=scales,
         )  # fmt: skip
+
+
+def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> None:
+    """Refuse numbers of units or cells that would be taken for others."""
+    whole = codes.dtype.kind in "iu" and codes.ndim == 1
+    if not whole or (len(codes) and not least <= int(codes.min()) <= int(codes.max()) < end):
+        raise MechanismError(
+            f"{name} must be numbered from {least} to {end - 1}, in whole numbers; got others. Use "
+            "code_units for units."
+        )
+
+
+def _read_codes(
+    name: str, codes: npt.NDArray[Any] | None, least: int, end: int, default: Integers
+) -> Integers:
+    """Return checked numbers of units or cells of rows."""
+    if codes is None:
+        return default
+    codes = np.asarray(codes)
+    if codes.shape != default.shape:
+        raise MechanismError(
+            f"{name} must be one for each of {len(default)} rows; got shape {codes.shape}. Pass "
+            "them in the order of the rows."
+        )
+    _check_codes(name, codes, least, end)
+    return codes.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

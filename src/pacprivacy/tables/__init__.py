@@ -1,10 +1,5 @@
 """Data as people have it: tables in files, their columns, and the models that run on them."""
 
-from pacprivacy.tables.categories import (
-    ModelOptions as ModelOptions,
-    Ranges as Ranges,
-    category_rows_where as category_rows_where,
-)
 from pacprivacy.tables.cells import Reading as Reading
 from pacprivacy.tables.models import (
     MODELS as MODELS,
@@ -15,11 +10,16 @@ from pacprivacy.tables.models import (
     model_ranges as model_ranges,
     read_model_study as read_model_study,
 )
-from pacprivacy.tables.prediction import predict as predict
 from pacprivacy.tables.table import (
     Table as Table,
     check_table_columns as check_table_columns,
     read_table as read_table,
     table_identities as table_identities,
     table_unit_labels as table_unit_labels,
+)
+from pacprivacy.tables.terms import (
+    ModelOptions as ModelOptions,
+    Ranges as Ranges,
+    category_rows_where as category_rows_where,
+    predict as predict,
 )

@@ -44,17 +44,6 @@ from pacprivacy.mechanism import (
 from pacprivacy.sample import Balanced, Coins, Pool
 from pacprivacy.session import Session
 from pacprivacy.statistics import Covariance, Histogram
-from pacprivacy.tables.categories import (
-    Categories,
-    ModelOptions,
-    Ranges,
-    categories_as_fields,
-    category_gap_notes,
-    category_range_notes,
-    category_rows_where,
-    check_category_numbers,
-    check_category_rows,
-)
 from pacprivacy.tables.cells import Reading
 from pacprivacy.tables.table import (
     STDIN,
@@ -64,6 +53,17 @@ from pacprivacy.tables.table import (
     read_table,
     table_identities,
     table_unit_labels,
+)
+from pacprivacy.tables.terms import (
+    Categories,
+    ModelOptions,
+    Ranges,
+    categories_as_fields,
+    category_gap_notes,
+    category_range_notes,
+    category_rows_where,
+    check_category_numbers,
+    check_category_rows,
 )
 
 

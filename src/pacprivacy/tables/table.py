@@ -352,22 +352,16 @@ def _index(cells: Sequence[str]) -> Coded:
 
 def _sheet(content: bytes) -> list[Sequence[Any]]:
     """Return the rows of the first sheet that are not empty, None for empty cells."""
-    try:
-        from python_calamine import CalamineWorkbook as Book  # a tenth of openpyxl's time
-    except ImportError:
-        import openpyxl
+    from python_calamine import CalamineWorkbook
 
-        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-        rows: Any = book.worksheets[0].iter_rows(values_only=True)
-    else:
-        sheet = Book.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
-        cells = sheet.to_python(skip_empty_area=False)
-        rows = ([_as_openpyxl(cell) for cell in row] for row in cells)
-    header = next(rows, ())
+    sheet = CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
+    cells = sheet.to_python(skip_empty_area=False)
+    rows = ([_plain_cell(cell) for cell in row] for row in cells)
+    header = next(rows, [])
     return [header, *(row for row in rows if any(cell is not None for cell in row))]
 
 
-def _as_openpyxl(cell: Any) -> Any:
+def _plain_cell(cell: Any) -> Any:
     if isinstance(cell, float) and cell.is_integer():
         return int(cell)
     return None if cell == "" else cell
@@ -381,10 +375,10 @@ def _read_excel(
         header, *body = _sheet(content)
     except ImportError:
         raise DataError(
-            f"{path} is an Excel file, which must be read with openpyxl; it is not installed. "
+            f"{path} is an Excel file, which python-calamine must read; it is not installed. "
             "Run in a checkout: pip install '.[excel]'"
         ) from None
-    except Exception as error:  # each reader has exceptions of its own
+    except Exception as error:  # the reader has exceptions of its own
         raise DataError(
             f"{path} must be a readable Excel file (.xlsx); got {type(error).__name__}. "
             "Save it again, or export it as CSV."

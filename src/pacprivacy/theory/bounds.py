@@ -33,8 +33,6 @@ def bernoulli_kl(q: Vector | float, p: Vector | float) -> Vector | float:
     Infinite if ``p`` rules out what ``q`` allows; arrays broadcast. A sum of two terms >= 0, so
     nothing cancels when ``q`` is close to ``p``; the relative error is below 1e-13.
     """
-    if type(q) is float and type(p) is float and 0.0 < q <= 1.0 and 0.0 < p < 1.0:
-        return _one_excess(q, p, q - p) + _one_excess(1.0 - q, 1.0 - p, p - q)
     q_array, p_array = np.broadcast_arrays(
         np.asarray(q, dtype=np.float64), np.asarray(p, dtype=np.float64)
     )
@@ -47,21 +45,6 @@ def bernoulli_kl(q: Vector | float, p: Vector | float) -> Vector | float:
     shift = q_array - p_array
     result = _excess(q_array, p_array, shift) + _excess(1.0 - q_array, 1.0 - p_array, -shift)
     return float(result) if result.ndim == 0 else result
-
-
-def _one_excess(q: float, p: float, shift: float) -> float:
-    """Return what :func:`_excess` does, for plain numbers and ``p > 0``: twenty times as fast."""
-    u = shift / p
-    if q == 0.0:
-        return p
-    if u > _LARGE_RATIO:
-        return q * (math.log(q) - math.log(p)) - shift
-    if abs(u) >= _SERIES_RADIUS:
-        return q * math.log(q / p) - shift
-    series = 0.0
-    for term in _SERIES:
-        series = series * -u + term
-    return p * u * u * series
 
 
 def _excess(q: Vector, p: Vector, shift: Vector) -> Vector:

@@ -49,8 +49,6 @@ def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> V
         )
     _require_prior(start, prior)
     goal = budget.ravel() * (1.0 + _MARGIN)
-    if not start.ndim:
-        return _one_success(float(goal[0]), float(start))
     # Positive doubles are ordered like their bit patterns, so cutting the patterns again and again
     # finds the smallest double that is large enough, for every prior, in at most 63 steps; in 11
     # where the priors are few, since 63 cuts at once take as long as one.
@@ -66,15 +64,8 @@ def posterior_success(mi_nats: Vector | float, prior: Vector | float = 0.5) -> V
             np.minimum(low + step * below, high - 1),
             np.minimum(low + step * (below + 1), high),
         )
-    return np.where(goal == 0.0, priors, high.view(np.float64)).reshape(start.shape)
-
-
-def _one_success(goal: float, prior: float) -> float:
-    """Return the smallest double of which the divergence reaches a goal: plain numbers are fast."""
-    low, high = prior, prior if goal == 0.0 else 1.0
-    while low < (middle := 0.5 * (low + high)) < high:
-        low, high = (low, middle) if bernoulli_kl(middle, prior) >= goal else (middle, high)
-    return high
+    success = np.where(goal == 0.0, priors, high.view(np.float64)).reshape(start.shape)
+    return float(success) if success.ndim == 0 else success
 
 
 def mi_for_success(success: float, prior: float = 0.5) -> float:

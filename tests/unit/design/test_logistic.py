@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 import pacprivacy as pac
 from pacprivacy.design import LogisticFit, Objective
 from pacprivacy.design.objective import objective_constant
-from pacprivacy.design.transforms import fit_standard_transform
-from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.design.ridge import fit_standard_transform
+from pacprivacy.errors import MechanismError
 from pacprivacy.estimators import PrivateLogisticRegression
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.sample import Balanced, Poisson
@@ -37,7 +37,7 @@ def blobs(n_classes: int, n: int = 150, seed: int = 0) -> tuple[np.ndarray, np.n
 def test_subsets_side_by_side_equal_one_after_another(
     n_classes: int, strategy: Balanced | Poisson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pacprivacy.design import logistic
+    from pacprivacy.design import objective
 
     data = coerce_data(blobs(n_classes))
     fixed = LogisticFit(n_steps=30).prepare(data)
@@ -47,7 +47,7 @@ def test_subsets_side_by_side_equal_one_after_another(
     loop = [fixed.evaluate(data.take(pool.rows(k)), rng).ravel() for k in range(10)]
     np.testing.assert_allclose(batch, loop, rtol=1e-8, atol=1e-12)
     assert batch.std(axis=0).min() > 0
-    monkeypatch.setattr(logistic, "_CELLS_AT_ONCE", 450)  # three subsets at a time
+    monkeypatch.setattr(objective, "_CELLS_AT_ONCE", 450)  # three subsets at a time
     np.testing.assert_allclose(fixed.batch(data, pool), batch, rtol=1e-12, atol=1e-15)
 
 
@@ -101,10 +101,9 @@ def test_fits_are_refused_in_words() -> None:
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("method", ["fit", "descent"])
-def test_estimator_fits_and_predicts(n_classes: int, method: Any) -> None:
+def test_estimator_fits_and_predicts(n_classes: int) -> None:
     X, y = blobs(n_classes, n=600)
-    model = PrivateLogisticRegression(method=method, **SETTINGS).fit(X, y)
+    model = PrivateLogisticRegression(**SETTINGS).fit(X, y)
     assert model.score(X, y) > 0.7
     assert list(model.classes_) == ["a", "b", "c"][:n_classes]
     n_rows = 1 if n_classes == 2 else n_classes
@@ -117,25 +116,10 @@ def test_estimator_fits_and_predicts(n_classes: int, method: Any) -> None:
     public = " ".join(model.certificate_.public)
     assert "means and standard deviations" in public
     assert "class labels" in model.certificate_.published[-1]
-    assert ("step sizes" in public) == (method == "descent")
-    assert hasattr(model, "release_") == (method == "fit")
-
-
-def test_estimator_is_refused_in_words() -> None:
-    data = blobs(2)
-    with pytest.raises(BudgetError, match="budget must be Information for method='descent'"):
-        PrivateLogisticRegression(method="descent").fit(*data)
-    with pytest.raises(MechanismError, match="method must be 'fit' or 'descent'"):
-        PrivateLogisticRegression(method="both").fit(*data)  # type: ignore[arg-type]
 
 
 def test_estimator_with_groups_of_rows() -> None:
     X, y = blobs(2, n=160)
     units = np.repeat(np.arange(80), 2)
-    for method in ("fit", "descent"):
-        model = PrivateLogisticRegression(
-            method=method,  # type: ignore[arg-type]
-            max_iter=10,
-            **SETTINGS,
-        ).fit(X, y, units=units)
-        assert model.certificate_.n_units == 80
+    model = PrivateLogisticRegression(max_iter=10, **SETTINGS).fit(X, y, units=units)
+    assert model.certificate_.n_units == 80

@@ -1,7 +1,6 @@
 """Accuracy first: levels, tests, searches, and what the certificates say."""
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,39 +9,30 @@ from hypothesis import given, strategies as st
 from scipy import optimize
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.dp import account
-from pacprivacy.dp.accounting import verify_dp
 from pacprivacy.dp.accuracy_first import (
-    BrownianReduction,
     CovNR,
     InteractiveAboveThreshold,
     NoiseReduction,
     OutputNR,
+    SearchCandidates,
     doubling_levels,
     geometric_levels,
-    plan_threshold,
-    solve_trust_region,
-)
-from pacprivacy.dp.accuracy_first.noise_levels import (
-    as_levels,
-    brownian_level_increments,
-    brownian_level_variances,
-    level_lattice_units,
-    threshold_wrong_yes,
-)
-from pacprivacy.dp.accuracy_first.problems import (
     logistic_problem_radius,
     logistic_problem_sensitivity,
+    plan_threshold,
     ridge_problem_epsilon,
     ridge_problem_radius,
-    shrink_problem_rows,
-)
-from pacprivacy.dp.accuracy_first.search import (
-    SearchCandidates,
     search_by_doubling,
     search_by_doubling_loss,
     search_by_reduction,
     search_by_theory,
+    shrink_problem_rows,
+    solve_trust_region,
+)
+from pacprivacy.dp.noise_reduction import (
+    as_levels,
+    level_lattice_units,
+    threshold_wrong_yes,
 )
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError, MechanismError
 
@@ -109,116 +99,6 @@ def test_bad_levels_are_refused() -> None:
 def test_doubling_levels_reach_the_end() -> None:
     assert doubling_levels(1e-3, 1.0)[-1] == 1.024
     assert doubling_levels(0.25, 1.0).tolist() == [0.25, 0.5, 1.0]
-
-
-# --- Gaussian levels ------------------------------------------------------------------------
-
-
-@pytest.mark.claim("AF-10")
-@given(st.floats(1e-4, 1.0), st.floats(1.5, 1e3), st.integers(1, 30), st.floats(1e-9, 0.3))
-def test_some_line_holds_every_level_to_its_epsilon(
-    low: float, span: float, n_levels: int, delta: float
-) -> None:
-    epsilons = np.geomspace(low, low * span, n_levels)
-    variances = brownian_level_variances(epsilons, delta)
-    assert (np.diff(variances) < 0).all()
-    log = math.log(1 / delta)
-    # One release by the same bound: ε = 1/2v + sqrt(2 ln(1/δ)/v). Never less, and not much more.
-    alone = ((math.sqrt(log) + np.sqrt(log + epsilons)) / (math.sqrt(2) * epsilons)) ** 2
-    assert (variances >= alone).all()
-    assert delta > 0.01 or (variances <= alone * (1 + 6 / log)).all()
-    if n_levels == 1:
-        assert variances == pytest.approx(alone)
-    steps = Fraction(2**24) / Fraction(math.sqrt(variances[-1])) + 3
-    reached = 0
-    for variance, (multiple, units) in zip(
-        variances[::-1], brownian_level_increments(variances, steps), strict=True
-    ):
-        assert 2**10 <= units <= 2**31
-        reached += (multiple * units) ** 2
-        assert reached >= Fraction(float(variance)) * steps**2
-
-
-@pytest.mark.claim("AF-10")
-@pytest.mark.claim("DP-20")
-def test_a_brownian_release_says_what_all_cost_together() -> None:
-    gradual = BrownianReduction(
-        np.zeros((2, 3)), sensitivity=1.0, epsilons=[0.5, 2.0], delta=1e-6, neighbours="replace"
-    )
-    releases = [gradual.refine() for _ in range(2)]
-    assert [release.certificate.epsilon for release in releases] == [0.5, 2.0]
-    certificate = releases[0].certificate
-    assert (certificate.delta, certificate.kind) == (1e-6, "dp-ex-post")
-    assert "in Euclidean length" in certificate.assumptions[0]
-    assert "probability at most 1e-06" in certificate.notes[1]
-    assert account(releases[0], delta=1e-6).best[1] == pytest.approx(2.0)  # at its worst
-    assert "epsilon" in verify_dp(releases[1].certificate).not_checkable
-    assert releases[1].value.shape == (2, 3)
-    with pytest.raises(BudgetExceededError, match="all levels were read"):
-        gradual.refine()
-
-
-@pytest.mark.claim("AF-10")
-def test_gaussian_noise_is_less_for_many_numbers_and_more_for_few() -> None:
-    asked = {"epsilons": geometric_levels(0.1, 4.0, 20), "neighbours": "replace", "simulate": 0}
-
-    def stds(n_numbers: int) -> np.ndarray:  # type: ignore[type-arg]
-        """Deviations of Laplace and of Gaussian noise; each number can move by 1/sqrt(d)."""
-        numbers = np.zeros(n_numbers)
-        laplace = NoiseReduction(numbers, sensitivity=math.sqrt(n_numbers), **asked)
-        gaussian = BrownianReduction(numbers, sensitivity=1.0, delta=1e-6, **asked)
-        scales = [
-            [found.refine().certificate.noise["scale"] for _ in range(20)]  # type: ignore[index]
-            for found in (laplace, gaussian)
-        ]
-        return np.array(scales) * [[math.sqrt(2)], [1.0]]
-
-    for n_numbers, better in ((1, False), (8, False), (20, True), (100, True)):
-        laplace, gaussian = stds(n_numbers)
-        assert ((gaussian < laplace) == better).all()
-    assert (stds(100)[0] / stds(100)[1]).min() > 2.3
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, math.nan, True])
-def test_a_brownian_path_needs_a_delta(delta: float) -> None:
-    with pytest.raises(BudgetError, match="delta must be between 0 and 1"):
-        BrownianReduction(0.0, sensitivity=1.0, epsilons=[1.0], delta=delta, neighbours="replace")
-
-
-def test_gaussian_levels_that_no_grid_holds_are_refused() -> None:
-    asked = {"sensitivity": 1.0, "delta": 1e-6, "neighbours": "replace"}
-    with pytest.raises(BudgetError, match=r"factor of at most 2\*\*25"):
-        BrownianReduction(0.0, epsilons=[1e-9, 1.0], **asked)
-    # Rounding of so many numbers is more than the sensitivity: no multiples in the first draw.
-    with pytest.raises(BudgetError, match="pay for the rounding of so many numbers"):
-        BrownianReduction(np.zeros(10**6), epsilons=[1e-6], **asked)
-
-
-@pytest.mark.claim("AF-10", "AF-4")
-def test_a_search_by_gaussian_noise_stops_earlier_with_many_features() -> None:
-    rng = np.random.default_rng(13)
-    rows = rng.normal(size=(4000, 60)) / 8
-    labels = np.where(rows @ rng.normal(size=60) > 0, 1, -1)
-    method = OutputNR(alpha=0.05, penalty=0.02, x_bound=1.0, n_levels=60)
-    brownian = replace(method, delta=1e-6)
-    losses = {}
-    for asked in (method, brownian):
-        releases = [asked.release(rows, labels, simulate=seed) for seed in range(5)]
-        losses[asked.delta] = [found.certificate.accounting["releases"] for found in releases]
-        certificate = releases[0].certificate
-        assert certificate.delta == asked.delta
-        assert certificate.kind == "dp-ex-post"
-        worst = account(certificate, delta=asked.delta).best[1]
-        assert certificate.epsilon <= worst
-        excess = asked.prepare(rows, labels).excess_risk(np.array([r.value for r in releases]))
-        assert (excess <= 0.05).sum() >= 3  # of 5 at 10 %
-    assert np.mean(losses[1e-6]) < 0.7 * np.mean(losses[0.0])
-    with pytest.raises(MechanismError, match="'reduction' with a delta"):
-        brownian.release(rows, labels, search="doubling")
-    ridge = replace(RIDGE, delta=1e-6).release(X, Y, simulate=1)
-    assert ridge.certificate.mechanism.endswith("noise reduction with Gaussian noise")
-    with pytest.raises(BudgetError, match="delta must be between"):
-        replace(RIDGE, delta=1.5)
 
 
 # --- the threshold --------------------------------------------------------------------------
@@ -389,7 +269,7 @@ def test_the_logistic_optimum_moves_as_far_as_promised() -> None:
         other[0], signs[0] = 50 * rng.normal(size=3), rng.choice([-1, 1])
         neighbour = LOGISTIC.prepare(other, signs)
         moved = problem.best - neighbour.best
-        assert np.linalg.norm(moved) <= problem.parts[0].length
+        assert np.linalg.norm(moved) <= 2 / (30 * 0.05) * (1 + 2e-6)
         change = np.abs(moved).sum()
         assert change <= logistic_problem_sensitivity(30, 3, 0.05) <= problem.parts[0].sensitivity
         models = rng.normal(size=(50, 3))
@@ -424,58 +304,6 @@ def test_a_long_model_is_rescaled_and_a_short_one_is_not() -> None:
     assert problem.model((short,)) is short
     # ln((1 + e^M)/(1 + e^-M)) is M.
     assert math.log((1 + math.exp(3.0)) / (1 + math.exp(-3.0))) == pytest.approx(3.0)
-
-
-@pytest.mark.claim("AF-8")
-@pytest.mark.claim("AF-9")
-@pytest.mark.parametrize("radius", [0.1, 0.6, 50.0])
-@pytest.mark.parametrize("kind", ["ridge", "logistic"])
-def test_a_declared_radius_is_kept_and_cheaper(kind: str, radius: float) -> None:
-    method: CovNR | OutputNR = RIDGE if kind == "ridge" else LOGISTIC
-    narrow = replace(method, radius=radius)
-    rng = np.random.default_rng(11)
-    rows, target = rng.normal(size=(40, 3)), rng.choice([-1.0, 1.0], size=40)
-    proved = ridge_problem_radius(0.05) if kind == "ridge" else logistic_problem_radius(0.05)
-    reach = min(radius, proved)
-    plain, problem = method.prepare(rows, target), narrow.prepare(rows, target)
-    assert np.linalg.norm(problem.best) <= reach * (1 + 1e-12)
-    if reach < proved:
-        assert problem.excess_sensitivity < plain.excess_sensitivity
-    else:
-        assert problem.best.tolist() == plain.best.tolist()
-    models = rng.normal(size=(400, 3))
-    models *= reach * rng.uniform(0, 1, size=(400, 1)) / np.linalg.norm(models, axis=1)[:, None]
-    assert problem.excess_risk(models).min() >= -1e-12  # nothing in the ball is better
-    # Along the way to the unconstrained optimum the best of the ball is on the sphere.
-    onto = plain.best * min(1.0, reach / float(np.linalg.norm(plain.best)))
-    assert 0 <= problem.excess_risk(onto[None, :])[0] + 1e-12 < 0.01
-    for _ in range(10):  # one record moves optimum, sums and excess as far as promised
-        other, aims = rows.copy(), target.copy()
-        other[0], aims[0] = 50 * rng.normal(size=3), rng.choice([-1.0, 1.0])
-        neighbour = narrow.prepare(other, aims)
-        for part, moved in zip(problem.parts, neighbour.parts, strict=True):
-            assert np.abs(part.values - moved.values).sum() <= part.sensitivity
-        gap = np.abs(problem.excess_risk(models) - neighbour.excess_risk(models)).max()
-        assert gap <= problem.excess_sensitivity
-    release = narrow.release(X, Y if kind == "ridge" else LABELS, simulate=0)
-    assert np.linalg.norm(release.value) <= reach * (1 + 1e-9)
-    assert f"a length of at most {reach:.6g}" in " ".join(release.certificate.assumptions)
-
-
-@pytest.mark.claim("AF-9")
-def test_the_best_on_the_sphere_is_found_to_the_precision_of_its_sensitivity() -> None:
-    rng = np.random.default_rng(12)
-    rows = rng.normal(size=(500, 4)) / 4
-    labels = np.where(rows @ [3.0, -2.0, 0.0, 1.0] > 0, 1, -1)
-    for radius in (0.05, 0.5, 2.0):
-        problem = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, radius=radius).prepare(
-            rows, labels
-        )
-        scaled = shrink_problem_rows(rows, 1.0, norm=2) * labels[:, None]
-        pull = (1 / (1 + np.exp(scaled @ problem.best))) @ scaled - 500 * 0.01 * problem.best
-        outwards = float(pull @ problem.best) / radius**2
-        assert outwards > 0  # the data pull it out of the ball
-        assert np.linalg.norm(pull - outwards * problem.best) <= 1e-6
 
 
 # --- searches -------------------------------------------------------------------------------
@@ -597,7 +425,6 @@ def test_coefficients_are_in_the_units_of_the_data() -> None:
         ({"neighbours": "add_remove"}, "neighbours must be 'replace'"),
         ({"n_levels": 1}, "n_levels must be at least 2"),
         ({"x_bound": math.inf}, "x_bound must be a positive"),
-        ({"radius": 0.0}, "radius must be a positive"),
     ],
 )
 def test_bad_requests_are_refused(changes: dict[str, float], message: str) -> None:

@@ -9,12 +9,10 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from pacprivacy.dp import DPRelease, adassp
-from pacprivacy.dp.regression import (
-    LARGEST_ENTRY,
-    clip_regression,
+from pacprivacy.dp.linear_models import (
     regression_sensitivities,
-    regression_sums,
 )
+from pacprivacy.dp.records import LARGEST_ENTRY, clip_regression, regression_sums
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 

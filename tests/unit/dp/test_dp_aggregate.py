@@ -13,17 +13,13 @@ from sklearn.tree import DecisionTreeClassifier
 
 from pacprivacy.dp import audit_dp
 from pacprivacy.dp.aggregate import (
-    PATE_ORDERS,
     MeanAggregator,
     MedianAggregator,
-    _chance_of_upset,
-    _renyi_of_majority,
     count_pate_votes,
     draw_aggregate_blocks,
     draw_aggregate_seeds,
     label_by_votes,
     map_aggregate_blocks,
-    pate_data_dependent_loss,
     subsample_aggregate,
 )
 from pacprivacy.dp.noise import dp_noise_source
@@ -238,41 +234,6 @@ def test_votes_pass_the_audit() -> None:
         )
 
     assert audit_dp(draw, epsilon=1.0, delta=0.05, n_trials=1000).verdict == "holds"
-
-
-@pytest.mark.claim("DP-16")
-@pytest.mark.parametrize("noise_std", [5.0, 12.0])
-@pytest.mark.parametrize("gap", [60, 90, 140])
-def test_data_dependent_bound_covers_the_true_divergence(noise_std: float, gap: int) -> None:
-    """Two classes: the outcome is one coin, whose Rényi divergence is a closed form."""
-
-    def upset(difference: int) -> float:
-        return float(stats.norm.sf(difference / (math.sqrt(2) * noise_std)))
-
-    row = np.array([100 + gap, 100])
-    bound = _renyi_of_majority(_chance_of_upset(row, noise_std), noise_std)
-    tight = 0
-    for order, limit in zip(PATE_ORDERS, bound, strict=True):
-        for other in (gap - 2, gap + 2):
-            p, q = upset(gap), upset(other)
-            true = np.logaddexp(
-                order * math.log1p(-p) + (1 - order) * math.log1p(-q),
-                order * math.log(p) + (1 - order) * math.log(q),
-            ) / (order - 1)
-            assert true <= limit * (1 + 1e-9) + 1e-15
-        tight += limit < order / noise_std**2
-    assert tight > 0 or gap < 90
-
-
-@pytest.mark.claim("DP-16")
-def test_clear_majorities_cost_less_and_the_figure_is_flagged() -> None:
-    clear = pate_data_dependent_loss(np.tile([240, 10], (100, 1)), noise_std=40.0, delta=1e-5)
-    close = pate_data_dependent_loss(np.tile([126, 124], (100, 1)), noise_std=40.0, delta=1e-5)
-    assert clear.epsilon < 0.5 * clear.independent_epsilon
-    assert close.epsilon == close.independent_epsilon == clear.independent_epsilon
-    assert "not private itself" in str(clear)
-    with pytest.raises(BudgetError, match="noise_std must be"):
-        pate_data_dependent_loss(np.array([[1, 2]]), noise_std=0.0, delta=1e-5)
 
 
 def test_bad_votes_are_refused() -> None:

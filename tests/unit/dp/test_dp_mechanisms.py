@@ -17,9 +17,10 @@ from pacprivacy.dp.mechanisms import (
     exponential_score_loss,
     gaussian,
     laplace,
+    private_mean,
+    private_sum,
 )
 from pacprivacy.dp.noise import dp_noise_source
-from pacprivacy.dp.statistics import private_mean, private_sum
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_parameter
 

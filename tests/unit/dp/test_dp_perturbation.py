@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from pacprivacy.dp import audit_dp
-from pacprivacy.dp.perturbation import (
+from pacprivacy.dp.linear_models import (
     MOST_CURVATURE,
     SOLVER_SHARE,
     TOLERANCE,
@@ -23,12 +23,10 @@ from pacprivacy.dp.perturbation import (
     objective_perturbation,
     output_perturbation,
     perturbation_excess,
-    ridge_output_perturbation,
-    ridge_penalty,
+    regression_from_statistics,
     sign_perturbed_rows,
 )
-from pacprivacy.dp.regression import regression_from_statistics
-from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.theory import gaussian_parameter
 
 RNG = np.random.default_rng(0)
@@ -90,7 +88,7 @@ def test_the_gradient_is_reached_for_hard_problems_too() -> None:
 
 @pytest.mark.claim("DP-17")
 def test_a_solver_that_gives_up_uses_its_best_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pacprivacy.dp.perturbation.MOST_ITERATIONS", 2)
+    monkeypatch.setattr("pacprivacy.dp.linear_models.MOST_ITERATIONS", 2)
     signed = sign_perturbed_rows(X, Y, x_bound=2.0, classes=(0, 1))
     settings: dict[str, Any] = {"penalty": 1e-3, "tilt": np.zeros(3), "x_bound": 2.0}
     point, _ = minimise_perturbed(signed, **settings)
@@ -161,84 +159,6 @@ def test_the_excess_is_within_its_theorem() -> None:
     fixed, each = perturbation_excess(std, 3, 5.0, 1.0)
     assert 0 < np.mean(excesses) < fixed + 400 * each
     assert f"{fixed:.4g} + {each:.4g} n" in release.certificate.notes[0]
-
-
-@pytest.mark.claim("DP-11")
-def test_ridge_has_its_sensitivity_and_its_excess() -> None:
-    rng = np.random.default_rng(1)
-    rows = rng.uniform(-1, 1, size=(200, 2))
-    target = np.clip(rows @ [1.0, -1.0], -1, 1)
-    penalty, x_bound, y_bound = 50.0, 1.5, 1.0
-
-    def exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.linalg.solve(a.T @ a + penalty * np.eye(2), a.T @ b)
-
-    release = ridge_output_perturbation(
-        rows, target, penalty=penalty, x_bound=x_bound, y_bound=y_bound, epsilon=1.0, delta=1e-5,
-        simulate=0,
-    )  # fmt: skip
-    assert release.certificate.accounting is not None
-    sensitivity = release.certificate.accounting["Euclidean sensitivity"]
-    for direction in ((1.5, 0.0), (-1.0, 1.0), (0.0, 1.5)):
-        for y in (-1.0, 1.0):
-            others = rows.copy(), target.copy()
-            others[0][0], others[1][0] = direction, y
-            assert np.linalg.norm(exact(rows, target) - exact(*others)) <= sensitivity
-    std = release.certificate.noise["std"]  # type: ignore[index]
-    fixed, each = perturbation_excess(std, 2, penalty, x_bound**2)
-    bound = fixed + 200 * each
-    moments = rows.T @ rows + penalty * np.eye(2)
-    assert std**2 * np.trace(moments) / 2 <= bound  # the excess of a quadratic is exact
-    assert f"at most {fixed:.4g} + {each:.4g} n" in release.certificate.notes[0]
-    noise = [
-        ridge_output_perturbation(
-            rows, target, penalty=penalty, x_bound=x_bound, y_bound=y_bound, epsilon=1.0,
-            delta=1e-5, simulate=seed,
-        ).value
-        - exact(rows, target)
-        for seed in range(200)
-    ]  # fmt: skip
-    assert np.std(noise) == pytest.approx(std, rel=0.2)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1e-5])
-def test_the_penalty_of_ridge_follows_from_the_noise(delta: float) -> None:
-    told: dict[str, Any] = {"x_bound": 30.0, "epsilon": 1.0, "delta": delta}
-    release = ridge_output_perturbation(X, Y, y_bound=2.0, simulate=0, **told)
-    assert (release.certificate.noise or {})["std"] * 30.0 == pytest.approx(0.2, rel=1e-3)
-    penalty = ridge_penalty(400, n_features=3, **told)
-    same = ridge_output_perturbation(X, Y, y_bound=2.0, simulate=0, penalty=penalty, **told)
-    np.testing.assert_array_equal(release.value, same.value)
-
-
-@pytest.mark.claim("DP-11")
-def test_ridge_has_the_radius_that_is_proved() -> None:
-    n, penalty, x_bound, y_bound = 50, 4.0, 2.0, 3.0
-    radius = y_bound * math.sqrt(n / penalty) / 2
-    # Moments equal to the penalty: no solution is longer, and this one is as long.
-    rows = np.full((n, 1), math.sqrt(penalty / n))
-    target = np.full(n, y_bound)
-    longest = float((rows.T @ target)[0] / (float((rows**2).sum()) + penalty))
-    assert longest == pytest.approx(radius, rel=1e-12)
-    release = ridge_output_perturbation(
-        rows, target, penalty=penalty, x_bound=x_bound, y_bound=y_bound, epsilon=1.0, delta=1e-5,
-        simulate=0,
-    )  # fmt: skip
-    expected = 2 * x_bound * (x_bound * radius + y_bound) / penalty
-    accounting = release.certificate.accounting or {}
-    assert accounting["Euclidean sensitivity"] == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.claim("DP-11")
-@pytest.mark.claim("DP-17")
-def test_what_float64_may_not_solve_is_refused_by_public_numbers() -> None:
-    settings: dict[str, Any] = {"x_bound": 1.0, "y_bound": 1.0, "epsilon": 1.0, "simulate": 0}
-    rng = np.random.default_rng(3)
-    for rows in (np.zeros((100, 2)), rng.normal(size=(100, 2)), np.ones((100, 2))):
-        target = rows[:, 0] + 1.0
-        with pytest.raises(MechanismError, match="penalty must be large enough for 100 records"):
-            ridge_output_perturbation(rows, target, penalty=1e-13, **settings)
-        ridge_output_perturbation(rows, target, penalty=1e-9, **settings)
 
 
 def test_pure_privacy_takes_laplace_noise() -> None:
@@ -400,22 +320,22 @@ def test_statistics_give_the_regression_when_there_is_little_noise() -> None:
     assert np.array_equal(release.value["moments"], release.value["moments"].T)
 
 
-@pytest.mark.claim("DP-11")
 @pytest.mark.claim("DP-13")
-@pytest.mark.parametrize("method", [ridge_output_perturbation, regression_from_statistics])
-def test_regressions_pass_the_audit(method: Any) -> None:
+def test_statistics_pass_the_audit() -> None:
     rows = np.array([[0.1], [1.0]])
     targets = {0: np.array([0.0, 1.0]), 1: np.array([0.0, -1.0])}  # one target turns round
     seeds = iter(range(10**6))
-    given: dict[str, Any] = {"penalty": 1.0, "x_bound": 1.0, "y_bound": 1.0, "epsilon": 1.0}
-    if method is regression_from_statistics:
-        given["neighbours"] = "replace"
+    given: dict[str, Any] = {
+        "penalty": 1.0, "x_bound": 1.0, "y_bound": 1.0, "epsilon": 1.0, "neighbours": "replace"
+    }  # fmt: skip
 
     def draw(side: int, n: int) -> np.ndarray:
         found = []
         for _ in range(n):
-            value = method(rows, targets[side], delta=1e-2, simulate=next(seeds), **given).value
-            found.append(value["products"][0] if isinstance(value, dict) else value[0])
+            release = regression_from_statistics(
+                rows, targets[side], delta=1e-2, simulate=next(seeds), **given
+            )
+            found.append(release.value["products"][0])
         return np.array(found)
 
     found = audit_dp(draw, epsilon=1.0, delta=1e-2, n_trials=1000)
@@ -448,7 +368,7 @@ def test_bad_input_is_refused(method: Any) -> None:
 
 def test_regressions_refuse_bad_input() -> None:
     good: dict[str, Any] = {"epsilon": 1.0, "x_bound": 1.0, "y_bound": 1.0, "penalty": 1.0}
-    for method in (regression_from_statistics, ridge_output_perturbation):
+    for method in (regression_from_statistics,):
         for name in ("epsilon", "x_bound", "y_bound"):
             with pytest.raises(BudgetError, match=f"{name} must be"):
                 method(X, X[:, 0], **(good | {name: None}))

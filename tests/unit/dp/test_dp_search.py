@@ -15,22 +15,21 @@ from pacprivacy.dp import (
     FullBatch,
     Logistic,
     PoissonBatch,
-    RandomRuns,
     ReplacementBatch,
     Steps,
     dp_descent_noise,
     dp_search,
     dp_search_noise,
-    pure_search,
 )
+from pacprivacy.dp.sgd import draw_search_runs
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
 POISSON = PoissonBatch(size=20, n_public=1000)
 
 
 def test_numbers_of_runs_follow_their_law() -> None:
-    runs, source = RandomRuns(mean=4.0), SimulatedSource(0)
-    drawn = [runs.draw(source) for _ in range(4000)]
+    source = SimulatedSource(0)
+    drawn = [draw_search_runs(4.0, source) for _ in range(4000)]
     assert min(drawn) == 1
     counts = np.bincount(np.minimum(drawn, 8), minlength=9)[1:]
     law = stats.geom(0.25)
@@ -39,54 +38,19 @@ def test_numbers_of_runs_follow_their_law() -> None:
 
 
 @pytest.mark.claim("G-4")
-def test_best_of_pure_runs_costs_at_most_three_times_one() -> None:
-    """All laws of a run with three outcomes, by enumeration: outcome k has score k."""
-    epsilon, powers = 0.4, np.arange(1, 4001)
-    chances = stats.geom(1 / 40).pmf(powers)
-    generator = np.random.default_rng(1)
-    worst = 0.0
-
-    def best(law: np.ndarray) -> np.ndarray:
-        below = np.concatenate([[0.0], np.cumsum(law)])
-        below[-1] = 1.0
-        reached = (chances * below[:, None] ** powers).sum(axis=1)
-        return np.diff(reached)
-
-    pairs = []
-    for top in (0.01, 0.1, 0.3):  # a rare outcome becomes likelier, what ranks above it rarer
-        more, less = 1e-6 * math.exp(epsilon), top * math.exp(-epsilon)
-        first = np.array([1 - 1e-6 - top, 1e-6, top])
-        pairs.append((first, np.array([1 - more - less, more, less])))
-    for _ in range(300):
-        first = generator.dirichlet([0.3, 0.3, 0.3]) + 1e-9
-        second = first * np.exp(generator.uniform(-epsilon / 2, epsilon / 2, 3))
-        pairs.append((first / first.sum(), second / second.sum()))
-    for first, second in pairs:
-        ratio = np.log(second / first)
-        if abs(ratio).max() > epsilon * (1 + 1e-12):
-            continue
-        worst = max(worst, abs(np.log(best(second) / best(first))).max())
-    assert worst <= 3 * epsilon
-    assert worst > 0.8 * 3 * epsilon  # and nearly as much
-
-
-@pytest.mark.claim("G-4")
 def test_search_needs_more_noise_than_a_run() -> None:
     settings = {"n_steps": 100, "epsilon": 1.0, "delta": 1e-5}
     single = dp_descent_noise(POISSON, 0, **settings)
-    found = {
-        mean: dp_search_noise(POISSON, 0, runs=RandomRuns(mean=mean), **settings)
-        for mean in (5.0, 20.0)
-    }
+    found = {mean: dp_search_noise(POISSON, 0, mean_runs=mean, **settings) for mean in (5.0, 20.0)}
     assert single < found[5.0] < found[20.0] < 3 * single
 
 
 @pytest.mark.claim("G-4")
 def test_search_noise_by_the_published_formula() -> None:
     """Theorem 2 of Papernot and Steinke for Gaussian runs, whose divergences are linear."""
-    runs, n_steps, delta = RandomRuns(mean=5.0), 10, 1e-5
+    n_steps, delta = 10, 1e-5
     noise = dp_search_noise(
-        FullBatch(n_public=5), 5, n_steps=n_steps, runs=runs, epsilon=2.0, delta=delta
+        FullBatch(n_public=5), 5, n_steps=n_steps, mean_runs=5.0, epsilon=2.0, delta=delta
     )
     orders = np.arange(2, 65)
     rho = n_steps / (2 * noise**2)
@@ -117,7 +81,7 @@ def test_search_finds_the_better_setting() -> None:
         "delta": 1e-6,
         "x_bound": 1.0,
         "batch": FullBatch(n_public=3000),
-        "runs": RandomRuns(mean=6.0),
+        "mean_runs": 6.0,
     }
     kept = [dp_search(X, y, **settings, simulate=seed).value["candidate"] for seed in range(12)]
     assert np.mean(kept) > 0.7  # an even draw would keep the better one half of the time
@@ -126,29 +90,6 @@ def test_search_finds_the_better_setting() -> None:
     assert not release.certificate.simulation
     assert (release.certificate.epsilon, release.certificate.delta) == (2.0, 1e-6)
     assert "mean 6" in release.certificate.mechanism
-
-
-def test_pure_search_keeps_the_best_and_states_three_times_the_cost() -> None:
-    values = iter(range(1000))
-    release = pure_search(
-        lambda: ((k := next(values)), float(k)),
-        epsilon_run=0.1,
-        mean=5.0,
-        neighbours="add_remove",
-        simulate=3,
-    )
-    assert release.value == next(values) - 1  # the last of increasing scores
-    assert 0.3 <= release.certificate.epsilon < 0.3 * (1 + 1e-9)
-    assert release.certificate.delta == 0.0
-    scores = iter([math.nan, 2.0, math.nan] + [1.0] * 1000)
-    kept = pure_search(
-        lambda: ((s := next(scores)), s),
-        epsilon_run=0.1,
-        mean=50.0,
-        neighbours="replace",
-        simulate=1,
-    )
-    assert kept.value == 2.0
 
 
 def test_bad_searches_are_refused_before_anything_is_drawn(
@@ -169,11 +110,12 @@ def test_bad_searches_are_refused_before_anything_is_drawn(
         "delta": 1e-6,
         "x_bound": 1.0,
         "batch": FixedBatch(size=5),
-        "runs": RandomRuns(mean=3.0),
+        "mean_runs": 3.0,
     }
     two = Steps(n_steps=6, learning_rate=0.1, clip_norm=1.0)
     for bad, error, match in (
         ({"epsilon": 0.0}, BudgetError, "epsilon must be"),
+        ({"mean_runs": 1.0}, BudgetError, "mean_runs must be above 1"),
         ({"delta": 0.0}, BudgetError, "delta must be between"),
         ({"delta": 1e-12}, BudgetError, "large enough for the grid"),
         ({"candidates": []}, MechanismError, "candidates must be"),
@@ -183,7 +125,3 @@ def test_bad_searches_are_refused_before_anything_is_drawn(
     ):
         with pytest.raises(error, match=match):
             dp_search(X, y, **(good | bad))
-    with pytest.raises(BudgetError, match="mean must be"):
-        RandomRuns(mean=1.0)
-    with pytest.raises(BudgetError, match="epsilon_run"):
-        pure_search(lambda: (0, 0.0), epsilon_run=0.0, mean=2.0, neighbours="replace")

@@ -26,7 +26,7 @@ from pacprivacy.noise.answers import (
     plan_answer,
     usable_answer_nats,
 )
-from pacprivacy.noise.formulas import log_det_of_points, waterfill
+from pacprivacy.noise.covariance import log_det_of_points, waterfill
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import SpreadRule
 from pacprivacy.sample import Balanced

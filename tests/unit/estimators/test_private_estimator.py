@@ -79,10 +79,10 @@ def kind(model: Any) -> str:
 @pytest.fixture(autouse=True)
 def _short_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prove loosely: these tests do not look at how tight a certificate is."""
-    module = sys.modules["pacprivacy.release.certificate"]
+    module = sys.modules["pacprivacy.release.pool_certificate"]
     monkeypatch.setattr(module, "information_draws", lambda *_: 64)
     monkeypatch.setattr(module, "membership_draws", lambda *_: 64)
-    monkeypatch.setattr(module, "TOLD", ())
+    monkeypatch.setattr(module, "SIDE_KNOWLEDGE_SIZES", ())
 
 
 # --- interface ------------------------------------------------------------------------------

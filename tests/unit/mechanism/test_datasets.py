@@ -24,7 +24,7 @@ from pacprivacy.mechanism import (
     coerce_data,
     datasets,
 )
-from pacprivacy.simulation import run_mechanism, run_on_all
+from pacprivacy.simulation import prepare_run, run_mechanism, run_on_all
 from pacprivacy.statistics import Covariance, Histogram, Mean, Quantiles
 
 N = 3000
@@ -104,8 +104,10 @@ def test_the_same_numbers_as_in_memory(
     wanted = run_mechanism(mechanism, arrays, pool, rng=1)
     np.testing.assert_allclose(found.values, wanted.values, rtol=1e-9, atol=1e-9)
     assert found.structure == wanted.structure
-    goal = run_on_all(mechanism, coerce_data(arrays))
-    np.testing.assert_allclose(run_on_all(mechanism, coerce_data(files)), goal, rtol=1e-8)
+    in_memory, in_files = coerce_data(arrays), coerce_data(files)
+    goal = run_on_all(prepare_run(mechanism, in_memory), in_memory)
+    whole = run_on_all(prepare_run(mechanism, in_files), in_files)
+    np.testing.assert_allclose(whole, goal, rtol=1e-8)
 
 
 def test_a_release_from_files(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Forest, coerce_data, flatten
-from pacprivacy.mechanism.forest import bin_forest_columns, forest_fence_grids
+from pacprivacy.mechanism.forest import bin_forest_columns, forest_grids
 from pacprivacy.sample import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
 
@@ -49,7 +49,7 @@ def plain_choice(column: list[float], labels: list[int], node: dict[str, Any]) -
         left_over.append(nats / size if labels else 0.0)
     keys = []
     for g, own in enumerate(left_over):
-        near = range(max(0, g - forest.neighbour_radius), g + forest.neighbour_radius + 1)
+        near = range(max(0, g - 1), g + 2)
         others = [left_over[k] for k in near if k != g and k < len(grid)]
         weight = forest.neighbour_weight if others else 0.0
         mean = sum(others) / len(others) if others else 0.0
@@ -95,18 +95,17 @@ def plain_scores(labels: list[int], forest: Forest, n_classes: int) -> list[floa
 
 VARIANTS = {
     "default": Forest(),
-    "plain entropy": Forest(neighbour_weight=0.0, neighbour_radius=0, pull=0.0),
+    "plain entropy": Forest(neighbour_weight=0.0, pull=0.0),
     "published rule": Forest(
         n_thresholds=101, neighbour_weight=0.49, pull=0.35, weigh_nodes=False, reference="low"
     ),
-    "wide neighbourhood": Forest(n_thresholds=9, neighbour_radius=8, neighbour_weight=0.9),
+    "neighbours alone": Forest(n_thresholds=9, neighbour_weight=0.9),
     "two points": Forest(n_thresholds=2, neighbour_weight=1.0),
-    "universe": Forest(reference="universe", pull=0.5, smoothing=0.0),
+    "half pulled": Forest(pull=0.5, smoothing=0.0),
     "deep": Forest(n_estimators=2, max_depth=6, smoothing=0.0, weigh_nodes=False),
     "declared": Forest(
         n_estimators=2,
         max_depth=2,
-        features=((3, 3), (0, 2)),
         ranges=((-1.0, 1.0), (-9.0, 9.0), (-1e-3, 2e-3), (0.0, 1e6)),
         classes=(2, 0, 1),
     ),
@@ -157,12 +156,12 @@ def test_bins_count_the_points_that_are_not_above(
     high = low + width
     if not high > low:
         return
-    fences = forest_fence_grids(np.array([low]), np.array([high - low]), n_thresholds)
-    grid = fences[0, 1:-1]
+    grids = forest_grids(np.array([low]), np.array([high - low]), n_thresholds)
+    grid = grids[0]
     rng = np.random.default_rng(seed)
     values = np.concatenate([rng.uniform(low - width, high + width, 40), grid, [low, high]])
     near = np.concatenate([values, np.nextafter(values, np.inf), np.nextafter(values, -np.inf)])
-    bins = bin_forest_columns(near[:, None], fences)[0]
+    bins = bin_forest_columns(near[:, None], grids)[0]
     assert bins.tolist() == [int((grid <= value).sum()) for value in near]
 
 
@@ -258,7 +257,7 @@ def test_no_subset_fails() -> None:
 
 
 def test_a_pure_or_empty_node_takes_the_reference() -> None:
-    forest = Forest(reference="universe", pull=0.2).prepare(DATA)
+    forest = Forest(reference="low", pull=0.2).prepare(DATA)
     assert forest.layout is not None
     one_class = fit(forest, X[Y == 1], Y[Y == 1])
     np.testing.assert_array_equal(one_class["thresholds"], forest.layout.reference / 31)
@@ -269,8 +268,7 @@ def test_what_the_universe_fixed_is_named() -> None:
     assert any("minimum and maximum of every feature" in text for text in exact)
     assert any("class labels" in text for text in Forest().published)
     assert not any("reference" in text or "minimum" in text for text in Forest().published)
-    assert any("whole universe" in text for text in Forest(reference="universe").published)
-    declared = Forest(ranges=((0, 1),), classes=(0, 1), features=((0,) * 3,) * 3)
+    declared = Forest(ranges=((0, 1),), classes=(0, 1))
     assert not declared.published
     assert not any("universe" in text for text in declared.public)
 
@@ -391,15 +389,12 @@ def test_accuracy_is_that_of_a_forest(load: Any, n_train: int) -> None:
         ({"n_estimators": 0}, "n_estimators must be a whole number of at least 1"),
         ({"n_thresholds": 1}, "n_thresholds must be a whole number of at least 2"),
         ({"n_thresholds": 10**6}, "n_thresholds must be at most 4096"),
-        ({"neighbour_radius": 32}, "neighbour_radius must be below n_thresholds"),
-        ({"neighbour_radius": -1}, "neighbour_radius must be a whole number of at least 0"),
         ({"neighbour_weight": 1.5}, "neighbour_weight must be between 0 and 1; got 1.5"),
         ({"pull": -0.1}, "pull must be between 0 and 1; got -0.1"),
         ({"pull": math.nan}, "pull must be between 0 and 1; got nan"),
         ({"smoothing": -1.0}, "smoothing must be a number of rows"),
         ({"smoothing": math.inf}, "smoothing must be a number of rows"),
-        ({"reference": "best"}, "reference must be 'low', 'middle' or 'universe'; got 'best'"),
-        ({"features": 3}, "features must be a table of numbers; got int"),
+        ({"reference": "best"}, "reference must be 'low' or 'middle'; got 'best'"),
         ({"ranges": [[0, 1], [2]]}, "ranges must be a table of numbers; got list"),
     ],
 )
@@ -422,9 +417,6 @@ def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
         ),
         ({"classes": (0, 1)}, (X, Y), "classes must be the 3 distinct labels"),
         ({"classes": (0, 1, 2, 3)}, (X, Y), "classes must be the 3 distinct labels"),
-        ({"features": ((0, 1),)}, (X, Y), r"shape \(n_estimators, max_depth\) = \(3, 3\)"),
-        ({"features": ((0.5,) * 3,) * 3}, (X, Y), "column numbers of shape"),
-        ({"features": ((0, 1, 4),) * 3}, (X, Y), "column numbers from 0 to 3"),
         ({"ranges": ((0, 1),)}, (X, Y), "for each of 4 columns"),
         ({"ranges": ((0, 1), (0, 1), (1, 1), (0, 1))}, (X, Y), "pair low < high"),
         ({"ranges": ((-1e308, 1e308),) * 4}, (X, Y), "ranges must be finite"),

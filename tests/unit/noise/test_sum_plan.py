@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 
+import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.adversary import influence_parameter
 from pacprivacy.errors import BudgetError
+from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import plan_sums
 from pacprivacy.noise.least_trace import crowd_norm, entry_norms, least_trace, make_frame
 from pacprivacy.noise.sum_plan import CROWD
@@ -110,6 +115,74 @@ def test_fewer_than_a_crowd_is_refused() -> None:
     assert plan.charges.max() <= plan.parameter
 
 
+@pytest.mark.claim("C-6")
+@pytest.mark.parametrize("statistic", ["sum", "mean"])
+def test_a_group_of_one_does_not_decide_the_noise_of_others(statistic: str) -> None:
+    rng = np.random.default_rng(6)
+    groups = np.array(["a", "b", "c"])[rng.integers(3, size=2000)].astype(object)
+    x = np.exp(rng.normal(size=2000))
+    groups[0] = "one"
+    noise = []
+    for largest in (1.0, 1e3, 1e5):
+        x[0] = largest
+        data = coerce_data(pd.DataFrame({"x": x, "g": groups}))
+        ready = getattr(pac.stats, statistic)("x", by="g").prepare(data)
+        sums = ready.contributions(data)
+        plan = plan_sums(sums, success=0.588, keep=0.95, slopes=ready.output_slopes(sums))
+        assert plan.gap < 1.1
+        noise.append(np.sqrt(plan.noise_variances(ready.jacobian(sums.total())))[:3, 0])
+    np.testing.assert_allclose(noise[1], noise[0], rtol=0.3)
+    np.testing.assert_allclose(noise[2], noise[0], rtol=0.5)  # the centre moves with the mean
+
+
+@pytest.mark.claim("C-6")
+def test_a_group_of_small_sums_does_not_take_its_noise_from_one_unit() -> None:
+    rng = np.random.default_rng(7)
+    cells = rng.integers(2, size=2000)
+    x = np.exp(0.3 * rng.normal(size=2000)) * np.where(cells == 0, 1e6, 1.0)
+    cells[0] = 1
+    noise = []
+    for largest in (1.0, 1e3, 1e5):
+        x[0] = largest
+        sums = UnitSums.of_rows(x[:, None], cells=cells, n_cells=2)
+        plan = plan_sums(sums, success=0.588, keep=0.95)
+        noise.append(plan.sum_noise_std)
+        assert plan.charges.max() <= plan.parameter
+    assert plan.factors[0] < 0.1
+    np.testing.assert_allclose(noise[2], noise[0], rtol=0.2)
+    assert noise[0][1, 0] < 1e-3 * noise[0][0, 0]
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
+    sums = UnitSums.of_rows(np.random.default_rng(0).normal(size=(30, 2)))
+    for keep in (0.0, -1.0, 1.5, float("nan")):
+        with pytest.raises(BudgetError, match="keep must be above 0 and at most 1"):
+            plan_sums(sums, success=0.6, keep=keep)
+    for slopes in (np.full((1, 1, 2), np.nan), np.full((1, 1, 2), np.inf), np.ones((1, 1, 3))):
+        with pytest.raises(BudgetError, match="slopes must be finite"):
+            plan_sums(sums, success=0.6, keep=0.9, slopes=slopes)
+
+
+def test_sizes_at_the_ends_of_floats() -> None:
+    base = np.random.default_rng(0).normal(size=(300, 2))
+    plain = plan_sums(UnitSums.of_rows(base), success=0.588, keep=0.9)
+    for scale in (2.0**-450, 2.0**450):
+        plan = plan_sums(UnitSums.of_rows(base * scale), success=0.588, keep=0.9)
+        np.testing.assert_allclose(plan.sum_noise_std, plain.sum_noise_std * scale, rtol=0.11)
+        assert plan.charges.max() <= plan.parameter
+    for small in (base * 1e-300, base * 1e-158, base * [1.0, 1e-200]):  # not left out as zeros
+        for clip in ("auto", None, 0.5):
+            with pytest.raises(BudgetError, match="contributions must be 0 or above 1e-140"):
+                plan_sums(UnitSums.of_rows(small), success=0.588, keep=0.9, clip=clip)
+    outlier = base * 1e-120
+    outlier[0] = 1e80
+    with pytest.raises(BudgetError, match="of the tenth largest; got larger ones"):
+        plan_sums(UnitSums.of_rows(outlier), success=0.588, keep=0.9)
+    outlier[0] = 1e-10
+    plan = plan_sums(UnitSums.of_rows(outlier), success=0.588, keep=0.9)
+    assert plan.sum_noise_std.max() < 1e-118
+
+
 @pytest.mark.parametrize("clip", [0, -1.0, float("inf"), "most", True])
 def test_other_radii_are_refused(clip: object) -> None:
     sums = UnitSums.of_rows(np.ones((30, 1)))
@@ -124,6 +197,33 @@ def test_sums_to_which_nobody_adds_leave_without_a_direction() -> None:
     released = plan.release(sums, np.ones(30, bool), SimulatedSource(0))
     assert not released.values.any()
     assert plan.risk.parameter == 0.0
+    # that nobody adds anything is a fact about all records, and the only one that shows
+    assert [fact.split(":")[0] for fact in plan.published] == [
+        "what is the same for every unit leaves without noise"
+    ]
+
+
+def test_what_shows_of_all_records_is_listed() -> None:
+    rng = np.random.default_rng(8)
+    groups = np.array(["a", "b"])[rng.integers(2, size=300)].astype(object)
+    groups[:3] = "few"
+    frame = pd.DataFrame({"x": rng.normal(5, 1, 300), "one": 7.125, "g": groups})
+    data = coerce_data(frame)
+
+    def published(statistic: Any, clip: Any = "auto") -> str:
+        ready = statistic.prepare(data)
+        sums = ready.contributions(data)
+        slopes = ready.output_slopes(sums)
+        return "; ".join(plan_sums(sums, success=0.7, keep=0.9, slopes=slopes, clip=clip).published)
+
+    mean = published(pac.stats.mean("x"))
+    assert "centres of columns" in mean
+    assert "without noise" not in mean
+    assert "columns of one value" in published(pac.stats.mean(["x", "one"]))
+    assert "groups of fewer than 10 units" in published(pac.stats.sum("x", by="g"))
+    count = published(pac.stats.count(), None)
+    assert "centres" not in count
+    assert "not clipped" in count
 
 
 def test_releases_need_the_sums_and_the_coins_of_their_plan() -> None:
@@ -144,7 +244,7 @@ def test_noise_has_the_law_of_the_plan() -> None:
     plan = plan_sums(sums, success=0.7, keep=0.9, clip=None)
     kept, source = np.ones(60, bool), SimulatedSource(3)
     draws = np.array([plan.release(sums, kept, source).values[0] for _ in range(4000)])
-    centred = draws - plan.clipped_sums(sums).values[0]
+    centred = draws - plan.clipped.values[0]
     covariance = plan.lattice.covariances[0]
     whitened = np.linalg.solve(np.linalg.cholesky(covariance), centred.T)
     np.testing.assert_allclose(np.cov(whitened), np.eye(2), atol=0.12)

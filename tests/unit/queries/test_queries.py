@@ -17,9 +17,7 @@ from pacprivacy.errors import DataError, MechanismError, QueryError
 from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.queries import make_query_mechanism
 from pacprivacy.queries.query_mechanism import _Lattice
-from pacprivacy.queries.spark_tables import spark_refusal
 from pacprivacy.queries.tree import number, write_sql
-from pacprivacy.simulation import run_mechanism
 from tests.sql_support import (
     ALONE,
     ANSWERED,
@@ -227,16 +225,6 @@ def test_broken_keys_are_told_with_counts(
         pac.Tables(given, **settings)
 
 
-def test_a_query_that_the_engine_cannot_plan_for_several_worlds_is_asked_one_by_one(
-    clinic: pac.Tables,
-) -> None:
-    """DuckDB can parse it as a lateral join, and then stops with a defect of its own."""
-    text = "SELECT count(*) AS n, (SELECT sum(cost) FROM visits) AS s FROM people"
-    mechanism = make_query_mechanism(text, clinic).prepare(coerce_data(clinic))
-    outputs = run_mechanism(mechanism, clinic, pac.Balanced(n_subsets=4).draw(N, rng=0), rng=0)
-    assert outputs.values.shape == (4, 2)
-
-
 def test_a_table_that_via_does_not_name_is_not_called_harmless(
     frames: dict[str, pd.DataFrame],
 ) -> None:
@@ -330,25 +318,3 @@ def test_sums_over_units_depend_on_no_order() -> None:
     assert len({np.cumsum(values[o], axis=0)[-1].tobytes() for o in orders}) > 1
     exact = [math.fsum(column) for column in values.T]
     np.testing.assert_allclose(np.frombuffer(found.pop()), exact, rtol=3e-16)
-
-
-@pytest.mark.claim("Q-2")
-def test_what_spark_may_read_otherwise_is_refused() -> None:
-    for wrong in (
-        "CAST(x AS INTEGER)",
-        "substring(t, 0, 2)",
-        "t LIKE 'a\\_'",
-        "extract(dow FROM day)",
-        "round(x)",
-        "x // 2",
-        "my_udf(x)",
-        "day + INTERVAL 1 DAY",
-    ):
-        found = spark_refusal(f"SELECT sum(CASE WHEN x > 1 THEN {wrong} END) FROM t")
-        assert found, wrong
-        assert found.replace(" ", "").lower()[:3] in wrong.replace(" ", "").lower()
-    assert spark_refusal("SELECT sum(x) FROM t GROUP BY ROLLUP (a, b)")
-    allowed = "CAST(x AS DOUBLE) / 2 - abs(y), extract(year FROM day), count(*) FILTER (x > 1)"
-    assert not spark_refusal(
-        f"SELECT {allowed} FROM t WHERE day < DATE '1995-01-01' OR t LIKE 'a%'"
-    )

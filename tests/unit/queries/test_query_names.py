@@ -1,6 +1,5 @@
 """Names, positions and stars mean what they mean to DuckDB: the same number, on the same rows."""
 
-import re
 from typing import Any
 
 import duckdb
@@ -13,8 +12,7 @@ import pacprivacy as pac
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.queries import make_query_mechanism
-from pacprivacy.queries.plans import IN_SUBQUERY, sums_plan
-from pacprivacy.queries.query import parse_query
+from pacprivacy.queries.query import IN_SUBQUERY, parse_query, sums_plan
 
 N = 12
 
@@ -65,7 +63,6 @@ def check_same(text: str, frames: dict[str, pd.DataFrame] | None = None, **via: 
     "inner",
     [
         "SELECT x AS a, y AS b, 1 AS k FROM visits ORDER BY k, b DESC, visit LIMIT 5",
-        "SELECT DISTINCT ON (k) y AS a, x AS b, 2 AS k FROM visits ORDER BY b, visit",
         "SELECT sum(x) AS a, y AS b, 2 AS k FROM visits GROUP BY k, b HAVING y > 0",
         "SELECT sum(x) AS a, 1 AS k FROM visits GROUP BY 2",
     ],
@@ -134,25 +131,13 @@ def test_a_star_shows_a_column_beside_using_as_it_is(kind: str) -> None:
         "SELECT count(*) AS n FROM visits v SEMI JOIN prices s USING (kind) JOIN prices s "
         "USING (kind) WHERE kind = 'a'",
         "SELECT count(*) AS n FROM prices s, (SELECT visit, person AS id FROM visits) v "
-        "NATURAL JOIN people p",
+        "JOIN people p USING (id)",
         "SELECT count_if(kind = 'a') AS n FROM people p JOIN (prices s FULL JOIN visits v "
         "USING (kind)) USING (kind)",
     ],
 )
 def test_each_using_merges_columns_of_its_own_sides(text: str) -> None:
     check_same(text)
-
-
-@pytest.mark.claim("Q-2")
-@pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize("name", [f"{letter}{i}" for letter in "wt" for i in range(4)])
-def test_a_table_may_have_any_name_beside_a_recursive_query(name: str, private: bool) -> None:
-    frames = {**clinic_frames(), name: pd.DataFrame({"c0": range(N), "n": range(3, 3 + N)})}
-    text = (
-        f"WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n + 1 FROM r, {name} q "
-        "WHERE q.n = r.n + 2) SELECT sum(n) AS s FROM people, r"
-    )
-    check_same(text, frames, visits="person", **({name: "c0"} if private else {}))
 
 
 def doubled(n: int) -> str:
@@ -207,7 +192,6 @@ def test_an_alias_goes_before_a_column_of_the_query_around(inner: str) -> None:
         'SELECT sum("É") AS s FROM people',
         'SELECT sum(P."é") AS s FROM people p',
         'SELECT sum("É") AS s FROM (SELECT "é" AS "É" FROM people)',
-        'SELECT count(*) AS n FROM people NATURAL JOIN (SELECT id, -1 AS "Ë" FROM people)',
     ],
 )
 def test_only_plain_letters_have_a_case(text: str) -> None:
@@ -215,26 +199,20 @@ def test_only_plain_letters_have_a_case(text: str) -> None:
 
 
 @pytest.mark.claim("Q-2")
-@pytest.mark.parametrize("source", ["people p(a, b)", "people NATURAL JOIN lists"])
-def test_columns_of_other_types_are_not_passed_over(source: str) -> None:
+def test_columns_of_other_types_are_not_passed_over() -> None:
     people = pd.DataFrame({"id": range(N), "tags": [[1]] * N, "z": range(N)})
-    lists = pd.DataFrame({"tags": [[1], [2]], "z": [1, 2]})
-    tables = pac.Tables({"people": people, "lists": lists}, unit="people.id")
+    tables = pac.Tables({"people": people}, unit="people.id")
     with pytest.raises(QueryError, match="plain"):
-        make_query_mechanism(f"SELECT count(*) AS n FROM {source}", tables)
+        make_query_mechanism("SELECT count(*) AS n FROM people p(a, b)", tables)
 
 
 @pytest.mark.claim("Q-2")
 def test_columns_that_cannot_be_read_are_not_passed_over() -> None:
-    """A star without them, or a join by outputs that have no name, would mean something else."""
+    """A star without them would mean something else."""
     people = pyarrow.table({"id": [0, 1, 2], "x": [1, 1, 1], "z": [[1], [2], [1]]})
     tables = pac.Tables({"people": people}, unit="people.id")
-    for text, words in {
-        "SELECT count(*) AS n FROM (SELECT DISTINCT * EXCLUDE (id) FROM people)": "'z' is INTEGER",
-        "SELECT count(*) AS n FROM (SELECT x::INT FROM people) NATURAL JOIN "
-        "(SELECT id::INT FROM people) b": "NATURAL JOIN must have plain columns with names",
-    }.items():
-        with pytest.raises(QueryError, match=re.escape(words).replace("INTEGER", r"\w+INT")):
-            make_query_mechanism(text, tables)
+    text = "SELECT count(*) AS n FROM (SELECT DISTINCT * EXCLUDE (id) FROM people)"
+    with pytest.raises(QueryError, match=r"'z' is \w+INT"):
+        make_query_mechanism(text, tables)
     text = "SELECT count(*) AS n FROM (SELECT DISTINCT * EXCLUDE (id, z) FROM people)"
     assert make_query_mechanism(text, tables)

@@ -1,4 +1,4 @@
-"""All plans give the cells of one query per world, also where a world has no rows."""
+"""Sums per unit give the cells of one query per world, also where a world has no rows."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.mechanism import coerce_data, flatten
 from pacprivacy.queries import make_query_mechanism
-from pacprivacy.queries.plans import SumsPlan, sums_plan, worlds_plan
+from pacprivacy.queries.query import SumsPlan, sums_plan
 from tests.unit.queries.test_query_names import N, clinic_frames
 
 
@@ -32,12 +32,8 @@ def test_plans_agree_where_a_world_has_no_rows_or_no_spread(text: str) -> None:
     made = make_query_mechanism(text, tables, keys={"kind": ["a"]}, fill=-1.0).prepare(data)
     rng = np.random.default_rng(0)
     single = [flatten(made.evaluate(data.take(pool.rows(k)), rng))[0] for k in range(8)]
-    sums, worlds = sums_plan(made.query, tables), worlds_plan(made.query, tables)
+    sums = sums_plan(made.query, tables)
     if isinstance(sums, SumsPlan):
-        both = replace(made, sums=sums, worlds=None).batch
-        assert both is not None
-        np.testing.assert_allclose(both(data, pool), single, rtol=1e-12)
-    if not isinstance(worlds, str):
-        both = replace(made, sums=None, worlds=worlds).batch
+        both = replace(made, sums=sums).batch
         assert both is not None
         np.testing.assert_allclose(both(data, pool), single, rtol=1e-12)

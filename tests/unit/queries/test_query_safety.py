@@ -13,7 +13,13 @@ import pyarrow
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.errors import DataError, InterruptedRun, PacPrivacyError, QueryError
+from pacprivacy.errors import (
+    DataError,
+    InterruptedRun,
+    MechanismError,
+    PacPrivacyError,
+    QueryError,
+)
 from pacprivacy.mechanism import (
     coerce_data,
     flatten,
@@ -168,10 +174,9 @@ def test_two_tables_of_one_name_are_refused(tmp_path: Path) -> None:
             pac.Tables(engine, unit="people.id")
     with pytest.raises(DataError, match="'people' in several schemas"):
         pac.Tables(tmp_path / "a.duckdb", unit="people.id")
-    of_spark = type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe"})()
-    for frame in (pd.DataFrame({"id": range(3)}), of_spark):
-        with pytest.raises(DataError, match="'people' in capitals"):
-            pac.Tables({"people": frame, "People": frame}, unit="people.id")
+    frame = pd.DataFrame({"id": range(3)})
+    with pytest.raises(DataError, match="'people' in capitals"):
+        pac.Tables({"people": frame, "People": frame}, unit="people.id")
     for name in ("people.csv", "People.parquet"):
         (tmp_path / name).touch()
     with pytest.raises(DataError, match="'people' with several endings"):
@@ -440,7 +445,7 @@ def test_infinite_values_do_not_spread_to_worlds_without_them(shop: pac.Tables) 
     with pytest.raises(QueryError, match="fill=0"):
         matrix("SELECT sum(wild) AS s FROM bills", shop)
     found, rows = matrix("SELECT sum(wild) AS s FROM bills", shop, fill=-1)
-    assert found.plan.startswith("world column")
+    assert found.plan.startswith("one query per world")
     assert set(rows[:, 0]) == {-1.0, 4.0 * N}
 
 
@@ -489,21 +494,11 @@ WINDOW = (
 )
 
 
-def test_workers_and_blocks_do_not_change_a_bit(
-    shop: pac.Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_do_not_change_a_bit(shop: pac.Tables) -> None:
     pool = pac.Balanced(n_subsets=12).draw(N, rng=0)
     asked = make_query_mechanism(WINDOW, shop, keys={"kind": ["a", "b"]})
     one, two = (run_mechanism(asked, shop, pool, n_jobs=n).values for n in (1, 2))
     assert one.tobytes() == two.tobytes()
-    median = make_query_mechanism("SELECT median(cost) AS m, sum(cost) AS s FROM bills", shop)
-    whole = run_mechanism(median, shop, pool).values
-    monkeypatch.setattr("pacprivacy.queries.query_mechanism.MEMBERS_AT_ONCE", 4 * N * 5)
-    np.testing.assert_allclose(run_mechanism(median, shop, pool).values, whole, rtol=1e-12)
-    monkeypatch.setattr("pacprivacy.queries.query_mechanism.MEMBERS_AT_ONCE", 4 * N)
-    alone = median.prepare(coerce_data(shop))
-    assert alone.plan.startswith("one query per world")
-    np.testing.assert_allclose(run_mechanism(alone, shop, pool).values, whole, rtol=1e-12)
 
 
 def test_plans_whose_work_grows_with_the_worlds_say_so(shop: pac.Tables) -> None:
@@ -599,5 +594,5 @@ def test_what_is_free_reads_no_private_row(shop: pac.Tables, item: str) -> None:
     made = make_query_mechanism(f"SELECT {bad} AS x FROM bills", shop)
     with pytest.raises(QueryError, match="group keys must be declared"):
         make_query_mechanism(f"SELECT {bad} AS x FROM bills GROUP BY kind", shop)
-    with pytest.raises(QueryError, match="must have a value on every subset"):
+    with pytest.raises((QueryError, MechanismError), match="must have a value on every subset"):
         run_mechanism(made, coerce_data(shop), pac.Balanced(n_subsets=8).draw(N, rng=0), rng=0)

@@ -20,7 +20,7 @@ from pacprivacy.release import Certificate, PoolCertificate, Release, verify
 from pacprivacy.release.certificate_text import LOOPHOLE, NOISE_LEVEL, SCOPE
 from pacprivacy.theory import epsilon_equivalent, mi_for_membership, posterior_success
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def certificate(release: Release) -> Certificate:
 
 def test_it_states_everything_that_was_promised(certificate: Certificate) -> None:
     plain = certificate.to_public_dict()
-    assert plain["schema_version"] == 1
+    assert plain["schema_version"] == 2
     assert plain["kind"] == "exact"
     assert plain["budget"] == "mutual information <= 0.25 nats"
     assert plain["log_det_nats"] <= 0.25

@@ -16,7 +16,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
 from pacprivacy.noise import Boxed, Shape, spread_of
-from pacprivacy.noise.formulas import log_det_of_plan
+from pacprivacy.noise.plan import log_det_of_plan
 from pacprivacy.release import (
     Bundle,
     Certificate,
@@ -35,7 +35,7 @@ from pacprivacy.sample import Half, Pool
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 DATA = np.random.default_rng(0).normal(size=(24, 2))
 

@@ -375,12 +375,10 @@ def test_estimates_are_written_with_three_digits() -> None:
 
 # --- public and curator ---------------------------------------------------------------------
 
-CURATOR_WORDS = ("curator", "per unit", "unit_success", "per_unit", "sampling", "outputs", "seed")
+CURATOR_WORDS = ("curator", "per unit", "unit_success", "per_unit", "outputs", "seed")
 
 # Figures that occur nowhere else; the page writes them with two or three digits.
-MARKED = CuratorFigures(
-    unit_success_edges=(0.5, 0.6), unit_success_counts=(777_000_000_000,), times_least=7.7e30
-)
+MARKED = CuratorFigures(unit_success_edges=(0.5, 0.6), unit_success_counts=(777_000_000_000,))
 
 
 def test_public_page_has_no_curator_field(full: ReportData) -> None:
@@ -392,17 +390,14 @@ def test_public_page_has_no_curator_field(full: ReportData) -> None:
         assert word in curator.lower()
     marked = replace(full, curator=MARKED)
     assert render_page(marked.to_public()) == public
-    for figure in ("7.7e+30", "7.77e11"):
-        assert figure in render_page(marked)
-        assert figure not in public
+    assert "7.77e11" in render_page(marked)
+    assert "7.77e11" not in public
 
 
 def test_curator_figures_are_of_the_release(release: Release, full: ReportData) -> None:
     figures = full.curator
     assert figures is not None
     assert sum(figures.unit_success_counts) == release.certificate.n_units
-    assert figures.times_least is not None
-    assert figures.times_least >= 1
 
 
 def test_public_data_has_no_curator_field(full: ReportData) -> None:
@@ -554,9 +549,6 @@ def test_plan_shows_the_cost_of_budgets(people: Path, tmp_path: Path) -> None:
         assert {number["name"] for number in (without[i], *numbers)} == {name}
         assert numbers[0]["noise"] > numbers[1]["noise"] > 0
         assert all(number["distance"] > without[i]["distance"] for number in numbers)
-    known = [row["times_least"] for row in found["rows"] if row["times_least"] is not None]
-    assert known
-    assert min(known) >= 1
     assert (tmp_path / "plan.png").stat().st_size > 1000
     text = run_pac(*args, "--rule", "waterfill").stdout
     assert "success <= 60 %" in text

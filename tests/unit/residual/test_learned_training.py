@@ -10,17 +10,16 @@ from sklearn.datasets import load_iris
 
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import spread_of
-from pacprivacy.noise.formulas import waterfill
+from pacprivacy.noise.covariance import waterfill
 from pacprivacy.noise.shapes import axis_shape, refine_shape
 from pacprivacy.residual import (
-    FlowNoise,
     LearnedNoise,
-    LearningStep,
     Training,
     check_learned_noise,
     learn_noise,
     learn_noise_curve,
 )
+from pacprivacy.residual.learned_noise import Follower
 from pacprivacy.sample import Balanced
 
 BUDGETS = (0.25, 2.0)
@@ -73,12 +72,11 @@ def test_the_same_seed_gives_the_same_noise_and_another_one_does_not() -> None:
     )
     for first, second, third in zip(learned_exactly(), again, other, strict=True):
         assert first.claimed_nats == second.claimed_nats
-        assert np.array_equal(first.params["lower"], second.params["lower"])
-        assert not np.array_equal(first.params["lower"], third.params["lower"])
+        assert np.array_equal(first.factor, second.factor)
+        assert not np.array_equal(first.factor, third.factor)
 
 
-def test_curves_and_progress_are_kept_and_training_stops_when_calm() -> None:
-    seen: list[LearningStep] = []
+def test_training_stops_when_calm() -> None:
     calm = replace(EXACT, tolerance=0.5, patience=2)
     learned, _ = learn_noise_curve(
         iris_means(),
@@ -86,35 +84,26 @@ def test_curves_and_progress_are_kept_and_training_stops_when_calm() -> None:
         family="gaussian_full",
         follower="exact",
         training=calm,
-        report=seen.append,
         rng=0,
     )
-    told = [step for step in seen if step.mi_nats == BUDGETS[0]]
-    assert len(learned.history) == EXACT.chunk * len(told) == told[-1].step < calm.n_steps
-    assert told[-1].noise == pytest.approx(float(learned.history.noise[-EXACT.chunk :].mean()))
-    penalty = learned.history.penalty
-    assert penalty[0] == calm.penalty_start
-    assert penalty[200] == pytest.approx(calm.penalty_end)
-    assert (np.diff(penalty) >= 0).all()
+    assert learned.n_steps % calm.chunk == 0
+    assert calm.n_steps // 2 < learned.n_steps < calm.n_steps
     # a budget that was done stays as it was while the other one goes on
-    assert not np.array_equal(learned.params["lower"], learned_exactly()[0].params["lower"])
+    assert not np.array_equal(learned.factor, learned_exactly()[0].factor)
 
 
 @pytest.mark.claim("W-2")
 def test_a_decoder_that_sees_one_projection_understates() -> None:
     sliced = replace(BRIEF, n_slices=1)
-    learned = learn_noise(iris_means(), 0.25, family="mixture", training=sliced, rng=0)
+    learned = learn_noise(iris_means(), 0.25, training=sliced, rng=0)
     found = check_learned_noise(learned, n_draws=50_000, rng=1)
     assert found.value > 0.05
     assert learned.claimed_nats + 5 * learned.claimed_error < found.true_nats.lower
 
 
 @pytest.mark.claim("W-2")
-@pytest.mark.parametrize(
-    ("follower", "family"),
-    [("transformer", "gaussian_diagonal"), ("exact", FlowNoise(n_layers=2, hidden=4))],
-)
-def test_no_follower_claims_more_than_there_is(follower: str, family: str | FlowNoise) -> None:
+@pytest.mark.parametrize("follower", ["mlp", "exact"])
+def test_no_follower_claims_more_than_there_is(follower: Follower) -> None:
     training = Training(
         n_steps=20,
         chunk=20,
@@ -128,7 +117,6 @@ def test_no_follower_claims_more_than_there_is(follower: str, family: str | Flow
     learned = learn_noise(
         iris_means(),
         0.5,
-        family=family,
         follower=follower,
         training=training,
         log_belief=np.log(np.arange(1, 17) / 136),
@@ -142,9 +130,9 @@ def test_no_follower_claims_more_than_there_is(follower: str, family: str | Flow
 def test_unknown_names_and_budgets_are_refused() -> None:
     outputs = iris_means()
     with pytest.raises(BudgetError, match="family must be one of"):
-        learn_noise(outputs, 0.5, family="cauchy")
+        learn_noise(outputs, 0.5, family="cauchy")  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="follower must be one of"):
-        learn_noise(outputs, 0.5, follower="oracle")
+        learn_noise(outputs, 0.5, follower="oracle")  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="below the entropy"):
         learn_noise(outputs, 3.0)
     with pytest.raises(BudgetError, match="mi_nats must be a positive"):

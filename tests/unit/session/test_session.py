@@ -26,7 +26,7 @@ from pacprivacy.noise import calibrate
 from pacprivacy.release import verify
 from pacprivacy.sample import Half
 
-ASSESS = importlib.import_module("pacprivacy.release.certificate")
+ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 CERTIFY = importlib.import_module("pacprivacy.noise.proof")
 PUBLISH = importlib.import_module("pacprivacy.release.release")
 DATA = np.random.default_rng(0).normal(size=(24, 2))
@@ -41,7 +41,7 @@ def few_draws() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ASSESS, "information_draws", lambda m: 4096)
         patch.setattr(ASSESS, "membership_draws", lambda m: 4096)
-        patch.setattr(ASSESS, "TOLD", (1,))
+        patch.setattr(ASSESS, "SIDE_KNOWLEDGE_SIZES", (1,))
         patch.setattr(CERTIFY, "POSTERIOR_COST", 10**6)
         yield
 

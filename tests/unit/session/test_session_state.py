@@ -189,7 +189,7 @@ def test_units_survive(tmp_path: Path) -> None:
     with begin(path, units=units) as session:
         assert session._secret.pool is not None
         assert session._secret.pool.n_units == 4
-    with pytest.raises(PoolError, match="units must be what the session began with"):
+    with pytest.raises(PoolError, match="units must be those that the session began with"):
         begin(path)
 
 
@@ -488,7 +488,7 @@ def test_the_ledger_holds_nothing_of_the_secret(study: Path) -> None:
     assert state.pool.bits.tobytes() not in content
     assert str(state.pool.seed).encode() not in content
     known = {"seq", "version", "kind", "time", "dataset", "principal", "session", "reservation"}
-    known |= {"mi_nats_e12", "success_e12", "epsilon_e12", "delta_e18"}
+    known |= {"mi_nats_e12", "success_e12", "mu_squared_e12", "epsilon_e12", "delta_e18"}
     known |= {"what", "certificate", "previous"}
     assert set(Ledger(study).entries()[-1].covered()) == known
 

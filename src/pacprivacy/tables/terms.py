@@ -1,4 +1,4 @@
-"""What was asked of a table, and what its gaps and categories come to.
+"""Rows of a table as numbers, to fit a model on, and to apply a released one to.
 
 A gap is left out or filled inside every candidate, by what the candidate's own rows say. Levels of
 categories are declared, or those that occur in the universe: the same for every candidate.
@@ -12,23 +12,31 @@ from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from pacprivacy import stats
-from pacprivacy._checks import Array, Matrix, Vector, listed, quoted
-from pacprivacy.errors import DataError
+from pacprivacy._checks import Array, Matrix, listed, quoted
+from pacprivacy.errors import DataError, PacPrivacyError
 from pacprivacy.mechanism import (
     GAP_LEVEL,
     MINIMUM_ROWS,
     SECONDS_A_DAY,
+    AppliedModel,
     Condition,
+    Forest,
+    LinearSVM,
+    Value,
     code_column_levels,
     column_levels,
     declared_column_levels,
     is_number_text,
 )
-from pacprivacy.tables.table import Table, check_table_columns
+from pacprivacy.release import Release
+from pacprivacy.tables.table import Table, check_table_columns, check_table_finite
 
 Ranges = tuple[float, float] | dict[str, tuple[float, float]]
+Term = tuple[str, str, str | None]  # name of a number, its column, and its level if it has any
+Codes = npt.NDArray[np.int64]  # which level each row has; below 0 is a gap
 
 RARE: Final = 20  # records; the name of a level with fewer may single somebody out
 SHOWN_COUNTS: Final = 12  # columns whose gaps are counted before the others only are
@@ -100,27 +108,19 @@ class Categories:
 
     def expand(self, table: Table, names: Sequence[str]) -> tuple[tuple[str, ...], Matrix]:
         """Return all columns as numbers, categories as one of zeros and ones for each level."""
-        numbers = self.terms(names)
-        columns: list[Vector] = []
-        coded: dict[str, Any] = {}
-        for _, name, level in numbers:
-            column = table.columns[name]
-            if level is None:
-                assert column.numbers is not None
-                columns.append(column.numbers)
-                continue
+        numbers, coded = self.terms(names), {}
+        for name in (name for name in names if name in self.levels):
             levels = self.levels[name]
-            if name not in coded:
-                gap_level = levels[-1] == GAP_LEVEL
-                known = levels[:-1] if gap_level else levels
-                coded[name] = code_column_levels(column.entries, known, gap_level=gap_level)
-            met = (coded[name] == levels.index(level)).astype(float)
-            columns.append(np.where(coded[name] < 0, np.nan, met))
-        return tuple(label for label, _, _ in numbers), np.column_stack(columns)
+            gap_level = levels[-1] == GAP_LEVEL
+            known = levels[:-1] if gap_level else levels
+            entries = table.columns[name].entries
+            coded[name] = code_column_levels(entries, known, gap_level=gap_level)
+        X = _term_columns(table, numbers, self.levels, coded)
+        return tuple(label for label, _, _ in numbers), X
 
-    def terms(self, names: Sequence[str]) -> list[tuple[str, str, str | None]]:
-        """Return name, column and level of every number that stands for a row."""
-        numbers: list[tuple[str, str, str | None]] = []
+    def terms(self, names: Sequence[str]) -> list[Term]:
+        """Return the numbers that stand for a row."""
+        numbers: list[Term] = []
         for name in names:
             if name not in self.levels:
                 numbers.append((name, name, None))
@@ -164,6 +164,23 @@ class Categories:
             *(f"levels of {name!r}: those that occur in the table" for name in measured),
             *(f"whether {name!r} has gaps" for name in gaps),
         )
+
+
+def _term_columns(
+    table: Table,
+    terms: Sequence[Term],
+    levels: Mapping[str, Sequence[str]],
+    coded: Mapping[str, Codes],
+) -> Matrix:
+    """Return the number of every term for every row, NaN where something is missing."""
+    X = np.empty((table.n_rows, len(terms)))
+    for j, (_, name, level) in enumerate(terms):
+        if level is None:
+            X[:, j] = table.columns[name].numbers
+        else:
+            codes, place = coded[name], levels[name].index(level)
+            X[:, j] = np.where(codes < 0, np.nan, codes == place)
+    return X
 
 
 def _levels_of(table: Table, name: str) -> tuple[str, ...]:
@@ -369,3 +386,111 @@ def check_category_rows(complete: npt.NDArray[np.bool_]) -> None:
             f"the columns must have at least {MINIMUM_ROWS} records without gaps; got "
             f"{np.count_nonzero(complete)}. Use fewer columns, or --missing mean."
         )
+
+
+# --- a released model on new rows: post-processing, which costs no privacy ------------------------
+
+# What is predicted tells about the *new* rows, which nobody has promised to protect.
+Predicted = dict[str, Array]
+MAX_EXPONENT: Final = 700.0  # exponentials beyond are infinite
+
+
+def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.bool_]]:
+    """Return the predictions of a released model for the rows of a table, and which rows have one.
+
+    Guarantee
+    ---------
+    Claim M-1. A function of the released value and of the new rows alone.
+    """
+    model = release.model
+    if model is None:
+        raise DataError(
+            f"release must be of a model that predicts ({', '.join(sorted(APPLIES))}); got "
+            f"{release.certificate.mechanism!r}. Release one with 'pac release --model ols'."
+        )
+    try:
+        X = _design(model, table)
+        known: npt.NDArray[np.bool_] = np.logical_not(np.isnan(X).any(axis=1))
+        predictions = APPLIES[model["kind"]](model, release.value, X[known])
+    except PacPrivacyError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise DataError(
+            "release must hold the value of its model; got another. Use the file as it was written."
+        ) from None
+    predicted: Predicted = {}
+    for name, column in predictions.items():
+        predicted[name] = np.full(len(X), None, dtype=object)
+        predicted[name][known] = column.tolist()
+    return predicted, known
+
+
+def _design(model: AppliedModel, table: Table) -> Matrix:
+    """Return the terms of the model for every row, NaN where something is missing."""
+    numbers, levels = model["terms"], model["levels"]
+    used = list(dict.fromkeys(column for _, column, _ in numbers))
+    check_table_columns(table, used)
+    text = [name for name in used if name not in levels and table.columns[name].numbers is None]
+    if text:
+        raise DataError(
+            f"columns must hold numbers, as when the model was fitted; got text in {listed(text)}. "
+            "Correct the file, or say --decimal."
+        )
+    coded = {name: _codes(table, name, levels[name]) for name in used if name in levels}
+    X = _term_columns(table, numbers, levels, coded)
+    check_table_finite(X, [label for label, _, _ in numbers])
+    return X
+
+
+def _codes(table: Table, name: str, levels: Sequence[str]) -> Codes:
+    gap_level, column = levels[-1] == GAP_LEVEL, table.columns[name]
+    codes = code_column_levels(
+        column.labels, levels[:-1] if gap_level else levels, gap_level=gap_level
+    )
+    new = (codes < 0) & ~column.gaps
+    if new.any():
+        raise DataError(
+            f"column {name!r} must hold levels that the model knows, {listed(levels)}; got another "
+            f"in record {int(np.flatnonzero(new)[0]) + 1}. Leave those records out, or empty."
+        )
+    return codes
+
+
+def _line(model: AppliedModel, value: Value, X: Matrix) -> Any:
+    if "coef" in value:
+        return value["intercept"] + X @ np.asarray(value["coef"])
+    return value["intercept"] + X @ np.array([value[label] for label, _, _ in model["terms"]])
+
+
+def _named(model: AppliedModel, predicted: Any) -> Predicted:
+    return {f"predicted_{model['target']}": predicted}
+
+
+def _odds(model: AppliedModel, value: Value, X: Matrix) -> Predicted:
+    probability, classes = scipy.special.expit(_line(model, value, X)), np.array(model["classes"])
+    likely = classes[(probability >= 0.5).astype(np.int64)]
+    return {**_named(model, likely), f"probability_{classes[1]}": probability}
+
+
+def _cluster(model: AppliedModel, value: Value, X: Matrix) -> Predicted:
+    scales = np.asarray(model["scales"])
+    apart = (X / scales)[:, None, :] - (np.asarray(value["centres"]) / scales)[None]
+    return {"cluster": np.square(apart).sum(axis=2).argmin(axis=1)}
+
+
+def _scores(model: AppliedModel, value: Value, X: Matrix) -> Predicted:
+    scaled = (X - np.asarray(value["mean"])) / np.asarray(value["scales"])
+    scores = scaled @ np.asarray(value["components"]).T
+    return {f"component_{j + 1}": scores[:, j] for j in range(scores.shape[1])}
+
+
+APPLIES: Final = {
+    "ols": lambda m, v, X: _named(m, _line(m, v, X)),
+    "ridge": lambda m, v, X: _named(m, _line(m, v, X)),
+    "poisson": lambda m, v, X: _named(m, np.exp(np.minimum(_line(m, v, X), MAX_EXPONENT))),
+    "logistic": _odds,
+    "svm": lambda m, v, X: _named(m, LinearSVM().predict(v, X)),
+    "forest": lambda m, v, X: _named(m, Forest().predict(v, X)),
+    "kmeans": _cluster,
+    "pca": _scores,
+}

@@ -1,10 +1,15 @@
-"""Who may ask: principals and the hashes of their tokens, in a file for its owner alone."""
+"""Who may ask, how much, and how a request is refused.
+
+Principals and the hashes of their tokens are in a file for its owner alone.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import os
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +20,55 @@ from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.errors import DataError, SecretError
 
 SCHEMA_VERSION: Final = 1
+MAX_NAMES: Final = 10_000  # whose rates are counted at a time
+MAX_NAME_LENGTH: Final = 200
 MAX_TOKEN_BYTES: Final = 16 << 20  # a hundred thousand principals
-_LONGEST: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one request (``body_bytes``, ``rows``), and of all that are ``waiting``.
+
+    ``seconds`` are for a request to arrive, and again for its answer. ``rate`` is requests a second
+    of one principal, on average; twice as many at once. ``per_query`` is the budget of a query in
+    SQL.
+    """
+
+    body_bytes: int = 1 << 20
+    rows: int = 1000
+    waiting: int = 256
+    seconds: float = 30.0
+    rate: float = 50.0
+    per_query: str = "mi<=1/1000"
+
+
+class Refused(Exception):
+    """A request that is not answered: the status, and a reason that quotes nothing secret."""
+
+    def __init__(self, status: int, reason: str, **headers: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class RateLimits:
+    """How many requests everyone has left at this moment."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._most = rate, max(1.0, 2 * rate)
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, name: str) -> None:
+        """Count a request; refuse one too many."""
+        now = time.monotonic()
+        if len(self._left) > MAX_NAMES:
+            self._left.clear()
+        remaining, since = self._left.get(name, (self._most, now))
+        remaining = min(self._most, remaining + self._rate * (now - since))
+        if remaining < 1:
+            wait = max(1, round((1 - remaining) / self._rate))
+            raise Refused(429, "Too many requests. Wait a little.", Retry_After=str(wait))
+        self._left[name] = (remaining - 1, now)
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,9 +103,9 @@ class Tokens:
     def grant(self, principal: str) -> str:
         """Make a token for a principal, in place of an earlier one, and return it."""
         plain = principal.isprintable() and principal.strip() == principal
-        if not plain or not 0 < len(principal) <= _LONGEST or principal == "*":
+        if not plain or not 0 < len(principal) <= MAX_NAME_LENGTH or principal == "*":
             raise DataError(
-                f"principal must be a name of 1 to {_LONGEST} printable characters, not *; got "
+                f"principal must be 1 to {MAX_NAME_LENGTH} printable characters, and not *; got "
                 f"{principal[:40]!r}. For example 'ann'."
             )
         token = f"pac_{fresh_seed():032x}{fresh_seed():032x}"

@@ -1,23 +1,30 @@
-"""Frames: the directions along which outputs are measured and noise is added.
+"""The covariance of the outputs: directions, and formulas of the noise along them.
 
-The output's own axes, a fixed basis, or the principal directions over the pool (the *spread*). The
-spread has rank at most ``m - 1``: for tall problems the ``m × m`` Gram matrix gives everything, and
-a direction is a combination of the outputs instead of a column of length ``d``.
+Outputs are measured, and noise is added, along a *frame*: the output's own axes, or the principal
+directions over the pool (the *spread*). The spread has rank at most ``m - 1``: for tall problems
+the ``m × m`` Gram matrix gives everything, and a direction is a combination of the outputs instead
+of a column of length ``d``.
+
+A formula maps variances to noise *variances*, one per direction; a direction along which the output
+never moves gets none. Rules apply formulas and prove them by the log-determinant bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy.theory import entropy, water_filled_noise
 
 CHUNK_ELEMENTS = 1 << 20  # eight megabytes at a time: products of fewer columns are slower
 COLUMN_BLOCK = 4096
+ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
+ROUND_UP = 1 + 1e-12
 WIDE = 4  # dimension beyond this multiple of m goes through the Gram matrix
 
 
@@ -173,31 +180,6 @@ class AxisFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublicFrame:
-    """Columns of an orthonormal basis that was fixed without looking at the outputs."""
-
-    basis: Matrix
-    center: Vector
-
-    def __post_init__(self) -> None:
-        freeze(self.basis)
-
-    def coordinates(self, values: Matrix) -> Matrix:
-        """Return centred coordinates along the basis."""
-        projected: Matrix = (values - self.center) @ self.basis
-        return projected
-
-    def expand(self, coordinates: Vector) -> Vector:
-        """Return the vector with these coordinates."""
-        expanded: Vector = self.basis @ coordinates
-        return expanded
-
-    def variances(self, along: Vector) -> Vector:
-        """Return the variance per coordinate of noise with these variances along the basis."""
-        return np.asarray(np.square(self.basis) @ along)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadFrame:
     """The principal directions of the outputs, or the combinations that ``rotation`` gives."""
 
@@ -232,4 +214,82 @@ class SpreadFrame:
         return variances
 
 
-Frame: TypeAlias = AxisFrame | PublicFrame | SpreadFrame
+Frame: TypeAlias = AxisFrame | SpreadFrame
+
+
+Formula: TypeAlias = Callable[..., Vector]
+
+
+def isotropic(variances: Vector, *, mi_nats: float) -> Vector:
+    """Return the same noise in every direction: ``tr Σ / 2β`` (claim N-1, by ``ln(1+x) <= x``)."""
+    beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
+    return np.full(len(variances), ROUND_UP * float(variances.sum()) / (2 * beta))
+
+
+def isotropic_max(variances: Vector, *, mi_nats: float) -> Vector:
+    """Return the papers' baseline: the largest ``proportional`` variance everywhere (claim N-1)."""
+    return np.full(len(variances), float(proportional(variances, mi_nats=mi_nats).max(initial=0.0)))
+
+
+def proportional(variances: Vector, *, mi_nats: float) -> Vector:
+    """Return noise in proportion to each direction's standard deviation ``s_i`` (claim N-2).
+
+    ``s_i Σ_j s_j / 2β``: the least total noise with ``Σ_i s_i² / 2 e_i <= β``. Along the coordinate
+    axes this is the papers' rule.
+    """
+    beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
+    std = np.sqrt(variances)
+    noise_var: Vector = ROUND_UP * std * std.sum() / (2 * beta)
+    return noise_var
+
+
+def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
+    """Return the least noise that the log-determinant bound can certify.
+
+    Parameters
+    ----------
+    variances : array of shape (r,), curator-only
+        Variance of the output along each principal axis of the pool, >= 0.
+    mi_nats : float > 0, public
+        Budget on the mutual information between the secret index and the release.
+
+    Returns
+    -------
+    array of shape (r,), curator-only
+        Noise variance (not standard deviation) along each axis; 0 where the output never moves.
+
+    Guarantee
+    ---------
+    Claim N-3. Assumes ``variances`` are exact for the pool (divisor m). Ensures
+    ``log_det_bound(variances, result) <= mi_nats``; the root is approached from the side of more
+    noise.
+    """
+    beta = check_positive("mi_nats", mi_nats, advice=ADVICE)
+    noise_var = np.zeros(len(variances))
+    moving = variances > 0
+    if not moving.any():
+        return noise_var
+    top = float(variances.max())
+    scaled = np.maximum(variances[moving] / top, 1e-300)  # a quotient must not become zero
+    noise_var[moving] = top * water_filled_noise(scaled, beta)
+    return noise_var
+
+
+def log_det_of_points(
+    points: Matrix, weights: Vector, groups: npt.NDArray[np.int64] | None
+) -> float:
+    """Bound the information of whitened points: ``H(G) + 1/2 ln det(I + E[Cov(W | G)])``."""
+    group_nats = 0.0
+    if groups is None:
+        centred = points - weights @ points
+    else:
+        mass = np.bincount(groups, weights)
+        alive = mass > 0
+        group_nats = float(entropy(np.log(mass[alive])))
+        sums = np.zeros((len(mass), points.shape[1]))
+        np.add.at(sums, groups, weights[:, None] * points)
+        centred = points - (sums / np.where(alive, mass, 1.0)[:, None])[groups]
+    weighted = np.sqrt(weights)[:, None] * centred
+    small = weighted.T @ weighted if weighted.shape[1] <= len(weighted) else weighted @ weighted.T
+    eigenvalues = np.maximum(np.linalg.eigvalsh(small), 0.0) if small.size else np.zeros(0)
+    return group_nats + 0.5 * float(np.log1p(eigenvalues).sum())

@@ -1,38 +1,32 @@
-"""Noise that shrinks by levels: only the last release is paid for.
+"""Noise that shrinks by levels, of which only the last is paid for, and the test when to stop.
 
-The noise of a level is the noise of the next one plus a fresh draw: Laplace noise for some of the
-coordinates, or Gaussian noise for all of them. So whoever has seen the less noisy release learns
-nothing from the noisier ones before it.
+The noise of a level is the noise of the next one plus fresh Laplace noise for some of the
+coordinates. So whoever has seen the less noisy release learns nothing from the noisier ones.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, pairwise
-from typing import Any, ClassVar, Final, Literal
+from itertools import pairwise
+from typing import Any, Final, Literal
 
 import numpy as np
 import scipy
 
 from pacprivacy._checks import Integers, Mask, Vector, check_positive
 from pacprivacy._random import BitSource, ProcessBound, SystemSource
-from pacprivacy.dp import ApproximateEvent, Event, PureEvent
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import publish_event
-from pacprivacy.dp.noise import FARTHEST, check_epsilon_delta, dp_noise_source
+from pacprivacy.dp.events import PureEvent, publish_event
+from pacprivacy.dp.noise import FARTHEST, dp_noise_source
 from pacprivacy.errors import BudgetError, BudgetExceededError, DataError
 from pacprivacy.noise import (
     MAX_UNITS_PER_SCALE,
-    MAX_UNITS_PER_STD,
     lattice_bernoulli_enclosed,
-    sample_discrete_gaussian,
     sample_discrete_laplace,
 )
 
 LEAST_UNITS: Final = 1 << 24  # grid steps in the smallest noise scale
-MOST_LINES: Final = 16  # of which the best number is taken
-LEAST_INCREMENT: Final = 1 << 10  # grid steps: with fewer, sums of draws are no longer Gaussian
 
 
 def geometric_levels(low: float, high: float, n_levels: int = 1000) -> Vector:
@@ -71,64 +65,20 @@ def level_lattice_units(
     epsilons: Vector, *, sensitivity: float, n_numbers: int
 ) -> tuple[float, list[int]]:
     """Return a grid step and, for every level, its noise scale in whole steps, rounded up."""
-    grid_step, steps = _sensitivity_steps(sensitivity, 1.0 / float(epsilons[-1]), n_numbers)
-    units = [math.ceil(steps / Fraction(float(epsilon))) for epsilon in epsilons]
-    _check_span(units[0], epsilons)
-    return grid_step, units
-
-
-def _sensitivity_steps(
-    sensitivity: float, least_noise: float, n_steps: int
-) -> tuple[float, Fraction]:
-    """Return a grid step, and the sensitivity in steps with ``n_steps`` more for rounding."""
     reach = check_positive(
         "sensitivity", sensitivity, advice="Bound what one record contributes, by clipping."
     )
-    _, exponent = np.frexp(reach * least_noise / LEAST_UNITS)
+    _, exponent = np.frexp(reach / float(epsilons[-1]) / LEAST_UNITS)
     grid_step = float(np.ldexp(1.0, int(exponent) - 1))
-    return grid_step, Fraction(reach) / Fraction(grid_step) + n_steps
-
-
-def _check_span(most_units: int, epsilons: Vector) -> None:
-    if most_units > MAX_UNITS_PER_SCALE:
+    # Rounding moves each number by up to one step between neighbours.
+    steps = Fraction(reach) / Fraction(grid_step) + n_numbers
+    units = [math.ceil(steps / Fraction(float(epsilon))) for epsilon in epsilons]
+    if units[0] > MAX_UNITS_PER_SCALE:
         raise BudgetError(
             "epsilons must span a factor of at most 2**25; got "
             f"{epsilons[0]:g} to {epsilons[-1]:g}. Start at a larger epsilon."
         )
-
-
-def brownian_level_variances(epsilons: Vector, delta: float) -> Vector:
-    """Return, for sensitivity 1, the noise variance at which a Brownian path costs each level.
-
-    The path stays below straight lines ``a v + b``, except with probability ``delta``; below one of
-    them, seeing it from any ``v`` on costs ``(b + 1/2)/v + a`` (claim AF-10).
-    """
-
-    def below_lines(n_lines: int) -> Vector:
-        log = math.log(n_lines / delta)
-        targets = np.geomspace(epsilons[0], epsilons[-1], n_lines)
-        slopes = targets * math.sqrt(log) / (math.sqrt(log) + np.sqrt(log + targets))
-        left = epsilons[:, None] - slopes
-        unbounded = np.full_like(left, np.inf)
-        needed = np.divide(0.5 + 0.5 * log / slopes, left, out=unbounded, where=left > 0)
-        return np.asarray(needed.min(axis=1))
-
-    tried = [below_lines(n_lines) for n_lines in range(1, MOST_LINES + 1)]
-    return min(tried, key=lambda variances: float(np.log(variances).sum())) * (1 + 1e-12)
-
-
-def brownian_level_increments(variances: Vector, steps: Fraction) -> list[tuple[int, int]]:
-    """Return ``(c, s)`` of each level, the least noisy first: it adds ``c N_Z(0, s²)`` steps."""
-    increments: list[tuple[int, int]] = []
-    reached = 0
-    for variance in reversed(variances.tolist()):
-        missing = max(0, math.ceil(Fraction(variance) * steps**2) - reached)
-        units = max(math.isqrt(missing) + 1, LEAST_INCREMENT)
-        multiple = 1 << max(0, (units - 1).bit_length() - MAX_UNITS_PER_STD.bit_length() + 1)
-        units = -(-units // multiple)
-        increments.append((multiple, units))
-        reached += (multiple * units) ** 2
-    return increments
+    return grid_step, units
 
 
 class NoisyLevels(ProcessBound):
@@ -155,11 +105,13 @@ class NoisyLevels(ProcessBound):
                 "Flatten it, and clip before summing."
             )
         self.epsilons = as_levels(epsilons)
-        self._step, self._units = self._plan_lattice(sensitivity, numbers.size)
+        self._step, self._units = level_lattice_units(
+            self.epsilons, sensitivity=sensitivity, n_numbers=numbers.size
+        )
         with np.errstate(over="ignore"):
             scaled = np.rint(np.clip(numbers / self._step, -FARTHEST, FARTHEST))
         self._level = -1
-        self._added: list[tuple[Integers | slice, Integers]] = []
+        self._added: list[tuple[Integers, Integers]] = []
         self._current = self._draw(scaled.astype(np.int64), source)
 
     def __len__(self) -> int:
@@ -172,7 +124,7 @@ class NoisyLevels(ProcessBound):
         return self._level
 
     def noise_scale(self, level: int) -> float:
-        """Return the scale of the noise at a level; of Gaussian noise, the standard deviation."""
+        """Return the scale of the noise at a level."""
         return self._step * self._units[level]
 
     def refine(self) -> Vector:
@@ -188,10 +140,6 @@ class NoisyLevels(ProcessBound):
             places, draws = self._added.pop()
             self._current[places] -= draws
         return np.asarray(self._current * self._step, dtype=np.float64)
-
-    def _plan_lattice(self, sensitivity: float, n_numbers: int) -> tuple[float, list[int]]:
-        """Return the grid step, and the noise scale of every level in steps."""
-        return level_lattice_units(self.epsilons, sensitivity=sensitivity, n_numbers=n_numbers)
 
     def _draw(self, scaled: Integers, source: BitSource) -> Integers:
         """Return the noisiest level; remember what each level adds to the next one."""
@@ -212,63 +160,6 @@ class NoisyLevels(ProcessBound):
         return current
 
 
-class BrownianLevels(NoisyLevels):
-    """The levels of a Brownian path, read towards its start (claim AF-10)."""
-
-    def __init__(
-        self,
-        values: Any,
-        *,
-        sensitivity: float,
-        epsilons: Sequence[float] | Vector,
-        delta: float,
-        source: BitSource,
-    ) -> None:
-        _, self.delta = check_epsilon_delta(1.0, delta)
-        super().__init__(values, sensitivity=sensitivity, epsilons=epsilons, source=source)
-
-    def _plan_lattice(self, sensitivity: float, n_numbers: int) -> tuple[float, list[int]]:
-        variances = brownian_level_variances(self.epsilons, self.delta)
-        root = math.isqrt(max(n_numbers - 1, 0)) + 1  # steps by which rounding moves all numbers
-        least = math.sqrt(float(variances[-1]))
-        grid_step, steps = _sensitivity_steps(sensitivity, least, root)
-        self._increments = brownian_level_increments(variances, steps)
-        if self._increments[0][0] > 1:  # noise in whole multiples would leave the rest bare
-            raise BudgetError(
-                "epsilons must pay for the rounding of so many numbers. Use a larger last "
-                "epsilon, or release fewer numbers at once."
-            )
-        squares = accumulate((multiple * units) ** 2 for multiple, units in self._increments)
-        deviations = [math.isqrt(square) for square in squares][::-1]
-        _check_span(deviations[0], self.epsilons)
-        return grid_step, deviations
-
-    def _draw(self, scaled: Integers, source: BitSource) -> Integers:
-        """Return the noisiest level; remember what each level adds to the next one."""
-        shape = (len(self._increments), scaled.size)
-        units = np.array([units for _, units in self._increments], dtype=np.int64)
-        draws = sample_discrete_gaussian(np.broadcast_to(units[:, None], shape), source)
-        draws *= np.array([[multiple] for multiple, _ in self._increments], dtype=np.int64)
-        self._added += [(slice(None), added) for added in draws[1:]]
-        return np.asarray(scaled + draws.sum(axis=0))
-
-
-def draw_levels(
-    values: Any,
-    *,
-    sensitivity: float,
-    epsilons: Sequence[float] | Vector,
-    delta: float,
-    source: BitSource,
-) -> NoisyLevels:
-    """Draw levels of Gaussian noise, or of Laplace noise for ``delta = 0``."""
-    if delta == 0.0:
-        return NoisyLevels(values, sensitivity=sensitivity, epsilons=epsilons, source=source)
-    return BrownianLevels(
-        values, sensitivity=sensitivity, epsilons=epsilons, delta=delta, source=source
-    )
-
-
 class NoiseReduction:
     """Release one value again and again, each time with less noise; only the last one counts.
 
@@ -281,10 +172,6 @@ class NoiseReduction:
     ex-post privacy loss ``epsilons[t]``. The reason to stop must itself be private; see
     :class:`InteractiveAboveThreshold`.
     """
-
-    delta: float = 0.0
-    _noise: ClassVar = "discrete Laplace noise, one coin for each coordinate"
-    _norm: ClassVar = "the sum of absolute changes"
 
     def __init__(
         self,
@@ -302,12 +189,8 @@ class NoiseReduction:
         self._simulation = source.is_simulation
         self._neighbours: Neighbours = neighbours
         self._sensitivity = float(sensitivity)
-        self._levels = draw_levels(
-            numbers.ravel(),
-            sensitivity=sensitivity,
-            epsilons=epsilons,
-            delta=self.delta,
-            source=source,
+        self._levels = NoisyLevels(
+            numbers.ravel(), sensitivity=sensitivity, epsilons=epsilons, source=source
         )
 
     @property
@@ -322,72 +205,20 @@ class NoiseReduction:
         reached = self._levels.level + 1
         return publish_event(
             value if self._shape else float(value),
-            (epsilon, self.delta, self._neighbours),
-            noise_level_event(float(self._levels.epsilons[-1]), self.delta),
+            (epsilon, 0.0, self._neighbours),
+            PureEvent(epsilon=float(self._levels.epsilons[-1])),
             simulation=self._simulation,
             kind="dp-ex-post",
-            mechanism=f"noise reduction: {self._noise}",
+            mechanism="noise reduction: discrete Laplace noise, one coin for each coordinate",
             assumptions=(
-                f"One record moves the numbers by at most {self._sensitivity:g} in {self._norm}.",
+                f"One record moves the numbers by at most {self._sensitivity:g} in the sum of "
+                "absolute changes.",
                 "Whether to go on was decided from what had been released, or privately.",
             ),
             accounting={"level": f"{reached} of {len(self._levels)}", "epsilon of level": epsilon},
             noise={"scale": self._levels.noise_scale(self._levels.level)},
-            notes=(
-                f"Levels 1 to {reached} were released; together they cost level {reached}.",
-                *noise_level_notes(self.delta),
-            ),
+            notes=(f"Levels 1 to {reached} were released; together they cost level {reached}.",),
         )
-
-
-class BrownianReduction(NoiseReduction):
-    """:class:`NoiseReduction` with Gaussian noise, for more than about ``ln(1/δ)`` numbers.
-
-    ``sensitivity`` is a Euclidean length.
-
-    Guarantee
-    ---------
-    Claim AF-10. As of :class:`NoiseReduction`, except with probability ``delta``.
-    """
-
-    _noise: ClassVar = "a Brownian path of discrete Gaussian noise"
-    _norm: ClassVar = "Euclidean length"
-
-    def __init__(
-        self,
-        values: Any,
-        *,
-        sensitivity: float,
-        epsilons: Sequence[float] | Vector,
-        delta: float,
-        neighbours: Neighbours,
-        simulate: np.random.Generator | int | None = None,
-    ) -> None:
-        _, self.delta = check_epsilon_delta(1.0, delta)
-        super().__init__(
-            values,
-            sensitivity=sensitivity,
-            epsilons=epsilons,
-            neighbours=neighbours,
-            simulate=simulate,
-        )
-
-
-def noise_level_event(epsilon: float, delta: float) -> Event:
-    """Return what an accountant is told of levels up to ``epsilon``, fixed before they are read."""
-    if delta == 0.0:
-        return PureEvent(epsilon=epsilon)
-    return ApproximateEvent(epsilon=epsilon, delta=delta)
-
-
-def noise_level_notes(delta: float) -> tuple[str, ...]:
-    """Return what a certificate says of ``delta``."""
-    if delta == 0.0:
-        return ()
-    return (
-        "The loss of the levels read, of which this is a function, is above what is said with "
-        f"probability at most {delta:g}.",
-    )
 
 
 def enclose_level_keep_rate(coarse: int, fine: int, bits: int) -> tuple[int, int]:

@@ -1,4 +1,8 @@
-"""Logistic and ridge regression as the minimiser of a regularised sum, made private.
+"""Linear models in one release: regression from noisy sums, logistic regression by its minimiser.
+
+``adassp`` is Algorithm 2 of Wang (2018), "Revisiting differentially private linear regression":
+release the least eigenvalue of ``XᵀX``, choose the penalty from it, release ``XᵀX`` and ``Xᵀy``,
+solve. Here the three releases are one Gaussian mechanism.
 
 Objective perturbation tilts the sum by a random linear term and minimises that; output perturbation
 adds noise to the minimiser. Either way float64 finds the minimiser only nearly, and what the solver
@@ -8,17 +12,27 @@ that of the whole sum.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_positive
+from pacprivacy._random import BitSource
 from pacprivacy.dp import noise, records
 from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import ApproximateEvent, GaussianEvent, noise_event, publish_event
-from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.dp.events import (
+    ApproximateEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    noise_event,
+    publish_event,
+)
+from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.mechanism import symmetric_matrices
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
 
 MOST_CURVATURE: Final = 0.25  # of the logistic loss ln(1 + exp(-margin))
@@ -31,9 +45,193 @@ SOLVER: Final = (
     "The minimiser is found to a gradient of a millionth of what one record can add. Where float64 "
     "does not suffice for that, the best point that was found takes its place; neither is said."
 )
-NOISE_OF_PREDICTION: Final = 0.1  # of the bound of the target, in deviations
-REFINEMENTS: Final = 20  # each one takes away at least 99 % of what is left of the gradient
+RELATIVE_GAP: Final = 1e-14  # eigenvalues nearer to the least one than this are the least one
 _UNIT: Final = 2.0**-53
+# Covers what is not exact for n d <= 10^8: conversions to float64, and the eigenvalue of a matrix
+# of norm n b², which is off by less than 10 n d 2^-53 b².
+_FLOAT_MARGIN: Final = 1 + 1e-6
+
+
+def adassp(
+    X: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float,
+    x_bound: float,
+    y_bound: float,
+    neighbours: Neighbours = "add_remove",
+    gamma: float = 0.05,
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Fit a ridge regression whose penalty is chosen from a released eigenvalue.
+
+    The value is a dict with ``coef`` and ``penalty``; ``gamma`` is the probability with which the
+    penalty may be too small. Scale and centre by constants that do not come from these data.
+
+    Guarantee
+    ---------
+    Claims D-9 and DP-17. ``(epsilon, delta)``-differential privacy for ``n d <= 10^8``; clipping,
+    rounding and the discrete noise are included, and the sums are exact.
+    """
+    check_neighbours(neighbours)
+    epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
+    if not 0.0 < gamma < 1.0:
+        raise BudgetError(f"gamma must be between 0 and 1; got {gamma}. Use 0.05.")
+    gram, products = _moments(X, y, x_bound, y_bound)
+    d = len(products)
+    upper = np.triu_indices(d)
+    least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
+    reach = regression_sensitivities(x_bound, y_bound, neighbours)
+    promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
+    noisy = _perturb_statistics((least, gram[upper], products), reach, promise, source)
+    stds = [part.noise_std for part in noisy]
+    # Keeps the noisy moments well-conditioned.
+    cautious = float(noisy[0].values[0]) - stds[0] * float(np.sqrt(np.log(6.0 / delta)))
+    conditioning = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
+    penalty = max(0.0, conditioning - max(0.0, cautious))
+    moments = symmetric_matrices(noisy[1].values[None])[0] + penalty * np.eye(d)
+    coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)
+    return _publish_regression(
+        {"coef": coef, "penalty": penalty},
+        promise,
+        1 + len(upper[0]) + d,
+        bounds=(x_bound, y_bound),
+        mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
+        method="one Gaussian mechanism for the three statistics",
+        noise_stds=dict(zip(("least eigenvalue", "second moments", "products"), stds, strict=True)),
+        simulation=source.is_simulation,
+    )
+
+
+def regression_from_statistics(
+    X: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    x_bound: float,
+    y_bound: float,
+    penalty: float | None = None,
+    neighbours: Neighbours = "add_remove",
+    simulate: np.random.Generator | int | None = None,
+) -> DPRelease:
+    """Release the moments of a regression with noise, and the coefficients that follow.
+
+    The value is a dict with ``coef``, ``moments`` (noisy ``XᵀX``) and ``products`` (noisy ``Xᵀy``).
+    The penalty is added to the diagonal of the noisy moments; by default it is ``sqrt(d)``
+    deviations of their noise. ``delta=0`` takes Laplace noise, which grows with ``d²``.
+
+    Guarantee
+    ---------
+    Claims DP-13 and DP-17. ``(epsilon, delta)``-differential privacy, for ``n d <= 10^8``.
+    """
+    noise.check_dp_noise_promise(epsilon, delta, neighbours)
+    if penalty:
+        check_positive("penalty", penalty, advice="Use about the size of the noise.")
+    gram, products = _moments(X, y, x_bound, y_bound)
+    d = len(products)
+    upper = np.triu_indices(d)
+    reach = regression_sensitivities(x_bound, y_bound, neighbours)[1:]
+    if delta == 0.0:
+        twice = 1.0 if neighbours == "add_remove" else 2.0
+        reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
+    promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
+    noisy = _perturb_statistics((gram[upper], products), reach, promise, source)
+    moments = symmetric_matrices(noisy[0].values[None])[0]
+    if penalty is None:
+        penalty = math.sqrt(d) * noisy[0].noise_std
+    coef = _solve_moments(moments, np.array(noisy[1].values), float(penalty))
+    return _publish_regression(
+        {"coef": coef, "moments": moments, "products": noisy[1].values},
+        promise,
+        len(upper[0]) + d,
+        bounds=(x_bound, y_bound),
+        mechanism="regression from noisy second moments and products",
+        method="one Gaussian mechanism for both statistics"
+        if delta
+        else "two Laplace mechanisms, half of epsilon each",
+        noise_stds={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
+        simulation=source.is_simulation,
+    )
+
+
+def _perturb_statistics(
+    statistics: tuple[Vector, ...],
+    reach: tuple[float, ...],
+    promise: tuple[float, float, Neighbours],
+    source: BitSource,
+) -> list[noise.Perturbed]:
+    """Add noise to statistics that share the promise evenly; Laplace noise for ``delta = 0``."""
+    epsilon, delta, _ = promise
+    n, n_numbers = len(statistics), sum(part.size for part in statistics)
+    if delta == 0.0:
+        add_noise = partial(noise.add_laplace, epsilon=epsilon / n)
+    else:
+        parameter = noise.dp_noise_parameter(epsilon, delta, n_numbers) / math.sqrt(n)
+        add_noise = partial(noise.add_gaussian, parameter=parameter)
+    return [
+        add_noise(part, sensitivity=bound * _FLOAT_MARGIN, source=source)
+        for part, bound in zip(statistics, reach, strict=True)
+    ]
+
+
+def regression_sensitivities(
+    x_bound: float, y_bound: float, neighbours: Neighbours
+) -> tuple[float, float, float]:
+    """Return how far one record moves the least eigenvalue, the upper triangle, and ``Xᵀy``."""
+    squared, product = x_bound**2, x_bound * y_bound
+    if neighbours == "add_remove":
+        return squared, squared, product
+    return squared, math.sqrt(2.0) * squared, 2.0 * product
+
+
+def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:
+    """Return ``XᵀX`` and ``Xᵀy`` of clipped records."""
+    gram, products = records.regression_sums(*records.clip_regression(X, y, x_bound, y_bound))
+    return (
+        gram * (x_bound / records.LARGEST_ENTRY) ** 2,
+        products * (x_bound * y_bound / records.LARGEST_ENTRY**2),
+    )
+
+
+def _publish_regression(
+    value: dict[str, Any],
+    promise: tuple[float, float, Neighbours],
+    n_numbers: int,
+    *,
+    bounds: tuple[float, float],
+    mechanism: str,
+    method: str,
+    noise_stds: dict[str, float],
+    simulation: bool,
+) -> DPRelease:
+    """Return what follows from moments that were released with noise."""
+    epsilon, delta, _ = promise
+    event: Event = PureEvent(epsilon=epsilon / 2.0, count=2)  # Laplace noise on two statistics
+    return publish_event(
+        value,
+        promise,
+        noise_event(epsilon, delta, n_numbers) if delta else event,
+        advantage=accounting_noise_advantage(epsilon, delta, n_numbers),
+        mechanism=mechanism,
+        assumptions=(
+            f"Rows are clipped to norm {float(bounds[0]):g}, targets to {float(bounds[1]):g}; both "
+            "bounds were fixed without looking at the data.",
+            records.EMPTY_RECORDS,
+        ),
+        accounting={"method": method},
+        noise=noise_stds,
+        simulation=simulation,
+    )
+
+
+def _solve_moments(moments: Matrix, products: Vector, penalty: float) -> Vector:
+    """Return the coefficients; directions that noise made negative are left out."""
+    values, vectors = np.linalg.eigh(moments)
+    kept = values + penalty > max(penalty, 1e-9 * float(np.abs(values).max(initial=0.0)))
+    inverse = np.where(kept, 1.0 / np.where(kept, values + penalty, 1.0), 0.0)
+    return np.asarray(vectors @ (inverse * (vectors.T @ products)), dtype=np.float64)
 
 
 def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any] | None) -> Matrix:
@@ -47,15 +245,9 @@ def sign_perturbed_rows(X: Any, y: Any, *, x_bound: float, classes: Sequence[Any
     rows = records.finite_records(records.read_records(X))
     places = records.encode_record_labels(y, tuple(classes), len(rows))
     signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
-    return np.asarray(_clip_rows(rows, bound) * signs[:, None])
-
-
-def _clip_rows(rows: Matrix, bound: float) -> Matrix:
     # The factor leaves room for the rounding of the norm itself.
-    shrink = np.minimum(
-        1.0, (1.0 - 1e-9) * bound / np.maximum(records.clipping_norms(rows), 1e-300)
-    )
-    return np.asarray(rows * shrink)
+    shrink = records.shrink_factors(rows, (1.0 - 1e-9) * bound)
+    return np.asarray(rows * shrink * signs[:, None])
 
 
 @np.errstate(all="ignore")
@@ -285,103 +477,7 @@ def output_perturbation(
     d = signed.shape[1]
     point, gradient = minimise_perturbed(signed, penalty=penalty, tilt=np.zeros(d), x_bound=x_bound)
     contribution = float(x_bound) * (1.0 if neighbours == "add_remove" else 2.0)
-    return _release_point(
-        point,
-        (contribution + 2.0 * gradient) / penalty * (1 + 1e-12),
-        (epsilon, delta, neighbours),
-        mechanism="output perturbation of a regularised linear classifier",
-        assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
-        curvatures=(penalty, MOST_CURVATURE * float(x_bound) ** 2),
-        simulate=simulate,
-    )
-
-
-def ridge_output_perturbation(
-    X: Any,
-    y: Any,
-    *,
-    penalty: float | None = None,
-    x_bound: float,
-    y_bound: float,
-    epsilon: float,
-    delta: float = 0.0,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Release the minimiser of ``Σ (y_i - x_i·θ)²/2 + penalty |θ|²/2`` with noise.
-
-    For replacements of one record: the number of records is public. The penalty is
-    :func:`ridge_penalty` by default.
-
-    Guarantee
-    ---------
-    Claim DP-11. ``(epsilon, delta)``-differential privacy under ``replace``; a note bounds the
-    expected excess of the sum over its minimum. Claim DP-17: what is refused is public.
-    """
-    noise.check_dp_noise_promise(epsilon, delta, "replace")
-    bound = check_positive("x_bound", x_bound, advice="Use a norm that rows rarely exceed.")
-    limit = check_positive("y_bound", y_bound, advice="Use a value that targets rarely exceed.")
-    rows, target = records.read_regression_records(X, y)
-    rows, target = _clip_rows(rows, bound), np.clip(target, -limit, limit)
-    n, d = rows.shape
-    if penalty is None:
-        penalty = ridge_penalty(n, n_features=d, x_bound=bound, epsilon=epsilon, delta=delta)
-    penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n x_bound².")
-    # Refused by public numbers alone: what float64 might not solve to the precision needed.
-    condition = 1.0 + n * bound**2 / penalty
-    if condition * (n + 16.0 * d**2) * _UNIT > 1e-2 or n * (d + 100.0) * _UNIT > 2e-7:
-        raise MechanismError(
-            f"penalty must be large enough for {n} records of norm {bound:g} and {d} features to "
-            f"be solved in float64; got {penalty:g}. Use about a hundredth of n."
-        )
-    radius = y_bound * math.sqrt(n / penalty) / 2.0
-    gradient_bound = x_bound * (x_bound * radius + y_bound)
-    return _release_point(
-        _solve_ridge(rows, target, penalty, TOLERANCE * gradient_bound),
-        2.0 * gradient_bound * (1.0 + TOLERANCE) / penalty * (1 + 1e-12),
-        (epsilon, delta, "replace"),
-        mechanism="output perturbation of ridge regression",
-        assumptions=(
-            f"Rows are clipped to norm {float(x_bound):g}, targets to {float(y_bound):g}; both "
-            "bounds were fixed without looking at the data.",
-            "The number of records is public.",
-            records.EMPTY_RECORDS,
-        ),
-        curvatures=(penalty, x_bound**2),
-        simulate=simulate,
-    )
-
-
-def ridge_penalty(
-    n_records: int, *, n_features: int, x_bound: float, epsilon: float, delta: float = 0.0
-) -> float:
-    """Return a penalty at which noise moves a prediction by about a tenth of ``y_bound``."""
-    if delta:
-        parameter = noise.dp_noise_parameter(epsilon, delta, n_features)
-    else:
-        parameter = epsilon / math.sqrt(2.0 * n_features)
-    n = max(1, n_records)
-
-    def excess(log_share: float) -> float:
-        share = math.exp(log_share)
-        return (2.0 + 1.0 / math.sqrt(share)) / (share * n * parameter) - NOISE_OF_PREDICTION
-
-    share = math.exp(float(scipy.optimize.brentq(excess, -100.0, 100.0)))
-    return share * n * float(x_bound) ** 2
-
-
-def _release_point(
-    point: Vector,
-    sensitivity: float,
-    promise: tuple[float, float, Neighbours],
-    *,
-    mechanism: str,
-    assumptions: tuple[str, ...],
-    curvatures: tuple[float, float],
-    simulate: np.random.Generator | int | None,
-) -> DPRelease:
-    """Add noise to a minimiser; ``curvatures`` are those of the penalty and of a record."""
-    epsilon, delta, _ = promise
-    d, (penalty, curvature) = point.size, curvatures
+    sensitivity = (contribution + 2.0 * gradient) / penalty * (1 + 1e-12)
     source = noise.dp_noise_source(simulate)
     noisy = noise.add_noise(
         point,
@@ -390,15 +486,16 @@ def _release_point(
         delta=delta,
         source=source,
     )
+    curvature = MOST_CURVATURE * float(x_bound) ** 2
     fixed, each = perturbation_excess(noisy.noise_std, d, penalty, curvature)
     return publish_event(
         noisy.values,
-        promise,
+        (epsilon, delta, neighbours),
         noise_event(epsilon, delta, d),
         simulation=source.is_simulation,
         advantage=accounting_noise_advantage(epsilon, delta, d),
-        mechanism=mechanism,
-        assumptions=assumptions,
+        mechanism="output perturbation of a regularised linear classifier",
+        assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
         accounting={
             "method": "one Gaussian mechanism" if delta else "one Laplace mechanism",
             "Euclidean sensitivity": sensitivity,
@@ -425,20 +522,67 @@ def _declared(x_bound: float) -> str:
     )
 
 
-def _solve_ridge(rows: Matrix, target: Vector, penalty: float, allowed: float) -> Vector:
-    """Return a point at which the gradient of the sum is at most ``allowed``."""
-    n, d = rows.shape
-    factor = scipy.linalg.cho_factor(rows.T @ rows + penalty * np.eye(d))
-    row = float(records.clipping_norms(rows).max(initial=0.0))
-    largest = float(np.abs(target).max(initial=0.0))
-    point: Vector = np.zeros(d)
-    for _ in range(REFINEMENTS):  # solve, then refine with the exact residual
-        errors = rows @ point - target
-        gradient = np.ascontiguousarray((rows * errors[:, None]).T).sum(axis=1) + penalty * point
-        size = float(np.linalg.norm(point))
-        reach = row * (row * size + largest)
-        error = n * reach * (d + 2.0 * math.log2(n + 2) + 24.0) * _UNIT + penalty * size * _UNIT
-        if float(np.linalg.norm(gradient)) + error <= allowed:
-            break
-        point = point - scipy.linalg.cho_solve(factor, gradient)
-    return point
+def solve_trust_region(matrix: Matrix, vector: Vector, *, radius: float) -> Vector:
+    """Minimise ``½ θᵀAθ - bᵀθ`` over ``|θ| <= radius``; ``A`` symmetric, of any signature.
+
+    Where there are several minimisers (the hard case), one of them is returned.
+
+    Guarantee
+    ---------
+    Claim AF-6. The result satisfies the conditions for a global minimum, up to rounding.
+    """
+    radius = check_positive("radius", radius, advice="Use a norm that models rarely exceed.")
+    square, right = np.asarray(matrix, dtype=np.float64), np.asarray(vector, dtype=np.float64)
+    if square.shape != (right.size, right.size) or right.ndim != 1:
+        raise DataError(
+            f"matrix and vector must have shapes (d, d) and (d,); got {square.shape} and "
+            f"{right.shape}. Pass one entry for each coordinate."
+        )
+    if not (np.isfinite(square).all() and np.isfinite(right).all()):
+        raise DataError("matrix and vector must be finite. Clip before solving.")
+    curvature, axes = np.linalg.eigh(0.5 * (square + square.T))
+    turned = axes.T @ right
+    solution = axes @ _solve_turned(curvature, turned, radius)
+    # Rounding may leave the length a little above the radius.
+    length = float(np.linalg.norm(solution))
+    return np.asarray(solution * min(1.0, radius / length) if length > 0 else solution)
+
+
+def _solve_turned(curvature: Vector, turned: Vector, radius: float) -> Vector:
+    """Solve it in the axes of the matrix, where it is diagonal; curvatures ascend."""
+    least = float(curvature[0])
+    scale = max(float(np.abs(curvature).max()), float(np.linalg.norm(turned)) / radius)
+    if scale == 0.0:
+        return np.zeros_like(turned)
+    if least > 0:
+        inside = turned / curvature
+        if float(np.linalg.norm(inside)) <= radius:
+            return np.asarray(inside)
+    flat = curvature - least <= RELATIVE_GAP * scale
+    start = max(0.0, -least)
+    pull = float(np.linalg.norm(turned[flat]))
+    rest = np.where(flat, 0.0, turned) / np.where(flat, 1.0, curvature + start)
+    if least <= 0 and pull <= RELATIVE_GAP * scale * radius:
+        length = float(np.linalg.norm(rest))
+        if length <= radius:  # the hard case: fill the ball along the flattest axis
+            rest[0] = math.sqrt(radius**2 - length**2) if least < 0 else 0.0
+            return np.asarray(rest)
+    return _on_the_sphere(curvature, turned, radius, start)
+
+
+def _on_the_sphere(curvature: Vector, turned: Vector, radius: float, start: float) -> Vector:
+    """Find ``μ >= start`` with ``|(A + μI)^-1 b| = radius``: the secular equation."""
+    lengths = curvature + start  # >= 0, the least of them 0 where the matrix is not positive
+
+    def gap(shift: float) -> float:
+        # 1/|θ(μ)| is nearly linear in μ and increases, so bracketing is safe and fast.
+        return 1.0 / float(np.linalg.norm(turned / (lengths + shift))) - 1.0 / radius
+
+    high = float(np.linalg.norm(turned)) / radius
+    low = high
+    while gap(low) > 0 and low > 0:
+        low *= 0.25
+    while gap(high) < 0:
+        high *= 2.0
+    shift = low if low == high else scipy.optimize.brentq(gap, low, high, xtol=1e-300, rtol=1e-14)
+    return np.asarray(turned / (lengths + shift))

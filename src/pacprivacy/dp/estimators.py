@@ -1,4 +1,4 @@
-"""What estimators share (the promise, the seed, how input is read), and linear models."""
+"""scikit-learn's interface: what estimators share, linear models, and PATE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 from scipy import sparse, special
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -20,13 +21,15 @@ from sklearn.utils.validation import validate_data
 
 from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
-from pacprivacy._random import fresh_seed
+from pacprivacy._random import coerce_seed, fresh_seed, public_generator
 from pacprivacy._sklearn import Fitted, read_new, read_seed
+from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
 from pacprivacy.dp.records import (
     clipping_norms,
     read_record_numbers,
     read_records,
     record_array,
+    shrink_factors,
 )
 from pacprivacy.errors import BudgetError, DataError, MechanismError
 
@@ -414,13 +417,12 @@ class DPLogisticRegression(DPLinearClassifier):
 
 @dataclass(eq=False, repr=False)
 class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
-    """Linear regression with noise in its statistics or in its coefficients.
+    """Linear regression from noisy statistics.
 
     Parameters
     ----------
-    method : {"adassp", "statistics", "output"}
-        AdaSSP, which finds its penalty; moments with noise and the penalty given; or ridge
-        coefficients with noise, for ``neighbours="replace"`` only.
+    method : {"adassp", "statistics"}
+        AdaSSP, which finds its penalty; or moments with noise and the penalty given.
     x_bound, y_bound : float
         Rows are clipped to this norm, targets to this absolute value; neither comes from the data.
     alpha : float, optional
@@ -434,7 +436,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
     True
     """
 
-    method: Literal["adassp", "statistics", "output"] = "adassp"
+    method: Literal["adassp", "statistics"] = "adassp"
     _: KW_ONLY
     y_bound: float | None = None
     alpha: float | None = None
@@ -451,7 +453,7 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         features, target = read_dp_estimator_input(self, X, y, numeric=True)
         rows, row_bound = self._rows(features, bound)
         release = self._run(rows, row_bound, target, self.y_bound)
-        coef = release.value if self.method == "output" else release.value["coef"]
+        coef = release.value["coef"]
         if self.method == "adassp":
             release = replace(release, value=coef)
         self._keep(release)
@@ -468,28 +470,17 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         if not self.fit_intercept:
             return features, bound
         with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
-            clipped = features * np.minimum(
-                1.0, bound / np.maximum(clipping_norms(features), 1e-300)
-            )
+            clipped = features * shrink_factors(features, bound)
         return np.column_stack([clipped, np.full(len(features), bound)]), math.sqrt(2.0) * bound
 
     def _run(self, rows: Matrix, bound: float, target: Vector, y_bound: float) -> dp.DPRelease:
         fits: dict[str, Callable[..., dp.DPRelease]] = {
-            "adassp": partial(dp.adassp, neighbours=self.neighbours),
-            "statistics": partial(
-                dp.regression_from_statistics, penalty=self.alpha, neighbours=self.neighbours
-            ),
-            "output": partial(dp.ridge_output_perturbation, penalty=self.alpha),
+            "adassp": dp.adassp,
+            "statistics": partial(dp.regression_from_statistics, penalty=self.alpha),
         }
         if self.method not in fits:
             raise MechanismError(
-                "method must be 'adassp', 'statistics' or 'output'; got "
-                f"{self.method!r}. Use 'adassp'."
-            )
-        if self.method == "output" and self.neighbours != "replace":
-            raise BudgetError(
-                f"neighbours must be 'replace' for output perturbation; got {self.neighbours!r}. "
-                "Use 'replace', or another method."
+                f"method must be 'adassp' or 'statistics'; got {self.method!r}. Use 'adassp'."
             )
         return fits[self.method](
             rows,
@@ -498,5 +489,105 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
             delta=self.delta,
             x_bound=bound,
             y_bound=y_bound,
+            neighbours=self.neighbours,
             simulate=self._noise_seed(),
+        )
+
+
+@dataclass(eq=False, repr=False)
+class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
+    """Train teachers on disjoint records; release a student taught by their noisy majorities.
+
+    Parameters
+    ----------
+    estimator, student : scikit-learn classifiers
+        What every teacher is, and the student: the same by default.
+    n_estimators, n_questions : int
+        Number of teachers, each with a block of records; of public questions that are answered. The
+        promise covers all of them.
+    classes : sequence or "public"
+        The labels, declared; records with others are left out.
+    box : tuple of two floats or arrays, optional
+        Where no public questions are given to ``fit``, they are drawn uniformly between these
+        ends, which must not be read off the data.
+
+    Attributes
+    ----------
+    student_ : classifier
+        Trained on public questions and released answers.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X, public = rng.normal(size=(5000, 2)), rng.normal(size=(100, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> model = PATEClassifier(LogisticRegression(), n_estimators=100, classes=(0, 1), epsilon=3.0)
+    >>> model.fit(X, y, public=public).score(X, y) > 0.8
+    True
+    """
+
+    estimator: Any
+    _: KW_ONLY
+    student: Any = None
+    n_estimators: int = 50
+    n_questions: int = 100
+    classes: Sequence[Any] | str | None = None
+    box: tuple[Any, Any] | None = None
+    n_jobs: int | None = None
+
+    def fit(self, X: Any, y: Any, *, public: Any = None) -> Self:
+        """Train teachers, release their answers to rows of ``public``, and teach the student."""
+        self._forget()
+        check_epsilon_delta(self.epsilon, self.delta)
+        features, target = read_dp_estimator_input(self, X, y)
+        self.classes_: Array = read_dp_estimator_classes(self.classes, target)
+        questions = self._questions(public, features.shape[1])
+        seed = self._noise_seed()
+        votes = dp.count_pate_votes(
+            self.estimator,
+            features,
+            target,
+            questions,
+            classes=self.classes_.tolist(),
+            n_teachers=self.n_estimators,
+            neighbours=self.neighbours,
+            source=dp_noise_source(seed),
+            n_jobs=self.n_jobs,
+        )
+        release = dp.label_by_votes(
+            votes,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            simulate=None if seed is None else seed + 1,
+        )
+        self._keep(release, *dp_estimator_label_notes(self.classes))
+        self.student_ = self._teach(questions, self.classes_[release.value])
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Return the student's predictions."""
+        rows = read_new(self, X)
+        return np.asarray(self.student_.predict(rows))
+
+    def _questions(self, public: Any, n_features: int) -> Vector:
+        if self.n_questions < 1:
+            raise BudgetError(f"n_questions must be at least 1; got {self.n_questions}. Use 100.")
+        if public is not None:
+            return np.asarray(public, dtype=np.float64)[: self.n_questions]
+        if self.box is None:
+            raise BudgetError(
+                "public must be given, or box, from which questions are drawn; got neither. Pass "
+                "rows that are not about these records."
+            )
+        lower, upper = (np.broadcast_to(np.asarray(end), (n_features,)) for end in self.box)
+        rng = public_generator(coerce_seed(read_seed(self.random_state)), "questions")
+        return rng.uniform(lower, upper, size=(self.n_questions, n_features))
+
+    def _teach(self, questions: Any, answers: Any) -> Any:
+        if len(np.unique(answers)) == 1:
+            return DummyClassifier(strategy="constant", constant=answers[0]).fit(questions, answers)
+        return clone(self.estimator if self.student is None else self.student).fit(
+            questions, answers
         )

@@ -1,0 +1,642 @@
+"""Accuracy first: ask for an accuracy, and pay the least privacy loss that reaches it.
+
+A *method* is what a user asks for: a model, its bounds, an accuracy. On data it becomes a
+*problem*: numbers that are perturbed, and a risk to judge models by. The searches (noise
+reduction, doubling, theory) know nothing else of either. Neighbours differ in one record; scaled
+records have a length of at most 1, targets are in [-1, 1], and the risk has penalty ``λ|θ|²/2``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector, check_positive, freeze
+from pacprivacy._random import BitSource
+from pacprivacy.dp import records
+from pacprivacy.dp.certificate import DPRelease
+from pacprivacy.dp.events import PureEvent, publish_event
+from pacprivacy.dp.linear_models import (
+    SOLVER,
+    TOLERANCE,
+    minimise_perturbed,
+    solve_trust_region as solve_trust_region,
+)
+from pacprivacy.dp.noise import add_laplace, dp_noise_source
+from pacprivacy.dp.noise_reduction import (
+    FLOAT_MARGIN,
+    Calibration as Calibration,
+    InteractiveAboveThreshold as InteractiveAboveThreshold,
+    NoiseReduction as NoiseReduction,
+    NoisyLevels,
+    ThresholdPlan as ThresholdPlan,
+    doubling_levels as doubling_levels,
+    geometric_levels as geometric_levels,
+    plan_threshold as plan_threshold,
+)
+from pacprivacy.errors import BudgetError, DataError, MechanismError
+
+LARGEST_PULL: Final = 0.27846455  # max of m/(1 + e^m): Lambert's W at 1/e, rounded up
+Search = Literal["reduction", "doubling", "theory"]
+SEARCHES: Final[dict[Search, str]] = {
+    "reduction": "noise reduction",
+    "doubling": "doubling",
+    "theory": "theory inversion",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """Numbers that are perturbed together, with an equal share of every level; curator-only.
+
+    One record moves them by at most ``sensitivity`` in the sum of absolute changes.
+    """
+
+    name: str
+    values: Vector
+    sensitivity: float
+
+
+class Problem(ABC):
+    """A model that is a function of perturbed numbers, and a risk to judge it by; curator-only.
+
+    ``parts`` are perturbed; ``best`` is the model of least risk, and ``radius`` a length that no
+    optimum exceeds. ``excess_sensitivity`` is how far one record moves the excess risk of a fixed
+    model; ``bounds`` says what was done to the records.
+    """
+
+    mechanism: ClassVar[str]
+    block: ClassVar[int] = 1  # how many models are judged at a time
+    parts: tuple[Part, ...]
+    best: Vector
+    excess_sensitivity: float
+    bounds: tuple[str, ...]
+
+    def __init__(self, shape: tuple[int, int], *, penalty: float, radius: float) -> None:
+        self.n_records, self.n_features = shape
+        if self.n_records == 0:
+            raise DataError("X must have at least one row. Pass one row for each record.")
+        self.penalty, self.radius = penalty, radius
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the promise rests on, in sentences."""
+        return (
+            *self.bounds,
+            f"Models have a length of at most {self.radius:.6g} in scaled units, a public number; "
+            "excess risk is over the best of these.",
+            "The number of records is public.",
+        )
+
+    @abstractmethod
+    def model(self, noisy: tuple[Vector, ...]) -> Vector:
+        """Return the model that the perturbed parts stand for."""
+
+    @abstractmethod
+    def excess_risk(self, models: Matrix) -> Vector:
+        """Return the risk of each row above the least risk within the radius; never released."""
+
+    @abstractmethod
+    def coefficients(self, model: Vector) -> Vector:
+        """Return the model in the units of the features and the target."""
+
+    @abstractmethod
+    def theory_epsilon(self, alpha: float) -> float:
+        """Return the level that the utility theorem demands."""
+
+
+def shrink_problem_rows(features: Matrix, bound: float, *, norm: int) -> Matrix:
+    """Return rows divided by ``bound``, those longer than it shrunk to length 1."""
+    limit = check_positive("x_bound", bound, advice="Use a length that rows rarely exceed.")
+    lengths = records.clipping_norms(features, order=norm)  # an infinite one makes a row of zeros
+    # The length is off by a factor within 1 ± (d + 2) 2^-53; three more roundings follow it.
+    safe = 1.0 - (features.shape[1] + 16) * 2.0**-52
+    return np.asarray(features * (safe / np.maximum(lengths, limit)), dtype=np.float64)
+
+
+class RidgeProblem(Problem):
+    """Sums of clipped rows, and the risk of models (claims AF-8 and DP-17); curator-only."""
+
+    mechanism = "ridge regression from perturbed sums"
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        penalty: float,
+        x_bound: float,
+        y_bound: float,
+    ) -> None:
+        features, target = records.read_regression_records(X, y)
+        super().__init__(features.shape, penalty=penalty, radius=ridge_problem_radius(penalty))
+        rows = shrink_problem_rows(features, x_bound, norm=1)
+        values = np.clip(target / y_bound, -1.0, 1.0)
+        gram, products = rows.T @ rows, rows.T @ values
+        self._upper = np.triu_indices(self.n_features)
+        # An entry off the diagonal counts twice, so that the sum of all is (Σ|x_i|)².
+        self._weights = np.where(self._upper[0] == self._upper[1], 1.0, 2.0)
+        # Rounding moves all entries of a sum over n rows together by at most n² 2^-53.
+        sensitivity = 2.0 + 4.0 * float(self.n_records) ** 2 * 2.0**-53
+        moments = self._weights * gram[self._upper]
+        self.parts = (
+            Part(name="moments", values=moments, sensitivity=sensitivity),
+            Part(name="products", values=products, sensitivity=sensitivity),
+        )
+        # The loss of one record is at most (1 + R)²/2, for the model and for the best one.
+        self.excess_sensitivity = (1.0 + self.radius) ** 2 / self.n_records
+        self.bounds = (
+            f"Rows are shrunk to absolute sum {x_bound:g}, targets clipped to {y_bound:g}; both "
+            "bounds were fixed without looking at the data.",
+            records.EMPTY_RECORDS,
+        )
+        self._unit = float(y_bound) / float(x_bound)
+        self._risk = gram / self.n_records + penalty * np.eye(self.n_features)
+        pull = products / self.n_records
+        self.best = solve_trust_region(self._risk, pull, radius=self.radius)
+        self._slope = self._risk @ self.best - pull  # zero, unless the best is on the sphere
+
+    def model(self, noisy: tuple[Vector, ...]) -> Vector:
+        """Minimise the perturbed risk over the ball that holds the solution."""
+        moments, products = noisy
+        matrix = np.zeros((self.n_features, self.n_features))
+        matrix[self._upper] = moments / (self._weights * self.n_records)
+        matrix += np.triu(matrix, 1).T + self.penalty * np.eye(self.n_features)
+        return solve_trust_region(matrix, products / self.n_records, radius=self.radius)
+
+    def excess_risk(self, models: Matrix) -> Vector:
+        """Return the risk of each row above the least risk within the ball."""
+        away = models - self.best
+        curved = 0.5 * np.einsum("ki,ij,kj->k", away, self._risk, away)
+        return np.asarray(curved + away @ self._slope)
+
+    def coefficients(self, model: Vector) -> Vector:
+        """Return the model in the units of the features and the target."""
+        return model * self._unit
+
+    def theory_epsilon(self, alpha: float) -> float:
+        """Return the level at which the expected excess risk is at most ``alpha``."""
+        return ridge_problem_epsilon(
+            alpha, n_records=self.n_records, n_features=self.n_features, radius=self.radius
+        )
+
+
+def ridge_problem_radius(penalty: float) -> float:
+    """Return a length that no ridge solution exceeds: ``1/(2 sqrt(λ))``."""
+    return 0.5 / math.sqrt(penalty)
+
+
+def ridge_problem_epsilon(
+    alpha: float, *, n_records: int, n_features: int, radius: float, gamma: float | None = None
+) -> float:
+    """Return the ``ε`` of excess risk ``alpha``: on average, or but for ``gamma`` (claim AF-8)."""
+    products = 2.0 * radius * math.sqrt(n_features)
+    moments = radius**2 * 0.5 * math.sqrt(n_features * (n_features + 3))
+    average = 4.0 * math.sqrt(2.0) * (products + moments) / (n_records * alpha)
+    return average if gamma is None else average / math.sqrt(gamma)
+
+
+class LogisticProblem(Problem):
+    """The optimum on clipped rows, and the risk of models (claims AF-9 and DP-17); curator-only."""
+
+    block = 16
+    mechanism = "logistic regression, perturbed optimum"
+
+    def __init__(self, X: Any, y: Any, *, penalty: float, x_bound: float) -> None:
+        features = records.finite_records(records.read_records(X))
+        super().__init__(features.shape, penalty=penalty, radius=logistic_problem_radius(penalty))
+        places = records.encode_record_labels(y, (-1, 1), len(features))
+        signs = np.where(places < 0, 0.0, 2.0 * places - 1.0)
+        signed = shrink_problem_rows(features, x_bound, norm=2) * signs[:, None]
+        # Equal rows are summed once; real tables have many.
+        self._rows, counts = np.unique(signed, axis=0, return_counts=True)
+        self._weights = counts / self.n_records
+        self._x_bound = float(x_bound)
+        zeros = np.zeros(self.n_features)
+        optimum, _ = minimise_perturbed(
+            signed, penalty=penalty * self.n_records, tilt=zeros, x_bound=1.0
+        )
+        self.best = self.model((optimum,))
+        self._least_risk = float(self._risk(self.best[None, :])[0])
+        sensitivity = logistic_problem_sensitivity(self.n_records, self.n_features, penalty)
+        sensitivity *= 1.0 + 2.0 * TOLERANCE
+        self.parts = (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
+        # The loss ranges over ln((1 + e^M)/(1 + e^-M)) = M for models of length M.
+        self.excess_sensitivity = 2.0 * self.radius / self.n_records
+        self.bounds = (
+            f"Rows are shrunk to length {self._x_bound:g}, which was fixed without looking at the "
+            "data; labels are -1 or 1.",
+            records.EMPTY_RECORDS,
+            SOLVER,
+        )
+
+    def model(self, noisy: tuple[Vector, ...]) -> Vector:
+        """Rescale the perturbed optimum where it is longer than any optimum can be."""
+        (vector,) = noisy
+        length = float(np.linalg.norm(vector))
+        return vector * (self.radius / length) if length > self.radius else vector
+
+    def excess_risk(self, models: Matrix) -> Vector:
+        """Return the risk of each row above the least risk within the ball."""
+        return np.asarray(self._risk(models) - self._least_risk)
+
+    def coefficients(self, model: Vector) -> Vector:
+        """Return the model in the units of the features."""
+        return model / self._x_bound
+
+    def theory_epsilon(self, alpha: float) -> float:
+        """Return the level that the paper's theorem demands."""
+        return logistic_problem_epsilon(
+            alpha,
+            n_records=self.n_records,
+            n_features=self.n_features,
+            penalty=self.penalty,
+        )
+
+    def _risk(self, models: Matrix) -> Vector:
+        margins = self._rows @ models.T
+        # ln(1 + e^-m) for either sign of m; several times faster than logaddexp.
+        losses = np.log(1.0 + np.exp(-np.abs(margins))) + np.maximum(-margins, 0.0)
+        return np.asarray(
+            self._weights @ losses + 0.5 * self.penalty * np.square(models).sum(axis=1)
+        )
+
+
+def logistic_problem_radius(penalty: float) -> float:
+    """Return a length that no regularised logistic solution exceeds: ``sqrt(W(1/e)/λ)``."""
+    return math.sqrt(LARGEST_PULL / penalty)
+
+
+def logistic_problem_sensitivity(n_records: int, n_features: int, penalty: float) -> float:
+    """Return how far one record moves the logistic optimum: ``2 sqrt(p)/(n λ)``, absolute sum."""
+    return 2.0 * math.sqrt(n_features) / (n_records * penalty)
+
+
+def logistic_problem_epsilon(
+    alpha: float, *, n_records: int, n_features: int, penalty: float
+) -> float:
+    """Return the ``ε`` that the paper's theorem demands of output perturbation, on average."""
+    return 2.0 * math.sqrt(2.0) * n_features / (n_records * penalty * alpha)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SearchOutcome:
+    """Where a search stopped; every field is public.
+
+    The tests and the releases cost ``test_epsilon`` and ``level_epsilon``, together the ex-post
+    loss; ``most_epsilon`` is what going to the last level costs, known before the start. A model
+    that was not ``accepted`` is that of the last level, untested.
+    """
+
+    model: Vector
+    level: int
+    n_levels: int
+    test_epsilon: float
+    level_epsilon: float
+    most_epsilon: float
+    accepted: bool
+    noise: dict[str, float]
+
+    def __post_init__(self) -> None:
+        freeze(self.model)
+
+    @property
+    def epsilon(self) -> float:
+        """The ex-post privacy loss."""
+        return self.test_epsilon + self.level_epsilon
+
+
+class SearchCandidates:
+    """The models of all levels, noisiest first, and their excess risks; curator-only."""
+
+    def __init__(self, problem: Problem, *, alpha: float, n_levels: int, source: BitSource) -> None:
+        self.problem = problem
+        self.levels = geometric_levels(
+            1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha), n_levels
+        )
+        self._share = share = 1.0 / len(problem.parts)
+        self._noisy = [
+            NoisyLevels(
+                part.values,
+                sensitivity=part.sensitivity,
+                epsilons=share * self.levels,
+                source=source,
+            )
+            for part in problem.parts
+        ]
+        self._models: list[Vector] = []
+        self._excess: list[float] = []
+
+    def model(self, level: int) -> Vector:
+        """Return the model of a level that was worked out."""
+        return self._models[level].copy()
+
+    def excess_risk(self, level: int) -> float:
+        """Return the excess risk of a level, working out more levels where it must."""
+        while level >= len(self._excess):
+            n_models = min(self.problem.block, len(self.levels) - len(self._excess))
+            models = np.array(
+                [
+                    self.problem.model(tuple(part.refine() for part in self._noisy))
+                    for _ in range(n_models)
+                ]
+            )
+            self._models += list(models)
+            self._excess += self.problem.excess_risk(models).tolist()
+        return self._excess[level]
+
+    def noise_scales(self, level: int) -> dict[str, float]:
+        """Return the scales of the noise at a level, by the names of the parts."""
+        share = self._share * float(self.levels[level])
+        return {part.name: part.sensitivity / share for part in self.problem.parts}
+
+
+def search_by_reduction(
+    candidates: SearchCandidates,
+    *,
+    alpha: float,
+    gamma: float,
+    calibration: Calibration,
+    source: BitSource,
+) -> SearchOutcome:
+    """Lower the noise until the excess risk passes AboveThreshold (claims AF-4 and AF-5)."""
+    n_levels, reach = len(candidates.levels), candidates.problem.excess_sensitivity
+    plan = plan_threshold(
+        alpha, gamma=gamma, n_levels=n_levels, sensitivity=reach, calibration=calibration
+    )
+    search = InteractiveAboveThreshold(
+        threshold=plan.threshold, sensitivity=reach, epsilon=plan.epsilon, source=source
+    )
+    level = 0
+    while not search.ask(-candidates.excess_risk(level)) and level < n_levels - 1:
+        level += 1
+    threshold_scale, query_scale = search.noise_scales
+    return SearchOutcome(
+        model=candidates.model(level),
+        level=level + 1,
+        n_levels=n_levels,
+        test_epsilon=plan.epsilon,
+        level_epsilon=float(candidates.levels[level]),
+        most_epsilon=plan.epsilon + float(candidates.levels[-1]),
+        accepted=search.is_over,
+        noise={
+            **candidates.noise_scales(level),
+            "threshold": threshold_scale,
+            "queries": query_scale,
+        },
+    )
+
+
+def search_by_doubling(
+    problem: Problem, *, alpha: float, gamma: float, source: BitSource
+) -> SearchOutcome:
+    """Release afresh at twice the level until a noisy test is passed (claim AF-7)."""
+    levels = doubling_levels(1.0 / problem.n_records, 4.0 * problem.theory_epsilon(alpha))
+    reach, first = problem.excess_sensitivity, float(levels[0])
+    test_epsilon = 2.0 * reach * math.log(len(levels) / gamma) / alpha
+    for step, level in enumerate(levels, start=1):
+        model, scales = _release_once(problem, float(level), source)
+        excess = float(problem.excess_risk(model[None, :])[0])
+        test = add_laplace(
+            excess,
+            sensitivity=reach * FLOAT_MARGIN,
+            epsilon=test_epsilon,
+            source=source,
+        )
+        accepted = bool(test.values <= 0.5 * alpha)
+        if accepted or step == len(levels):
+            break
+    total, most = (
+        search_by_doubling_loss(
+            steps, first=first, sensitivity=reach, n_steps=len(levels), alpha=alpha, gamma=gamma
+        )
+        for steps in (step, len(levels))
+    )
+    spent = (2.0**step - 1.0) * first
+    return SearchOutcome(
+        model=model,
+        level=step,
+        n_levels=len(levels),
+        test_epsilon=total - spent,
+        level_epsilon=spent,
+        most_epsilon=most,
+        accepted=accepted,
+        noise={**scales, "tests": test.noise_scale},
+    )
+
+
+def search_by_doubling_loss(
+    step: int, *, first: float, sensitivity: float, n_steps: int, alpha: float, gamma: float
+) -> float:
+    """Return the ex-post loss of the doubling method that stops at ``step`` (1, 2, ...)."""
+    tests = 2.0 * step * sensitivity * math.log(n_steps / gamma) / alpha
+    return tests + (2.0**step - 1.0) * first
+
+
+def search_by_theory(problem: Problem, *, epsilon: float, source: BitSource) -> SearchOutcome:
+    """Release once, at the level that a utility theorem demands; nothing is tested."""
+    model, scales = _release_once(problem, epsilon, source)
+    return SearchOutcome(
+        model=model,
+        level=1,
+        n_levels=1,
+        test_epsilon=0.0,
+        level_epsilon=epsilon,
+        most_epsilon=epsilon,
+        accepted=False,
+        noise=scales,
+    )
+
+
+def _release_once(
+    problem: Problem, epsilon: float, source: BitSource
+) -> tuple[Vector, dict[str, float]]:
+    share = epsilon / len(problem.parts)
+    noisy = [
+        add_laplace(part.values, sensitivity=part.sensitivity, epsilon=share, source=source)
+        for part in problem.parts
+    ]
+    scales = {
+        part.name: perturbed.noise_scale
+        for part, perturbed in zip(problem.parts, noisy, strict=True)
+    }
+    return problem.model(tuple(perturbed.values for perturbed in noisy)), scales
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method(ABC):
+    """What is asked for, and the search by noise reduction; see :class:`OutputNR`."""
+
+    alpha: float
+    penalty: float
+    x_bound: float
+    gamma: float = 0.1
+    neighbours: Literal["replace"] = "replace"
+    n_levels: int = 1000
+    calibration: Calibration = "tight"
+
+    def __post_init__(self) -> None:
+        check_positive("alpha", self.alpha, advice="Use the excess risk that you can bear.")
+        check_positive("penalty", self.penalty, advice="Use about 0.01.")
+        check_positive("x_bound", self.x_bound, advice="Use a length that rows rarely exceed.")
+        if isinstance(self.gamma, bool) or not 0.0 < self.gamma < 1.0:
+            raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 0.1.")
+        if self.neighbours != "replace":
+            raise BudgetError(
+                f"neighbours must be 'replace'; got {self.neighbours!r}. These methods treat the "
+                "number of records as public, so a record can be exchanged but not added."
+            )
+        if self.n_levels < 2:
+            raise BudgetError(f"n_levels must be at least 2; got {self.n_levels}. Use 1000.")
+
+    @abstractmethod
+    def prepare(self, X: Any, y: Any) -> Problem:
+        """Return the problem on clipped data; curator-only."""
+
+    def release(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        search: Search = "reduction",
+        simulate: np.random.Generator | int | None = None,
+    ) -> DPRelease:
+        """Return the coefficients, in the units of ``X`` and ``y``, and what they cost.
+
+        ``"reduction"`` lowers the noise of one release until a test is passed, ``"doubling"``
+        releases afresh with twice the ``ε`` until one is, and ``"theory"`` releases once, with the
+        ``ε`` that the utility theorem demands: ordinary differential privacy, without a test.
+
+        Guarantee
+        ---------
+        Claims AF-4 and AF-5; AF-7 for doubling, AF-8 and AF-9 for theory.
+        """
+        if search not in SEARCHES:
+            raise MechanismError(
+                f"search must be one of {', '.join(SEARCHES)}; got {search!r}. Leave it out."
+            )
+        problem, source = self.prepare(X, y), dp_noise_source(simulate)
+        if search == "theory":
+            epsilon = problem.theory_epsilon(self.alpha)
+            outcome = search_by_theory(problem, epsilon=epsilon, source=source)
+        elif search == "doubling":
+            outcome = search_by_doubling(problem, alpha=self.alpha, gamma=self.gamma, source=source)
+        else:
+            outcome = search_by_reduction(
+                SearchCandidates(
+                    problem,
+                    alpha=self.alpha,
+                    n_levels=self.n_levels,
+                    source=source,
+                ),
+                alpha=self.alpha,
+                gamma=self.gamma,
+                calibration=self.calibration,
+                source=source,
+            )
+        return self._publish(problem, outcome, search, source)
+
+    def _publish(
+        self, problem: Problem, outcome: SearchOutcome, search: Search, source: BitSource
+    ) -> DPRelease:
+        """Return the model with the certificate of what it cost."""
+        tested = search != "theory"
+        accounting: dict[str, Any] = {
+            "level": f"{outcome.level} of {outcome.n_levels}",
+            "releases": outcome.level_epsilon,
+        }
+        if tested:
+            accounting["tests"] = outcome.test_epsilon
+        rounded = 1 + 2.0**-50  # the sums were rounded a few times
+        return publish_event(
+            problem.coefficients(outcome.model),
+            (outcome.epsilon * rounded, 0.0, "replace"),
+            PureEvent(epsilon=outcome.most_epsilon * rounded),
+            simulation=source.is_simulation,
+            kind="dp-ex-post" if tested else "dp",
+            mechanism=f"{problem.mechanism}, {SEARCHES[search]}",
+            assumptions=problem.assumptions,
+            accounting=accounting,
+            noise=outcome.noise,
+            notes=(self._note(outcome, tested=tested),),
+        )
+
+    def _note(self, outcome: SearchOutcome, *, tested: bool) -> str:
+        goal = f"excess risk of at most {self.alpha:g}"
+        if not tested:
+            return f"A theorem promises an {goal}, on average; nothing was tested on these data."
+        where = f"level {outcome.level} of {outcome.n_levels}"
+        if outcome.accepted:
+            return f"Stopped at {where}: {goal}, except with probability {self.gamma:g}."
+        return f"No test was passed: the last level, {where}, was released; {goal} was NOT reached."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CovNR(Method):
+    """Ridge regression: :class:`OutputNR`, but with the noise on ``XᵀX`` and ``Xᵀy``.
+
+    The risk is ``1/2n |y - Xθ|² + λ/2 |θ|²`` of rows divided by ``x_bound``, a sum of absolute
+    entries, and targets divided by ``y_bound``; ``alpha`` and ``penalty`` are in these units.
+
+    Guarantee
+    ---------
+    Claims AF-4, AF-5 and AF-8, as of :class:`OutputNR`.
+    """
+
+    y_bound: float
+
+    def __post_init__(self) -> None:
+        Method.__post_init__(self)
+        check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
+
+    def prepare(self, X: Any, y: Any) -> RidgeProblem:
+        """Return the sums of the clipped data; curator-only."""
+        return RidgeProblem(
+            X,
+            y,
+            penalty=self.penalty,
+            x_bound=self.x_bound,
+            y_bound=self.y_bound,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputNR(Method):
+    """Regularised logistic regression: lower the noise on the optimum until the risk is good.
+
+    The risk is ``1/n Σ ln(1 + exp(-y θ·x)) + λ/2 |θ|²`` of rows divided by ``x_bound``.
+
+    Parameters
+    ----------
+    alpha, penalty : float > 0, public
+        Excess risk that is required, and ``λ``.
+    gamma : float in (0, 1), public
+        Probability with which the accuracy may be missed.
+    neighbours : {"replace"}, public
+        Relation that the promise is about; the number of records is public.
+    n_levels : int, public
+        Levels from ``1/n`` to four times what the theorem demands.
+    calibration : {"tight", "theorem"}, public
+        How the test is calibrated; see :func:`plan_threshold`.
+
+    Guarantee
+    ---------
+    Claims AF-4, AF-5 and AF-9. The ex-post loss is in the certificate; with probability
+    ``1 - gamma`` a model that was accepted has excess risk at most ``alpha``.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).uniform(-0.7, 0.7, size=(20_000, 2))
+    >>> method = OutputNR(alpha=0.1, penalty=0.01, x_bound=1.0, n_levels=100)
+    >>> release = method.release(X, np.where(X[:, 0] > 0, 1, -1), simulate=0)
+    >>> release.value.shape, release.certificate.kind
+    ((2,), 'dp-ex-post')
+    """
+
+    def prepare(self, X: Any, y: Any) -> LogisticProblem:
+        """Return the optimum on the clipped data; curator-only."""
+        return LogisticProblem(X, y, penalty=self.penalty, x_bound=self.x_bound)
