@@ -375,8 +375,9 @@ class CoinCertificate(Certificate):
             )
         return (
             f"Take a {unit} {whom} is equally likely to have been used or left out. Whoever "
-            f"studies {studied_text(self)} guesses which at most {success}; 50 without it. This "
-            f"holds also against those who know all other {units} and which of them were used."
+            f"studies {studied_text(self)} guesses which at most {success}; 50 without "
+            f"{'them' if self.composition else 'it'}. This holds also against those who know all "
+            f"other {units} and which of them were used."
         )
 
     @property
