@@ -114,6 +114,13 @@ def test_plan_shows_what_a_release_has(people: Path, tmp_path: Path) -> None:
     assert "The same from a pool" in both
 
 
+def test_plan_names_budgets_that_groups_are_too_small_for(people: Path) -> None:
+    options = ["--model", "mean", "--columns", "income", *COINS, "--where", "age < 20"]
+    text = pac("plan", people, *options, "--budgets", "51%,90%").stdout
+    assert "Groups are too small for success <= 51 %: noise may leave no value." in text
+    assert "--fill 0" in refused("plan", people, *options, "--budgets", "51%", "-q")
+
+
 def test_everybody_used_and_pictures(people: Path, tmp_path: Path) -> None:
     out, picture = tmp_path / "o", tmp_path / "plot.png"
     options = ["--model", "mean", "--columns", "age", *COINS, "--keep", 1, "--clip", "none"]
