@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -103,10 +104,12 @@ def influence_hits(influence: float, false_alarms: float, total_variation: float
 
     ``Φ(Φ⁻¹(FPR) + r)`` with the slack of the sampled noise on both sides, rounded up.
     """
-    from scipy.special import ndtr, ndtri  # slow to import, not always needed
-
     rate = min(1.0, false_alarms + total_variation)
-    return float(min(1.0, ndtr(ndtri(rate) + influence) * (1 + 2.0**-40) + total_variation))
+    if not 0.0 < rate < 1.0:
+        return min(1.0, rate + total_variation)
+    shifted = NormalDist().inv_cdf(rate) + influence
+    found = 0.5 * math.erfc(-shifted / math.sqrt(2.0))
+    return min(1.0, found * (1 + 2.0**-40) + total_variation)
 
 
 def influence_risk(charges: Vector, *, keep: float, total_variation: float = 0.0) -> InfluenceRisk:

@@ -237,7 +237,7 @@ def audit(
     n_trials : int
         Fresh releases that success is measured on, at least 100; twice as many are for training.
     gamma : float
-        Probability with which a verdict may be wrong, per attack.
+        Probability with which a verdict may be wrong, per attack; with coins, for all together.
     rng : Generator or int, optional
         Seed of the simulated releases. It has nothing to do with the real one.
 
@@ -255,7 +255,8 @@ def audit(
         certificate = certificate or _own_certificate(subject)
         coin_game = CoinGame(n_trials=_enough(n_trials), seed=seed)
         outcomes = _attack_coins(held, certificate, coin_game, attacks)
-        return AuditResults(_count(each, gamma) for each in outcomes)
+        # The worst unit reaches what is promised: all verdicts together may fail that often.
+        return AuditResults(_count(each, gamma / len(outcomes)) for each in outcomes)
     target, promised = _resolve(held, certificate or _own_certificate(subject))
     if promised.kind != "exact":
         target = target.with_fresh_secret(public_generator(seed, "audit-split"))
@@ -342,8 +343,8 @@ def _resolve(
         subject = Target.of_bundle(subject)
     if not isinstance(subject, Target):
         raise AuditError(
-            "subject must be a release, its bundle or a target; got the bundle of a predictor, "
-            "whose answers are not in it. Audit a release."
+            "subject must be a release, its bundle or a target; got a bundle that is not of a "
+            "release but of a predictor, whose answers it does not hold. Audit a release."
         )
     pool = subject.pool
     if (certificate.n_subsets, certificate.n_units) != (pool.n_subsets, pool.n_units):

@@ -193,6 +193,9 @@ _PARAMETERS: Final = (  # as the library names them, and as they are typed
     (r"\bclip='?auto'? must\b", "--clip auto must"),
     (r"\bsmaller keep\b", "smaller --keep"),
     (r"\b(fill|keep|clip)=(?=[\w.])", r"--\1 "),
+    (r"\b(levels|where)=\.{3,4}", r"--\1."),
+    (r"\bunits='([^']*)'", r"--unit \1"),
+    (r"\b(missing|categories)='([^']*)'", r"--\1 \2"),
 )
 
 

@@ -18,7 +18,6 @@ from pacprivacy.cli.console import (
 )
 from pacprivacy.errors import BudgetError, CertificateError, DataError, LedgerError
 from pacprivacy.noise import RULES
-from pacprivacy.reporting import FORMATS
 from pacprivacy.sample import Coins
 from pacprivacy.statistics import POLICIES
 from pacprivacy.tables import MODELS, ModelOptions, Ranges as DeclaredRanges, Reading
@@ -408,6 +407,8 @@ def check_plot_option(plot: Path | None) -> None:
     """Refuse a picture that cannot be drawn, before any work is done for it."""
     if plot is None:
         return
+    from pacprivacy.reporting import FORMATS  # slow to import, and needed for pictures only
+
     if plot.suffix.lower() not in FORMATS:
         raise DataError(
             f"--plot must end in {', '.join(FORMATS)}; got {plot.name[:60]!r}. Name it plot.png."

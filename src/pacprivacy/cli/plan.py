@@ -28,7 +28,7 @@ from pacprivacy.cli.console import (
     show_table,
     tell_curator,
 )
-from pacprivacy.errors import BudgetError, DataError
+from pacprivacy.errors import BudgetError, DataError, MechanismError
 from pacprivacy.noise import as_rule, check_rule_feasible, propose_rule_noise
 from pacprivacy.release import error_bar_rows, measure_error_bars
 from pacprivacy.reporting import PlanNumber, PlanRow, plot_plan
@@ -243,6 +243,7 @@ class _PlannedCoins:
     units: str
     keep: float
     rows: list[PlanRow]
+    refused: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON types."""
@@ -253,6 +254,7 @@ class _PlannedCoins:
             "keep": self.keep,
             "without_noise": _plain(_without_noise(self.rows[0])),
             "rows": [_plain(row) for row in self.rows],
+            "refused": self.refused,
         }
 
     def show(self) -> None:
@@ -268,23 +270,33 @@ class _PlannedCoins:
         ]  # fmt: skip
         show_table(["budget", "number", "noise", "standard error"], cells, left=["number"])
         _show_more(sampling)
+        if self.refused:
+            show(f"Groups are too small for {', '.join(self.refused)}: noise may leave no value.")
         show(f"\n{COIN_LEGEND}")
 
 
 def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _PlannedCoins:
     """Return the standard errors under every budget, as a release would have them."""
-    rows = []
+    rows, refused = [], []
+    plan, reason = None, MechanismError("no budget was given")
     with Session.alone(
         study.universe, next(iter(limits.values())), sample=study.sample, units=study.units
     ) as session:
         for text, limit in limits.items():
-            plan = session.plan(study.mechanism, limit)
+            try:
+                plan = session.plan(study.mechanism, limit)
+            except MechanismError as error:  # groups that are too small for this budget
+                refused.append(text)
+                reason = error
+                continue
             value = plan.outputs.restore(plan.outputs.values[0])
             numbers = (
                 PlanNumber(row.name, row.noise_std, row.std_error)
                 for row in error_bar_rows(value, plan.error_bars)
             )
             rows.append(PlanRow(budget=text, numbers=tuple(numbers)))
+    if plan is None:
+        raise reason
     certificate = plan.certificate
     return _PlannedCoins(
         mechanism=certificate.mechanism,
@@ -292,6 +304,7 @@ def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _PlannedCoin
         units=certificate.units,
         keep=certificate.used_prior,
         rows=rows,
+        refused=refused,
     )
 
 

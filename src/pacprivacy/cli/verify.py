@@ -7,13 +7,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._certificates import DP_SCHEMA, read_release
-from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
-from pacprivacy.cli.options import BundleFile, find_bundle_option
+from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
+from pacprivacy.cli.options import BundleFile, TableOptions, find_bundle_option
 from pacprivacy.dp import DPCertificate
+from pacprivacy.errors import DataError
 from pacprivacy.release import (
     AnswerBundle,
     Certificate,
+    CoinBundle,
     load_verified_bundle,
+    recompute_contributions,
     verify as verify_certificate,
 )
 
@@ -25,6 +28,7 @@ ANSWERS: Final = "the answers, and that no more of them were given than the tota
 
 
 def _verify(
+    *,
     release: Annotated[Path, typer.Argument(metavar="RELEASE", help="The release.json to check.")],
     bundle: BundleFile = None,
     public_key: Annotated[
@@ -33,16 +37,28 @@ def _verify(
             "--public-key", metavar="FILE", help="Refuse a release that its owner has not signed."
         ),
     ] = None,
+    data: Annotated[
+        Path | None,
+        option("--data", "FILE", "With coins: recompute what every unit adds from the table too."),
+    ] = None,
+    model: Annotated[
+        str | None, option("--model", "NAME", "With --data: what was released of it.")
+    ] = None,
+    table: TableOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Recompute a certificate from the curator's bundle.
 
     Fails with exit code 2 on the first figure or sentence that does not follow, and names what the
-    bundle can only repeat. Only the curator can do this: the bundle holds the outputs on all
-    subsets. It does not hold the secret or the noise, so the released value is not checked. A
+    bundle can only repeat. Only the curator can do this: the bundle holds what the release was made
+    of. It does not hold the secret or the noise, so the released value is not checked. A
     certificate of differential privacy has no bundle: it is checked against the events it carries.
+
+    The bundle of a large release with coins holds the units that cost most, and a digest of all.
+    With --data, and the options of the release, all are computed again from the table.
     """
+    _check_data_options(data, model, table)
     content = read_release(release, public_key=public_key)
     certificate = _read(content)
     sealed = _sealed(content, public_key)
@@ -56,9 +72,12 @@ def _verify(
         path = find_bundle_option(release, bundle)
         held = load_verified_bundle(path)
         verification = verify_certificate(certificate, held)
-        items = verification.figures
+        items = dict(verification.figures)
         rest = {"answers": ANSWERS} if isinstance(held, AnswerBundle) else {"value": VALUE}
         source, unproved = str(path), {**verification.not_checkable, **rest}
+        if data is not None and model is not None:
+            items |= _recompute(held, data, model, table)
+            unproved.pop("influence", None)
     if as_json:
         show_json(
             {
@@ -79,6 +98,29 @@ def _verify(
         show(_lines(items))
         show(NOT_CHECKED)
         show(_lines(unproved))
+
+
+def _check_data_options(data: Path | None, model: str | None, table: TableOptions) -> None:
+    """Refuse options of the table without the table, and the table without what was released."""
+    if (data is None) != (model is None) or (data is None and table != TableOptions()):
+        raise DataError(
+            "--data must come with the --model and the other options of the release; got one "
+            "without the other. Write --data people.csv --model mean --columns income."
+        )
+
+
+def _recompute(held: Any, data: Path, model: str, table: TableOptions) -> dict[str, str]:
+    """Compute what every unit adds again from the table."""
+    from pacprivacy.tables import read_model_study  # slow to import, and needed with --data only
+
+    if not isinstance(held, CoinBundle):
+        raise DataError(
+            "--data must be left out for a release from a pool; got a file. Its bundle holds the "
+            "value on every candidate."
+        )
+    study = read_model_study(data, model, table.model(), table.reading())
+    recompute_contributions(held, study.mechanism, study.universe, study.units)
+    return {"contributions": f"of all {held.n_units:,} units, from {data}"}
 
 
 def _sealed(content: Any, public_key: Path | None) -> str:
@@ -120,5 +162,6 @@ verify = Verb(
     example="""\
   pac verify out/release.json
   pac verify release.json --bundle safe/curator.npz
-  pac verify out/release.json --public-key key.pub""",
+  pac verify out/release.json --public-key key.pub
+  pac verify out/release.json --data people.csv --model mean --columns age""",
 )

@@ -163,7 +163,7 @@ class CoinBundle(CuratorBundle):
 
     def save(self, path: str | Path) -> None:
         """Write the bundle to a file that only its owner can read."""
-        arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays: Arrays = {name: _narrow(getattr(self, name)) for name in _ARRAYS}
         part = self.session
         if part is not None:
             arrays |= {"clocks": part.clocks, "allowed": part.allowed}
@@ -204,7 +204,7 @@ class CoinBundle(CuratorBundle):
         elif (read.total, read.before, read.charge) != (None, None, None) or "clocks" in arrays:
             raise ValueError("session")
         bundle = cls(
-            **{name: arrays[name] for name in _ARRAYS},
+            **{name: _widen(arrays[name]) for name in _ARRAYS},
             n_units=read.n_units,
             n_entries=read.n_entries,
             keep=read.keep,
@@ -220,6 +220,19 @@ class CoinBundle(CuratorBundle):
         )
         _check_shapes(bundle)
         return bundle
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    """Return integers in half their size, where they fit."""
+    if array.dtype != np.int64 or not array.size:
+        return array
+    limits = np.iinfo(np.int32)
+    fits = limits.min <= array.min() and array.max() <= limits.max
+    return array.astype(np.int32) if fits else array
+
+
+def _widen(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.int64) if array.dtype == np.int32 else array
 
 
 def _check_shapes(bundle: CoinBundle) -> None:
@@ -362,8 +375,9 @@ class CoinCertificate(Certificate):
             )
         return (
             f"Take a {unit} {whom} is equally likely to have been used or left out. Whoever "
-            f"studies {studied_text(self)} guesses which at most {success}; 50 without it. This "
-            f"holds also against those who know all other {units} and which of them were used."
+            f"studies {studied_text(self)} guesses which at most {success}; 50 without "
+            f"{'them' if self.composition else 'it'}. This holds also against those who know all "
+            f"other {units} and which of them were used."
         )
 
     @property

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import NormalDist
 from types import MethodType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
@@ -194,7 +195,7 @@ class ErrorBars:
 
     def _quantile(self, level: float, of: Of) -> Vector:
         """Return how many standard errors the interval of every number reaches to one side."""
-        normal: Vector = np.full(len(self.spread), float(scipy.special.ndtri(level)))
+        normal: Vector = np.full(len(self.spread), NormalDist().inv_cdf(level))
         if of == "records" or self.freedom is None:
             return normal
         student = np.flatnonzero((self.freedom < NORMAL_FREEDOM) & (self.spread > 0))

@@ -226,9 +226,22 @@ def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableCol
         distinct, codes = _encode(filled)
         return np.array([*distinct, None], dtype=object)[:-1], codes
 
-    if date_format is None and decimal == ".":
+    def all_match(form: str) -> bool:
+        return bool(pc.all(pc.match_substring_regex(filled, f"^({form})$")).as_py())
+
+    # Texts and decimal commas of many distinct entries take half of the time of a release else.
+    first, comma, texts = _first(filled), decimal == ",", filled
+    is_date = date_format is not None or bool(find_date_formats([first] if first else []))
+    hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
+    if first and not _COMMA.fullmatch(first):
+        hopeless |= _parse([first], _by_comma if comma else _by_point) is None
+    if hopeless and not is_date:
+        return TableColumn(numbers=None, coded=coded)  # every reader needs all entries
+    if date_format is None and comma and all_match(_COMMA.pattern):
+        texts = pc.replace_substring(pc.replace_substring(filled, ".", ""), ",", ".")
+    if date_format is None and (texts is not filled or not comma):
         with suppress(pa.ArrowInvalid):
-            numbers = filled.cast(pa.float64())
+            numbers = texts.cast(pa.float64())
             if not pc.any(pc.is_nan(numbers)).as_py():
                 return TableColumn(
                     numbers=arrow_column_array(numbers, np.float64, np.nan), coded=coded

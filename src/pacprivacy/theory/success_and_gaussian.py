@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Final, Literal, TypeAlias, overload
 
 import numpy as np
@@ -374,8 +375,6 @@ def gaussian_success(parameter: float) -> float:
 
 def gaussian_equivalent(success: float) -> float:
     """Return the ``μ`` of the Gaussian mechanism with this success, rounded down; no DP claim."""
-    from scipy.special import ndtri  # slow to import, not always needed
-
     if not 0.0 <= success <= 1.0:
         raise BudgetError(
             f"success must be between 0 and 1; got {success}. Pass a fraction, not a percentage."
@@ -384,7 +383,7 @@ def gaussian_equivalent(success: float) -> float:
         return 0.0
     if success == 1.0:
         return math.inf
-    parameter = 2.0 * float(ndtri(success))
+    parameter = 2.0 * NormalDist().inv_cdf(success)  # much faster to import than scipy's
     step = 2.0**-52
     while gaussian_success(parameter) > success:  # towards more noise, never less
         parameter *= 1.0 - step

@@ -1,0 +1,203 @@
+"""Coins on the command line: release, plan, verify, audit, report, with the options of pools."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from pacprivacy.cli import app
+
+N = 1500
+POOL_WORDS = re.compile(r"\b(pool|candidate|fold|universe|subset|belief)s?\b", re.IGNORECASE)
+BUDGET = ["--budget", "membership<=0.6"]
+COINS = ["--sample", "coins"]
+STATISTICS = {
+    "mean": ["--columns", "income"],
+    "mean by region": ["--columns", "income,age", "--group-by", "region", "--weights", "weight"],
+    "sum": ["--columns", "income", "--where", "age >= 30"],
+    "count": ["--group-by", "region", "--levels", "region=north,south"],
+    "variance": ["--columns", "income"],
+    "covariance": ["--columns", "income,age"],
+    "histogram": ["--target", "age", "--ranges", "0,120"],
+    "crosstab": ["--columns", "region,smoker", "--missing", "category"],
+    "mean of dates": ["--columns", "joined"],
+}
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(8)
+    person = rng.integers(0, 600, N)
+    frame = pd.DataFrame(
+        {
+            "person": [f"{p}.0" if i % 2 else str(p) for i, p in enumerate(person)],
+            "region": rng.choice(["north", "south"], N),
+            "age": rng.integers(16, 90, N).astype(float),
+            "income": rng.lognormal(10, 0.4, N).round(2),
+            "joined": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, N), "D"),
+            "smoker": rng.choice(["yes", "no"], N),
+            "weight": rng.random(N).round(3),
+        }
+    )
+    frame.loc[rng.random(N) < 0.05, "income"] = np.nan
+    frame.loc[rng.random(N) < 0.02, "region"] = None
+    path = tmp_path_factory.mktemp("coins") / "people.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def pac(*args: object, code: int = 0) -> Any:
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
+    return result
+
+
+def refused(*args: object, code: int = 2) -> str:
+    result = pac(*args, code=code)
+    assert result.stderr.count("\n") == 1, result.stderr
+    return str(result.stderr)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_every_statistic_of_sums(name: str, people: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--model", name.split()[0], *STATISTICS[name], "--unit", "person"]
+    text = pac("release", people, *options, *COINS, *BUDGET, "-o", out, "--full").stdout
+    text += pac("verify", out / "release.json").stdout
+    text += pac("verify", out / "release.json", "--data", people, *options).stdout
+    text += pac("audit", out / "release.json", "--seed", 1, "--trials", 500).stdout
+    for version in ("--officer", "--curator", None):
+        pac("report", out, *([version] if version else []))
+    pages = "".join((out / f"{page}.html").read_text() for page in ("report", "officer", "curator"))
+    text += re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", " ", pages, flags=re.DOTALL)
+    text += (out / "release.json").read_text()
+    assert not POOL_WORDS.findall(text)
+    assert json.loads((out / "release.json").read_text())["certificate"]["sampling"] == "coins"
+
+
+def test_the_number_comes_first_on_eight_lines(people: Path, tmp_path: Path) -> None:
+    options = ["--model", "mean", "--columns", "age", "--unit", "person", *COINS, *BUDGET]
+    lines = pac("release", people, *options, "-o", tmp_path / "o").stdout.splitlines()
+    assert lines[1].startswith("age ")
+    assert len(lines) <= 8
+    said = " ".join(lines)
+    assert "60 times in 100; 50 without it. This holds also against those who know all" in said
+
+
+def test_seven_and_seven_point_nought_are_one_unit(people: Path, tmp_path: Path) -> None:
+    options = ["--model", "count", "--unit", "person", *COINS, *BUDGET, "-q"]
+    pac("release", people, *options, "-o", tmp_path / "o")
+    certificate = json.loads((tmp_path / "o" / "release.json").read_text())["certificate"]
+    frame = pd.read_csv(people)
+    assert certificate["n_units"] == frame.person.nunique()
+
+
+def test_plan_shows_what_a_release_has(people: Path, tmp_path: Path) -> None:
+    options = ["--model", "mean", "--columns", "income", "--group-by", "region", *COINS]
+    planned = json.loads(pac("plan", people, *options, "--budgets", "55%,60%", "--json").stdout)
+    pac("release", people, *options, *BUDGET, "-o", tmp_path / "o", "-q")
+    values = pd.read_csv(tmp_path / "o" / "values.csv")
+    numbers = planned["rows"][1]["numbers"]
+    assert [number["name"] for number in numbers] == list(values["name"])
+    np.testing.assert_allclose([n["distance"] for n in numbers], values["standard_error"])
+    text = pac("plan", people, *options).stdout
+    assert "standard error" in text
+    assert not POOL_WORDS.findall(text)
+    both = pac("plan", people, *options, "--budgets", "60%", "--pool").stdout
+    assert "The same from a pool" in both
+
+
+def test_plan_names_budgets_that_groups_are_too_small_for(people: Path) -> None:
+    options = ["--model", "mean", "--columns", "income", *COINS, "--where", "age < 20"]
+    text = pac("plan", people, *options, "--budgets", "51%,90%").stdout
+    assert "Groups are too small for success <= 51 %: noise may leave no value." in text
+    assert "--fill 0" in refused("plan", people, *options, "--budgets", "51%", "-q")
+
+
+def test_everybody_used_and_pictures(people: Path, tmp_path: Path) -> None:
+    out, picture = tmp_path / "o", tmp_path / "plot.png"
+    options = ["--model", "mean", "--columns", "age", *COINS, "--keep", 1, "--clip", "none"]
+    text = pac("release", people, *options, *BUDGET, "-o", out, "--plot", picture, "--full").stdout
+    assert "without a given record" in text
+    assert "coins agree" not in text
+    assert picture.stat().st_size > 1000
+    pac("verify", out / "release.json")
+    pac("report", out)
+
+
+def test_a_session_with_shares(people: Path, tmp_path: Path) -> None:
+    ledger = ["--ledger", tmp_path / "s.db", "--unit", "person"]
+    first = ["--model", "mean", "--columns", "age", *COINS, "--total", "membership<=0.7"]
+    pac("release", people, *first, *ledger, "--share", "1 of 3", "-o", tmp_path / "1", "-q")
+    second = ["--model", "count", "--group-by", "region", *COINS, "--share", "0.5"]
+    text = pac("release", people, *second, *ledger, "-o", tmp_path / "2", "--full").stdout
+    assert not POOL_WORDS.findall(text)
+    assert "70 times in 100; 50 without them" in " ".join(text.split())
+    last = ["--model", "mean", "--columns", "age", *COINS, "--budget", "membership<=0.7"]
+    refused("release", people, *last, *ledger, "-o", tmp_path / "3", code=3)
+    earlier = ["--session", tmp_path / "1" / "release.json"]
+    pac("report", tmp_path / "2", *earlier)
+    assert "Budget spent" in (tmp_path / "2" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--sample", "coin"], "--sample must be coins or pool"),
+        (["--keep", "0.9"], "--keep must come with --sample coins"),
+        (["--clip", "1"], "--clip must come with --sample coins"),
+        ([*COINS, "--keep", "2"], "--keep must be between"),
+        ([*COINS, "--keep", "0.999"], "Choose a smaller --keep, use --sample pool, or --keep 1"),
+        ([*COINS, "--clip", "much"], "--clip must be auto, none or a positive number"),
+        ([*COINS, "--subsets", "64"], "--subsets must be left out with --sample coins"),
+        ([*COINS, "--rule", "risk"], "--rule must be left out with --sample coins"),
+        ([*COINS, "--jobs", "2"], "--jobs must be left out with --sample coins"),
+        ([*COINS, "--missing", "mean"], "--missing must be drop, category or error"),
+        ([*COINS, "--share", "0.5"], "one of --budget and --share must be given; got both"),
+        ([*COINS, "--where", "age > 1000"], "--fill 0"),
+    ],
+)
+def test_refusals_speak_the_command_line(
+    options: list[str], said: str, people: Path, tmp_path: Path
+) -> None:
+    mean = ["--model", "mean", "--columns", "age", "--unit", "person"]
+    result = pac("release", people, *mean, *BUDGET, *options, "-o", tmp_path / "o", code=2)
+    assert said in result.stderr
+    assert not re.search(r"\w=\S|pac\.", result.stderr.partition("error:")[2])
+    assert not (tmp_path / "o").exists()
+
+
+def test_what_coins_cannot_do_is_refused_before_reading(people: Path, tmp_path: Path) -> None:
+    out = ["-o", tmp_path / "o"]
+    said = refused("release", "nowhere.csv", "--model", "median", *COINS, *BUDGET, *out)
+    assert "--model must be one of mean, sum, count" in said
+    nats = ["--budget", "mi<=1"]
+    said = refused("release", "nowhere.csv", "--model", "mean", *COINS, *nats, *out)
+    assert "--budget must limit membership alone" in said
+    said = refused("release", "nowhere.csv", "--model", "mean", *COINS, "--share", 1, *out)
+    assert "--ledger must be given with --share" in said
+    assert "--pool must come with" in refused("plan", "nowhere.csv", "--model", "mean", "--pool")
+
+
+def test_verify_refuses_another_table(people: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    mean = ["--model", "mean", "--columns", "age"]
+    pac("release", people, *mean, *COINS, *BUDGET, "-o", out, "-q")
+    release = out / "release.json"
+    frame = pd.read_csv(people)
+    frame.loc[3, "age"] += 40
+    changed = tmp_path / "changed.csv"
+    frame.to_csv(changed, index=False)
+    assert (
+        "follow from these records"
+        in pac("verify", release, "--data", changed, *mean, code=2).stderr
+    )
+    assert "--data must come with" in refused("verify", release, "--data", people)
+    assert "--data must come with" in refused("verify", release, "--columns", "age")
