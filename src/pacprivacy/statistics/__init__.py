@@ -7,6 +7,11 @@ from pacprivacy.statistics.arrays import (
     Mean as Mean,
     Quantiles as Quantiles,
 )
+from pacprivacy.statistics.declared import (
+    Declaration as Declaration,
+    DeclaredColumn as DeclaredColumn,
+    first_rows as first_rows,
+)
 from pacprivacy.statistics.formulas import (
     MEAN as MEAN,
     SUM as SUM,
