@@ -7,10 +7,11 @@ noise hides every unit is shown by the bundle, which holds what every unit adds 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import msgspec
 import numpy as np
@@ -31,7 +32,12 @@ from pacprivacy.release.bundle import (
     read_bundle_archive,
     write_bundle_archive,
 )
-from pacprivacy.release.certificate import Certificate, CertificateNoise, certificate_epsilon
+from pacprivacy.release.certificate import (
+    Certificate,
+    CertificateNoise,
+    certificate_epsilon,
+    refuse_field,
+)
 from pacprivacy.release.certificate_text import (
     Rows,
     budget_text,
@@ -40,12 +46,15 @@ from pacprivacy.release.certificate_text import (
     who_text,
 )
 from pacprivacy.release.verification import NOT_CHECKABLE, READERS, compare_verified
-from pacprivacy.theory import lattice_total_variation_bound
+from pacprivacy.statistics import Declaration
+from pacprivacy.theory import gaussian_epsilon, lattice_total_variation_bound
 
 KIND: Final = "coins"
 MAX_STORED_NUMBERS: Final = 10**6  # above it, the units that cost most and a digest of all
 STORED_UNITS: Final = 1000
 LARGEST_GROUP: Final = 5
+PRESENCE_DELTA: Final = 1e-5  # at which epsilon is read
+LATTICE_SHARE: Final = 1e-3  # of delta, for noise in whole numbers
 _ARRAYS: Final = ("integers", "units", "starts", "grid", "units_per_std")
 
 
@@ -82,6 +91,7 @@ class _Record(msgspec.Struct, kw_only=True):
     total: Spent | None
     before: Spent | None
     charge: Spent | None
+    declaration: Declaration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,7 +101,8 @@ class CoinBundle(CuratorBundle):
     ``integers`` has a line for every entry of a unit in a cell, ordered by cell (``starts``);
     ``units`` says whose it is. Of more than a million numbers only the entries of the thousand
     units that cost most are there; ``contributions_digest`` is of all. ``parameter`` is the
-    influence that a unit may have, in deviations of the noise.
+    influence that a unit may have, in deviations of the noise. With a ``declaration`` the noise
+    follows from it alone.
     """
 
     integers: Integers
@@ -110,6 +121,7 @@ class CoinBundle(CuratorBundle):
     budget: Membership
     stated: CuratorStatements
     session: CoinSession | None = None
+    declaration: Declaration | None = None
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -156,6 +168,8 @@ class CoinBundle(CuratorBundle):
             "before": None if part is None else asdict(part.before),
             "charge": None if part is None else asdict(part.charge),
         }
+        if self.declaration is not None:
+            record["declaration"] = msgspec.to_builtins(self.declaration)
         write_bundle_archive(path, KIND, arrays, record)
 
     @classmethod
@@ -188,6 +202,7 @@ class CoinBundle(CuratorBundle):
             budget=Membership(read.success),
             stated=read.stated,
             session=session,
+            declaration=read.declaration,
         )
         _check_shapes(bundle)
         return bundle
@@ -237,6 +252,34 @@ def contributions_digest(integers: Integers, units: Integers, starts: Integers) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenPresence:
+    """What is promised about a unit's being in the table at all: Gaussian differential privacy.
+
+    Parameters
+    ----------
+    mu : float
+        With and without all rows of one unit, releases are as hard to tell apart as two normal laws
+        at this distance.
+    epsilon : float or None
+        The same as ``(epsilon, delta)``; None where no finite one is proved.
+    declared : str
+        All that the noise follows from besides the budget.
+    """
+
+    mu: Amount
+    epsilon: Amount | None
+    delta: Share
+    declared: str
+
+    def __str__(self) -> str:
+        amount = f"mu {at_most(self.mu, significant=4)}"
+        if self.epsilon is not None:
+            epsilon = at_most(self.epsilon, significant=4)
+            amount += f", that is epsilon {epsilon} at delta {self.delta:g}"
+        return f"Gaussian differential privacy with {amount}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoinCertificate(Certificate):
     """What every attacker is held to where each unit has a coin; every field is public.
 
@@ -254,7 +297,12 @@ class CoinCertificate(Certificate):
         For each rate of false alarms, the largest share of used units that an attacker finds.
     groups : mapping
         For each size of a group whose coins agree, the success of guessing which way.
+    presence : HiddenPresence, optional
+        That a unit is in the table at all is hidden, too. No figure is then computed from records,
+        and the number of units is not told.
     """
+
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("presence",)
 
     sampling: Literal["coins", "everybody"]
     keep: Share
@@ -262,6 +310,19 @@ class CoinCertificate(Certificate):
     success_at_keep: Share
     hits: dict[str, Share]
     groups: dict[str, Share]
+    presence: HiddenPresence | None = None
+
+    def check(self) -> None:
+        """Refuse a number of units, or facts of all records, where presence is hidden."""
+        if (self.presence is None) == (self.n_units is None):
+            raise refuse_field("n_units", "it is told unless presence is hidden")
+        if self.presence is not None and self.published:
+            raise refuse_field("published", "nothing is published exactly where presence is hidden")
+
+    @property
+    def bars_follow_value(self) -> bool:
+        """Whether error bars were computed from noisy sums: where presence is hidden."""
+        return self.presence is not None
 
     @property
     def used_prior(self) -> float:
@@ -271,6 +332,16 @@ class CoinCertificate(Certificate):
     @property
     def promise(self) -> str:
         """What is promised about one unit, and whom it holds against."""
+        if self.presence is None:
+            return self._promise
+        unit = self.unit
+        return (
+            f"{self._promise} Also hides whether a {unit} is in the table at all: with or without "
+            f"all rows of one {unit}, every result is almost as likely ({self.presence})."
+        )
+
+    @property
+    def _promise(self) -> str:
         unit, units, whom = self.unit, self.units, who_text(self)
         success = times_in_100(self.promised_success)
         if self.sampling == "everybody":
@@ -292,6 +363,8 @@ class CoinCertificate(Certificate):
     @property
     def not_hidden(self) -> str:
         """What is not hidden, as short as the promise."""
+        if self.presence is not None:
+            return f"Not hidden: general facts that hold with and without a given {self.unit}."
         return (
             f"Not hidden: that a {self.unit} is in the table, and general facts that apply to all "
             f"{self.units} in it."
@@ -316,21 +389,32 @@ class CoinCertificate(Certificate):
             ("Advantage", f"at most {advantage}, twice what success is above 50 %"),
             ("False alarms", found),
             ("Groups", f"{self.units} whose coins agree, known to the attacker. {groups}"),
-            ("In terms of DP", f"{readings_text(min(1.0, self.promised_success))}; not a DP claim"),
+            *self._presence_rows(),
             ("Statistic", f"{self.mechanism} -> {self.output}"),
             ("Noise", self._noise_text()),
             ("Proof", "closed form, no failure probability"),
         ]
 
+    def _presence_rows(self) -> Rows:
+        if self.presence is None:
+            text = f"{readings_text(min(1.0, self.promised_success))}; not a DP claim"
+            return [("In terms of DP", text)]
+        alike = f"two tables are neighbours if one has all rows of one {self.unit} more"
+        return [
+            ("Presence", f"{self.presence}; {alike}"),
+            ("Declared", self.presence.declared),
+        ]
+
     def _odds_rows(self) -> Rows:
+        number = "" if self.n_units is None else f"{self.n_units:,} "
         if self.sampling == "everybody":
-            return [("Sample", f"everybody: all {self.n_units:,} {self.units} were used")]
+            return [("Sample", f"everybody: all {number}{self.units} were used")]
         before = at_least(self.keep, significant=6, percent=True)
+        each = f"each of {number}{self.units}" if number else f"each {self.unit}"
         return [
             (
                 "Sample",
-                f"each of {self.n_units:,} {self.units} was used by a coin of its own, with "
-                f"probability {self.keep:g}",
+                f"{each} was used by a coin of its own, with probability {self.keep:g}",
             ),
             (
                 "At these odds",
@@ -377,6 +461,10 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
     stated, units = bundle.stated, plural_text(bundle.unit)
     everybody = bundle.keep == 1.0
     used = "all were used" if everybody else f"each was used with probability {bundle.keep:g}"
+    presence, known = _presence(bundle), "all records, the statistic and the noise law"
+    published: tuple[str, ...] = (f"number of {units} ({bundle.n_units}); {used}",)
+    if presence is not None:
+        published, known = (), "what was declared, the statistic and the noise law"
     return CoinCertificate(
         sampling="everybody" if everybody else "coins",
         kind="exact",
@@ -384,7 +472,7 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
         mechanism=stated.mechanism,
         output=stated.output,
         unit=bundle.unit,
-        n_units=bundle.n_units,
+        n_units=None if presence is not None else bundle.n_units,
         dimension=bundle.dimension,
         keep=bundle.keep,
         influence=bundle.parameter,
@@ -395,11 +483,9 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
         groups={str(size): success for size, success in risk.groups},
         noise=CertificateNoise.of(bundle.grid.ravel(), bundle.units_per_std.ravel()).rounded(),
         confidence=1.0,
-        public=("all records, the statistic and the noise law", *stated.public),
-        published=(
-            f"number of {units} ({bundle.n_units}); {used}",
-            *stated.published,
-        ),
+        presence=presence,
+        public=(known, *stated.public),
+        published=(*published, *stated.published),
         not_promised=_not_promised(bundle, units),
         notes=stated.notes,
         simulation=bundle.simulation,
@@ -408,8 +494,36 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
     )
 
 
+def _presence(bundle: CoinBundle) -> HiddenPresence | None:
+    """Return what is promised about being in the table: a function of declaration and noise.
+
+    Guarantee
+    ---------
+    Claim C-9. ``epsilon`` pays for the distance of whole-number noise from a normal law.
+    """
+    if bundle.declaration is None:
+        return None
+    epsilon = gaussian_epsilon(bundle.parameter, PRESENCE_DELTA * (1 - LATTICE_SHARE))
+    price = (1.0 + math.exp(min(epsilon, 700.0))) * bundle.total_variation
+    proved = price <= PRESENCE_DELTA * LATTICE_SHARE
+    return HiddenPresence(
+        mu=bundle.parameter,
+        epsilon=epsilon if proved else None,
+        delta=PRESENCE_DELTA,
+        declared=bundle.declaration.text(bundle.unit),
+    )
+
+
 def _not_promised(bundle: CoinBundle, units: str) -> tuple[str, ...]:
     unit = bundle.unit
+    if bundle.declaration is not None:
+        return (
+            f"General facts that hold with and without a given {unit} are not hidden. Names and "
+            f"types of columns are taken as known, and that there are rows at all.",
+            f"{units.capitalize()} that depend on each other are protected less, as a group, with "
+            f"the larger success above.",
+            "Other releases from the same records are not counted here.",
+        )
     items = [
         f"That a {unit} is in the table is not hidden, nor are general facts that apply to all "
         f"{units} in it. Where it must be, use differential privacy.",
@@ -482,10 +596,28 @@ def check_coin_bundle(bundle: CoinBundle) -> None:
         digest = contributions_digest(bundle.integers, bundle.units, bundle.starts)
         if digest != bundle.contributions_digest:
             raise _unproved("the digest is of other contributions")
+    _check_declaration(bundle)
     if part is not None and part.total.mu_squared is not None:
         spent = (part.before + part.charge).mu_squared or 0.0
         if max(spent, bundle.parameter**2) > part.total.mu_squared * (1 + 1e-12):
             raise _unproved("the session's total is passed")
+
+
+def _check_declaration(bundle: CoinBundle) -> None:
+    """Refuse a promise about presence that noise, sums or published facts do not bear out."""
+    declaration = bundle.declaration
+    if declaration is None:
+        return
+    coordinates = sum(1 if axis.merged else len(axis.places) for axis in declaration.axes())
+    if bundle.grid.shape != (declaration.n_cells, coordinates):
+        raise _unproved("the noise is of other sums than the declared ones")
+    largest = declaration.unit_influence(bundle.grid, bundle.units_per_std)
+    if largest > bundle.parameter:
+        raise _unproved("a unit within the declaration may change the sums by more than is allowed")
+    if (bundle.charges > largest).any():
+        raise _unproved("a unit is outside the declaration")
+    if bundle.stated.published or bundle.session is not None:
+        raise _unproved("facts of all records are published")
 
 
 def _unproved(reason: str) -> CertificateError:
@@ -538,6 +670,7 @@ def _figures(certificate: CoinCertificate, bundle: CoinBundle) -> dict[str, str]
         f"deviations of the noise, in whole numbers",
         "advantage": f"at most {at_most(certificate.advantage, decimals=4)}",
         "noise": f"{certificate.noise.n_directions} directions",
+        **({} if certificate.presence is None else {"presence": str(certificate.presence)}),
         "sentences": f"{len(certificate.not_promised)} of what is not promised, and every other "
         f"field",
     }

@@ -29,9 +29,16 @@ from pacprivacy.adversary import (
     session_cap,
 )
 from pacprivacy.budget import AnyBudget, Membership, Spent, budget_limits
-from pacprivacy.errors import BudgetError, BudgetExceededError, MechanismError, SecretError
+from pacprivacy.errors import (
+    BudgetError,
+    BudgetExceededError,
+    MechanismError,
+    PoolError,
+    SecretError,
+)
 from pacprivacy.mechanism import Data, Mechanism, coerce_data, flatten, total_numbers
-from pacprivacy.noise import SumPlan, plan_sums
+from pacprivacy.noise import SumPlan, plan_declared, plan_sums
+from pacprivacy.queries import Tables
 from pacprivacy.sample import (
     KEY_BYTES,
     Coins,
@@ -45,7 +52,7 @@ from pacprivacy.session.keeper import Reading
 from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
 from pacprivacy.session.state import ID_BYTES, CoinState, SessionState
 from pacprivacy.simulation import Outputs
-from pacprivacy.statistics import Sums, SumStatistic, UnitSums, statistic_of_sums
+from pacprivacy.statistics import Sums, SumStatistic, UnitSums, first_rows, statistic_of_sums
 
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
 EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
@@ -96,6 +103,22 @@ class CoinPlan(Plan):
         """Return the released value, a function of the noisy sums."""
         return self.outputs.restore(self.statistic.value(observed, self.drawn.plan.keep))
 
+    def bars_of(self, observed: Sums) -> releasing.ErrorBars | None:
+        """Return the error bars; where presence is hidden, a function of the noisy sums.
+
+        With coins there are none then: how much they move is a fact of all records.
+        """
+        if self.bundle.declaration is None or self.drawn.plan.keep < 1:
+            return self.error_bars
+        plan, statistic = self.drawn.plan, self.statistic
+        noise = np.sqrt(plan.noise_variances(statistic.jacobian(observed)))
+        noise = statistic.arrange(statistic.declared_errors(observed, noise))
+        value = statistic.value(observed, plan.keep)
+        outputs = replace(self.outputs, values=value[None, :], on_all=value)
+        return releasing.measure_coin_error_bars(
+            outputs, (np.zeros(len(noise)), noise), share=plan.keep
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Allowance:
@@ -138,6 +161,11 @@ class CoinSecret(SessionSecret):
         self._codes: npt.NDArray[np.int32] | None = None
         self._ids: tuple[bytes, ...] | None = None
         self.unit, self.n_units = "record", self.data.n_rows
+        if coins.rows_per_unit is not None and not single:
+            raise PoolError(
+                "rows_per_unit must be left out in a session: presence is hidden in single "
+                "releases. Use pac.privatize."
+            )
         if units is not None:
             named = pool_unit_name(str(getattr(units, "name", "") or ""))
             self._codes, self._ids = code_units(units, self.data.n_rows)
@@ -232,6 +260,8 @@ class CoinSecret(SessionSecret):
         self._allow(request, purse())  # refused here, before the records are read
         mechanism = request.mechanism.prepare(self.data)
         statistic, data, units = statistic_of_sums(mechanism, self.data, self._codes)
+        if self._coins.rows_per_unit is not None:
+            return self._plan_declared(request, purse, mechanism, (statistic, data, units))
         with single_threaded():
             sums = statistic.contributions(data, units).with_units(self.n_units)
             allowance, before = self._allow(request, purse()), purse()
@@ -244,11 +274,12 @@ class CoinSecret(SessionSecret):
                 allowed=allowance.of_units,
             )
             _check_counts(statistic, plan, sums)
-            outputs = _outputs_of(mechanism, statistic, plan, sums, data)
+            values = statistic.value(plan.clipped_sums(sums)), statistic.value(sums.total())
+            outputs = _outputs_of(mechanism, statistic, values, data)
             bars = releasing.measure_coin_error_bars(
                 outputs, self._deviations(statistic, plan, sums), share=self.keep
             )
-            bundle = self._bundle(plan, sums, outputs, bars, allowance, before)
+            bundle = self._bundle(plan, sums, outputs, bars, allowance)
         clocks = None
         if self.balances is not None:
             clocks = self.balances.after(plan.charges, plan.lattice.total_variation)
@@ -269,6 +300,59 @@ class CoinSecret(SessionSecret):
             before=before.spent,
             clocks_before=self.balances,
             clocks=clocks,
+        )
+
+    def _plan_declared(
+        self,
+        request: Request,
+        purse: Callable[[], Purse],
+        mechanism: Mechanism,
+        records: tuple[SumStatistic, Data, npt.NDArray[Any] | None],
+    ) -> CoinPlan:
+        """Find the noise by what was declared, and write the certificate; no figure of records.
+
+        Guarantee
+        ---------
+        Claim C-9. Certificate, structure and error bars are functions of the declaration, the
+        budget and the noisy sums.
+        """
+        statistic, data, units = records
+        if isinstance(self.data.parts[0], Tables):
+            raise MechanismError(
+                "a statistic must be of one table where presence is hidden; got joined tables. "
+                "Pass a frame."
+            )
+        rows = 1 if units is None else int(self._coins.rows_per_unit or 1)
+        if units is not None:
+            used = first_rows(units, rows)
+            units = units[used]
+            data = Data(parts=data.take(used), n_rows=len(used), single=data.single)
+        with single_threaded():
+            statistic, declaration = statistic.declare(rows)
+            if mechanism.published:
+                raise MechanismError(
+                    "nothing must be published exactly where presence is hidden; got "
+                    f"{mechanism.published[0]}. Declare it."
+                )
+            sums = statistic.contributions(data, units).with_units(self.n_units)
+            allowance, before = self._allow(request, purse()), purse()
+            plan = plan_declared(
+                sums, declaration, success=allowance.budget.success, keep=self.keep
+            )
+            nobody = replace(sums.total(), values=np.zeros((sums.n_cells, sums.block)))
+            empty = statistic.value(replace(nobody, noise_std=plan.sum_noise_std), self.keep)
+            outputs = _outputs_of(mechanism, statistic, (empty, empty), data)
+            bundle = self._bundle(plan, sums, outputs, None, allowance)
+        bundle = replace(bundle, declaration=declaration)
+        return CoinPlan(
+            certificate=releasing.write_coin_certificate(bundle),
+            charge=Spent(n_releases=1, mu_squared=plan.parameter**2),
+            outputs=outputs,
+            error_bars=None,
+            drawn=SumSampler(plan=plan, sums=sums),
+            statistic=statistic,
+            bundle=releasing.bundle_of_coins(bundle),
+            before=before.spent,
         )
 
     def _charge(self, plan: SumPlan, clocks: Clocks | None) -> float:
@@ -343,7 +427,6 @@ class CoinSecret(SessionSecret):
         outputs: Outputs,
         bars: releasing.ErrorBars | None,
         allowance: _Allowance,
-        purse: Purse,
     ) -> releasing.CoinBundle:
         integers, units = plan.unit_integers(sums)
         facts = () if bars is None else (bars.coin_sentence,)
@@ -410,11 +493,10 @@ def _hash_id(unit_id: bytes) -> bytes:
 
 
 def _outputs_of(
-    mechanism: Mechanism, statistic: SumStatistic, plan: SumPlan, sums: UnitSums, data: Data
+    mechanism: Mechanism, statistic: SumStatistic, values: tuple[Vector, Vector], data: Data
 ) -> Outputs:
-    """Return the value on all records after clipping, and on all records as they are."""
-    clipped = statistic.value(plan.clipped_sums(sums))
-    on_all = statistic.value(sums.total())
+    """Return the outputs, given the value on all records after clipping, and as they are."""
+    clipped, on_all = values
     structure = flatten(statistic.shaped(clipped, data))[1]
     totals = mechanism.totals
     rounds = totals == "count" and bool(total_numbers("count", structure).all())
