@@ -16,7 +16,7 @@ from pacprivacy.errors import BudgetError
 from pacprivacy.noise import AnyRule
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release
-from pacprivacy.sample import Pool, PoolStrategy
+from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session import Accuracy, Plan, QueryRelease, Session
 
 
@@ -25,7 +25,7 @@ def privatize(
     data: Any,
     budget: BudgetLike,
     *,
-    sample: Pool | PoolStrategy | None = None,
+    sample: Pool | PoolStrategy | Coins | None = None,
     n_subsets: int | None = None,
     rule: AnyRule | None = None,
     units: Any = None,
