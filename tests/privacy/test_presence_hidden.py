@@ -213,6 +213,7 @@ def test_error_bars_are_a_function_of_what_was_released() -> None:
     coins = pac.privatize(
         STATISTICS["means"], TABLE, BUDGET, sample=Coins(keep=0.9, rows_per_unit=1)
     )
+    assert "No standard errors" in str(coins.certificate)
     assert coins.error_bars is None, "what coins change is a fact of all records"
 
 
@@ -263,6 +264,27 @@ def test_without_rows_per_unit_there_is_no_claim() -> None:
     assert found.certificate.n_units == 400
     assert "not a DP claim" in str(found.certificate)
     assert "in the table at all" not in found.certificate.promise
+
+
+def test_a_radius_has_no_part() -> None:
+    with pytest.raises(PacPrivacyError, match="clip must be left out"):
+        Coins(rows_per_unit=1, clip=None)
+    for high in (1e41, 1e-41):
+        with pytest.raises(PacPrivacyError, match="ranges must be"):
+            wide = stats.mean("x", ranges={"x": (0, high)})
+            pac.privatize(wide, TABLE, BUDGET, sample=Coins(rows_per_unit=1))
+
+
+@pytest.mark.parametrize("high", [1e40, 1e-39])
+def test_extreme_ranges_are_released_whatever_the_records_are(high: float) -> None:
+    for statistic in (
+        stats.variance("x", ranges={"x": (0, high)}),
+        stats.mean("x", ranges={"x": (-high, high)}),
+    ):
+        for factor in (1.0, 1e300):
+            table = TABLE.assign(x=factor * TABLE.x)
+            found = pac.privatize(statistic, table, BUDGET, sample=Coins(rows_per_unit=1))
+            assert math.isfinite(found.value["x"])
 
 
 @pytest.mark.parametrize("rows", [0, -1, 1.5, True, "2", 2**21])

@@ -76,6 +76,11 @@ class Coins:
                 f"rows_per_unit must be a whole number from 1 to {MOST_ROWS_PER_UNIT}; got "
                 f"{as_told(rows)}. Declare how many rows of a unit are used at most."
             )
+        if rows is not None and self.clip != "auto":
+            raise PoolError(
+                "clip must be left out with rows_per_unit: declared ranges take its place; got "
+                f"{as_told(self.clip)}. Drop it."
+            )
         if self.keep is None:
             return
         try:

@@ -55,6 +55,10 @@ from pacprivacy.simulation import Outputs
 from pacprivacy.statistics import Sums, SumStatistic, UnitSums, first_rows, statistic_of_sums
 
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
+NO_BARS_WITH_COINS: Final = (
+    "No standard errors: how much the coins change the numbers is a fact of all records, and that "
+    "would show who is in the table."
+)
 EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
 
 
@@ -343,7 +347,10 @@ class CoinSecret(SessionSecret):
             empty = statistic.value(replace(nobody, noise_std=plan.sum_noise_std), self.keep)
             outputs = _outputs_of(mechanism, statistic, (empty, empty), data)
             bundle = self._bundle(plan, sums, outputs, None, allowance)
-        bundle = replace(bundle, declaration=declaration)
+        notes = () if self.keep == 1 else (NO_BARS_WITH_COINS,)
+        bundle = replace(
+            bundle, declaration=declaration, stated=replace(bundle.stated, notes=notes)
+        )
         return CoinPlan(
             certificate=releasing.write_coin_certificate(bundle),
             charge=Spent(n_releases=1, mu_squared=plan.parameter**2),

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Finite, Integers
+from pacprivacy._checks import Finite, Integers
 from pacprivacy.errors import MechanismError
 
 DeclaredKind = Literal["count", "sum", "mean", "variance", "histogram"]
@@ -32,6 +32,8 @@ MOMENT_SHARES: Final[dict[DeclaredKind, tuple[float, ...]]] = {
 }
 ROUND_UP_REACH: Final = 1 + 2.0**-30  # covers centring in floats and adding the rows of a unit
 MOST_CELLS: Final = 1 << 24
+MOST_LEVELS: Final = 1 << 16
+WIDEST: Final = 1e40  # of a range; products of squares, weights and rows stay below LARGEST_OUTPUT
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST_CELLS)]
 
 
@@ -56,7 +58,7 @@ class DeclaredColumn:
     name: str
     low: Finite = 0.0
     high: Finite = 1.0
-    n_levels: Annotated[int, msgspec.Meta(ge=0)] = 0
+    n_levels: Annotated[int, msgspec.Meta(ge=0, le=MOST_LEVELS)] = 0
 
     @property
     def width(self) -> int:
@@ -100,12 +102,14 @@ class Declaration:
 
     def __post_init__(self) -> None:
         for column in self.columns:
-            span = column.high - column.low
-            if not SMALLEST_RANGE <= span <= LARGEST_OUTPUT:
+            ends = max(abs(column.low), abs(column.high))
+            if not (column.high - column.low >= 1 / WIDEST and ends <= WIDEST):
                 raise MechanismError(
-                    f"ranges must be pairs low < high, between {SMALLEST_RANGE:g} and "
-                    f"{LARGEST_OUTPUT:g} wide; got others for {column.name!r}. Write (0, 100)."
+                    f"ranges must be pairs low < high, at least {1 / WIDEST:g} wide and within "
+                    f"{WIDEST:g} of 0; got others for {column.name!r}. Write (0, 100)."
                 )
+        if not 1 / WIDEST <= self.largest_weight <= WIDEST:
+            raise MechanismError(f"weights must be at most {WIDEST:g}; got a larger range.")
 
     @property
     def n_axes_of_row(self) -> int:

@@ -95,6 +95,21 @@ def test_sums_hide_presence(table: Path, tmp_path: Path, name: str) -> None:
     assert verified.exit_code == 0, verified.stderr
 
 
+@pytest.mark.claim("C-9")
+@pytest.mark.parametrize("name", SUMS)
+def test_files_of_other_records_differ_in_their_numbers_alone(tmp_path: Path, name: str) -> None:
+    tables = PEOPLE, PEOPLE[::2], PEOPLE.assign(age=1e6), PEOPLE[PEOPLE.sex == "f"].fillna(3.0)
+    model, texts = {"weighted": "mean", "shares": "mean"}.get(name, name), set()
+    for number, people in enumerate(tables):
+        path, out = tmp_path / f"{number}.csv", tmp_path / str(number)
+        people.to_csv(path, index=False)
+        words = ["--model", model, *SUMS[name], "--unit", "person", "--rows-per-unit", "3", "-q"]
+        assert call(path, out, *words, "--promise", "dp").exit_code == 0
+        public = json.loads((out / "release.json").read_text(encoding="utf-8"))
+        texts.add(json.dumps({**public, "value": 0, "error_bars": 0, "digest": 0}))
+    assert len(texts) == 1
+
+
 def test_rows_of_one_person_are_capped(table: Path, tmp_path: Path) -> None:
     words = ["--model", "count", "--promise", "dp", "--unit", "person", "--rows-per-unit"]
     for rows in (1, 2):
