@@ -270,8 +270,8 @@ def test_a_radius_has_no_part() -> None:
     with pytest.raises(PacPrivacyError, match="clip must be left out"):
         Coins(rows_per_unit=1, clip=None)
     for high in (1e41, 1e-41):
+        wide = stats.mean("x", ranges={"x": (0, high)})
         with pytest.raises(PacPrivacyError, match="ranges must be"):
-            wide = stats.mean("x", ranges={"x": (0, high)})
             pac.privatize(wide, TABLE, BUDGET, sample=Coins(rows_per_unit=1))
 
 
