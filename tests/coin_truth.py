@@ -53,6 +53,41 @@ def average_advantage(outputs: np.ndarray, keep: float) -> np.ndarray:
     return np.asarray(gauss(informed(outputs)) @ others)
 
 
+def interval_laws(
+    outputs: np.ndarray, keep: float, std: np.ndarray | float = 1.0, step: float = STEP
+) -> tuple[np.ndarray, np.ndarray]:
+    """How likely a release of one number is in every interval, with each unit used or left out.
+
+    Whoever decides by the interval attacks, so what follows is never too much. ``std`` may differ
+    from sample to sample.
+    """
+    n = round(math.log2(len(outputs)))
+    chance, inside = probabilities(n, keep), samples(n)
+    std = np.broadcast_to(np.asarray(std, dtype=float), outputs.shape)
+    low, high = outputs.min() - REACH * std.max(), outputs.max() + REACH * std.max()
+    edges = np.arange(low, high + step, step * std.min())
+    chances = np.diff(ndtr((edges[:, None] - outputs) / std), axis=0)
+    used = chances @ (chance[:, None] * inside) / keep
+    return used, chances @ (chance[:, None] * ~inside) / (1 - keep)
+
+
+def blind_gain(laws: tuple[np.ndarray, np.ndarray], prior: float) -> np.ndarray:
+    """Success at a prior of the best attack on such laws, minus that of a blind guess."""
+    best = np.maximum(prior * laws[0], (1 - prior) * laws[1]).sum(axis=0)
+    return np.asarray(best - max(prior, 1 - prior))
+
+
+def hit_rate(laws: tuple[np.ndarray, np.ndarray], false_alarms: float) -> np.ndarray:
+    """Share of used units that the best attack finds at a rate of false alarms."""
+    hits = []
+    for used, out in zip(laws[0].T, laws[1].T, strict=True):
+        order = np.argsort(-used / np.maximum(out, 1e-300), kind="stable")
+        rates = np.concatenate([[0.0], np.cumsum(out[order])])
+        found = np.concatenate([[0.0], np.cumsum(used[order])])
+        hits.append(np.interp(false_alarms, rates, found))
+    return np.array(hits)
+
+
 def uninformed(
     outputs: np.ndarray, keep: float, std: np.ndarray | float = 1.0, prior: float = 0.5
 ) -> np.ndarray:
@@ -60,20 +95,7 @@ def uninformed(
 
     At prior 1/2 that is half the advantage. ``std`` may differ from sample to sample.
     """
-    n = round(math.log2(len(outputs)))
-    chance, inside = probabilities(n, keep), samples(n)
-    std = np.broadcast_to(np.asarray(std, dtype=float), outputs.shape)
-    low, high = outputs.min() - REACH * std.max(), outputs.max() + REACH * std.max()
-    edges = np.arange(low, high + STEP, STEP * std.min())
-    # The attacker decides by the interval that the release is in: an attack, so never too much.
-    chances = np.diff(ndtr((edges[:, None] - outputs) / std), axis=0)
-    gains = []
-    for unit in range(n):
-        used = chances @ (chance * inside[:, unit]) / keep
-        out = chances @ (chance * ~inside[:, unit]) / (1 - keep)
-        best = np.maximum(prior * used, (1 - prior) * out).sum()
-        gains.append(best - max(prior, 1 - prior))
-    return np.array(gains)
+    return blind_gain(interval_laws(outputs, keep, std), prior)
 
 
 def total_variation(

@@ -109,7 +109,7 @@ def run_command(command: Command, extra: dict[str, list[str]]) -> None:
         at = words.index(">")
         target, words = Path(words[at + 1]), words[:at]
     more = [word for word in extra.get(words[1], []) if word.partition("=")[0] not in words]
-    if {"--promise", "--ledger"} & set(words):  # no candidates, or those of a session
+    if {"--promise", "--ledger", "coins"} & set(words):  # no candidates, or those of a session
         more = [word for word in more if not word.startswith("--subsets")]
     result = CliRunner().invoke(app, [*words[1:], *more])
     assert result.exit_code == 0, (command.words, result.output)

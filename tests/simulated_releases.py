@@ -917,3 +917,28 @@ CASES |= {
     ),
     "pac convert": lambda: command("convert --mi 1/64"),
 }
+
+
+# Coins: sums of every kind, and a session of them.
+
+MANY, MANY_TARGETS, _ = draw_table(400, 2)
+COINS: dict[str, tuple[Any, Any]] = {
+    "mean": (statistics.Mean(), MANY),
+    "covariance": (statistics.Covariance(), MANY),
+    "histogram": (statistics.Histogram(bins=[-9, -1, 0, 1, 9]), MANY[:, 0]),
+    "function": (np.std, MANY_TARGETS),
+}
+for _name, (_statistic, _data) in COINS.items():
+    CASES[f"coins, {_name}"] = lambda statistic=_statistic, data=_data: pac.privatize(
+        statistic, data, MEMBERSHIP, sample=pac.Coins(), rng=0, simulate=True
+    )
+
+
+@case
+def coins_of_people_in_a_session() -> Any:
+    units = np.arange(400) // 2
+    settings: dict[str, Any] = {"sample": pac.Coins(keep=0.8), "units": units}
+    with pac.Session(MANY, budget=MEMBERSHIP, rng=0, simulate=True, **settings) as session:
+        first = session.release(statistics.Mean(), share="1 of 3")
+        second = session.release(statistics.Covariance(), share=0.5)
+    return first, second

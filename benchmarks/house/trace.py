@@ -1,4 +1,4 @@
-"""Which files and functions five flows cross, and which files call each other both ways.
+"""Which files and functions six flows cross, and which files call each other both ways.
 
 Usage: python benchmarks/house/trace.py [results.json]
 
@@ -102,11 +102,12 @@ def flows(folder: Path) -> dict[str, Flow]:
     """Return what is traced, with everything that is needed beforehand at hand."""
     rng = np.random.default_rng(0)
     table, out = folder / "people.csv", folder / "out"
-    values = rng.normal(size=(60, 2))
+    values = rng.normal(size=(300, 2))
     np.savetxt(table, values, delimiter=",", header="a,b", comments="", fmt="%.4f")
     told = ["--columns", "a,b", "--budget", BUDGET, "--subsets", "32", "--seed", "0", "-o"]
     release = ["release", str(table), "--model", "mean", *told]
     command(*release, str(out))
+    coins = ["release", str(table), "--model", "mean", "--columns", "a,b", "--sample", "coins"]
     people = pd.DataFrame({"id": range(200), "region": rng.choice(list("NS"), 200)})
     visits = pd.DataFrame({"person": rng.integers(0, 200, 600), "cost": rng.gamma(9, 5, 600)})
     tables = pac.Tables(
@@ -120,6 +121,9 @@ def flows(folder: Path) -> dict[str, Flow]:
     model = _predictor(X)
     return {
         "pac release --model mean": lambda: command(*release, str(folder / "again")),
+        "the same, with coins": lambda: command(
+            *coins, "--budget", BUDGET, "-o", str(folder / "coins")
+        ),
         "privatize(np.median)": lambda: pac.privatize(
             np.median, values[:, 0], BUDGET, n_subsets=64, rng=0
         ),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pacprivacy.reporting import report as report
     from pacprivacy.sample import (
         Balanced as Balanced,
+        Coins as Coins,
         Half as Half,
         Poisson as Poisson,
         Pool as Pool,
@@ -52,7 +53,7 @@ _NAMES_OF = {
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
     "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
     "mechanism": "Dataset",
-    "sample": "Balanced Half Poisson Pool",
+    "sample": "Balanced Coins Half Poisson Pool",
     "privatizing": "plan privatize sql",
     "release": "Certificate Release verify",
     "reporting": "report",

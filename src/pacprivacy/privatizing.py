@@ -54,7 +54,8 @@ def privatize(
     sample : Pool or strategy, optional
         Which subsets are candidates. By default ``Balanced(folds="auto")``: all but a fold, in as
         many folds as a pilot finds best where membership is limited and a fold has 100 subsets;
-        halves and their complements otherwise.
+        halves and their complements otherwise. :class:`pacprivacy.Coins` gives every unit a coin
+        of its own, for statistics of sums.
     n_subsets : int, optional
         Number of candidates; 2000 where all are evaluated at once, else 256.
     rule : str or rule object, optional

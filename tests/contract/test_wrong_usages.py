@@ -301,7 +301,7 @@ def of(file: str) -> str:
 COMMANDS: dict[str, tuple[str, str]] = {
     "no data": ("release", "Missing argument 'DATA'"),
     "no model": ("release p.csv", "Missing option '--model'"),
-    "no budget": ("release p.csv --model mean -o out", "Missing option '--budget'"),
+    "no budget": ("release p.csv --model mean -o out", "one of --budget and --share must be given"),
     "no folder": ("release p.csv --model mean --budget mi<=1", "Missing option '--output'"),
     "an unknown verb": ("relase p.csv", "Did you mean 'release'?"),
     "an unknown option": (f"{MEAN} --bogus", "No such option: --bogus"),

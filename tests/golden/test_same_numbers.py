@@ -11,8 +11,9 @@ another name goes into ``RENAMED``.
 numbers, and say in the changelog which; the file has one line for each case.
 
 Last bits depend on the kind of processor. On another one than that of the record the noise that is
-drawn has to be the same, other numbers to 1e-3, and a few cases are skipped; with other versions of
-numpy, SciPy or scikit-learn all are. To compare bits there, record before a change.
+drawn has to be the same, other numbers to 1e-3; estimates from few draws and a few cases are not
+compared there. With other versions of numpy, SciPy or scikit-learn nothing is. To compare bits
+there, record before a change.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ KEPT_TEXTS = ("kind", "rule")
 IGNORED = ("schema_version",)
 # Equal eigenvalues, models that tie, searches that compare floats: other last bits, other numbers.
 UNSTABLE = (
+    "budget residual nats",
     "fit pca",
     "output pca",
     "predictor, probabilities",
@@ -59,6 +61,8 @@ UNSTABLE = (
     "stackelberg, votes",
     "target under information",
 )
+# Estimates from few draws, some of which fall on the other side of an edge elsewhere.
+FEW_DRAWS = ("side_knowledge", "trade_off")
 SAMPLERS = ("sample_discrete_gaussian", "sample_discrete_laplace")
 
 
@@ -184,6 +188,8 @@ def differences(
     wrong = []
     for path, was in recorded.items():
         name = name_now(path)
+        if tolerance > TOLERANCE and set(FEW_DRAWS) & set(path.split(".")):
+            continue
         if name not in found:
             if was is not None:
                 wrong.append(f"{name}: {was!r} is gone")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.cli import app
 from pacprivacy.noise import Boxed
-from pacprivacy.release import PoolCertificate, Verified, verify
+from pacprivacy.release import CoinCertificate, PoolCertificate, Verified, verify
 from pacprivacy.release.verification import NOT_CHECKABLE, NOT_CHECKABLE_ANSWERS, NOT_CHECKABLE_IID
 
 FIELDS = {field.name for field in fields(PoolCertificate)}
@@ -52,6 +52,25 @@ def test_the_tables_name_fields_and_reasons(table: dict[str, str]) -> None:
         "kind", "membership_bound", "mi_upper_nats", "any_inference", "confidence", "not_promised",
         "membership", "information", "divergences", "side_knowledge", "epsilon_equivalent",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_every_field_of_a_release_with_coins_is_in_exactly_one_of_the_two(in_session: bool) -> None:
+    many, coins = np.random.default_rng(0).normal(size=400), pac.Coins()
+    if in_session:
+        with pac.Session(many, budget="membership<=0.6", sample=coins) as session:
+            made = session.release(np.mean, share=0.5)
+    else:
+        made = pac.privatize(np.mean, many, "membership<=0.6", sample=coins)
+    found = checked(made)
+    assert set(found.recomputed) | set(found.not_checkable) == {
+        field.name for field in fields(CoinCertificate)
+    }
+    assert not set(found.recomputed) & set(found.not_checkable)
+    assert ("composition" in found.not_checkable) == in_session
+    assert {"influence", "hits", "groups", "success_at_keep", "membership_bound"} <= set(
+        found.recomputed
+    )
 
 
 @pytest.mark.parametrize("make", [one_release, a_session, boxed, predictor])

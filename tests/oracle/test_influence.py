@@ -7,12 +7,18 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.special import ndtr, ndtri
 
+import pacprivacy as pac
 from coin_truth import (
     average_advantage,
+    blind_gain,
     gauss,
+    hit_rate,
     informed,
+    interval_laws,
     lattice_outputs,
     samples,
     uninformed,
@@ -29,10 +35,11 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.adversary.influence import binomial_law
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import plan_sums
+from pacprivacy.mechanism import coerce_data
+from pacprivacy.noise import SumPlan, plan_sums
 from pacprivacy.statistics import UnitSums
 
-KEEPS = (0.05, 0.3, 0.5, 0.8, 0.95, 0.99)
+KEEPS = (0.05, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99)
 ROUNDING = 1e-12  # of sums of probabilities
 
 
@@ -50,14 +57,18 @@ def draw_column(rng: np.random.Generator, n_rows: int) -> np.ndarray:
     return np.exp(2 * rng.normal(size=n_rows))
 
 
+def draw_size(rng: np.random.Generator) -> int:
+    return int(rng.integers(8, 11)) if rng.random() < 0.8 else int(rng.integers(3, 8))
+
+
 def draw_universe(rng: np.random.Generator) -> tuple[UnitSums, int, str]:
     """What few units add: sums, means, ratios, variances, in groups, of several rows, weighted."""
-    n = int(rng.integers(3, 8)) if rng.random() < 0.95 else 10
+    n = draw_size(rng)
     n_rows = n * int(rng.integers(1, 4))
     kind = str(rng.choice(["sum", "sums", "mean", "ratio", "variance"]))
     x, weights = draw_column(rng, n_rows), np.ones(n_rows)
     if rng.random() < 0.3:
-        weights = rng.exponential(size=n_rows)
+        weights = rng.exponential(size=n_rows) * rng.integers(0, 2, n_rows)
     if kind == "sum":
         values = (weights * x)[:, None]
     elif kind == "sums":
@@ -75,44 +86,82 @@ def draw_universe(rng: np.random.Generator) -> tuple[UnitSums, int, str]:
     return sums, n, kind
 
 
+def draw_table(rng: np.random.Generator) -> tuple[UnitSums, int, str, np.ndarray]:
+    """What units add to a statistic of a table, with gaps, weights, conditions and groups."""
+    n = max(4, draw_size(rng))
+    n_rows = n * int(rng.integers(1, 4))
+    columns: dict[str, Any] = {"x": draw_column(rng, n_rows), "y": draw_column(rng, n_rows)}
+    columns["y"][rng.random(n_rows) < 0.3] = np.nan
+    columns["w"] = rng.exponential(size=n_rows)
+    columns["g"] = rng.choice(["a", "b"], n_rows)
+    data = coerce_data(pd.DataFrame(columns))
+    kind = str(rng.choice(["mean", "sum", "variance", "count"]))
+    options: dict[str, Any] = {"by": "g"} if rng.random() < 0.5 else {}
+    if rng.random() < 0.3:
+        options["where"] = "x > 0"
+    if kind != "variance" and rng.random() < 0.3:
+        options["weights"] = "w"
+    statistic = getattr(pac.stats, kind)(["x", "y"], **options).prepare(data)
+    sums = statistic.contributions(data, None if n_rows == n else np.arange(n_rows) % n)
+    return sums, n, f"table {kind}", statistic.output_slopes(sums)
+
+
 def draw_slopes(rng: np.random.Generator, sums: UnitSums) -> np.ndarray | None:
     if rng.random() < 0.5:
         return None
     return rng.normal(size=(sums.n_cells, int(rng.integers(1, sums.block + 1)), sums.block))
 
 
-def check_universe(rng: np.random.Generator) -> str:
-    sums, n, kind = draw_universe(rng)
+def check_informed(plan: SumPlan, outputs: np.ndarray, n: int) -> np.ndarray:
+    """Whoever knows all others, for every sample of the others; also of units that agree."""
+    moves, risk, tau = informed(outputs), plan.risk, plan.lattice.total_variation
+    assert (moves <= plan.charges[:, None]).all()
+    worst = float(moves.max(initial=0.0))
+    assert 0.5 + gauss(worst) / 2 + tau <= risk.success
+    assert gauss(worst) + 2 * tau <= risk.advantage
+    for rate, hits in risk.hits:
+        assert float(ndtr(ndtri(rate) + worst)) <= hits
+    for size, success in risk.groups:
+        members = [sum(1 << i for i in group) for group in itertools.combinations(range(n), size)]
+        together = np.linalg.norm(outputs[members] - outputs[0], axis=1)
+        assert 0.5 + gauss(together.max(initial=0.0)) / 2 <= success
+    return moves
+
+
+def check_uninformed(plan: SumPlan, line: np.ndarray) -> None:
+    """Whoever knows nobody, on one number of the release: every unit, every promise."""
+    risk, keep = plan.risk, plan.keep
+    laws = interval_laws(line, keep, step=0.05)
+    assert 2 * blind_gain(laws, 0.5).max() <= risk.advantage + ROUNDING
+    at_keep = max(keep, 1 - keep) + blind_gain(laws, keep).max()
+    assert at_keep <= risk.success_at_keep + ROUNDING
+    for rate, hits in risk.hits:
+        assert hit_rate(laws, rate).max() <= hits + ROUNDING
+
+
+def check_universe(rng: np.random.Generator) -> tuple[str, int]:
+    if rng.random() < 0.2:
+        sums, n, kind, slopes = draw_table(rng)
+    else:
+        sums, n, kind = draw_universe(rng)
+        slopes = draw_slopes(rng, sums)
     keep = float(rng.choice(KEEPS))
     success = float(rng.uniform(0.51, 0.9))
     clip: Any = [None, float(rng.uniform(0.1, 2.0))][rng.integers(2)]
-    if n == 10 and sums.units is None and sums.values.any(axis=1).all():
-        clip = "auto"
-    plan = plan_sums(sums, success=success, keep=keep, slopes=draw_slopes(rng, sums), clip=clip)
-    risk, tau = plan.risk, plan.lattice.total_variation
+    if len(np.unique(sums.units)) == 10 if sums.units is not None else n == 10:
+        clip = "auto" if sums.add_by_unit(np.abs(sums.values).sum(axis=1)).all() else clip
+    plan = plan_sums(sums, success=success, keep=keep, slopes=slopes, clip=clip)
+    assert plan.risk.success <= success
     outputs = lattice_outputs(plan, sums, n)
-    moves = informed(outputs)
-    # whoever knows all others, for every sample of the others
-    assert (moves <= plan.charges[:, None]).all()
-    worst = float(moves.max(initial=0.0))
-    assert 0.5 + gauss(worst) / 2 + tau <= risk.success <= success
-    assert gauss(worst) + 2 * tau <= risk.advantage
-    for rate, hits in risk.hits:
-        assert float(influence_hits(worst, rate)) <= hits
-    # units whose coins agree
-    lines = outputs[[sum(1 << i for i in pair) for pair in itertools.combinations(range(n), 2)]]
-    together = float(np.linalg.norm(lines - outputs[0], axis=1).max(initial=0.0))
-    assert 0.5 + gauss(together) / 2 <= risk.groups[0][1]
-    # whoever knows nobody: on one number, the sum along the way of the worst unit
-    if outputs.shape[1] and worst > 0:
-        unit = int(np.argmax(moves.max(axis=1)))
-        direction = outputs[1 << unit] / np.linalg.norm(outputs[1 << unit])
-        line = outputs @ direction
+    moves = check_informed(plan, outputs, n)
+    if outputs.shape[1] and moves.any():
+        # along the way of the worst unit, or, as good for others, of any
+        unit = int(np.argmax(moves.max(axis=1))) if rng.random() < 0.5 else int(rng.integers(n))
+        size = np.linalg.norm(outputs[1 << unit])
+        line = outputs @ (outputs[1 << unit] / size) if size > 0 else outputs[:, 0]
         if np.ptp(line) < 60:  # else an integral is long, and hardly anybody is hidden
-            assert 2 * uninformed(line, keep).max() <= risk.advantage + ROUNDING
-            gain = uninformed(line, keep, prior=keep).max()
-            assert max(keep, 1 - keep) + gain <= risk.success_at_keep + ROUNDING
-    return kind
+            check_uninformed(plan, line)
+    return kind, n
 
 
 @pytest.mark.claim("C-2")
@@ -120,8 +169,10 @@ def check_universe(rng: np.random.Generator) -> str:
 @pytest.mark.claim("C-4")
 def test_no_attacker_beats_the_certificate_in_500_universes() -> None:
     rng = np.random.default_rng(29)
-    kinds = [check_universe(rng) for _ in range(500)]
-    assert set(kinds) == {"sum", "sums", "mean", "ratio", "variance"}
+    kinds, sizes = zip(*(check_universe(rng) for _ in range(500)), strict=True)
+    assert {"sum", "sums", "mean", "ratio", "variance"} < set(kinds)
+    assert {"table mean", "table sum", "table variance", "table count"} < set(kinds)
+    assert np.mean(np.array(sizes) >= 8) > 0.7
 
 
 @pytest.mark.claim("C-2")

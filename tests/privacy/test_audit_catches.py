@@ -3,6 +3,7 @@
 import bisect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ N_SUBSETS = 64
 TARGET = Target.of(np.zeros((4, 1)), Balanced(n_subsets=4).draw(4, rng=0), lambda k, g: [0.0])
 
 
-@pytest.fixture(scope="module")
-def iris() -> Array:
+@cache
+def scaled_iris() -> Array:
     features = load_iris().data
     low, high = features.min(axis=0), features.max(axis=0)
     return (features - low) / (high - low)
@@ -55,23 +56,28 @@ BUDGETS = {
 }
 
 
+@cache
+def released(mechanism: Callable[[Array], Array], budget: str, n_subsets: int) -> Release:
+    return pac.privatize(
+        mechanism, scaled_iris(), BUDGETS[budget], n_subsets=n_subsets, rng=0, simulate=True
+    )
+
+
 # --- a sound release ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", [mean, covariance, kmeans], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS.keys())
-def test_a_sound_release_is_not_accused(
-    iris: Array, mechanism: Callable[[Array], Array], budget: Any
-) -> None:
-    release = pac.privatize(mechanism, iris, budget, n_subsets=N_SUBSETS, rng=0, simulate=True)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_sound_release_is_not_accused(mechanism: Callable[[Array], Array], budget: str) -> None:
+    release = released(mechanism, budget, N_SUBSETS)
     for found in audit(release, n_trials=4000, rng=1):
         assert found.success.lower <= found.bound, found
         assert found.success.confidence == pytest.approx(0.99)
 
 
-def test_the_bayes_attack_is_as_strong_as_the_certificate_says(iris: Array) -> None:
+def test_the_bayes_attack_is_as_strong_as_the_certificate_says() -> None:
     """Otherwise "holds" would only mean that the attack is weak."""
-    release = pac.privatize(mean, iris, pac.Membership(0.675), n_subsets=32, rng=0, simulate=True)
+    release = released(mean, "membership 0.675", 32)
     assert release.certificate.membership is not None
     exact = release.certificate.membership.value
     (found,) = audit(release, attacks=["bayes"], n_trials=20_000, gamma=1e-6, rng=1)
@@ -85,11 +91,9 @@ def test_the_bayes_attack_is_as_strong_as_the_certificate_says(iris: Array) -> N
 class Planted:
     """A certified release of the covariance, and its noise plan to tamper with."""
 
-    def __init__(self, iris: Array) -> None:
-        budget = pac.Membership(0.588)
-        self.release: Release = pac.privatize(
-            covariance, iris, budget, n_subsets=N_SUBSETS, rng=0, simulate=True
-        )
+    def __init__(self) -> None:
+        budget = BUDGETS["membership 0.588"]
+        self.release = released(covariance, "membership 0.588", N_SUBSETS)
         self.pool = self.release.bundle.pool
         self.outputs = self.release.bundle.outputs
         self.plan: NoisePlan = calibrate(
@@ -113,8 +117,8 @@ class Planted:
 
 
 @pytest.fixture(scope="module")
-def planted(iris: Array) -> Planted:
-    return Planted(iris)
+def planted() -> Planted:
+    return Planted()
 
 
 def test_the_procedure_that_really_runs_is_not_accused(planted: Planted) -> None:
@@ -130,10 +134,10 @@ def test_halved_noise_is_caught(planted: Planted) -> None:
     assert planted.caught_by(halved, attacks=attacks, n_trials=4000) == set(attacks)
 
 
-def test_an_output_left_out_of_the_noise_is_caught(planted: Planted, iris: Array) -> None:
+def test_an_output_left_out_of_the_noise_is_caught(planted: Planted) -> None:
     """The plan covers the covariance; the mean leaves beside it as it is."""
     pool = planted.pool
-    means = np.array([iris[pool.rows(k)].mean(axis=0) for k in range(pool.n_subsets)])
+    means = np.array([scaled_iris()[pool.rows(k)].mean(axis=0) for k in range(pool.n_subsets)])
     everything = np.hstack([planted.outputs, means])
 
     def left_out(k: int, rng: np.random.Generator) -> Array:
@@ -151,10 +155,10 @@ def test_variance_for_standard_deviation_is_caught(planted: Planted) -> None:
     assert planted.caught_by(confused, attacks=attacks) == set(attacks)
 
 
-def test_noise_in_floats_is_caught_by_its_bits_only(iris: Array) -> None:
+def test_noise_in_floats_is_caught_by_its_bits_only() -> None:
     """Right law, wrong arithmetic: the low bits tell, nothing else does."""
     release = pac.privatize(
-        covariance, iris, pac.Information(1 / 16), rule="diagonal", n_subsets=16, rng=0
+        covariance, scaled_iris(), pac.Information(1 / 16), rule="diagonal", n_subsets=16, rng=0
     )
     outputs, pool = release.bundle.outputs, release.bundle.pool
     std = release.bundle.grid_step * release.bundle.units_per_std
@@ -173,17 +177,24 @@ def test_noise_in_floats_is_caught_by_its_bits_only(iris: Array) -> None:
 # --- units that are in most candidates ------------------------------------------------------
 
 
-def fold_target(noise_std: float, folds: int = 10) -> Target:
+FOLDS = Balanced(n_subsets=200, folds=10).draw(30, rng=0)
+
+
+def fold_target(noise_std: float) -> Target:
     """Return a release that shows, under noise, only whether unit 0 is in."""
-    pool = Balanced(n_subsets=20 * folds, folds=folds).draw(3 * folds, rng=0)
-    outputs = pool.masks()[:, :1].astype(np.float64)
-    return Target.of(outputs, pool, lambda k, g: outputs[k] + noise_std * g.standard_normal(1))
+    outputs = FOLDS.masks()[:, :1].astype(np.float64)
+    return Target.of(outputs, FOLDS, lambda k, g: outputs[k] + noise_std * g.standard_normal(1))
 
 
-def certificate_of(target: Target, *, nats: float, success: float) -> pac.Certificate:
-    data = np.random.default_rng(0).normal(size=target.pool.n_units)
-    made = pac.privatize(np.mean, data, pac.Information(nats), sample=target.pool, rng=0)
-    found: pac.Certificate = replace(made.certificate, mi_upper_nats=nats, membership_bound=success)
+@cache
+def certificate_on_folds(nats: float) -> pac.Certificate:
+    data = np.random.default_rng(0).normal(size=FOLDS.n_units)
+    return pac.privatize(np.mean, data, pac.Information(nats), sample=FOLDS, rng=0).certificate
+
+
+def certificate_of(*, nats: float, success: float) -> pac.Certificate:
+    made = certificate_on_folds(nats)
+    found: pac.Certificate = replace(made, mi_upper_nats=nats, membership_bound=success)
     return found
 
 
@@ -208,12 +219,12 @@ def test_a_prior_of_one_half_where_a_unit_is_mostly_in_is_caught(attack: str) ->
     asked, share = 0.65, 0.9
     wrong = mi_for_success(asked)  # as if the unit were in half of the candidates
     target = fold_target(noise_for(wrong, share))
-    certificate = certificate_of(target, nats=wrong, success=asked)
+    certificate = certificate_of(nats=wrong, success=asked)
     (caught,) = audit(target, certificate, attacks=[attack], n_trials=4000, rng=0)
     assert caught.verdict == "VIOLATED"
     right = mi_for_membership(asked, share)
     sound = fold_target(noise_for(right, share))
-    certificate = certificate_of(sound, nats=right, success=asked)
+    certificate = certificate_of(nats=right, success=asked)
     (held,) = audit(sound, certificate, attacks=[attack], n_trials=4000, rng=0)
     assert held.verdict == "holds"
     assert held.success.lower > asked - 0.09  # Gaussian noise reaches 0.62
@@ -233,7 +244,7 @@ def test_who_always_says_in_is_right_every_other_time() -> None:
         def hits(self, releases: Releases) -> Any:
             return target.members(np.array([0]))[releases.indices]
 
-    certificate = certificate_of(target, nats=0.1, success=0.6)
+    certificate = certificate_of(nats=0.1, success=0.6)
     (found,) = audit(target, certificate, attacks=[AlwaysIn()], n_trials=4000, rng=0)
     assert found.verdict == "holds"  # it would not at the pool's own prior, 90 %
     assert found.success.lower < 0.5 < found.success.upper
@@ -244,7 +255,7 @@ def test_who_always_says_in_is_right_every_other_time() -> None:
 def test_attacks_reach_the_advantage_at_every_share() -> None:
     success = 0.69  # of telling two normals apart
     target = fold_target(1 / gaussian_equivalent(success))
-    certificate = certificate_of(target, nats=0.5, success=success)
+    certificate = certificate_of(nats=0.5, success=success)
     for found in audit(target, certificate, attacks=["bayes", "likelihood_ratio"], rng=0):
         assert found.verdict == "holds"
         assert found.success.value == pytest.approx(success, abs=0.03)
@@ -294,9 +305,9 @@ def test_false_alarms_are_as_rare_as_promised(rate: float, n_guesses: int, n_tri
 
 
 @pytest.mark.claim("U-1")
-def test_the_bound_is_the_one_of_the_certificate(iris: Array) -> None:
+def test_the_bound_is_the_one_of_the_certificate() -> None:
     """A certificate that claims too little is accused on a release that is otherwise sound."""
-    release = pac.privatize(mean, iris, pac.Membership(0.675), n_subsets=32, rng=0, simulate=True)
+    release = released(mean, "membership 0.675", 32)
     risk = membership_risk(release.bundle.view, release.bundle.pool, n_draws=20_000, rng=3)
     for claimed, verdict in ((risk.lower - 0.05, "VIOLATED"), (risk.upper, "holds")):
         certificate = replace(release.certificate, membership_bound=claimed)

@@ -21,7 +21,12 @@ from coin_truth import (
     uninformed,
 )
 from pacprivacy._random import SimulatedSource
-from pacprivacy.adversary import influence_advantage, influence_parameter
+from pacprivacy.adversary import (
+    MeanInfluence,
+    influence_advantage,
+    influence_parameter,
+    mean_advantage,
+)
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import SumPlan, plan_sums
@@ -56,6 +61,24 @@ def test_2_a_noisy_sum_over_the_exact_number_of_units() -> None:
     assert truth(plan, sums) <= PROMISED
 
 
+def test_3_a_clip_radius_from_the_sample() -> None:
+    # The second largest of the used units is the radius: without one of two equals it is 0.
+    x = np.array([1.0, 1.0, 0.0, 0.0])
+    used = np.where(samples(4), x, 0.0)
+    radius = np.sort(used, axis=1)[:, -2:-1]
+    clipped = np.minimum(used, radius).sum(axis=1)
+    assert 2 * uninformed(clipped * MU, 0.9).max() > PROMISED + 0.1
+    assert gauss(informed(clipped[:, None] * MU).max()) > PROMISED + 0.15
+    # A plan has its factors before a coin is drawn; clipping at any radius keeps the promise.
+    rng = np.random.default_rng(3)
+    values = rng.standard_t(2, size=(10, 2))
+    sums = UnitSums.of_rows(values)
+    for clip in (0.3, 1.0, "auto"):
+        plan = plan_sums(sums, success=SUCCESS, keep=0.9, clip=clip)  # type: ignore[arg-type]
+        assert plan.n_clipped > 0 or clip == "auto"
+        assert truth(plan, sums) <= PROMISED
+
+
 def test_4_noise_scaled_by_the_units_that_are_used() -> None:
     x = np.array([3.0, 1.0, 1.0, 1.0])
     inside = samples(4)
@@ -72,6 +95,43 @@ def test_4_noise_scaled_by_the_units_that_are_used() -> None:
     }
     assert len(scales) == 1
     assert truth(plan, sums) <= PROMISED
+
+
+def test_5_only_used_units_pay_in_a_session() -> None:
+    # A query about one unit is answered as long as no unit that pays is over its limit.
+    sums = UnitSums.of_rows(np.eye(6)[:, :1])
+    plan = plan_sums(sums, success=0.53, keep=0.9, clip=None)
+    limit = influence_parameter(SUCCESS) ** 2
+
+    def n_answers(paying: np.ndarray) -> int:
+        spent, answers = np.zeros(6), 0
+        while answers < 100 and (spent + paying * plan.charges**2 <= limit).all():
+            spent, answers = spent + paying * plan.charges**2, answers + 1
+        return answers
+
+    without = np.arange(6) > 0
+    # Planted: how many answers there are tells the coin for certain, and their mean nearly does.
+    assert n_answers(np.ones(6, bool)) < 20 < n_answers(without) == 100
+    assert gauss(math.sqrt(100) * plan.charges[0]) > PROMISED + 0.3
+    # Everybody pays: the same number of answers whoever is used, and the squares keep the limit.
+    allowed = n_answers(np.ones(6, bool))
+    assert gauss(math.sqrt(allowed) * plan.charges[0]) <= PROMISED
+    assert allowed > 0.9 * limit / plan.charges[0] ** 2 - 1
+
+
+def test_6_halves_of_a_fixed_size() -> None:
+    # Whoever is used takes the place of another: the sum moves by two where one is charged.
+    x = np.array([1.0, -1.0, -1.0, -1.0, -1.0, -1.0])
+    inside = samples(6)
+    halves = inside[inside.sum(axis=1) == 3]
+    released = halves @ x * MU
+    used, left_out = (set(released[halves[:, 0] == side].tolist()) for side in (True, False))
+    assert len(used) == len(left_out) == 1
+    assert gauss(abs(used.pop() - left_out.pop())) > PROMISED + 0.15
+    sums = UnitSums.of_rows(x[:, None])
+    plan = plan_sums(sums, success=SUCCESS, keep=0.5, clip=None)
+    outputs = lattice_outputs(plan, sums, 6)
+    assert 2 * uninformed(outputs[:, 0], 0.5).max() <= truth(plan, sums) <= PROMISED
 
 
 def test_7_two_statistics_calibrated_apart() -> None:
@@ -168,6 +228,52 @@ def test_12_the_spread_of_the_coins_as_noise() -> None:
     assert plans[0].sum_noise_std[0, 0] >= round_up_two_digits(np.array(1 / MU))
 
 
+def test_13_what_was_spent_when_an_analyst_stopped() -> None:
+    # The log ratio of a unit's two cases is a walk of steps N(± c/2, c). An analyst who stops as
+    # soon as it is far from 0 spends where it still pays.
+    rng = np.random.default_rng(13)
+    n_paths, n_steps = 200_000, 40
+    step = MU**2 / n_steps
+    used = rng.random(n_paths) < 0.5
+    ratio, spent = np.zeros(n_paths), np.zeros(n_paths)
+    for _ in range(n_steps):
+        goes_on = np.abs(ratio) < 0.25
+        drift = np.where(used, step / 2, -step / 2)
+        ratio += goes_on * (drift + math.sqrt(step) * rng.normal(size=n_paths))
+        spent += goes_on * step
+    reached = np.abs(np.tanh(ratio / 2))  # of the best guess, given the whole transcript
+    right = np.where(used, ratio > 0, ratio < 0)
+    deviation = 1.0 / math.sqrt(n_paths)
+    assert abs(2 * right.mean() - 1 - reached.mean()) < 5 * deviation
+    # Planted: the advantage of what was spent, on average. The limit itself holds.
+    promised = float(np.mean(gauss(np.sqrt(spent))))
+    assert reached.mean() > promised + 10 * reached.std() * deviation
+    assert reached.mean() <= PROMISED
+
+
+def test_14_an_averaged_bound_used_again() -> None:
+    # First noisy counts of many groups; then the mean over the group that looks smallest, and the
+    # unit. The bound for a mean is an average over samples, of which the analyst now knows one.
+    rng = np.random.default_rng(14)
+    n_groups, size, keep, std = 2000, 12, 0.5, 5.0
+    points = np.zeros((size + 1, 1))
+    points[0] = 1.0
+    promised = mean_advantage(MeanInfluence.of(points), noise_std=std, keep=keep)
+    reached = []
+    for _ in range(50):
+        counts = rng.binomial(size, keep, n_groups)
+        chosen = counts[np.argmin(counts + 0.5 * rng.normal(size=n_groups))]
+        reached.append(float(gauss(1.0 / (chosen + 1) / std)))
+    assert np.mean(reached) > 3 * promised
+    # Sums and counts with noise cost a unit the same whatever the others do.
+    sums = Mean().contributions(coerce_data(points[:, 0]))
+    slopes = Mean().output_slopes(sums)
+    plan = plan_sums(sums, success=SUCCESS, keep=keep, slopes=slopes, clip=None)
+    moves = informed(lattice_outputs(plan, sums, size + 1))
+    assert np.ptp(moves, axis=1).max() < 1e-9
+    assert gauss(moves.max()) <= PROMISED
+
+
 def test_15_a_group_of_one_unit_whose_key_shows() -> None:
     table = np.array([("a", 1.0)] * 30 + [("b", 2.0)], dtype=[("g", "U1"), ("x", "f8")])
     shown = {tuple(np.unique(table["g"][mask])) for mask in (np.arange(31) < 30, np.ones(31, bool))}
@@ -228,6 +334,4 @@ def test_totals_that_integers_cannot_hold_are_refused() -> None:
     with pytest.raises(BudgetError, match=r"below 2\*\*52 grid steps"):
         lattice.add(UnitSums.of_rows(np.full((3, 1), 1e12)), np.ones(3), np.ones(3, bool))
     assert int(lattice.add(sums, np.ones(3), np.ones(3, bool))[0, 0]) == round(3e9 / 2**-20)
-    assert isinstance(
-        plan_sums(sums, success=SUCCESS, keep=0.9, clip=None).clipped_sums(sums), Sums
-    )
+    assert isinstance(plan_sums(sums, success=SUCCESS, keep=0.9, clip=None).clipped, Sums)

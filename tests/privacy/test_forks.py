@@ -35,13 +35,14 @@ from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.ledger import Ledger
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.answers import AnswerNoise
-from pacprivacy.release import ReleaseSecret
+from pacprivacy.release import ReleaseCoins, ReleaseSecret
 from pacprivacy.sample import Balanced
 from pacprivacy.session.account import Account
 from pacprivacy.session.answerer import Answerer
 from pacprivacy.session.keeper import Keeper
 from pacprivacy.session.leases import Leases
 from pacprivacy.session.session import SingleSession
+from pacprivacy.statistics import Mean
 from tests.serving import Folder, people
 
 pytestmark = [
@@ -53,11 +54,20 @@ DATA = np.random.default_rng(0).normal(size=(20, 2))
 POOL = Balanced(n_subsets=16).draw(20, rng=0)
 VOTES = POOL.masks()[:, :8].astype(np.int64)
 ASKED = people(20, seed=1)[0]
+MANY = np.random.default_rng(2).normal(size=400)
+SUMS = pac.plan(np.mean, MANY, "membership<=0.6", sample=pac.Coins()).sampler
 PLAN = calibrate(np.random.default_rng(1).normal(size=(16, 2)), pac.Information(0.1))
 
 
 def mean(rows: Any) -> Any:
     return rows.mean(axis=0)
+
+
+def of_coins(folder: Path, **options: Any) -> pac.Session:
+    """A session with coins that has made a release."""
+    session = pac.Session(MANY, budget="membership<=0.6", sample=pac.Coins(), **options)
+    session.release(np.mean, share=0.1)
+    return session
 
 
 def by_python() -> int:
@@ -163,6 +173,10 @@ CASES: dict[type, Case] = {
         lambda folder: ReleaseSecret(16, SystemSource()),
         lambda secret: secret.observe(PLAN, SystemSource()),
     ),
+    ReleaseCoins: Case(
+        lambda folder: ReleaseCoins(np.arange(400) % 2 == 0),
+        lambda coins: coins.observe(SUMS, SystemSource()),
+    ),
     pac.Session: Case(
         used_session,
         lambda session: session.release(mean, pac.Information(0.1), rule="waterfill").value,
@@ -203,7 +217,24 @@ CASES: dict[type, Case] = {
         lambda noise: len(noise._ahead),
     ),
 }
-IDS = [bound.__name__ for bound in CASES]
+COINS = {
+    "Session with coins": Case(
+        of_coins,
+        lambda session: session.release(np.mean, share=0.1).value,
+        lambda session: (session.odometer(), session._secret.balances.spent.sum()),
+    ),
+    "SingleSession with coins": Case(
+        lambda folder: pac.Session.alone(MANY, "membership<=0.6", sample=pac.Coins()),
+        lambda session: session.release(np.mean).value,
+        lambda session: session.odometer(),
+    ),
+    "Account of coins": Case(
+        lambda folder: of_coins(folder, ledger=folder / f"{fresh_seed():x}.db")._book,
+        lambda book: book.spend(pac.budget.Spent(mu_squared=0.01), "forked", None),
+        lambda book: book.spent(),
+    ),
+}
+ALL = {bound.__name__: case for bound, case in CASES.items()} | COINS
 
 
 def test_the_table_knows_every_class() -> None:
@@ -219,7 +250,7 @@ def test_the_table_knows_every_class() -> None:
 
 @pytest.mark.claim("R-4")
 @pytest.mark.parametrize("fork", [by_python, behind_python])
-@pytest.mark.parametrize("case", CASES.values(), ids=IDS)
+@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
 def test_a_fork_is_refused_and_nothing_is_used(
     case: Case, fork: Callable[[], int], tmp_path: Path
 ) -> None:
@@ -242,7 +273,7 @@ def test_a_fork_is_refused_and_nothing_is_used(
 
 
 @pytest.mark.claim("R-4")
-@pytest.mark.parametrize("case", CASES.values(), ids=IDS)
+@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
 def test_a_number_that_is_used_again_is_no_way_in(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +288,7 @@ def test_a_number_that_is_used_again_is_no_way_in(
 
 
 @pytest.mark.claim("R-4")
-@pytest.mark.parametrize("case", CASES.values(), ids=IDS)
+@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
 def test_none_can_be_pickled_or_copied(case: Case, tmp_path: Path) -> None:
     thing = case.make(tmp_path)
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -403,6 +434,25 @@ def test_a_fork_in_the_middle_of_a_release_ends_in_the_child(n_before: int) -> N
         assert session.odometer().spent.n_releases == n_before + 1
 
 
+@pytest.mark.claim("R-4")
+@pytest.mark.parametrize("single", [False, True])
+def test_a_fork_while_contributions_are_computed_ends_in_the_child(single: bool) -> None:
+    coins = {"budget": "membership<=0.6", "sample": pac.Coins()}
+    opened = pac.Session.alone(MANY, **coins) if single else pac.Session(MANY, **coins)
+    with opened as session:
+
+        def call(fork: Callable[[], None]) -> Any:
+            class Forking(Mean):
+                def contributions(self, *records: Any) -> Any:
+                    fork()
+                    return super().contributions(*records)
+
+            return session.release(Forking()).value
+
+        assert fork_inside(call).startswith("SecretError: a session must stay in its process")
+        assert session.odometer().spent.n_releases == 1
+
+
 @pytest.mark.claim("S-3")
 @pytest.mark.claim("R-4")
 def test_a_fork_between_two_steps_of_a_refinement_ends_in_the_child() -> None:
@@ -455,14 +505,18 @@ def test_levels_of_noise_are_read_in_one_process() -> None:
 
 @pytest.mark.claim("K-1")
 @pytest.mark.claim("R-4")
-def test_a_fork_of_a_session_with_a_ledger_writes_nothing(tmp_path: Path) -> None:
-    with open_session(tmp_path, ledger=tmp_path / "study.db") as session:
-        session.release(mean, pac.Information(0.1), rule="waterfill")
+@pytest.mark.parametrize("coins", [False, True])
+def test_a_fork_of_a_session_with_a_ledger_writes_nothing(coins: bool, tmp_path: Path) -> None:
+    begin = of_coins if coins else open_session
+    with begin(tmp_path, ledger=tmp_path / "study.db") as session:
+        asked = {"share": 0.1} if coins else {"budget": pac.Information(0.1), "rule": "waterfill"}
+        mechanism = np.mean if coins else mean
+        session.release(mechanism, **asked)
         files = {path.name: path.read_bytes() for path in tmp_path.glob("*.session")}
         n_entries = len(Ledger(tmp_path / "study.db").entries())
 
         def release() -> Any:
-            return session.release(mean, pac.Information(0.1), rule="waterfill")
+            return session.release(mechanism, **asked)
 
         assert in_fork(release).startswith("SecretError: ")
         assert {path.name: path.read_bytes() for path in tmp_path.glob("*.session")} == files

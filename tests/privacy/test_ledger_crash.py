@@ -5,7 +5,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
-from pacprivacy.adversary import Belief
+from pacprivacy.adversary import Belief, session_cap
 from pacprivacy.errors import SecretError
 from pacprivacy.ledger import Ledger
 from pacprivacy.session.state import StateFile
@@ -34,7 +35,8 @@ import pacprivacy.session.account as account
 import pacprivacy._system as files
 from pacprivacy.ledger.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.release import ReleaseSecret
+from pacprivacy.release import ReleaseCoins, ReleaseSecret
+from pacprivacy import statistics
 
 share, total = float(sys.argv[1]), float(sys.argv[2])
 DATA = np.random.default_rng(0).normal(size=(8, 1))
@@ -54,16 +56,19 @@ def around(owner, name, before=None, after=None, first=1):
         return result
     setattr(owner, name, wrapped)
 
+def note(value):
+    with (folder / "seen by the user").open("a") as file:
+        file.write(f"{float(np.ravel(value)[0])!r}\\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return value
+
 class Mean(Mechanism):
     name = "mean"
     def evaluate(self, parts, rng):
         return parts[0].mean(axis=0)
     def finish(self, value):
-        with (folder / "seen by the user").open("a") as file:
-            file.write(f"{float(value[0])!r}\\n")
-            file.flush()
-            os.fsync(file.fileno())
-        return value
+        return note(value)
 
 # The state is saved twice: with the name of the reservation to come, and with the new belief.
 POINTS = {
@@ -84,6 +89,9 @@ POINTS = {
 def data():
     return DATA
 
+def terms():
+    return {"budget": pac.Information(total), "n_subsets": 4}
+
 def release(opened):
     return opened.release(Mean(), pac.Information(share))
 
@@ -100,9 +108,8 @@ def session(tell, point, plant, n_before):
         owner, name, when, first = POINTS[point]
         a_release = 2 if name in ("save", "replace") else 1
         around(owner, name, **{when: die}, first=first + n_before * a_release)
-    budget = pac.Information(total)
-    with pac.Session(data(), ledger=where, budget=budget, state=folder / "people.session",
-                     n_subsets=4, dataset="people", principal="ann", progress=False) as opened:
+    with pac.Session(data(), ledger=where, state=folder / "people.session", dataset="people",
+                     principal="ann", progress=False, **terms()) as opened:
         while True:
             made = release(opened)
             with (folder / "released").open("a") as file:
@@ -147,15 +154,69 @@ for line in sys.stdin:
     print(trial(**json.loads(line)), flush=True)
 """
 
+# The same with coins: a release of sums, and a key in the place of a candidate.
+OF_COINS = """
+DATA = np.random.default_rng(0).normal(size=(400, 1))
+
+class Mean(statistics.Mean):
+    def finish(self, value):
+        return note(value)
+
+for point, (owner, *rest) in list(POINTS.items()):
+    if owner is ReleaseSecret:
+        POINTS[point] = (ReleaseCoins, *rest)
+POINTS["in the user's code"] = (Mean, "finish", "after", 1)
+
+def terms():
+    return {"budget": "membership<=0.9", "sample": pac.Coins()}
+
+def release(opened):
+    return opened.release(Mean(), "membership<=0.51")
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What differs between a pool and coins."""
+
+    other: str
+    data: Any
+    amount: str  # what is charged
+    share: float  # the most that one release may cost
+    secret: Callable[[Any], Any]  # of a stored state
+    memory: Callable[[Any], bytes]  # what a session knows of earlier releases
+    unused: bytes  # the same before the first release
+
+
+POOL = Kind(
+    other="",
+    data=DATA,
+    amount="mi_nats",
+    share=SHARE,
+    secret=lambda state: state.secret.to_storage(),
+    memory=lambda session: session._secret.belief.log_p.tobytes(),
+    unused=Belief.uniform(4).log_p.tobytes(),
+)
+COINS = Kind(
+    other=OF_COINS,
+    data=np.random.default_rng(0).normal(size=(400, 1)),
+    amount="mu_squared",
+    share=session_cap(0.51) + 1e-9,
+    secret=lambda state: (state.key, state.coins, state.units_digest),
+    memory=lambda session: session._secret.balances.spent.tobytes(),
+    unused=np.zeros(400).tobytes(),
+)
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="this system cannot fork")
 
 
 class Driver:
     """The process that runs sessions and kills them: one for many tests, since it imports much."""
 
-    def __init__(self, *, other: str = "") -> None:
+    def __init__(self, *, other: str = "", kind: Kind = POOL) -> None:
+        self.kind = kind
         self._process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(SHARE), str(TOTAL), other],
+            [sys.executable, "-c", DRIVER, str(SHARE), str(TOTAL), other or kind.other],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -180,9 +241,9 @@ class Driver:
         return int(self._process.stdout.readline())
 
 
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Driver]:
-    with Driver() as started:
+@pytest.fixture(scope="module", params=[POOL, COINS], ids=["pool", "coins"])
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    with Driver(kind=request.param) as started:
         yield started
 
 
@@ -196,7 +257,8 @@ class Crashes:
 
     def __init__(self, driver: Driver, where: str, folder: Path) -> None:
         self.where, self.folder, self._driver = where, folder, driver
-        self.secret: int | None = None
+        self.kind = driver.kind
+        self.secret: Any = None
 
     def kill(self, delay_s: float = 0.0, *, n_reserved: int = 1, **at: Any) -> None:
         """Run one session; kill it some time after a reservation, or at a point of its own.
@@ -222,7 +284,8 @@ class Crashes:
         missing = [digest for digest in self.released() if digest not in committed]
         assert not missing, f"{len(missing)} releases without an entry"
         for balance in ledger.balances():
-            assert 0 <= (balance.spent.mi_nats or 0) <= (balance.limits.mi_nats or 0)
+            spent, most = (getattr(x, self.kind.amount) for x in (balance.spent, balance.limits))
+            assert 0 <= (spent or 0) <= (most or 0)
         self._check_state(len(committed), {entry.session for entry in entries})
         return Counter(entry.kind for entry in entries)
 
@@ -240,8 +303,8 @@ class Crashes:
         assert state.n_releases >= n_committed
         if marks.session_id in sessions:
             if self.secret is not None:
-                assert state.secret.to_storage() == self.secret
-            self.secret = state.secret.to_storage()
+                assert self.kind.secret(state) == self.secret
+            self.secret = self.kind.secret(state)
 
 
 @pytest.mark.slow
@@ -290,9 +353,17 @@ def test_a_kill_at_every_step_leaves_what_it_must(crashes: Crashes, tmp_path: Pa
         seen = (tmp_path / "seen by the user").exists()
         assert seen == (point == "in the user's code"), point
     ledger = Ledger(crashes.where)
-    spent = ledger.balance("people", "ann")[0].spent.mi_nats or 0
-    reserved = [e.units.get("mi_nats", 0) for e in ledger.entries() if e.kind == "reserve"]
+    kind = crashes.kind
+    spent = getattr(ledger.balance("people", "ann")[0].spent, kind.amount) or 0
+    reserved = [e.units.get(kind.amount, 0) for e in ledger.entries() if e.kind == "reserve"]
     assert round(1e12 * spent) == sum(reserved) > 0  # in whole numbers of 1e-12
+    with open_state(crashes, tmp_path / "people.session") as session:
+        assert getattr(session.odometer().spent, kind.amount) == spent
+        if kind is COINS:
+            # Clocks have paid for all that was reserved, and for nothing else.
+            clocks = session._secret.balances
+            assert clocks.busiest == pytest.approx(spent, abs=1e-10)
+            assert (clocks.spent <= clocks.cap).all()
 
 
 ROUNDS = (
@@ -314,7 +385,7 @@ ROUNDS = (
 def test_after_a_kill_only_the_latest_file_goes_on(crashes: Crashes, tmp_path: Path) -> None:
     """Whoever puts an older file back is refused; the latest knows of all that anyone saw."""
     copies: list[tuple[int, Path]] = []
-    beliefs = [Belief.uniform(4).log_p.tobytes()]
+    beliefs = [crashes.kind.unused]
     for number, point in enumerate(ROUNDS):
         crashes.kill(point=point)
         n_reserved = crashes.check()["reserve"]
@@ -322,21 +393,22 @@ def test_after_a_kill_only_the_latest_file_goes_on(crashes: Crashes, tmp_path: P
         shutil.copy2(tmp_path / "people.session", copies[-1][1])
         for known, copied in copies:
             if known == n_reserved:
-                with open_state(crashes.where, copied) as session:
-                    assert session.odometer().spent.mi_nats <= SHARE * n_reserved
-                    assert session._secret.belief is not None
-                    beliefs.append(session._secret.belief.log_p.tobytes())
+                with open_state(crashes, copied) as session:
+                    spent = getattr(session.odometer().spent, crashes.kind.amount)
+                    assert spent <= crashes.kind.share * n_reserved
+                    beliefs.append(crashes.kind.memory(session))
             else:
                 with pytest.raises(SecretError, match="must be the latest of its session"):
-                    open_state(crashes.where, copied)
+                    open_state(crashes, copied)
         if point == "in the user's code":
             # The value is in a file of the user's. Each one has moved the belief.
             assert len(set(beliefs)) == len(beliefs)
     assert len((tmp_path / "seen by the user").read_text().split()) == 2
 
 
-def open_state(where: str, state: Path) -> pac.Session:
-    return pac.Session.resume(DATA, ledger=where, state=state, dataset="people", principal="ann")
+def open_state(crashes: Crashes, state: Path) -> pac.Session:
+    names = {"dataset": "people", "principal": "ann"}
+    return pac.Session.resume(crashes.kind.data, ledger=crashes.where, state=state, **names)
 
 
 @pytest.mark.claim("K-1")

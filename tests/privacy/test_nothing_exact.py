@@ -26,6 +26,7 @@ from pacprivacy.mechanism import PCA, Forest, KMeans, LinearSVM
 from pacprivacy.statistics import Covariance, Histogram, Mean
 from pacprivacy.tables import MODELS as OFFERED
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 N = 211
 RNG = np.random.default_rng(7)
 GROUP = np.repeat([0, 1, 2], [67, 61, 83])

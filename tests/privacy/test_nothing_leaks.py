@@ -22,6 +22,7 @@ from pacprivacy.noise import Boxed, calibrate
 from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.noise.plan import Observation
 from pacprivacy.release import Release, ReleaseSecret
+from pacprivacy.statistics import Mean
 
 ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 PUBLISH = importlib.import_module("pacprivacy.release.release")
@@ -272,3 +273,107 @@ def test_reserved_subsets_leave_no_trace_in_a_boxed_plan(shape: str) -> None:
         for plan in plans
     }
     assert len(seen) == 1
+
+
+# --- coins ----------------------------------------------------------------------------------
+
+MANY = np.random.default_rng(4).normal(size=400)
+TWO_SAMPLES = (np.arange(400) % 10 > 0, np.arange(400) % 10 < 9)
+COIN_SECRETS = {"key", "kept", "clocks", "allowed", "integers", "unit_ids", "coins"}
+COIN_WORDS = (CURATOR_WORDS - {"groups"}) | COIN_SECRETS
+
+
+def coin_releases(kept: Any, patch: pytest.MonkeyPatch, folder: Path | None = None) -> Any:
+    """A release and a session of three, of forced coins; what is shown besides the values."""
+    secret = importlib.import_module("pacprivacy.session.coin_secret")
+    patch.setattr(secret, "draw_coins", lambda n, keep, source: kept)
+    patch.setattr(secret, "keyed_coins", lambda ids, keep, key: kept)
+    chosen = {"budget": "membership<=0.6", "sample": pac.Coins()}
+    single = pac.privatize(np.mean, MANY, **chosen)
+    shown: list[Any] = []
+    ledger = {} if folder is None else {"ledger": folder / "study.db"}
+    with pac.Session(MANY, **chosen, **ledger) as session:
+        made = [session.release(np.mean, share=share) for share in (0.2, "1 of 3", None)]
+        shown += [repr(session), repr(session._secret._held), session.odometer()]
+        shown += [str(session.odometer()), session._secret.balances.spent.tobytes()]
+        shown += [repr(session._secret.state(session._total, 3, balances=session._secret.balances))]
+        if folder is not None:
+            shown += [path.stat().st_size for path in folder.glob("*.session")]
+    for release in (single, *made):
+        hidden = replace(release, value=None)
+        shown += [release.certificate.to_json(), str(release.certificate), repr(hidden)]
+        shown += [repr(release.bundle), repr(release.error_bars)]
+        if folder is not None:
+            hidden.save(folder / "out")
+            content = np.load(folder / "out" / "curator.npz").items()
+            shown += [(folder / "out" / "release.json").read_bytes()]
+            shown += [{name: array.tobytes() for name, array in content}]
+    return single.value, shown
+
+
+@pytest.mark.claim("R-2")
+@pytest.mark.claim("C-8")
+def test_two_samples_give_the_same_certificates_clocks_and_files(tmp_path: Path) -> None:
+    seen = []
+    for number, kept in enumerate(TWO_SAMPLES):
+        with pytest.MonkeyPatch.context() as patch:
+            (tmp_path / str(number)).mkdir()
+            seen.append(coin_releases(kept, patch, tmp_path / str(number)))
+    (first, shown), (second, shown_too) = seen
+    assert first != second
+    assert shown == shown_too
+
+
+def test_the_public_file_of_a_release_with_coins_holds_no_curator_field(tmp_path: Path) -> None:
+    with pac.Session(MANY, budget="membership<=0.6", sample=pac.Coins()) as session:
+        release = session.release(np.mean, share=0.2)
+    content = json.loads(release.save(tmp_path).read_text())
+    assert not COIN_WORDS & set(keys_in({"certificate": content["certificate"]}))
+    assert release.bundle.contributions_digest not in json.dumps(content)
+
+
+def test_coins_cannot_be_copied_or_turned_to_text() -> None:
+    session = pac.Session(MANY, budget="membership<=0.6", sample=pac.Coins())
+    release = session.release(np.mean, share=0.2)
+    key, coins = session._secret._key, session._secret._held
+    for holder in (coins, session._secret, session):
+        for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(SecretError):
+                attempt(holder)
+    state = session._secret.state(session._total, 1, balances=session._secret.balances)
+    texts = "".join(map(repr, (session, session._secret, coins, state, release.bundle, session)))
+    assert repr(key)[2:-1] not in texts
+    assert key.hex() not in texts
+    assert not hasattr(coins, "__dict__")
+    assert pickle.loads(pickle.dumps(release)).value == release.value
+    session.close()
+    assert (session._secret._key, session._secret._held) == (None, None)
+
+
+class FailingMean(Mean):
+    """Post-processing that fails on the released value."""
+
+    def finish(self, value: Any) -> Any:
+        raise RuntimeError("post-processing failed")
+
+
+def test_errors_after_the_coins_were_used_say_nothing_of_them() -> None:
+    secret, texts = importlib.import_module("pacprivacy.session.coin_secret"), []
+    for kept in TWO_SAMPLES:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(secret, "draw_coins", lambda n, keep, source, kept=kept: kept)
+            with pytest.raises(RuntimeError) as error:
+                pac.privatize(FailingMean(), MANY, "membership<=0.6", sample=pac.Coins())
+        texts.append("".join(traceback.format_exception(error.value)))
+    assert texts[0] == texts[1]
+
+
+def test_nothing_is_printed_or_logged_of_coins(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pac.privatize(np.mean, MANY, "membership<=0.8", sample=pac.Coins())
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records

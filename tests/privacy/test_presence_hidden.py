@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import pacprivacy as pac
 from coin_truth import gauss, normal, total_variation
 from pacprivacy import stats
 from pacprivacy._random import SimulatedSource
+from pacprivacy.cli import app
 from pacprivacy.dp import audit_dp
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError, PacPrivacyError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import plan_declared
 from pacprivacy.release import CoinBundle
-from pacprivacy.release.coin_certificate import write_coin_certificate
+from pacprivacy.release.coin_certificate import recompute_contributions, write_coin_certificate
 from pacprivacy.sample import Coins
 from pacprivacy.statistics import (
     Declaration,
@@ -375,13 +377,14 @@ def test_planted_a_centre_from_the_records(monkeypatch: pytest.MonkeyPatch) -> N
 def test_planted_a_cap_by_place_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first rows of the *table*: a unit that comes first pushes others' rows out."""
     planted = lambda units, most: np.arange(min(len(units), 20 * most))  # noqa: E731
-    monkeypatch.setattr("pacprivacy.session.coin_secret.first_rows", planted)
+    monkeypatch.setattr("pacprivacy.statistics.numpy_functions.first_rows", planted)
     assert breach(STATISTICS["sum of x"], BASE, EXTRA, 2) > 1.1
 
 
 def test_planted_rows_without_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pacprivacy.session.coin_secret.first_rows", lambda units, most: np.arange(len(units))
+        "pacprivacy.statistics.numpy_functions.first_rows",
+        lambda units, most: np.arange(len(units)),
     )
     assert breach(STATISTICS["mean"], BASE, pd.DataFrame({"x": [-1.0] * 5})) > 2
 
@@ -457,6 +460,24 @@ def test_the_certificate_says_both(release: Any, tmp_path: Path) -> None:
     assert again.certificate == release.certificate
     assert again.value == release.value
     assert "presence" in pac.verify(again.certificate, tmp_path / "curator.npz").recomputed
+
+
+def test_contributions_follow_from_the_records(release: Any) -> None:
+    table, statistic = base_table(200), STATISTICS["mean by group"]
+    recompute_contributions(release.bundle, statistic, table, units="unit")
+    wider = stats.mean("x", by="g", levels=LEVELS, ranges={"x": (-1.0, 30.0)})
+    for mechanism, data in ((statistic, table.assign(x=0.0)), (wider, table)):
+        with pytest.raises(CertificateError):
+            recompute_contributions(release.bundle, mechanism, data, units="unit")
+
+
+def test_a_report_tells_no_number_of_units(release: Any, tmp_path: Path) -> None:
+    release.save(tmp_path)
+    page = CliRunner().invoke(app, ["report", str(tmp_path / "release.json")])
+    assert page.exit_code == 0, page.output
+    written = next(tmp_path.glob("*.html")).read_text(encoding="utf-8")
+    assert "All units were used" in written
+    assert "Also hides whether a unit is in the table at all" in written
 
 
 def _forged(declaration: Declaration) -> dict[str, Declaration]:

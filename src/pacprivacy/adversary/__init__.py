@@ -27,6 +27,7 @@ from pacprivacy.adversary.clocks import (
     Clocks as Clocks,
     cap_success as cap_success,
     session_cap as session_cap,
+    session_risk as session_risk,
 )
 from pacprivacy.adversary.heat import (
     IN_CACHE as IN_CACHE,
@@ -41,6 +42,7 @@ from pacprivacy.adversary.heat import (
     noiseless_heat_paid as noiseless_heat_paid,
 )
 from pacprivacy.adversary.influence import (
+    GROUP_SIZES as GROUP_SIZES,
     InfluenceRisk as InfluenceRisk,
     MeanInfluence as MeanInfluence,
     influence_advantage as influence_advantage,

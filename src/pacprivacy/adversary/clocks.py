@@ -9,11 +9,18 @@ from typing import Final, Self
 import numpy as np
 
 from pacprivacy._checks import Vector, freeze
-from pacprivacy.adversary.influence import influence_parameter, influence_success
+from pacprivacy.adversary.influence import (
+    GROUP_SIZES,
+    InfluenceRisk,
+    influence_parameter,
+    influence_risk,
+    influence_success,
+)
 from pacprivacy.errors import BudgetExceededError
 
-SESSION_SLACK: Final = 1e-6  # of success: what whole-number noise may cost over a session
+SESSION_SLACK: Final = 1e-7  # of success: what whole-number noise may cost over a session
 _ROUND_UP: Final = 1 + 2.0**-50
+_ROUNDING_SHARE: Final = 2.0**-46  # of the cap: more than rounding a clock up adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,8 +57,9 @@ class Clocks:
 
     @property
     def left(self) -> Vector:
-        """What every unit may still pay."""
-        return np.asarray(np.maximum(self.cap - self.spent, 0.0))
+        """What every unit may still pay, less what rounding up may add."""
+        most = self.cap * (1 - _ROUNDING_SHARE)
+        return np.asarray(np.maximum(most - self.spent, 0.0))
 
     @property
     def busiest(self) -> float:
@@ -65,8 +73,14 @@ class Clocks:
 
     def after(self, charges: Vector, slack: float) -> Self:
         """Return the clocks after a release; refuse one that some unit cannot pay."""
-        spent = (self.spent + np.square(charges) * _ROUND_UP) * _ROUND_UP
-        if (spent > self.cap).any() or self.slack + slack > SESSION_SLACK:
+        squares = np.square(charges) * _ROUND_UP
+        spent = np.where(squares == 0, self.spent, np.nextafter(self.spent + squares, np.inf))
+        if not self.slack + slack <= SESSION_SLACK:
+            raise BudgetExceededError(
+                "the session must release fewer numbers in all: each costs a little for being a "
+                "whole number of grid steps. Nothing was drawn or spent. Start a new session."
+            )
+        if not (spent <= self.cap).all():
             raise BudgetExceededError(
                 "the release must be paid for by every unit; some have less left. Nothing was "
                 "drawn or spent. Ask for less."
@@ -90,7 +104,13 @@ class Clocks:
 
 def session_cap(success: float) -> float:
     """Return the squared influence that a unit may pay in all, rounded down."""
-    return influence_parameter(success, SESSION_SLACK) ** 2 * (1 - 2.0**-50)
+    return influence_parameter(success, SESSION_SLACK) ** 2 * (1 - 2.0**-44)
+
+
+def session_risk(cap: float, keep: float) -> InfluenceRisk:
+    """Return what attackers reach on all releases of a session, at most."""
+    alike = np.full(max(GROUP_SIZES), math.sqrt(cap) * (1 + 2.0**-50))
+    return influence_risk(alike, keep=keep, total_variation=SESSION_SLACK)
 
 
 def cap_success(cap: float) -> float:

@@ -14,6 +14,10 @@ from pacprivacy.audit.attacks import (
     Precision as Precision,
     Reconstruction as Reconstruction,
 )
+from pacprivacy.audit.coin_attacks import (
+    COIN_ATTACKS as COIN_ATTACKS,
+    CoinTarget as CoinTarget,
+)
 from pacprivacy.audit.results import (
     ATTACKS as ATTACKS,
     DEFAULT_ATTACKS as DEFAULT_ATTACKS,

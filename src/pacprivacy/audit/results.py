@@ -13,9 +13,25 @@ from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._rounding import percent_at_most, two_digits
 from pacprivacy.audit import attacks as known
 from pacprivacy.audit.attacks import Attack, Guess, Trained
+from pacprivacy.audit.coin_attacks import (
+    CoinGame,
+    CoinTarget,
+    CoinTrials,
+    attack_coins,
+    check_coin_bundle_belongs,
+)
 from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
-from pacprivacy.release import Bundle, PoolCertificate, Release, as_pool_certificate
+from pacprivacy.release import (
+    Bundle,
+    Certificate,
+    CoinBundle,
+    CoinCertificate,
+    CuratorBundle,
+    PoolCertificate,
+    Release,
+    as_pool_certificate,
+)
 from pacprivacy.theory import Estimate, clopper_pearson, membership_success, posterior_success
 
 SCHEMA_VERSION: Final = 1
@@ -199,8 +215,8 @@ class AuditPromise:
 
 
 def audit(
-    subject: Release | Bundle | Target,
-    certificate: PoolCertificate | None = None,
+    subject: Release | CuratorBundle | Target | CoinTarget,
+    certificate: Certificate | None = None,
     *,
     attacks: Sequence[str | Attack] | None = None,
     n_trials: int = 2000,
@@ -211,12 +227,13 @@ def audit(
 
     Parameters
     ----------
-    subject : Release, Bundle or Target
+    subject : Release, bundle or target
         A release made here, the curator's bundle of one, or any procedure as a target.
-    certificate : PoolCertificate, optional
+    certificate : Certificate, optional
         What is promised; a release brings its own.
     attacks : sequence of names or attacks, optional
-        Names from ``ATTACKS``; by default all that fit the subject and the certificate.
+        Names from ``ATTACKS``, or from ``COIN_ATTACKS``; by default all that fit the subject and
+        the certificate.
     n_trials : int
         Fresh releases that success is measured on, at least 100; twice as many are for training.
     gamma : float
@@ -230,18 +247,20 @@ def audit(
     is reported as ``VIOLATED`` with probability at most ``gamma``. Nothing follows from *holds*:
     a better attack may exist.
     """
-    target, promised = _resolve(subject, certificate)
     if not 0.0 < gamma < 1.0:
         raise AuditError(f"gamma must be above 0 and below 1; got {gamma!r}. Use 0.01.")
     seed = coerce_seed(rng)
+    held = subject.bundle if isinstance(subject, Release) else subject
+    if isinstance(held, CoinBundle | CoinTarget):
+        certificate = certificate or _own_certificate(subject)
+        coin_game = CoinGame(n_trials=_enough(n_trials), seed=seed)
+        outcomes = _attack_coins(held, certificate, coin_game, attacks)
+        return AuditResults(_count(each, gamma) for each in outcomes)
+    target, promised = _resolve(held, certificate or _own_certificate(subject))
     if promised.kind != "exact":
         target = target.with_fresh_secret(public_generator(seed, "audit-split"))
         n_trials = min(n_trials, len(target.held_out))
-    if n_trials < MIN_TRIALS:
-        raise AuditError(
-            f"n_trials must be at least {MIN_TRIALS}; got {n_trials}. Fewer tell nothing"
-            + (": use a pool of more subsets." if target.fresh else ".")
-        )
+    _enough(n_trials, fresh=target.fresh)
     chosen = _choose(attacks, target)
     n_shadow = max(MIN_SHADOW, 2 * n_trials)
     shadow = target.shadow(n_shadow, public_generator(seed, "audit-shadow"))
@@ -251,19 +270,66 @@ def audit(
     return AuditResults(_measure(attack, attack.train(target, shadow), game) for attack in chosen)
 
 
+def _enough(n_trials: int, *, fresh: bool = False) -> int:
+    if n_trials < MIN_TRIALS:
+        raise AuditError(
+            f"n_trials must be at least {MIN_TRIALS}; got {n_trials}. Fewer tell nothing"
+            + (": use a pool of more subsets." if fresh else ".")
+        )
+    return n_trials
+
+
+def _count(trials: CoinTrials, gamma: float) -> AuditResult:
+    """Count the successes of an attack on a release with coins."""
+    successes = int(np.count_nonzero(trials.right))
+    estimate = clopper_pearson(successes, len(trials.right), gamma=gamma)
+    return AuditResult(
+        attack=trials.attack,
+        question=trials.question,
+        n_trials=len(trials.right),
+        successes=successes,
+        success=replace(estimate, confidence=1.0 - gamma),
+        prior=trials.prior,
+        bound=trials.bound,
+        notes=trials.notes,
+        unit=trials.unit,
+    )
+
+
+def _attack_coins(
+    held: CoinBundle | CoinTarget,
+    certificate: Certificate | None,
+    game: CoinGame,
+    attacks: Sequence[str | Attack] | None,
+) -> list[CoinTrials]:
+    """Attack a release with coins, or a procedure that says it is one."""
+    if not isinstance(certificate, CoinCertificate):
+        raise AuditError(
+            "certificate must be that of a release with coins; got another, or none. "
+            "Read it with Certificate.read('release.json')."
+        )
+    bundle = held if isinstance(held, CoinBundle) else None
+    if bundle is not None:
+        check_coin_bundle_belongs(bundle, certificate)
+    target = CoinTarget.of_bundle(held) if isinstance(held, CoinBundle) else held
+    names = None if attacks is None else [str(attack) for attack in attacks]
+    return attack_coins(target, certificate, game, attacks=names, bundle=bundle)
+
+
+def _own_certificate(subject: object) -> Certificate | None:
+    return subject.certificate if isinstance(subject, Release) else None
+
+
 def _resolve(
-    subject: Release | Bundle | Target, certificate: PoolCertificate | None
+    subject: CuratorBundle | Target, certificate: Certificate | None
 ) -> tuple[Target, PoolCertificate]:
     """Return what is attacked and what is promised; refuse two that do not belong together."""
-    if isinstance(subject, Release):
-        certificate = certificate or as_pool_certificate(subject.certificate)
-        bundle: Bundle = subject.bundle
-        subject = bundle
     if certificate is None:
         raise AuditError(
             "certificate must be given with a bundle or a target; got None. "
             "Read it with Certificate.read('release.json')."
         )
+    certificate = as_pool_certificate(certificate)
     if isinstance(subject, Bundle):
         noise_var = float(np.square(subject.grid_step * subject.units_per_std).sum())
         same_shape = certificate.dimension == subject.outputs.shape[1]
@@ -274,6 +340,11 @@ def _resolve(
                 "Use the curator.npz that was written beside the release."
             )
         subject = Target.of_bundle(subject)
+    if not isinstance(subject, Target):
+        raise AuditError(
+            "subject must be a release, its bundle or a target; got the bundle of a predictor, "
+            "whose answers are not in it. Audit a release."
+        )
     pool = subject.pool
     if (certificate.n_subsets, certificate.n_units) != (pool.n_subsets, pool.n_units):
         raise AuditError(

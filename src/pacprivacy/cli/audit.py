@@ -8,10 +8,20 @@ import typer
 
 from pacprivacy._random import coerce_seed
 from pacprivacy._rounding import at_most, percent_at_most
-from pacprivacy.audit import DEFAULT_ATTACKS, AuditResult, audit as run_audit, audit_text
+from pacprivacy.audit import (
+    COIN_ATTACKS,
+    DEFAULT_ATTACKS,
+    AuditResult,
+    audit as run_audit,
+    audit_text,
+)
 from pacprivacy.cli.console import AsJson, Quiet, Verb, console_choices, show, show_json
 from pacprivacy.cli.options import BundleFile, Plot, check_plot_option, find_bundle_option
-from pacprivacy.release import Bundle, Certificate, PoolCertificate, as_pool_certificate
+from pacprivacy.release import (
+    Certificate,
+    PoolCertificate,
+    load_verified_bundle,
+)
 from pacprivacy.reporting import plot_audit
 
 VIOLATED: Final = 4
@@ -26,8 +36,9 @@ def _audit(
         typer.Option(
             "--attack",
             metavar="NAME",
-            help=f"One of {', '.join(DEFAULT_ATTACKS)}; may repeat.",
-            autocompletion=console_choices(DEFAULT_ATTACKS),
+            help=f"One of {', '.join(DEFAULT_ATTACKS)}; with coins one of "
+            f"{', '.join(COIN_ATTACKS)}; may repeat.",
+            autocompletion=console_choices((*DEFAULT_ATTACKS, *COIN_ATTACKS)),
         ),
     ] = None,
     trials: Annotated[
@@ -44,16 +55,16 @@ def _audit(
 ) -> None:
     """Attack simulated releases; exit with 4 if an attack beats what the certificate promises.
 
-    Only the curator can do this: the bundle holds the outputs on all subsets. The releases are
+    Only the curator can do this: the bundle holds what the release was made of. The releases are
     simulated from its noise law with other secrets; the real secret is not in it. Attacks that
     stay below the promise prove nothing: the certificate's proof does.
     """
-    certificate = as_pool_certificate(Certificate.read(release))
+    certificate = Certificate.read(release)
     path = find_bundle_option(release, bundle)
     check_plot_option(plot)
     used_seed = coerce_seed(seed)
     results = run_audit(
-        Bundle.load(path), certificate, attacks=attack, n_trials=trials, rng=used_seed
+        load_verified_bundle(path), certificate, attacks=attack, n_trials=trials, rng=used_seed
     )
     if plot is not None:
         plot_audit(results, plot, title=f"Audit of {release.name}: {certificate.mechanism}")
@@ -70,23 +81,22 @@ def _violated(results: Sequence[AuditResult]) -> bool:
 
 
 def _as_json(
-    results: Sequence[AuditResult], release: Path, certificate: PoolCertificate, seed: int
+    results: Sequence[AuditResult], release: Path, certificate: Certificate, seed: int
 ) -> dict[str, Any]:
+    promised = {"kind": certificate.kind, "membership_bound": certificate.membership_bound}
+    if isinstance(certificate, PoolCertificate):
+        promised["mi_upper_nats"] = certificate.mi_upper_nats
     return {
         "schema_version": SCHEMA_VERSION,
         "release": str(release),
         "verdict": "VIOLATED" if _violated(results) else "holds",
-        "promised": {
-            "kind": certificate.kind,
-            "membership_bound": certificate.membership_bound,
-            "mi_upper_nats": certificate.mi_upper_nats,
-        },
+        "promised": promised,
         "seed": str(seed),
         "results": [result.to_public_dict() for result in results],
     }
 
 
-def _whose(certificate: PoolCertificate) -> str:
+def _whose(certificate: Certificate) -> str:
     if not certificate.is_in_session:
         return "Promised"
     whole = percent_at_most(certificate.promised_success)
@@ -97,13 +107,15 @@ def _whose(certificate: PoolCertificate) -> str:
 
 
 def _show(
-    results: Sequence[AuditResult], release: Path, certificate: PoolCertificate, plot: Path | None
+    results: Sequence[AuditResult], release: Path, certificate: Certificate, plot: Path | None
 ) -> None:
+    nats = ""
+    if isinstance(certificate, PoolCertificate):
+        nats = f", at most {at_most(certificate.mi_upper_nats, decimals=6)} nats"
     show(
         f"{release}: {certificate.mechanism}, {results[0].n_trials} simulated releases.\n"
         f"{_whose(certificate)}: membership of one unit at most "
-        f"{percent_at_most(certificate.membership_bound)} %, "
-        f"at most {at_most(certificate.mi_upper_nats, decimals=6)} nats ({certificate.kind}).\n"
+        f"{percent_at_most(certificate.membership_bound)} %{nats} ({certificate.kind}).\n"
     )
     show(audit_text(results))
     for result in results:

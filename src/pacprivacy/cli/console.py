@@ -187,6 +187,22 @@ def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
         console.print(Text.assemble("pac: ", ("curator only:", "cyan"), " ", _printable(note)))
 
 
+_PARAMETERS: Final = (  # as the library names them, and as they are typed
+    (r"a pool(?::| \()\s*(?:sample=)?pac\.Balanced(?:\(\))?\)?", "--sample pool"),
+    (r"\bkeep must be\b", "--keep must be"),
+    (r"\bclip='?auto'? must\b", "--clip auto must"),
+    (r"\bsmaller keep\b", "smaller --keep"),
+    (r"\b(fill|keep|clip)=(?=[\w.])", r"--\1 "),
+)
+
+
+def _with_options(message: str) -> str:
+    """Return what the library says in the words of the command line."""
+    for pattern, typed in _PARAMETERS:
+        message = re.sub(pattern, typed, message)
+    return message
+
+
 # --- the command ----------------------------------------------------------------------------
 
 DEFECT: Final = 1
@@ -267,7 +283,7 @@ class _Verbs(TyperGroup):
         try:
             raise failed
         except PacPrivacyError as error:
-            complain(str(error))
+            complain(_with_options(str(error)))
             code = BUDGET_REFUSED if isinstance(error, BudgetExceededError) else BAD_INPUT
             raise typer.Exit(code) from None
         except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):

@@ -5,7 +5,9 @@ from typing import Annotated, Final
 
 import typer
 
-from pacprivacy.budget import Spent
+from pacprivacy._rounding import at_least, percent_at_most
+from pacprivacy.adversary import cap_success, session_cap
+from pacprivacy.budget import Membership, Spent
 from pacprivacy.cli.console import (
     AsJson,
     Quiet,
@@ -23,6 +25,7 @@ from pacprivacy.ledger import Balance, Ledger, LedgerEntry, Verification
 KIND_NAMES: Final = {
     "mi_nats": "information (nats)",
     "success_increment": "membership increment",
+    "mu_squared": "membership, coins",
     "epsilon": "DP epsilon",
     "delta": "DP delta",
 }
@@ -32,6 +35,8 @@ pac ledger: what may be spent on a dataset, by whom, and what was.
 Type next:
   pac ledger create study.db --dataset people --mi 1
                                    set a budget; the file is made if need be
+  pac ledger create study.db --dataset people --membership 0.6
+                                   for releases in which every person has a coin
   pac ledger show study.db         what is left of every budget
   pac ledger spend-log study.db    every entry
   pac ledger verify study.db       whether an entry was changed
@@ -56,6 +61,10 @@ def _create(
         str | None,
         option("--increment", "RATE", "Membership success above the prior, e.g. 10%."),
     ] = None,
+    membership: Annotated[
+        str | None,
+        option("--membership", "RATE", "Membership success over all releases with coins, 60%."),
+    ] = None,
     epsilon: Annotated[str | None, option("--epsilon", "E", "Differential privacy.")] = None,
     delta: Annotated[str | None, option("--delta", "D", "With --epsilon; 0 if absent.")] = None,
     as_json: AsJson = False,
@@ -69,12 +78,13 @@ def _create(
     limits = Spent(
         mi_nats=_read_amount("--mi", mi),
         success_increment=_read_amount("--increment", increment),
+        mu_squared=_read_success(membership),
         epsilon=_read_amount("--epsilon", epsilon),
         delta=_read_amount("--delta", delta),
     )
-    if (mi, increment, epsilon, delta) == (None,) * 4:
+    if (mi, increment, membership, epsilon, delta) == (None,) * 5:
         raise BudgetError(
-            "one of --mi, --increment and --epsilon must be given; got none. "
+            "one of --mi, --increment, --membership and --epsilon must be given; got none. "
             "Try: pac ledger create study.db --dataset people --mi 1"
         )
     entry = Ledger(where).create_budget(dataset, principal, limits=limits)
@@ -86,6 +96,13 @@ def _create(
 
 def _read_amount(option_name: str, text: str | None) -> float | None:
     return None if text is None else read_console_number(option_name, text)
+
+
+def _read_success(text: str | None) -> float | None:
+    """Return the squared influence that a membership success allows a unit."""
+    if text is None:
+        return None
+    return session_cap(Membership(read_console_number("--membership", text)).success)
 
 
 def _show(
@@ -133,9 +150,21 @@ def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
     for kind, name in KIND_NAMES.items():
         amounts = [getattr(part, kind) for part in (balance.limits, balance.spent, balance.left)]
         if amounts[0] is not None:
-            shown = (format_console_number(amount) for amount in amounts)
+            shown = [format_console_number(amount) for amount in amounts]
+            if kind == "mu_squared":
+                shown = _coin_texts(*amounts)
             rows.append((balance.dataset, balance.principal, name, *shown))
     return rows
+
+
+def _coin_texts(limit: float, spent: float | None, left: float) -> list[str]:
+    """Return a limit as membership success, and what is spent and left as shares of it."""
+    used, rest = ((spent or 0.0) / limit, left / limit) if limit else (1.0, 0.0)
+    return [
+        f"{percent_at_most(cap_success(limit))} %",
+        f"{percent_at_most(used)} % of it",
+        f"{at_least(rest, significant=4, percent=True)} % of it",
+    ]
 
 
 def _spend_log(
@@ -162,7 +191,13 @@ def _spend_log(
 
 
 def _entry_row(entry: LedgerEntry) -> tuple[str, ...]:
-    names = {"mi_nats": "nats", "success_increment": "success", "epsilon": "eps", "delta": "delta"}
+    names = {
+        "mi_nats": "nats",
+        "success_increment": "success",
+        "mu_squared": "influence²",
+        "epsilon": "eps",
+        "delta": "delta",
+    }
     amounts = [
         f"{format_console_number(getattr(entry.amounts, kind))} {names[kind]}"
         for kind in entry.units
@@ -251,7 +286,8 @@ for _name, _verb in {
         function=_create,
         example="""\
   pac ledger create study.db --dataset people --mi 1 --increment 10%
-  pac ledger create study.db --dataset people --principal ann --mi 1/4""",
+  pac ledger create study.db --dataset people --principal ann --mi 1/4
+  pac ledger create study.db --dataset visits --membership 60%""",
     ),
     "show": Verb(function=_show, example="  pac ledger show study.db"),
     "spend-log": Verb(

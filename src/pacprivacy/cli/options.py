@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 import typer
 
 from pacprivacy._certificates import release_file
-from pacprivacy.budget import AnyBudget, parse_budget
+from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
 from pacprivacy.cli.console import (
     console_choices,
     option,
     read_console_number,
     read_console_pair,
 )
-from pacprivacy.errors import CertificateError, DataError, LedgerError
+from pacprivacy.errors import BudgetError, CertificateError, DataError, LedgerError
 from pacprivacy.noise import RULES
 from pacprivacy.reporting import FORMATS
+from pacprivacy.sample import Coins
 from pacprivacy.statistics import POLICIES
 from pacprivacy.tables import MODELS, ModelOptions, Ranges as DeclaredRanges, Reading
+
+SAMPLES: Final = ("coins", "pool")
+_POOL_ONLY: Final = ("subsets", "rule", "jobs", "checkpoint")
 
 DataFile = Annotated[
     Path,
@@ -74,7 +78,7 @@ MissingValues = Annotated[
     typer.Option(
         "--missing",
         metavar="HOW",
-        help="Gaps: drop, mean, category or error; looked after inside every candidate.",
+        help="Gaps: drop, mean, category or error; of what is used.",
         autocompletion=console_choices(POLICIES),
     ),
 ]
@@ -106,6 +110,27 @@ RuleName = Annotated[
         metavar="NAME",
         help="Noise rule; the least certified noise if absent.",
         autocompletion=console_choices(RULES),
+    ),
+]
+Sample = Annotated[
+    str | None,
+    typer.Option(
+        "--sample",
+        metavar="KIND",
+        help="Who is used: coins, one for each person (statistics of sums), or a pool (default).",
+        autocompletion=console_choices(SAMPLES),
+    ),
+]
+Keep = Annotated[
+    float | None,
+    option("--keep", "P", "With coins: probability of being used; by default by the table's size."),
+]
+Clip = Annotated[
+    str | None,
+    option(
+        "--clip",
+        "R",
+        "With coins: most that one person adds, 1 being the tenth largest; auto (default) or none.",
     ),
 ]
 Bins = Annotated[int | None, option("--bins", "N", "Histogram bins.")]
@@ -168,6 +193,9 @@ class TableOptions:
     target: Target = None
     columns: Columns = None
     unit: Unit = None
+    sample: Sample = None
+    keep: Keep = None
+    clip: Clip = None
     subsets: Subsets = None
     rule: RuleName = None
     bins: Bins = None
@@ -220,6 +248,39 @@ class TableOptions:
             mi_nats=mi_nats,
         )
 
+    def coins(self, model: str) -> Coins | None:
+        """Return the coins that were asked for; refuse options of the other kind of sample."""
+        if self.sample not in (None, *SAMPLES):
+            raise DataError(
+                f"--sample must be coins or pool; got {self.sample[:60]!r}. Leave it out for a "
+                "pool."
+            )
+        if self.sample != "coins":
+            for name in ("keep", "clip"):
+                if getattr(self, name) is not None:
+                    raise DataError(
+                        f"--{name} must come with --sample coins; got it alone. Add --sample coins."
+                    )
+            return None
+        sums = [name for name, each in MODELS.items() if each.of_sums]
+        if model not in sums:
+            raise DataError(
+                f"--model must be one of {', '.join(sums)} with --sample coins; got {model!r}. "
+                "Use --sample pool."
+            )
+        for name in _POOL_ONLY:
+            if getattr(self, name) is not None:
+                raise DataError(
+                    f"--{name} must be left out with --sample coins; got a value. It belongs to "
+                    "--sample pool."
+                )
+        if self.missing == "mean":
+            raise DataError(
+                "--missing must be drop, category or error with --sample coins; got 'mean': what "
+                "a gap is filled with would depend on who is used. Use drop, or --sample pool."
+            )
+        return Coins(keep=self.keep, clip=_read_clip(self.clip))
+
     def reading(self) -> Reading:
         """Return how the file is to be read."""
         return read_reading_options(self.decimal, self.delimiter, self.encoding, self.date_format)
@@ -245,6 +306,34 @@ class AccountOptions:
                     "Name the ledger, for example --ledger study.db."
                 )
         return total
+
+
+def _read_clip(text: str | None) -> float | Literal["auto"] | None:
+    """Read a radius, ``auto`` or ``none``."""
+    if text is None or text == "auto":
+        return "auto"
+    if text == "none":
+        return None
+    try:
+        radius = float(text)
+    except ValueError:
+        radius = 0.0
+    if not 0 < radius < float("inf"):
+        raise DataError(
+            f"--clip must be auto, none or a positive number; got {text[:60]!r}. Leave it out for "
+            "auto."
+        )
+    return radius
+
+
+def check_coin_budget(budget: AnyBudget | None, *, name: str = "--budget") -> None:
+    """Refuse a budget that coins cannot meet: they limit membership."""
+    limits = None if budget is None else budget_limits(budget, 2)
+    if limits is not None and (limits.success_level is None or limits.mi_nats is not None):
+        raise BudgetError(
+            f"{name} must limit membership alone with --sample coins; got {budget}. Write "
+            '"membership<=0.6", or use --sample pool.'
+        )
 
 
 def read_reading_options(

@@ -28,17 +28,22 @@ from pacprivacy.cli.console import (
     show_table,
     tell_curator,
 )
-from pacprivacy.errors import BudgetError
+from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import as_rule, check_rule_feasible, propose_rule_noise
 from pacprivacy.release import error_bar_rows, measure_error_bars
 from pacprivacy.reporting import PlanNumber, PlanRow, plot_plan
-from pacprivacy.sample import Pool
-from pacprivacy.session import Rehearsal
+from pacprivacy.sample import Coins, Pool
+from pacprivacy.session import Rehearsal, Session
 from pacprivacy.simulation import Outputs, scale_run_outputs
-from pacprivacy.tables import find_model, read_model_study
+from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
 SHOWN_NUMBERS: Final = 3  # for each budget
 BUDGETS: Final = "52%,55%,60%,70%,80%,90%"
+COIN_LEGEND: Final = """\
+noise           standard deviation of the noise on a number, in its own units
+standard error  of the released number as an estimate for all records
+Nothing was released and no coin was tossed. The figures depend on the records:
+they are for the curator, who chooses a budget with them."""
 LEGEND: Final = """\
 noise     root mean square of the noise on a number, in its own units
 distance  of the released number from the answer on all records, root mean
@@ -131,6 +136,9 @@ def _plan(
         bool,
         typer.Option("--certify", help="Prove every figure as a release would: much slower."),
     ] = False,
+    pool: Annotated[
+        bool, typer.Option("--pool", help="With coins: show what a pool would cost besides.")
+    ] = False,
     plot: Annotated[
         Path | None,
         option("--plot", "FILE", "Draw the curve: .png, .svg or .pdf."),
@@ -140,23 +148,45 @@ def _plan(
 ) -> None:
     """Show privacy against utility for several budgets, before anything is spent.
 
-    Runs the model on all candidate subsets and finds the noise that each budget would ask for.
-    No secret is drawn and nothing is released. Without --certify the noise is an estimate, up to
-    about a tenth below what a release will need.
+    Finds the noise that each budget would ask for. No secret is drawn and nothing is released.
+    With --sample coins that takes one pass over the records, and the figures are those of a
+    release. A pool runs the model on all candidates; without --certify its noise is an estimate,
+    up to about a tenth below what a release will need.
     """
     model_options, reading, rule = table.model(), table.reading(), table.rule
     find_model(model, model_options)
     limits = _read_budgets(budgets)
     as_rule(rule)
     options.check_plot_option(plot)
-    study = read_model_study(data, model, model_options, reading)
+    coins = table.coins(model)
+    if coins is not None:
+        for limit in limits.values():
+            options.check_coin_budget(limit, name="--budgets")
+    elif pool:
+        raise DataError("--pool must come with --sample coins; got it alone. Leave it out.")
+    study = read_model_study(data, model, model_options, reading, sample=coins)
     tell_curator(study.notes, quiet=quiet)
+    if coins is not None:
+        planned = _plan_coins(study, limits)
+        if plot is not None:
+            plot_plan(planned.rows, plot, title=f"{planned.mechanism}: cost of a budget")
+        if as_json and not pool:
+            show_json(planned.to_dict())
+        elif not (as_json or quiet):
+            planned.show()
+            if plot is not None:
+                show(f"Plot: {plot}")
+        if not pool:
+            return
+        plot = None
+        if not (as_json or quiet):
+            show("\nThe same from a pool:\n", style="bold")
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:
             warnings.simplefilter("ignore")
         rehearsal = Rehearsal(
             study.universe,
-            sample=study.pool,
+            sample=None if isinstance(study.sample, Coins) else study.sample,
             n_subsets=table.subsets,
             units=study.units,
             n_jobs=table.jobs,
@@ -164,9 +194,9 @@ def _plan(
             progress=False if quiet else None,
         )
         first = next(iter(limits.values()))
-        pool, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
+        drawn, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
         for limit in limits.values():
-            check_rule_feasible(limit, rule, pool)
+            check_rule_feasible(limit, rule, drawn)
         outputs = rehearsal.run(study.mechanism, checkpoint=table.checkpoint)
         begin("trying the budgets")
         outputs = replace(outputs, on_all=rehearsal.on_all(study.mechanism, outputs))
@@ -184,8 +214,9 @@ def _plan(
     if as_json:
         show_json(
             {
+                **({} if coins is None else {"coins": planned.to_dict()}),
                 "mechanism": outputs.mechanism_name,
-                "n_subsets": pool.n_subsets,
+                "n_subsets": drawn.n_subsets,
                 "certified": certify,
                 "without_noise": _plain(sampling),
                 "rows": [_plain(row) for row in rows],
@@ -194,7 +225,7 @@ def _plan(
             }
         )
     elif not quiet:
-        _show(rows, outputs, pool, sampling)
+        _show(rows, outputs, drawn, sampling)
         if more is not None:
             show(f"\nAt {rows[0].budget}, {more}.")
         if advice:
@@ -203,9 +234,70 @@ def _plan(
             show(f"Plot: {plot}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlannedCoins:
+    """What budgets would cost where every unit has a coin; curator-only."""
+
+    mechanism: str
+    n_units: int
+    units: str
+    keep: float
+    rows: list[PlanRow]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON types."""
+        return {
+            "mechanism": self.mechanism,
+            "sample": "coins",
+            "n_units": self.n_units,
+            "keep": self.keep,
+            "without_noise": _plain(_without_noise(self.rows[0])),
+            "rows": [_plain(row) for row in self.rows],
+        }
+
+    def show(self) -> None:
+        """Print a table of standard errors by budget."""
+        used = "all are used" if self.keep == 1 else f"each is used with probability {self.keep:g}"
+        show(f"{self.mechanism}: {self.n_units:,} {self.units}, {used}\n", style="bold")
+        sampling = _without_noise(self.rows[0])
+        cells = [
+            (row.budget if i == 0 else "", number.name, f"{number.noise:.3g}",
+             f"{number.distance:.3g}")
+            for row in (*self.rows, sampling)
+            for i, number in enumerate(row.numbers[:SHOWN_NUMBERS])
+        ]  # fmt: skip
+        show_table(["budget", "number", "noise", "standard error"], cells, left=["number"])
+        _show_more(sampling)
+        show(f"\n{COIN_LEGEND}")
+
+
+def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _PlannedCoins:
+    """Return the standard errors under every budget, as a release would have them."""
+    rows = []
+    with Session.alone(
+        study.universe, next(iter(limits.values())), sample=study.sample, units=study.units
+    ) as session:
+        for text, limit in limits.items():
+            plan = session.plan(study.mechanism, limit)
+            value = plan.outputs.restore(plan.outputs.values[0])
+            numbers = (
+                PlanNumber(row.name, row.noise_std, row.std_error)
+                for row in error_bar_rows(value, plan.error_bars)
+            )
+            rows.append(PlanRow(budget=text, numbers=tuple(numbers)))
+    certificate = plan.certificate
+    return _PlannedCoins(
+        mechanism=certificate.mechanism,
+        n_units=certificate.n_units or 0,
+        units=certificate.units,
+        keep=certificate.used_prior,
+        rows=rows,
+    )
+
+
 def _without_noise(row: PlanRow) -> PlanRow:
     numbers = (
-        PlanNumber(number.name, 0.0, float(np.sqrt(number.distance**2 - number.noise**2)))
+        PlanNumber(number.name, 0.0, float(np.sqrt(max(0.0, number.distance**2 - number.noise**2))))
         for number in row.numbers
     )
     return PlanRow(budget="no promise", numbers=tuple(numbers))
@@ -286,16 +378,21 @@ def _show(rows: list[PlanRow], outputs: Outputs, pool: Pool, sampling: PlanRow) 
             texts = (f"{figure:.3g}" for figure in figures)
             cells.append((row.budget if i == 0 else "", name, *texts))
     show_table(["budget", "number", "noise", "distance"], cells, left=["number"])
-    more = len(sampling.numbers) - SHOWN_NUMBERS
+    _show_more(sampling)
+    show(f"\n{LEGEND}")
+
+
+def _show_more(row: PlanRow) -> None:
+    more = len(row.numbers) - SHOWN_NUMBERS
     if more > 0:
         show(f"... and {more} more numbers: --json has all.")
-    show(f"\n{LEGEND}")
 
 
 plan = Verb(
     function=_plan,
     example="""\
   pac plan people.csv --model mean
+  pac plan people.csv --model mean --columns income --sample coins
   pac plan people.csv --model kmeans --clusters 3 --budgets 55%,60%,75%
   pac plan people.csv --model ridge --target income \\
       --budgets "mi<=1/16,mi<=1/4,mi<=1" --plot plan.png""",

@@ -36,8 +36,9 @@ from pacprivacy.tables import (
 
 SUMS: Final = ("count", "sum", "mean", "variance", "crosstab", "histogram")
 ONLY_PAC: Final = (
-    *("subsets", "rule", "universe_facts", "clusters", "components", "C", "trees", "depth"),
-    *("jobs", "checkpoint", "ledger", "dataset", "principal", "total", "state"),
+    *("sample", "keep", "clip", "subsets", "rule", "universe_facts"),
+    *("clusters", "components", "C", "trees", "depth", "jobs", "checkpoint"),
+    *("ledger", "dataset", "principal", "total", "state", "share", "plot"),
 )
 ONLY_SUMS: Final = ("unit", "weights", "missing", "fill")
 

@@ -20,16 +20,19 @@ from pacprivacy.cli.console import (
     Quiet,
     Verb,
     console_choices,
+    option,
+    read_console_number,
     show,
     show_json,
     tell_curator,
 )
 from pacprivacy.cli.promise import PromisedStatistic, check_dp_promise, release_dp_promise
 from pacprivacy.dp import DPRelease
-from pacprivacy.errors import DataError, InterruptedRun
+from pacprivacy.errors import BudgetError, DataError, InterruptedRun
 from pacprivacy.mechanism import Mechanism
 from pacprivacy.noise import as_rule
 from pacprivacy.release import Release
+from pacprivacy.sample import Coins
 from pacprivacy.session import SUBSETS_BATCHED, Session
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
@@ -42,6 +45,18 @@ BudgetText = Annotated[
         metavar="TEXT",
         help='"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
     ),
+]
+_Budget = Annotated[
+    str | None,
+    option(
+        "--budget",
+        "TEXT",
+        '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
+    ),
+]
+_Share = Annotated[
+    str | None,
+    option("--share", "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'),
 ]
 Seed = Annotated[
     int | None,
@@ -82,7 +97,8 @@ def _release(
     *,
     data: options.DataFile,
     model: options.ModelName,
-    budget: BudgetText,
+    budget: _Budget = None,
+    share: _Share = None,
     output: options.Folder,
     promise: _Promise = "pac",
     rows_per_unit: _RowsPerUnit = None,
@@ -92,6 +108,7 @@ def _release(
     simulate: Simulate = False,
     sign: Sign = None,
     account: options.AccountOptions,
+    plot: options.Plot = None,
     full: Full = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -102,6 +119,9 @@ def _release(
     values.csv, its numbers, may be published; curator.npz is for the curator alone and serves
     'pac verify'.
 
+    With --sample coins each person is used or left out by a coin of their own, and the promise
+    holds also against those who know all others.
+
     With --ledger it is one more release of a session: the same secret part for all of them, under
     one total budget, which is spent before the release leaves.
 
@@ -110,19 +130,23 @@ def _release(
     have a certificate of their own and no curator.npz.
     """
     # What can be refused without the data is refused before the data are read.
-    limits = parse_budget(budget)
+    limits = _read_budget(budget, share, account)
     if promise not in PROMISES:
         raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
     if promise == "dp":
-        check_dp_promise({**asdict(table), **asdict(account)})
+        check_dp_promise({**asdict(table), **asdict(account), "share": share, "plot": plot})
     elif rows_per_unit is not None:
         raise DataError("--rows-per-unit must be left out with --promise pac; got a value.")
     rule, checkpoint = table.rule, table.checkpoint
-    mi_nats = budget_limits(limits, table.subsets or SUBSETS_BATCHED).mi_nats
+    mi_nats = None
+    if limits is not None:
+        mi_nats = budget_limits(limits, table.subsets or SUBSETS_BATCHED).mi_nats
     model_options, reading = table.model(mi_nats), table.reading()
     if sign is not None:
         read_key(sign, private=True)
+    options.check_plot_option(plot)
     if promise == "dp":
+        assert budget is not None  # there is no share without a ledger
         check_release_folder(output)
         seeded = (seed or 0) if simulate else None
         asked = PromisedStatistic(
@@ -139,9 +163,12 @@ def _release(
         return
     find_model(model, model_options)
     as_rule(rule)
-    total = account.read_total()
+    total, coins = account.read_total(), table.coins(model)
+    if coins is not None:
+        options.check_coin_budget(limits)
+        options.check_coin_budget(total, name="--total")
     check_release_folder(output)
-    study = read_model_study(data, model, model_options, reading)
+    study = read_model_study(data, model, model_options, reading, sample=coins)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
         if quiet:
@@ -156,24 +183,56 @@ def _release(
         session, mechanism = _open_session(study, account, total, limits, rule=rule, drawn=drawn)
         with session:
             release = session.release(
-                mechanism, limits, rule=rule, checkpoint=checkpoint, name=name
+                mechanism,
+                limits,
+                share=_read_share(share),
+                rule=rule,
+                checkpoint=checkpoint,
+                name=name,
             )
     files = save_release(release, output, sign=sign)
+    if plot is not None:
+        release.plot(plot)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
+
+
+def _read_budget(
+    budget: str | None, share: str | None, account: options.AccountOptions
+) -> AnyBudget | None:
+    """Return what the release may spend; None where it is a share of what is left."""
+    if (budget is None) == (share is None):
+        got = "neither" if budget is None else "both"
+        raise BudgetError(
+            f"one of --budget and --share must be given; got {got}. Write --budget "
+            '"membership<=0.6".'
+        )
+    if budget is not None:
+        return parse_budget(budget)
+    if account.ledger is None:
+        raise BudgetError(
+            "--ledger must be given with --share; got none. Name the ledger, or use --budget."
+        )
+    return None
+
+
+def _read_share(text: str | None) -> float | str | None:
+    """Return a share as a session takes it: a number, or ``"1 of 12"``."""
+    return text if text is None or " of " in text else read_console_number("--share", text)
 
 
 def _open_session(
     study: ModelStudy,
     account: options.AccountOptions,
     total: AnyBudget | None,
-    limits: AnyBudget,
+    limits: AnyBudget | None,
     *,
     rule: str | None,
     drawn: dict[str, Any],
 ) -> tuple[Session, Mechanism]:
     """Return the session of the ledger, or one of a single release, and what it releases."""
     if account.ledger is None:
-        sample: dict[str, Any] = {"sample": study.pool, "units": study.units, "rule": rule}
+        assert limits is not None  # a share is one of a ledger
+        sample: dict[str, Any] = {"sample": study.sample, "units": study.units, "rule": rule}
         return Session.alone(study.universe, limits, **drawn, **sample), study.mechanism
     session = study.open_session(
         ledger=account.ledger,
@@ -189,7 +248,8 @@ def _open_session(
 @contextmanager
 def _kept(checkpoint: Path | None, output: Path, study: ModelStudy) -> Iterator[Path | None]:
     """Yield the file of finished candidates, kept until there is a release; or None."""
-    temporary = checkpoint is None and study.mechanism.batch is None
+    one_pass = isinstance(study.sample, Coins) or study.mechanism.batch is not None
+    temporary = checkpoint is None and not one_pass
     if not temporary:
         yield checkpoint
         return
@@ -261,13 +321,15 @@ def show_release(
         show_json({**read_release(files["release"]), "files": files})
     if as_json or quiet:
         return
-    show(release.text())
+    if full and isinstance(release, Release):  # the certificate begins with the promise
+        show("\n".join([*release.lines(), "", *release.certificate.readings]))
+    else:
+        show(release.text())
     if full:
-        show(f"\n{release.certificate}")
-    public = " and ".join(files[kind] for kind in ("release", "values") if kind in files)
-    show(f"\nWrote {public} (may be published)")
-    if "bundle" in files:
-        show(f"      {files['bundle']} (curator only; 'pac verify' needs it)")
+        show(f"\n{release.certificate}\n")
+    public = ", values.csv" if "values" in files else ""
+    private = "; curator.npz is for the curator alone" if "bundle" in files else ""
+    show(f"Wrote {files['release']}{public}{private}")
     if not full and isinstance(release, DPRelease):
         show("What it rests on, and what is not promised: --full")
     elif not full:
@@ -280,6 +342,8 @@ release = Verb(
   pac release people.csv --model mean --budget "membership<=0.6" -o out
   pac release visits.parquet --model histogram --target age --bins 12 \\
       --ranges 0,120 --unit patient --budget "mi<=1/16" -o out-ages
+  pac release visits.csv --model mean --columns cost --group-by region \\
+      --unit patient --sample coins --budget "membership<=0.6" -o out-cost
   pac release people.csv --model svm --target smoker --C 0.1 \\
       --budget "membership<=0.6 & mi<=0.5" -o out-svm
   pac release people.csv --model mean --budget "mi<=1/16" \\

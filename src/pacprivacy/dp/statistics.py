@@ -3,7 +3,7 @@
 A record is in one cell at most, so it moves the numbers of one cell only: groups cost nothing. The
 numbers of all columns leave together, as one vector with Laplace noise for a pure ``epsilon``;
 quantiles are choices among the points of a declared grid. Sums under a membership success have
-Gaussian noise: ``pacprivacy.sample.Coins(rows_per_unit=1)``.
+Gaussian noise: ``pac.Coins(rows_per_unit=1)``.
 """
 
 import math
@@ -166,7 +166,7 @@ def _check_request(
     if success is not None and statistic not in ("median", "quantiles"):
         raise BudgetError(
             f"success must be left out for {statistic}: sums under a membership success are "
-            "released by pac.privatize with Coins(rows_per_unit=1). Or give epsilon."
+            "released by pac.privatize with pac.Coins(rows_per_unit=1). Or give epsilon."
         )
     if success is not None and not 0.5 < success < 1:
         raise BudgetError(f"success must be above 1/2 and below 1; got {success!r}. Use 0.6.")

@@ -109,6 +109,9 @@ def _left(budget: LedgerEntry, gone: Units) -> Units:
     return {kind: max(0, limit - gone.get(kind, 0)) for kind, limit in budget.units.items()}
 
 
+ADVICE: Final = {"mu_squared": ", with --membership for releases with coins"}
+
+
 def check_ledger_spend(connection: Connection, entry: LedgerEntry) -> None:
     """Refuse a spend that no budget covers, or that takes one above its limits.
 
@@ -131,7 +134,7 @@ def _check_family(family: tuple[str, ...], amounts: Units, limited: set[str], wh
     if not limited.intersection(family):
         raise LedgerError(
             f"{whose} must have a budget of {' or '.join(family)} that covers this spend; it has "
-            f"none. Make one with 'pac ledger create'."
+            f"none. Make one with 'pac ledger create'{ADVICE.get(family[0], '')}."
         )
     for kind in family:
         if kind in limited and kind not in amounts:

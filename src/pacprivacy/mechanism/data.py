@@ -458,7 +458,7 @@ def read_labelled_data(parts: Parts, name: str) -> tuple[Matrix, Labels]:
     return X, y
 
 
-CLASS_LABELS: Final[tuple[str, ...]] = ("class labels: those that occur in the universe",)
+CLASS_LABELS: Final[tuple[str, ...]] = ("class labels: those that occur in the table",)
 
 
 def find_data_classes(y: Labels, name: str, declared: Classes | None = None) -> Classes:

@@ -360,7 +360,7 @@ class MechanismScaling:
         what, how = "standard deviations", "" if self.exact else ", rounded up to powers of two"
         if self.centre.any():
             what, how = f"{what} and means", how and f"{how} and to eighths of those"
-        return (f"spread of the columns: {what} over the universe{how}; units of the noise",)
+        return (f"spread of the columns: {what} over all records{how}; units of the noise",)
 
     def plain(self, value: Value) -> Named:
         """Return a dictionary with the names beside what it holds."""

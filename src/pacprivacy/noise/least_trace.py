@@ -28,7 +28,7 @@ MAX_SCREENINGS: Final = 6
 SCREENED_UNITS: Final = 1000
 SCREENED_UNITS_PER_CELL: Final = 20
 CROWD_SHARE: Final = 1e-3  # of a cell's second moments, added in the shape of the crowd's
-LEAST_WEIGHT: Final = 1e-6
+LEAST_WEIGHT: Final = 1e-4  # of the largest: below it, squares of noise would show
 COUNT_NOISE: Final = 0.1  # relative noise up to which a sum that is only divided by may go
 
 Cube = npt.NDArray[np.float64]  # of shape (n_cells, ., .)
@@ -141,7 +141,7 @@ def make_frame(
     roots = np.broadcast_to(np.eye(rank), (sums.n_cells, rank, rank))
     inverses = roots
     if slopes is not None and rank:
-        relative = _count_noise(sums, rank, parameter)
+        relative = 2.0 * np.sqrt(rank) / (parameter * _effective_entries(sums, factors))
         weights, axes = np.linalg.eigh(_weigh_errors(slopes @ (size[:, None] * span), relative))
         floor = np.clip((relative / COUNT_NOISE) ** 4, LEAST_WEIGHT, 1.0)
         largest = weights[:, -1:]
@@ -166,16 +166,27 @@ def _check_sizes(sums: UnitSums, mean_squares: Vector) -> None:
         )
 
 
-def _count_noise(sums: UnitSums, rank: int, parameter: float) -> Vector:
-    """Return the relative noise of the count of every cell, roughly.
+def _effective_entries(sums: UnitSums, factors: Vector | None) -> Vector:
+    """Return by how many equal entries every cell could be made up, roughly; at least 1.
 
-    A direction in which outputs do not change, such as a count at the centre of its column, could
-    have any noise to first order. Its least weight follows from this, and holds its relative noise
-    to about ``COUNT_NOISE``.
+    A count of that many has a relative noise of about its inverse. A direction in which outputs do
+    not change, such as a count at the centre of its column, could have any noise to first order.
+    Its least weight follows from this, and holds its relative noise to about ``COUNT_NOISE``.
     """
-    n_entries = np.maximum(sums.entries_per_cell, 1)
-    relative: Vector = 2.0 * np.sqrt(rank) / (parameter * n_entries)
-    return relative
+    entries = np.maximum(sums.entries_per_cell, 1).astype(np.float64)
+    if sums.units is None:
+        return entries
+    sizes = np.abs(sums.values)
+    if factors is not None:
+        sizes *= factors[sums.units][:, None]
+    filled = np.flatnonzero(np.diff(sums.starts))
+    first = sums.starts[filled]
+    if len(filled):
+        largest = np.maximum.reduceat(sizes, first, axis=0)
+        totals = np.add.reduceat(sizes, first, axis=0)
+        equal = np.divide(totals, largest, out=np.ones_like(totals), where=largest > 0)
+        entries[filled] = np.minimum(entries[filled], np.maximum(equal.max(axis=1), 1.0))
+    return entries
 
 
 def _weigh_errors(slopes: Cube, count_noise: Vector) -> Cube:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import LARGEST_OUTPUT, Integers, Mask, Vector, as_told
+from pacprivacy._checks import LARGEST_OUTPUT, Mask, Matrix, Vector, as_told
 from pacprivacy._random import BitSource
 from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import InfluenceRisk, influence_parameter, influence_risk
@@ -38,6 +39,7 @@ from pacprivacy.statistics import WIDEST_BLOCK, Declaration, Sums, UnitSums
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
+MAX_KEPT_INTEGERS: Final = 1 << 25  # a quarter of a gigabyte
 LEAST_SHARE: Final = 1e-3  # of what a unit may cost; who may cost less is left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
 SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
@@ -60,6 +62,11 @@ class SumPlan:
         What a unit adds is multiplied by it; below 1 where it is clipped.
     charges : array of shape (n_units,), curator-only
         What every unit costs, used or left out, in deviations of the noise.
+    clipped : Sums, curator-only
+        The sums of all clipped units: what a release estimates.
+    integers : array of shape (entries, rank) or None, curator-only
+        What every entry adds in grid steps, whole numbers; of very many it is computed where it
+        is needed.
     parameter : float, public
         What a unit may cost, ``2 Φ⁻¹`` of the membership success.
     keep : float, public
@@ -77,6 +84,8 @@ class SumPlan:
     lattice: UnitLattice = field(repr=False)
     factors: Vector = field(repr=False)
     charges: Vector = field(repr=False)
+    clipped: Sums = field(repr=False)
+    integers: Matrix | None = field(repr=False)
     parameter: float
     keep: float
     radius: float | None
@@ -96,9 +105,14 @@ class SumPlan:
         """Number of clipped units, curator-only."""
         return int(np.count_nonzero(self.factors < 1.0))
 
-    def clipped_sums(self, sums: UnitSums) -> Sums:
-        """Return the sums of all clipped units, curator-only: what a release estimates."""
-        return sums.total(self.factors)
+    def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Matrix]]:
+        """Yield entries and what they add in grid steps, whole numbers, in bounded pieces."""
+        if self.integers is not None:
+            yield slice(0, len(self.integers)), self.integers
+            return
+        for cell, entries in sums.chunks():
+            block, _ = self.lattice.integers(sums, self.factors, cell, entries)
+            yield entries, block
 
     def release(self, sums: UnitSums, kept: Mask, source: BitSource) -> Sums:
         """Return the noisy sums of the units that are used.
@@ -112,7 +126,7 @@ class SumPlan:
         add up. Whoever calls this keeps the account.
         """
         self._check(sums, kept)
-        total = self.lattice.add(sums, self.factors, kept)
+        total = self.lattice.add(sums, self.factors, kept, self.integers)
         values = self.lattice.restore(self.lattice.release(total, source))
         return Sums(values=values, centre=self.centre, noise_std=self.sum_noise_std)
 
@@ -136,14 +150,6 @@ class SumPlan:
             moved *= self.factors[sums.units_of(entries)][:, None]
             variances[cell] += np.einsum("ij,ij->j", moved, moved)
         return np.asarray(variances * (1 - self.keep) / self.keep)
-
-    def unit_integers(self, sums: UnitSums) -> tuple[Integers, Integers]:
-        """Return what every entry adds in whole numbers, and the unit of every entry."""
-        integers = np.empty((len(sums.values), self.lattice.grid.shape[1]), dtype=np.int64)
-        for cell, entries in sums.chunks():
-            integers[entries] = self.lattice.integers(sums, self.factors, cell, entries)
-        units = np.arange(len(sums.values)) if sums.units is None else sums.units
-        return integers, np.asarray(units, dtype=np.int64)
 
     def _check(self, sums: UnitSums, kept: Mask) -> None:
         shape = (sums.n_cells, sums.block, self.lattice.grid.shape[1])
@@ -210,12 +216,18 @@ def plan_sums(
         shape = least_trace(scaled, crowd.frame, factors, crowd.first_norms)
         gap, lattice = shape.gap, _choose_lattice(scaled, crowd.frame, shape, parameter)
     factors = np.where(shares > 0, factors, 0.0)
-    charges = lattice.charges(sums, factors)
+    size = (len(sums.values), lattice.grid.shape[1])
+    integers = None
+    if math.prod(size) <= MAX_KEPT_INTEGERS:
+        integers = np.empty(size)
+    charges = lattice.charges(sums, factors, integers)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)
-        reduced = np.where(room > 0, room / np.maximum(charges, room), 0.0)
+        reduced = np.divide(
+            room, charges, out=np.zeros_like(room), where=(room > 0) & (charges > room)
+        )
         factors = np.where(charges > allowed, factors * reduced, factors)
-        charges = lattice.charges(sums, factors)
+        charges = lattice.charges(sums, factors, integers)
     if charges.size and not float(charges.max()) <= parameter:  # NaN, too
         raise BudgetError(
             "noise must hide every unit; got a unit that costs more than the budget. Rescale what "
@@ -225,6 +237,8 @@ def plan_sums(
         lattice=lattice,
         factors=factors,
         charges=charges,
+        clipped=sums.total(factors),
+        integers=integers,
         parameter=parameter,
         keep=keep,
         radius=radius,
@@ -284,7 +298,9 @@ def plan_declared(
         DECLARED_UNITS,
     )
     factors = np.ones(sums.n_units)
-    charges = lattice.charges(sums, factors)
+    size = (len(sums.values), rank)
+    integers = np.empty(size) if math.prod(size) <= MAX_KEPT_INTEGERS else None
+    charges = lattice.charges(sums, factors, integers)
     largest = declaration.unit_influence(lattice.grid, lattice.units_per_std)
     if not max(largest, float(charges.max(initial=0.0))) <= parameter:
         raise BudgetError("noise must hide every unit within the declaration; it does not.")
@@ -292,6 +308,8 @@ def plan_declared(
         lattice=lattice,
         factors=factors,
         charges=charges,
+        clipped=sums.total(),
+        integers=integers,
         parameter=parameter,
         keep=keep,
         radius=None,
@@ -444,10 +462,10 @@ def _shrink_columns(sums: UnitSums) -> Vector:
     factors = np.ones(len(sums.values))
     # What is not above the tenth largest of some entries is not above that of all.
     least = np.array([_tenth_largest(column) for column in np.abs(sums.values[:SAMPLED]).T])
-    above = [
-        entries.start + np.flatnonzero((np.abs(sums.values[entries]) > least).any(axis=1))
-        for _, entries in sums.chunks()
-    ]
+    above = []
+    for _, entries in sums.chunks():
+        places = np.flatnonzero(np.abs(sums.values[entries]) > least)
+        above.append(entries.start + np.unique(places // sums.block))
     far = np.concatenate(above) if above else np.zeros(0, dtype=np.int64)
     for column, floor in zip(np.abs(sums.values[far]).T, least, strict=True):
         tenth = max(float(floor), _tenth_largest(column))
@@ -509,6 +527,8 @@ def _radii(norms: Vector) -> list[float]:
 
 def _tenth_largest(norms: Vector) -> float:
     """Return the tenth largest norm, 0 where there are fewer."""
+    if len(norms) > 2 * SAMPLED:  # it is not below that of some
+        norms = norms[norms >= _tenth_largest(norms[:SAMPLED])]
     rank = len(norms) - CROWD
     return float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
 

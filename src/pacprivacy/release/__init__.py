@@ -27,8 +27,8 @@ from pacprivacy.release.coin_certificate import (
     CoinBundle as CoinBundle,
     CoinCertificate as CoinCertificate,
     CoinSession as CoinSession,
-    bundle_of_coins as bundle_of_coins,
-    contributions_digest as contributions_digest,
+    StoredContributions as StoredContributions,
+    recompute_contributions as recompute_contributions,
     write_coin_certificate as write_coin_certificate,
 )
 from pacprivacy.release.error_bars import (

@@ -229,8 +229,8 @@ class Certificate(ABC):
         return "release_number" in (self.composition or {})
 
     @property
-    def bars_follow_value(self) -> bool:
-        """Whether error bars were computed from what was released, and are named nowhere."""
+    def hides_presence(self) -> bool:
+        """Whether it is also hidden that a unit is in the table; error bars are then not named."""
         return False
 
     @property

@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy._certificates import Verified, readings_text, verify
-from pacprivacy._checks import Amount, Integers, Matrix, Share, Vector, freeze
+from pacprivacy._checks import Amount, Integers, Mask, Matrix, Share, Vector, freeze
 from pacprivacy._rounding import at_least, at_most, percent_at_most
+from pacprivacy._system import single_threaded
 from pacprivacy._values import times_in_100
-from pacprivacy.adversary import cap_success, influence_parameter, influence_risk
+from pacprivacy.adversary import (
+    GROUP_SIZES,
+    SESSION_SLACK,
+    cap_success,
+    influence_parameter,
+    influence_risk,
+    session_risk,
+)
 from pacprivacy.budget import Membership, Spent
-from pacprivacy.errors import CertificateError
-from pacprivacy.noise import charge_integers
+from pacprivacy.errors import CertificateError, PacPrivacyError
+from pacprivacy.mechanism import Data, as_mechanism, coerce_data, split_data_units
+from pacprivacy.noise import SumPlan, charge_integers, plan_declared, plan_sums
 from pacprivacy.release.bundle import (
     Arrays,
     CuratorBundle,
@@ -45,16 +55,24 @@ from pacprivacy.release.certificate_text import (
     studied_text,
     who_text,
 )
-from pacprivacy.release.verification import NOT_CHECKABLE, READERS, compare_verified
-from pacprivacy.statistics import Declaration
+from pacprivacy.release.verification import NOT_CHECKABLE, READERS, RELATIVE, compare_verified
+from pacprivacy.sample import code_units
+from pacprivacy.statistics import (
+    Declaration,
+    SumStatistic,
+    UnitSums,
+    declared_sums,
+    statistic_of_sums,
+)
 from pacprivacy.theory import gaussian_epsilon, lattice_total_variation_bound
 
 KIND: Final = "coins"
 MAX_STORED_NUMBERS: Final = 10**6  # above it, the units that cost most and a digest of all
 STORED_UNITS: Final = 1000
-LARGEST_GROUP: Final = 5
 PRESENCE_DELTA: Final = 1e-5  # at which epsilon is read
 LATTICE_SHARE: Final = 1e-3  # of delta, for noise in whole numbers
+LEDGER_ROUNDING: Final = 1e-9  # of squared influence: more than a ledger rounds a charge up
+_ROUNDING: Final = 1 + 1e-12
 _ARRAYS: Final = ("integers", "units", "starts", "grid", "units_per_std")
 
 
@@ -63,27 +81,33 @@ _ARRAYS: Final = ("integers", "units", "starts", "grid", "units_per_std")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinSession:
-    """Where a release stands in its session; public but for the allowances.
+    """Where a release stands in its session; public but for what is said of each unit.
 
-    ``charge`` is what the release adds to the busiest clock. ``allowed`` is the influence that each
-    unit may have in this release, in the order of units.
+    ``charge`` is what the release adds to the busiest clock. ``clocks`` are what every unit had
+    paid before it, ``allowed`` is the influence that each may have in it.
     """
 
     total: Spent
     before: Spent
     charge: Spent
-    allowed: Vector | None = field(default=None, repr=False)
+    clocks: Vector = field(repr=False)
+    allowed: Vector = field(repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self.clocks)
+        freeze(self.allowed)
 
 
 class _Record(msgspec.Struct, kw_only=True):
     """What a file says besides its arrays."""
 
     n_units: Annotated[int, msgspec.Meta(ge=1)]
-    n_stored: Annotated[int, msgspec.Meta(ge=0)]
+    n_entries: Annotated[int, msgspec.Meta(ge=0)]
     keep: Annotated[float, msgspec.Meta(gt=0, le=1)]
     parameter: Annotated[float, msgspec.Meta(gt=0)]
     dimension: Annotated[int, msgspec.Meta(ge=0)]
     unit: str
+    clip: Annotated[float, msgspec.Meta(gt=0)] | Literal["auto"] | None
     contributions_digest: str
     simulation: bool
     stated: CuratorStatements
@@ -100,9 +124,9 @@ class CoinBundle(CuratorBundle):
 
     ``integers`` has a line for every entry of a unit in a cell, ordered by cell (``starts``);
     ``units`` says whose it is. Of more than a million numbers only the entries of the thousand
-    units that cost most are there; ``contributions_digest`` is of all. ``parameter`` is the
-    influence that a unit may have, in deviations of the noise. With a ``declaration`` the noise
-    follows from it alone.
+    units that cost most are there; ``contributions_digest`` is of all ``n_entries``. ``parameter``
+    is the influence that a unit may have, in deviations of the noise; ``clip`` is what
+    :class:`~pacprivacy.Coins` says. With a ``declaration`` the noise follows from it alone.
     """
 
     integers: Integers
@@ -111,11 +135,12 @@ class CoinBundle(CuratorBundle):
     grid: Matrix
     units_per_std: Integers
     n_units: int
-    n_stored: int
+    n_entries: int
     keep: float
     parameter: float
     dimension: int
     unit: str
+    clip: float | Literal["auto"] | None
     contributions_digest: str
     simulation: bool
     budget: Membership
@@ -133,7 +158,12 @@ class CoinBundle(CuratorBundle):
     @property
     def is_whole(self) -> bool:
         """Whether all units are stored."""
-        return self.n_stored == self.n_units
+        return self.n_entries == len(self.integers)
+
+    @property
+    def n_stored(self) -> int:
+        """Number of units of which all entries are stored."""
+        return self.n_units if self.is_whole else len(np.unique(self.units))
 
     @property
     def total_variation(self) -> float:
@@ -152,12 +182,12 @@ class CoinBundle(CuratorBundle):
         """Write the bundle to a file that only its owner can read."""
         arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
         part = self.session
-        if part is not None and part.allowed is not None:
-            arrays["allowed"] = part.allowed
+        if part is not None:
+            arrays |= {"clocks": part.clocks, "allowed": part.allowed}
         record: Record = {
             name: getattr(self, name)
             for name in (
-                *("n_units", "n_stored", "keep", "parameter", "dimension", "unit"),
+                *("n_units", "n_entries", "keep", "parameter", "dimension", "unit", "clip"),
                 *("contributions_digest", "simulation"),
             )
         }
@@ -187,16 +217,20 @@ class CoinBundle(CuratorBundle):
                 total=read.total,
                 before=read.before,
                 charge=read.charge,
-                allowed=arrays.get("allowed"),
+                clocks=arrays["clocks"],
+                allowed=arrays["allowed"],
             )
+        elif (read.total, read.before, read.charge) != (None, None, None) or "clocks" in arrays:
+            raise ValueError("session")
         bundle = cls(
             **{name: arrays[name] for name in _ARRAYS},
             n_units=read.n_units,
-            n_stored=read.n_stored,
+            n_entries=read.n_entries,
             keep=read.keep,
             parameter=read.parameter,
             dimension=read.dimension,
             unit=read.unit,
+            clip=read.clip,
             contributions_digest=read.contributions_digest,
             simulation=read.simulation,
             budget=Membership(read.success),
@@ -230,22 +264,71 @@ def _check_shapes(bundle: CoinBundle) -> None:
         raise ValueError("starts")
     if n_entries and not 0 <= bundle.units.min() <= bundle.units.max() < bundle.n_units:
         raise ValueError("units")
-    allowed = None if bundle.session is None else bundle.session.allowed
-    if allowed is not None and not (
-        allowed.shape == (bundle.n_units,) and np.isfinite(allowed).all() and (allowed >= 0).all()
-    ):
-        raise ValueError("allowed")
+    if bundle.n_entries < n_entries:
+        raise ValueError("n_entries")
+    part = bundle.session
+    for each in () if part is None else (part.clocks, part.allowed):
+        if each.dtype != np.float64 or each.shape != (bundle.n_units,):
+            raise ValueError("session")
+        if not (np.isfinite(each).all() and (each >= 0).all()):
+            raise ValueError("session")
 
 
 READERS[KIND] = CoinBundle.from_archive
 
 
-def contributions_digest(integers: Integers, units: Integers, starts: Integers) -> str:
-    """Return the SHA-256 of what all units add."""
+def contributions_digest(units: Integers, starts: Integers, blocks: Iterable[Matrix]) -> str:
+    """Return the SHA-256 of what all units add: whole numbers, given in blocks of entries."""
     digest = hashlib.sha256()
-    for array in (starts, units, integers):
-        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+    for array in (starts, units):
+        digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+    for block in blocks:
+        digest.update(np.ascontiguousarray(block, dtype="<f8").data)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StoredContributions:
+    """What a bundle holds of what units add, and the digest of all; curator-only."""
+
+    integers: Integers
+    units: Integers
+    starts: Integers
+    digest: str
+
+    @classmethod
+    def of(cls, plan: SumPlan, sums: UnitSums) -> Self:
+        """Collect all entries; of more than a million numbers, those of the largest units."""
+        units = np.asarray(sums.entry_units, dtype=np.int64)
+        starts = np.asarray(sums.starts, dtype=np.int64)
+        chosen = _chosen_entries(plan, units)
+        kept: list[Integers] = []
+
+        def blocks() -> Iterator[Matrix]:
+            for entries, block in plan.integer_blocks(sums):
+                stored = block if chosen is None else block[chosen[entries]]
+                kept.append(stored.astype(np.int64))
+                yield block
+
+        digest = contributions_digest(units, starts, blocks())
+        rank = plan.lattice.grid.shape[1]
+        integers = np.concatenate(kept) if kept else np.zeros((0, rank), dtype=np.int64)
+        if chosen is not None:
+            starts = np.concatenate([[0], np.cumsum(chosen)])[starts].astype(np.int64)
+            units = units[chosen]
+        return cls(integers=integers, units=units, starts=starts, digest=digest)
+
+
+def _chosen_entries(plan: SumPlan, units: Integers) -> Mask | None:
+    """Return which entries are stored: those of the units that cost most; None for all."""
+    if len(units) * plan.lattice.grid.shape[1] <= MAX_STORED_NUMBERS:
+        return None
+    charges = np.where(np.bincount(units, minlength=len(plan.charges)) > 0, plan.charges, -1.0)
+    if np.count_nonzero(charges >= 0) <= STORED_UNITS:
+        return None
+    largest = np.zeros(len(charges), dtype=np.bool_)
+    largest[np.argpartition(charges, -STORED_UNITS)[-STORED_UNITS:]] = True
+    return np.asarray(largest[units])
 
 
 # --- the certificate -------------------------------------------------------------------------
@@ -320,8 +403,8 @@ class CoinCertificate(Certificate):
             raise refuse_field("published", "nothing is published exactly where presence is hidden")
 
     @property
-    def bars_follow_value(self) -> bool:
-        """Whether error bars were computed from noisy sums: where presence is hidden."""
+    def hides_presence(self) -> bool:
+        """Whether it is also hidden that a unit is in the table at all."""
         return self.presence is not None
 
     @property
@@ -355,9 +438,8 @@ class CoinCertificate(Certificate):
             )
         return (
             f"Take a {unit} {whom} is equally likely to have been used or left out. Whoever "
-            f"studies {studied_text(self)}, by any method, guesses which at most {success}; 50 "
-            f"without the release. This holds against everybody, also those who know all other "
-            f"{units} and which of them were used."
+            f"studies {studied_text(self)} guesses which at most {success}; 50 without it. This "
+            f"holds also against those who know all other {units} and which of them were used."
         )
 
     @property
@@ -388,7 +470,7 @@ class CoinCertificate(Certificate):
             *self._odds_rows(),
             ("Advantage", f"at most {advantage}, twice what success is above 50 %"),
             ("False alarms", found),
-            ("Groups", f"{self.units} whose coins agree, known to the attacker. {groups}"),
+            ("Groups", f"{self._grouped}. {groups}"),
             *self._presence_rows(),
             ("Statistic", f"{self.mechanism} -> {self.output}"),
             ("Noise", self._noise_text()),
@@ -404,6 +486,12 @@ class CoinCertificate(Certificate):
             ("Presence", f"{self.presence}; {alike}"),
             ("Declared", self.presence.declared),
         ]
+
+    @property
+    def _grouped(self) -> str:
+        if self.sampling == "everybody":
+            return f"several {self.units}, compared with a release without all of them"
+        return f"{self.units} whose coins agree, known to the attacker"
 
     def _odds_rows(self) -> Rows:
         number = "" if self.n_units is None else f"{self.n_units:,} "
@@ -454,10 +542,14 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
     Guarantee
     ---------
     Claims C-2 and C-8. Every figure follows from the influence that the budget allows, not from
-    that of the largest unit, which would tell more of it than the noise does.
+    that of the largest unit, which would tell more of it than the noise does. In a session what
+    attackers reach is said of all its releases; ``influence`` and ``membership_bound`` are those of
+    this one.
     """
-    alike = np.full(LARGEST_GROUP, bundle.parameter)
-    risk = influence_risk(alike, keep=bundle.keep, total_variation=bundle.total_variation)
+    alike = np.full(max(GROUP_SIZES), bundle.parameter)
+    own = influence_risk(alike, keep=bundle.keep, total_variation=bundle.total_variation)
+    cap = None if bundle.session is None else bundle.session.total.mu_squared
+    risk = own if cap is None else session_risk(cap, bundle.keep)
     stated, units = bundle.stated, plural_text(bundle.unit)
     everybody = bundle.keep == 1.0
     used = "all were used" if everybody else f"each was used with probability {bundle.keep:g}"
@@ -476,8 +568,8 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
         dimension=bundle.dimension,
         keep=bundle.keep,
         influence=bundle.parameter,
-        membership_bound=risk.success,
-        epsilon_equivalent=certificate_epsilon(risk.success),
+        membership_bound=own.success,
+        epsilon_equivalent=certificate_epsilon(own.success),
         success_at_keep=risk.success_at_keep,
         hits={f"{rate:g}": share for rate, share in risk.hits},
         groups={str(size): success for size, success in risk.groups},
@@ -529,8 +621,10 @@ def _not_promised(bundle: CoinBundle, units: str) -> tuple[str, ...]:
         f"{units} in it. Where it must be, use differential privacy.",
         f"What is published without noise was computed from all records: it tells nothing about "
         f"who was used, and may tell how far the most extreme {units} are from the others.",
-        f"{units.capitalize()} whose coins are known to agree are protected as a group, with the "
-        f"larger success above.",
+        f"Several {units} together are protected as a group, with the larger success above."
+        if bundle.keep == 1.0
+        else f"{units.capitalize()} whose coins are known to agree are protected as a group, with "
+        f"the larger success above.",
     ]
     if bundle.session is None:
         items.append("Other releases from the same records and coins are not counted here.")
@@ -565,42 +659,68 @@ NOT_CHECKABLE_COINS: Final[Mapping[str, str]] = {
             "mechanism",
             "output",
             "public",
-            "published",
             "simulation",
             "software",
         )
     },
+    "published": "what the statistic says it shows of all records; the rest was checked",
     "unit": "what a unit is called",
     "dimension": "how many numbers the statistic makes of the sums",
     "keep": "that coins have this probability",
     "notes": "the notes of the statistic",
     "composition": (
-        "the session's total and what its earlier releases spent; that no unit pays more than its "
-        "allowance was checked"
+        "the session's total and what its earlier releases spent; that no unit passes the total "
+        "was checked"
     ),
 }
 
 
 def check_coin_bundle(bundle: CoinBundle) -> None:
     """Refuse a bundle whose noise does not hide every stored unit."""
-    most = influence_parameter(bundle.budget.success, bundle.total_variation)
-    if bundle.parameter > most * (1 + 1e-12):
+    slack = bundle.total_variation
+    if not slack < bundle.budget.success - 0.5:
+        raise _unproved("the noise has too few steps")
+    if not bundle.parameter <= influence_parameter(bundle.budget.success, slack) * _ROUNDING:
         raise _unproved("the influence that is allowed is more than the budget stands for")
-    charges, limits = bundle.charges, np.full(bundle.n_units, bundle.parameter)
-    part = bundle.session
-    if part is not None and part.allowed is not None:
+    charges, part = bundle.charges, bundle.session
+    limits = np.full(bundle.n_units, bundle.parameter)
+    if part is not None:
         limits = np.minimum(limits, part.allowed)
-    if (charges > limits * (1 + 1e-12)).any():
+    if not (charges <= limits * _ROUNDING).all():
         raise _unproved("a unit changes the sums by more than is allowed")
-    if bundle.is_whole:
-        digest = contributions_digest(bundle.integers, bundle.units, bundle.starts)
-        if digest != bundle.contributions_digest:
-            raise _unproved("the digest is of other contributions")
+    _check_stored(bundle)
     _check_declaration(bundle)
-    if part is not None and part.total.mu_squared is not None:
-        spent = (part.before + part.charge).mu_squared or 0.0
-        if max(spent, bundle.parameter**2) > part.total.mu_squared * (1 + 1e-12):
-            raise _unproved("the session's total is passed")
+    if part is not None:
+        _check_session(bundle, part, charges)
+
+
+def _check_stored(bundle: CoinBundle) -> None:
+    """Refuse other contributions than those of the digest, and fewer than a file can hold."""
+    if not bundle.is_whole:
+        n_numbers = bundle.n_entries * bundle.grid.shape[1]
+        if n_numbers <= MAX_STORED_NUMBERS or bundle.n_stored != STORED_UNITS:
+            raise _unproved("contributions are missing")
+        return
+    digest = contributions_digest(bundle.units, bundle.starts, [bundle.integers.astype(np.float64)])
+    if digest != bundle.contributions_digest:
+        raise _unproved("the digest is of other contributions")
+
+
+def _check_session(bundle: CoinBundle, part: CoinSession, charges: Vector) -> None:
+    """Refuse clocks that pass the total, and a charge that does not follow from them (C-8)."""
+    total, charge = part.total.mu_squared, part.charge.mu_squared
+    if total is None or charge is None or part.charge.n_releases != 1:
+        raise _unproved("the session has no total")
+    if bundle.total_variation > SESSION_SLACK:
+        raise _unproved("the noise has too few steps for a session")
+    before = part.before.mu_squared or 0.0
+    latest = float((part.clocks + np.square(part.allowed)).max(initial=0.0))
+    if not max(latest, before + charge) <= total * _ROUNDING + LEDGER_ROUNDING:
+        raise _unproved("the session's total is passed")
+    busiest = float(part.clocks.max(initial=0.0))
+    added = float((part.clocks + np.square(charges)).max(initial=0.0)) - busiest
+    if not charge >= added * (1 - RELATIVE) - LEDGER_ROUNDING:
+        raise _unproved("the release costs more than it was charged")
 
 
 def _check_declaration(bundle: CoinBundle) -> None:
@@ -661,6 +781,75 @@ def _verify_coins(
     )
 
 
+def recompute_contributions(
+    bundle: CoinBundle | str | Path, mechanism: Any, data: Any, units: Any = None
+) -> None:
+    """Compute what every unit adds again from all records, and refuse a bundle that says otherwise.
+
+    For the units that the bundle of a large table does not hold, and for whoever wants to see that
+    the integers are those of the records. Takes the mechanism, the data and the units of the
+    release.
+
+    Guarantee
+    ---------
+    Claim R-1. Returns only if the charge of every unit, computed again, is within what is allowed,
+    the noise is the one that follows from all records, and the digest is that of all integers.
+    Another processor may round a matrix product to another integer; then this refuses.
+    """
+    held = CoinBundle.load(bundle) if isinstance(bundle, str | Path) else bundle
+    check_coin_bundle(held)
+    rows, labels = split_data_units(data, units)
+    records = coerce_data(rows)
+    codes, n_units = None, records.n_rows
+    if labels is not None:
+        codes, ids = code_units(labels, records.n_rows)
+        n_units = len(ids)
+    if n_units != held.n_units:
+        raise _unproved(f"it has {held.n_units} units and the data {n_units}")
+    statistic, records, codes = statistic_of_sums(
+        as_mechanism(mechanism).prepare(records), records, codes
+    )
+    with single_threaded():
+        try:
+            plan, sums = _plan_again(held, statistic, records, codes)
+        except PacPrivacyError:
+            raise _unproved("no noise follows from these records") from None
+        digest = StoredContributions.of(plan, sums).digest
+    lattice = plan.lattice
+    if not np.array_equal(lattice.grid, held.grid):
+        raise _unproved("its grid does not follow from these records")
+    if not np.array_equal(lattice.units_per_std, held.units_per_std):
+        raise _unproved("its noise does not follow from these records")
+    if digest != held.contributions_digest:
+        raise _unproved("other contributions follow from these records")
+    if not (plan.charges <= held.parameter * _ROUNDING).all():
+        raise _unproved("a unit changes the sums by more than is allowed")
+
+
+def _plan_again(
+    held: CoinBundle, statistic: SumStatistic, records: Data, codes: npt.NDArray[Any] | None
+) -> tuple[SumPlan, UnitSums]:
+    """Find the noise of a bundle again, by what was declared or by all records."""
+    success, keep = held.budget.success, held.keep
+    if held.declaration is not None:
+        rows = held.declaration.rows_per_unit
+        _, declaration, sums = declared_sums(statistic, records, codes, rows)
+        if declaration != held.declaration:
+            raise _unproved("its declaration is not that of the statistic")
+        sums = sums.with_units(held.n_units)
+        return plan_declared(sums, declaration, success=success, keep=keep), sums
+    sums = statistic.contributions(records, codes).with_units(held.n_units)
+    plan = plan_sums(
+        sums,
+        success=success,
+        keep=keep,
+        slopes=statistic.output_slopes(sums),
+        clip=held.clip,
+        allowed=None if held.session is None else held.session.allowed,
+    )
+    return plan, sums
+
+
 def _figures(certificate: CoinCertificate, bundle: CoinBundle) -> dict[str, str]:
     """Say what was recomputed, with the figures that agree."""
     whom = "every unit" if bundle.is_whole else f"the {bundle.n_stored} units that cost most"
@@ -674,21 +863,3 @@ def _figures(certificate: CoinCertificate, bundle: CoinBundle) -> dict[str, str]
         "sentences": f"{len(certificate.not_promised)} of what is not promised, and every other "
         f"field",
     }
-
-
-def bundle_of_coins(bundle: CoinBundle) -> CoinBundle:
-    """Return the bundle as it is stored: of many numbers, the units that cost most."""
-    if bundle.integers.size <= MAX_STORED_NUMBERS:
-        return bundle
-    charges = bundle.charges
-    largest = np.zeros(bundle.n_units, dtype=np.bool_)
-    largest[np.argpartition(charges, -STORED_UNITS)[-STORED_UNITS:]] = True
-    chosen = largest[bundle.units]
-    starts = np.concatenate([[0], np.cumsum(chosen)])[bundle.starts].astype(np.int64)
-    return replace(
-        bundle,
-        integers=bundle.integers[chosen],
-        units=bundle.units[chosen],
-        starts=starts,
-        n_stored=STORED_UNITS,
-    )

@@ -86,7 +86,7 @@ MAX_BINS: Final = 10_000  # numbers behind a count among which a warning looks f
 EXACT_POWER: Final = 22  # powers of ten up to this are exact
 ADVICE: Final = (
     "What helps: scale or cap the columns, a robust statistic (median, trimmed mean), more "
-    "records or subsets, a larger budget."
+    "records, a larger budget."
 )
 
 
@@ -555,8 +555,8 @@ def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
     count = int((bars.noise_std > DROWNED * bars.spread).sum())
     if count:
         notes.append(
-            f"the noise of {count} of {size} numbers is more than {DROWNED:g} times their spread "
-            f"over the pool: it is most of their error. {ADVICE}"
+            f"the noise of {count} of {size} numbers is more than {DROWNED:g} times their "
+            f"error without it: it is most of their error. {ADVICE}"
         )
     return tuple(notes)
 

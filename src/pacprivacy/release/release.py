@@ -240,7 +240,7 @@ class Release:
         kind, bars = content.get("types"), None
         try:
             if plain is not None:
-                named = None if certificate.bars_follow_value else certificate.published
+                named = None if certificate.hides_presence else certificate.published
                 bars = ErrorBars.from_dict(plain, named=named, kind=kind)
                 value = picked_error_bars(value, plain["spread"])
             value = node_value(value, kind)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pacprivacy._rounding import at_most, percent_at_most
+from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError, DataError
-from pacprivacy.release import PoolCertificate, Release, as_pool_certificate
+from pacprivacy.release import CoinCertificate, PoolCertificate, Release
 from pacprivacy.reporting.contents import (
     LEARNED,
     Row,
@@ -47,6 +47,8 @@ from pacprivacy.reporting.style import (
 
 RATES: Final = ([share / 5 for share in range(6)], [f"{20 * share} %" for share in range(6)])
 MOST_NAMES: Final = 8  # rows of a picture
+MOST_VALUES: Final = 16  # rows of a picture of values
+SAME_UNITS: Final = 30.0  # errors that differ more are of numbers in other units
 LONGEST: Final = 34  # characters of a name beside a row
 
 
@@ -94,10 +96,13 @@ def chart_priors(
 
 
 def chart_trade_off(
-    axes: Axes, advantage: float, drawn: Sequence[tuple[float, float]] = ()
+    axes: Axes,
+    line: Sequence[tuple[float, float]],
+    drawn: Sequence[tuple[float, float]],
+    names: tuple[str, str],
 ) -> None:
     """Draw the most true positives against false ones: for every unit, and for the worst-placed."""
-    rates, most = (0.0, 1.0 - advantage, 1.0), (advantage, 1.0, 1.0)
+    rates, most = zip(*line, strict=True)
     axes.fill_between(rates, rates, most, color=ROOM, lw=0)
     axes.plot([0, 1], [0, 1], color=SOFT, lw=1.4, ls="--", marker="")
     axes.plot(rates, most, color=BLUE, marker="")
@@ -105,7 +110,7 @@ def chart_trade_off(
         axes.plot(*zip(*drawn, strict=True), "o", color=GREEN, ms=8)
     axes.text(0.62, 0.5, "blind guess", c=SOFT)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02))
-    style_axes(axes, "called used, of those not used", "called used, of those used, at most")
+    style_axes(axes, *names)
     axes.set_xticks(*RATES)
     axes.set_yticks(*RATES)
 
@@ -115,14 +120,14 @@ def chart_noise_height(rows: Sequence[Row]) -> float:
     return 1.1 + 0.34 * min(len(rows), MOST_NAMES)
 
 
-def chart_noise(axes: Axes, rows: Sequence[Row], units: str) -> None:
+def chart_noise(axes: Axes, rows: Sequence[Row], rest_name: str) -> None:
     """Draw what of each number's error is noise, with the noise in the number's own units."""
     shown = rows[:MOST_NAMES]
     for place, row in enumerate(shown):
         square = row.noise_std**2 + row.spread**2
         share = row.noise_std**2 / square if square else 0.0
         rest = 1 - share if square else 0.0
-        names = ("noise", f"choice of the {_short(units)}") if place == 0 else ("", "")
+        names = ("noise", _short(rest_name)) if place == 0 else ("", "")
         axes.barh(place, share, height=0.62, color=BLUE, label=names[0])
         axes.barh(place, rest, left=share, height=0.62, color=GREY, label=names[1])
         beside = axes.get_yaxis_transform()
@@ -136,6 +141,50 @@ def chart_noise(axes: Axes, rows: Sequence[Row], units: str) -> None:
     axes.set_xticks(*RATES)
     axes.grid(axis="x")
     axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, -0.32 * 3 / (2 + len(shown))))
+
+
+def chart_values_height(rows: Sequence[Row]) -> float:
+    """Return how high a picture of values is, in inches."""
+    parts = _comparable(rows)
+    return 0.55 * len(parts) + 0.3 * sum(map(len, parts))
+
+
+def chart_values(figure: Any, rows: Sequence[Row]) -> None:
+    """Draw values with their intervals, on one axis those that have errors of one size."""
+    parts = _comparable(rows)
+    heights = [0.55 + 0.3 * len(part) for part in parts]
+    for axes, part in zip(
+        figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0],
+        parts,
+        strict=True,
+    ):
+        for place, row in enumerate(part):
+            if not math.isnan(row.lower):
+                ends = [row.lower, row.upper]
+                axes.plot(ends, [place, place], color=BLUE, lw=5, alpha=0.45, marker="")
+            axes.plot(row.value, place, "o", color=BLUE, ms=8)
+        names = [_short(row.name) for row in part]
+        axes.set_yticks(range(len(part)), names)
+        axes.tick_params(axis="y", labelcolor=INK)
+        axes.set_ylim(len(part) - 0.5, -0.5)
+        axes.margins(x=0.08)
+        axes.locator_params(axis="x", nbins=5)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        axes.grid(axis="x")
+        axes.grid(False, axis="y")
+
+
+def _comparable(rows: Sequence[Row]) -> list[list[Row]]:
+    """Split the first rows where the size of errors changes: they are in other units there."""
+    parts: list[list[Row]] = []
+    for row in rows[:MOST_VALUES]:
+        others = [other.std_error for other in parts[-1]] if parts else []
+        sizes = [error for error in (*others, row.std_error) if error > 0]
+        if others and (not sizes or max(sizes) <= SAME_UNITS * min(sizes)):
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return parts
 
 
 def _short(name: str) -> str:
@@ -186,17 +235,8 @@ def chart_utility(axes: Axes, curve: UtilityCurve) -> None:
 
 def chart_session(axes: Axes, session: SessionFigures) -> None:
     """Draw what was spent, and learned, after each release under the promise, as stairs."""
-    steps, total = session.steps, session.total_nats
-    spent = [step.spent_nats for step in steps]
-    learned = [step.learned_nats for step in steps if step.learned_nats is not None]
-    text, unit = f"total {at_most(total or 0.0, significant=4)} nats", "information, nats"
-    if session.total_success is not None:
-        total = 100 * (session.total_success - 0.5)
-        spent = [100 * (step.spent_success or 0.0) for step in steps]
-        guesses = [step.best_guess for step in steps if step.best_guess is not None]
-        learned = [100 * (guess - 0.5) for guess in guesses]
-        text = f"membership success at most {percent_at_most(session.total_success)} %"
-        unit = "membership, points above 50 %"
+    steps = session.steps
+    spent, learned, total, text, unit = session.line()
     numbers = [step.number for step in steps]
     end = numbers[-1] + 0.5
     first = numbers[0] == 1  # else the releases before are not known
@@ -274,6 +314,8 @@ def chart_audit(axes: Axes, results: Sequence[AuditResult], *, verdicts: bool = 
 def plot_release(release: Release, path: str | Path | None = None) -> Figure:
     """Draw what a release promises, and how much of each number's error is noise."""
     cert, rows = release.certificate, release.rows()
+    if isinstance(cert, CoinCertificate) and rows:
+        return _plot_values(release, rows, path)
     figure = styled_figure(1.7 + chart_noise_height(rows))
     above, below = figure.subplots(2, 1, height_ratios=(1.2, chart_noise_height(rows)))
     chart_odds(above, 0.5, cert.promised_success)
@@ -283,7 +325,25 @@ def plot_release(release: Release, path: str | Path | None = None) -> Figure:
     elif isinstance(cert, PoolCertificate) and cert.membership_mean is not None:
         title += f"; on average at most {percent_at_most(cert.membership_mean.upper)} %"
     above.set_title(title)
-    chart_noise(below, rows, cert.units)
+    chart_noise(below, rows, f"choice of the {cert.units}")
+    return save_styled(figure, path)
+
+
+def _plot_values(release: Release, rows: Sequence[Row], path: str | Path | None) -> Figure:
+    """Draw the values with their intervals, and below what is promised."""
+    cert, height = release.certificate, chart_values_height(rows)
+    figure = styled_figure(2.0 + height)
+    above, below = figure.subfigures(2, 1, height_ratios=(height, 2.0))
+    chart_values(above, rows)
+    title = cert.mechanism if len(cert.mechanism) < 70 else f"{cert.mechanism[:67]}..."
+    above.suptitle(
+        f"{title}: estimates for all {cert.units}, 95 % intervals",
+        x=0.012, ha="left", fontsize=13, fontweight="bold",
+    )  # fmt: skip
+    axes = below.subplots()
+    chart_odds(axes, 0.5, cert.promised_success)
+    span = ", over the whole session" if cert.is_in_session else ""
+    axes.set_title(f"membership success, one {cert.unit}, whoever knows all others{span}")
     return save_styled(figure, path)
 
 
@@ -341,9 +401,7 @@ def _relative_noise(row: PlanRow, last: PlanRow) -> float:
 @styled
 def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Figure:
     """Draw what a session has spent after each release, and what was learned; for the curator."""
-    figures = report_session_figures(
-        [as_pool_certificate(release.certificate) for release in releases]
-    )
+    figures = report_session_figures([release.certificate for release in releases])
     if figures is None or len(figures.steps) != len(releases):
         raise CertificateError(
             "releases must be those of a session; got none, or others. Release something first."

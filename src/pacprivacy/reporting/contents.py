@@ -5,25 +5,40 @@ Everything in :class:`CuratorFigures` is for the curator; a page without it is p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from functools import singledispatch
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy._rounding import two_digits
-from pacprivacy._values import Row as Row
-from pacprivacy.adversary import membership_draws, membership_risk, noiseless_membership
+from pacprivacy._rounding import at_least, at_most, percent_at_most, two_digits
+from pacprivacy._values import Row as Row, times_in_100
+from pacprivacy.adversary import (
+    influence_hits,
+    influence_parameter,
+    influence_success,
+    membership_draws,
+    membership_risk,
+    noiseless_membership,
+)
 from pacprivacy.audit import AuditResult
 from pacprivacy.budget import Membership
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import propose_rule_variance
 from pacprivacy.release import (
     Bundle,
+    Certificate,
     CertificateNoise,
+    CoinBundle,
+    CoinCertificate,
+    CuratorBundle,
     PoolCertificate,
+    trade_off_text_rows,
 )
+from pacprivacy.reporting.style import style_number
 from pacprivacy.session import QueryAnswer
 from pacprivacy.theory import posterior_success
 
@@ -61,10 +76,21 @@ class SessionStep:
 
     number: int
     mechanism: str
-    spent_nats: float
+    spent_nats: float | None = None
     spent_success: float | None = None
+    spent_share: float | None = None
     learned_nats: float | None = None
     best_guess: float | None = None
+
+
+class SessionLine(NamedTuple):
+    """What was spent and learned after each release, the total, its text and the unit."""
+
+    spent: list[float]
+    learned: list[float]
+    total: float | None
+    text: str
+    unit: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +101,30 @@ class SessionFigures:
     total_nats: float | None
     total_success: float | None
     success_bound: float
+
+    def line(self) -> SessionLine:
+        """Return what is drawn: shares of the budget, membership, or information."""
+        if self.total_success is None:
+            return SessionLine(
+                spent=[step.spent_nats or 0.0 for step in self.steps],
+                learned=[s.learned_nats for s in self.steps if s.learned_nats is not None],
+                total=self.total_nats,
+                text=f"total {at_most(self.total_nats or 0.0, significant=4)} nats",
+                unit="information, nats",
+            )
+        text = f"membership success at most {percent_at_most(self.total_success)} %"
+        shares = [step.spent_share for step in self.steps if step.spent_share is not None]
+        if shares:
+            spent = [100 * share for share in shares]
+            return SessionLine(spent, [], 100.0, text, "budget spent, %")
+        guesses = [step.best_guess for step in self.steps if step.best_guess is not None]
+        return SessionLine(
+            spent=[100 * (step.spent_success or 0.0) for step in self.steps],
+            learned=[100 * (guess - 0.5) for guess in guesses],
+            total=100 * (self.total_success - 0.5),
+            text=text,
+            unit="membership, points above 50 %",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +154,12 @@ class ReportData:
     priors.
     """
 
-    certificate: PoolCertificate
+    certificate: Certificate
     about: About = About()
     values: tuple[Row, ...] = ()
     value_text: str = ""
     answer: QueryAnswer | None = None
-    any_inference: tuple[tuple[float, float], ...]
+    any_inference: tuple[tuple[float, float], ...] = ()
     curve: UtilityCurve | None = None
     session: SessionFigures | None = None
     audit: tuple[AuditResult, ...] = ()
@@ -125,12 +175,12 @@ class ReportData:
 
 
 def build_report_contents(
-    certificate: PoolCertificate,
+    certificate: Certificate,
     *,
-    bundle: Bundle | None = None,
+    bundle: CuratorBundle | None = None,
     curve: bool = False,
     curator: bool = False,
-    session: Sequence[PoolCertificate] = (),
+    session: Sequence[Certificate] = (),
     audit: Sequence[AuditResult] = (),
     about: About | None = None,
     values: tuple[Row, ...] = (),
@@ -148,7 +198,7 @@ def build_report_contents(
         values=values,
         value_text=value_text,
         answer=answer,
-        any_inference=_any_inference(certificate.mi_upper_nats),
+        any_inference=_any_inference(certificate),
         curve=None if bundle is None or not curve else _utility_curve(certificate, bundle),
         session=report_session_figures([certificate, *session]),
         audit=tuple(audit),
@@ -157,38 +207,52 @@ def build_report_contents(
     return data if curator else data.to_public()
 
 
-def _any_inference(mi_nats: float) -> tuple[tuple[float, float], ...]:
-    """Return the bound on an arbitrary guess over a grid of priors."""
+def _any_inference(certificate: Certificate) -> tuple[tuple[float, float], ...]:
+    """Return the bound on an arbitrary guess over a grid of priors, where there is one."""
+    if not isinstance(certificate, PoolCertificate):
+        return ()
     near_zero = np.geomspace(1e-4, 0.005, 16)[:-1]  # where the curve is steep
     priors = np.concatenate([near_zero, np.linspace(0.005, 0.995, N_PRIORS)])
-    success = posterior_success(mi_nats, priors)
+    success = posterior_success(certificate.mi_upper_nats, priors)
     return tuple(zip(priors.tolist(), success.tolist(), strict=True))
 
 
-def check_report_contents(certificate: PoolCertificate, bundle: Bundle) -> None:
+def check_report_contents(certificate: Certificate, bundle: CuratorBundle) -> None:
     """Refuse a bundle of another release; ``pac verify`` checks much more."""
-    noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
-    stated = certificate.noise.rounded()
-    ours = (certificate.n_subsets, certificate.n_units, certificate.dimension, stated)
-    shape = (bundle.pool.n_subsets, bundle.pool.n_units, bundle.outputs.shape[1], noise)
+    ours: tuple[Any, ...] = (certificate.n_units, certificate.dimension)
+    shape: tuple[Any, ...] = ()
+    if isinstance(bundle, Bundle) and isinstance(certificate, PoolCertificate):
+        noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
+        ours = (*ours, certificate.n_subsets, certificate.noise.rounded())
+        shape = (bundle.pool.n_units, bundle.outputs.shape[1], bundle.pool.n_subsets, noise)
+    if isinstance(bundle, CoinBundle) and isinstance(certificate, CoinCertificate):
+        noise = CertificateNoise.of(bundle.grid.ravel(), bundle.units_per_std.ravel()).rounded()
+        ours = (*ours, certificate.keep, certificate.noise)
+        n_units = None if bundle.declaration is not None else bundle.n_units
+        shape = (n_units, bundle.dimension, bundle.keep, noise)
     if ours != shape:
         raise CertificateError(
-            "bundle must be of this release; its pool or its noise is another. "
+            "bundle must be of this release; its sample or its noise is another. "
             "Pass the curator.npz that was written beside the release."
         )
 
 
-def _utility_curve(certificate: PoolCertificate, bundle: Bundle) -> UtilityCurve | None:
+def _utility_curve(certificate: Certificate, bundle: CuratorBundle) -> UtilityCurve | None:
     """Propose noise for a grid of bounds; None in a session, and where there is no noise."""
     bound_here = certificate.membership_bound
-    if certificate.composition or bundle.iid_rule is not None or not 0.5 < bound_here < 1:
+    if certificate.composition or not certificate.noise.n_directions or not 0.5 < bound_here < 1:
         return None
     bounds = sorted([bound_here, *(stop for stop in STOPS if abs(stop - bound_here) > ROOM)])
-    variances = [
-        # A fixed seed: the bundle's is not for readers, not even through the last digits.
-        propose_rule_variance(bundle.outputs, Membership(bound), pool=bundle.pool, rng=0)
-        for bound in bounds
-    ]
+    if isinstance(bundle, CoinBundle):  # noise is in proportion to the influence that it allows
+        variances = [influence_parameter(bound) ** -2 for bound in bounds]
+    elif isinstance(bundle, Bundle) and bundle.iid_rule is None:
+        variances = [
+            # A fixed seed: the bundle's is not for readers, not even through the last digits.
+            propose_rule_variance(bundle.outputs, Membership(bound), pool=bundle.pool, rng=0)
+            for bound in bounds
+        ]
+    else:
+        return None
     start = bounds.index(bound_here)
     if not variances[start] > 0:
         return None
@@ -200,46 +264,48 @@ def _utility_curve(certificate: PoolCertificate, bundle: Bundle) -> UtilityCurve
     return UtilityCurve(points=tuple(points), start=start)
 
 
-def _curator_figures(certificate: PoolCertificate, bundle: Bundle) -> CuratorFigures:
-    edges, counts = _unit_histogram(certificate, bundle)
-    return CuratorFigures(unit_success_edges=edges, unit_success_counts=counts)
+def _curator_figures(certificate: Certificate, bundle: CuratorBundle) -> CuratorFigures:
+    risks = None
+    if isinstance(bundle, Bundle):
+        risks = _pool_risks(bundle)
+    elif isinstance(bundle, CoinBundle) and bundle.is_whole:
+        risks = np.array([influence_success(charge) for charge in bundle.charges.tolist()])
+    if risks is None:
+        return CuratorFigures()
+    low = min(0.5, float(risks.min()))
+    high = max(certificate.membership_bound, float(risks.max()), low + 1e-3)
+    counts, edges = np.histogram(risks, bins=RISK_BINS, range=(low, high))
+    return CuratorFigures(
+        unit_success_edges=tuple(edges.tolist()),
+        unit_success_counts=tuple(counts.tolist()),
+    )
 
 
-def _unit_histogram(
-    certificate: PoolCertificate, bundle: Bundle
-) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Count units by the success of the best attacker on them; for pools that are known."""
+def _pool_risks(bundle: Bundle) -> Vector | None:
+    """Return the success of the best attacker on every unit, for pools that are known."""
     if bundle.iid_rule is not None:
-        return (), ()
+        return None
     if len(bundle.units_per_std) == 0:
-        per_unit = noiseless_membership(bundle.pool, bundle.log_p, bundle.groups).per_unit
-    else:
-        draws = min(RISK_DRAWS, membership_draws(bundle.pool.n_subsets))
-        per_unit = membership_risk(
-            bundle.view,
-            bundle.pool,
-            n_draws=draws,
-            gamma=1e-3,
-            rng=public_generator(bundle.seed, "report-units"),
-        ).per_unit
-    low = min(0.5, float(per_unit.min()))
-    high = max(certificate.membership_bound, float(per_unit.max()), low + 1e-3)
-    counts, edges = np.histogram(per_unit, bins=RISK_BINS, range=(low, high))
-    return tuple(edges.tolist()), tuple(counts.tolist())
+        return noiseless_membership(bundle.pool, bundle.log_p, bundle.groups).per_unit
+    draws = min(RISK_DRAWS, membership_draws(bundle.pool.n_subsets))
+    rng = public_generator(bundle.seed, "report-units")
+    return membership_risk(bundle.view, bundle.pool, n_draws=draws, gamma=1e-3, rng=rng).per_unit
 
 
-def report_session_figures(certificates: Sequence[PoolCertificate]) -> SessionFigures | None:
+def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
     """Return what a session spent, from the certificates of its releases."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
-    known = {f["release_number"]: (f, name) for f, name in facts if "spent_nats_so_far" in f}
+    spends = ("spent_nats_so_far", "spent_influence_so_far")
+    known = {f["release_number"]: (f, name) for f, name in facts if any(s in f for s in spends)}
     if not known:
         return None
     steps = tuple(
         SessionStep(
             number=int(number),
             mechanism=name,
-            spent_nats=float(f["spent_nats_so_far"]),
+            spent_nats=f.get("spent_nats_so_far"),
             spent_success=f.get("spent_increments_so_far"),
+            spent_share=_spent_share(f),
             learned_nats=f.get("learned_nats"),
             best_guess=f.get("best_guess_now"),
         )
@@ -252,3 +318,237 @@ def report_session_figures(certificates: Sequence[PoolCertificate]) -> SessionFi
         total_success=last.get("total_success"),
         success_bound=float(last.get("session_success_bound", 1.0)),
     )
+
+
+def _spent_share(facts: Mapping[str, Any]) -> float | None:
+    """Return the share of the squared influence that was spent, rounded up; None for pools."""
+    if "spent_influence_so_far" not in facts:
+        return None
+    share = (float(facts["spent_influence_so_far"]) / float(facts["total_influence"])) ** 2
+    return min(1.0, share * (1 + 1e-12))
+
+
+# --- what pages say differently about the two kinds of secret -------------------------------
+
+Pairs = tuple[tuple[str, str], ...]
+RARE_ALARMS: Final = (0.1, 0.01, 1e-3, 1e-6)
+GROUP_SIZES: Final = (2, 5)
+_SUCCESS: Final = (
+    "Success",
+    "how often a guess “used or not” is right, both being equally likely. 50 % is blind.",
+)
+_ADVANTAGE: Final = ("Advantage", "twice what success is above 50 %: 0 is blind, 1 is certainty.")
+
+
+_AGREE: Final = ("Coins agree", "a group that is used as a whole or left out as a whole.")
+
+
+def _coin_term(unit: str) -> tuple[str, str]:
+    return ("Coin", f"decides for one {unit}, independently of all others, in secret.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageKind:
+    """The words and figures of one kind of secret; public.
+
+    ``hits`` are the largest shares of used units that are flagged at rates of false alarms;
+    ``line`` is through the most hits at all rates, ``marks`` are those of the unit placed worst.
+    """
+
+    template: str
+    sample: str
+    errors: str
+    rest: str
+    rest_name: str
+    curve_text: str
+    provenance: Pairs
+    draws: str
+    figures: Pairs
+    glossary: Pairs
+    line: tuple[tuple[float, float], ...]
+    marks: tuple[tuple[float, float], ...] = ()
+    axes: tuple[str, str]
+    found: tuple[tuple[float, float, float | None], ...] = ()
+    tiles: Pairs = ()
+    hits: tuple[tuple[str, float], ...] = ()
+    side: str = ""
+    curve_facts: tuple[str, ...] = ()
+
+
+@singledispatch
+def page_kind(certificate: Certificate) -> PageKind:
+    """Return what the page of a certificate says by its kind of secret."""
+    raise NotImplementedError(type(certificate).__name__)
+
+
+@page_kind.register
+def _of_pool(cert: PoolCertificate) -> PageKind:
+    rows = trade_off_text_rows(cert)
+    estimates = (cert.membership, cert.information)
+    draws = [f"{each.n_draws:,}" for each in estimates if each and each.n_draws]
+    mean = cert.membership_mean
+    alone = ", by this release" if cert.is_in_session else ""
+    return PageKind(
+        template="report.html",
+        sample=f"The release was computed on one of {cert.n_subsets:,} candidate subsets "
+        f"({cert.scheme}), chosen in secret by the operating system's randomness.",
+        errors=f"choosing a part of the {cert.units} and from the noise",
+        rest=f"a part of the {cert.units} was used",
+        rest_name=f"choice of the {cert.units}",
+        curve_text=f"estimates, from the same {cert.units} and candidates.",
+        curve_facts=(CURVE.format(units=cert.units),),
+        provenance=(
+            (
+                "Noise",
+                f"{cert.rule}: total variance {style_number(cert.noise.total_variance)} along "
+                f"{cert.noise.n_directions} of {cert.dimension} directions",
+            ),
+            (
+                "Information",
+                f"at most {at_most(cert.mi_upper_nats, significant=4)} nats about the "
+                f"secret{alone}",
+            ),
+        ),
+        draws=", ".join(draws) or "none needed",
+        figures=(
+            *(
+                (("The same, on average", f"{percent_at_most(mean.upper)} %"),)
+                if mean and not cert.is_in_session
+                else ()
+            ),
+            ("Advantage", at_most(cert.advantage, decimals=4)),
+            *(
+                (f"True positives at {100 * rate:.3g} % false ones", f"{percent_at_most(most)} %")
+                for rate, most, _ in rows
+            ),
+            *(
+                (f"Any guess, from {100 * float(prior):.4g} % before", f"{percent_at_most(most)} %")
+                for prior, most in sorted(cert.any_inference.items(), reverse=True)
+            ),
+        ),
+        glossary=(
+            ("Universe", "everybody in the table. It is taken as known."),
+            (
+                "Candidates",
+                "subsets of the universe, any of which may have been used. Which one was is the "
+                "secret.",
+            ),
+            _SUCCESS,
+            _ADVANTAGE,
+            (
+                "False, true positives",
+                f"{cert.units} called “used” that were not, and that were.",
+            ),
+            (
+                "Any guess",
+                f"about anything that depends on who was used, as names of several {cert.units}.",
+            ),
+            ("Nat", "unit of information; one yes or no is 0.69 nats."),
+        ),
+        line=((0.0, cert.advantage), (1.0 - cert.advantage, 1.0), (1.0, 1.0)),
+        marks=tuple((rate, worst) for rate, _, worst in rows if worst is not None),
+        axes=("called used, of those not used", "called used, of those used, at most"),
+        found=tuple(rows),
+    )
+
+
+@page_kind.register
+def _of_coins(cert: CoinCertificate) -> PageKind:
+    influence, unit, units = cert.dp_readings.gaussian_mu, cert.unit, cert.units
+    everybody = cert.sampling == "everybody"
+    rates = np.concatenate([np.geomspace(1e-4, 0.01, 12), np.linspace(0.02, 1, 50)]).tolist()
+    line = ((0.0, 0.0), *((rate, influence_hits(influence, rate)) for rate in rates))
+    hits = tuple((_rate(rate), influence_hits(influence, rate)) for rate in RARE_ALARMS)
+    groups = {size: influence_success(size * influence) for size in GROUP_SIZES}
+    together = "taken together" if everybody else "whose coins agree"
+    number = "" if cert.n_units is None else f"{cert.n_units:,} "
+    sample = f"All {number}{units} were used; the noise"
+    if not everybody:
+        each = f"Each of {number}{units}" if number else f"Each {unit}"
+        sample = (
+            f"{each} was used with probability {cert.keep:g}, by a "
+            f"secret coin of its own; coins and noise"
+        )
+    return PageKind(
+        template="report_coins.html",
+        sample=f"{sample} came from the operating system's randomness.",
+        errors="clipping and the noise" if everybody else "the coins, clipping and the noise",
+        rest=f"outlying {units} were clipped"
+        if everybody
+        else f"some {units} were left out and outlying ones clipped",
+        rest_name="clipping" if everybody else "coins and clipping",
+        curve_text="with the same clipping.",
+        provenance=(
+            (
+                "Noise",
+                f"normal, in whole numbers, in {cert.noise.n_directions} directions, shaped to "
+                f"what one {unit} can change",
+            ),
+        ),
+        draws="none needed",
+        figures=(
+            ("Advantage", at_most(cert.advantage, decimals=4)),
+            *(
+                (f"Hits at false alarms of {rate}", f"{percent_at_most(most)} %")
+                for rate, most in hits
+            ),
+            *(
+                (f"Success, {size} {units} {together}", f"{percent_at_most(most)} %")
+                for size, most in groups.items()
+            ),
+            *_odds_figures(cert),
+        ),
+        glossary=(
+            *(() if everybody else (_coin_term(unit),)),
+            _SUCCESS,
+            _ADVANTAGE,
+            (
+                "Hits, false alarms",
+                f"{units} flagged as used that were used, and that were left out.",
+            ),
+            *(() if everybody else (_AGREE,)),
+        ),
+        line=line,
+        axes=("false alarms, of those left out", "hits, of those used, at most"),
+        tiles=(
+            *(
+                (
+                    f"{percent_at_most(most)} %",
+                    f"most that guesses succeed about {size} {units} {together}",
+                )
+                for size, most in groups.items()
+            ),
+            *_odds_tiles(cert),
+        ),
+        hits=hits,
+        side=f"Knowing other {units} does not help: the promise holds also against those who know "
+        f"all of them and which were used. {units.capitalize()} {together} are protected as a "
+        f"group: success is at most {times_in_100(groups[2])} for two of them, "
+        f"{times_in_100(groups[5])} for five.",
+    )
+
+
+def _odds_figures(cert: CoinCertificate) -> Pairs:
+    if cert.sampling == "everybody" or cert.is_in_session:
+        return ()
+    before = at_least(cert.keep, significant=6, percent=True)
+    return (
+        (f"Guess “used”, right {before} % before", f"{percent_at_most(cert.success_at_keep)} %"),
+    )
+
+
+def _odds_tiles(cert: CoinCertificate) -> Pairs:
+    if cert.sampling == "everybody" or cert.is_in_session:
+        return ()
+    before = at_least(cert.keep, significant=6, percent=True)
+    return (
+        (
+            f"{percent_at_most(cert.success_at_keep)} %",
+            f"most that a guess succeeds at the odds of the coins, where “used” is right "
+            f"{before} % of the time without the release",
+        ),
+    )
+
+
+def _rate(rate: float) -> str:
+    return f"1 in {round(1 / rate):,}"

@@ -30,23 +30,23 @@ from pacprivacy.audit import AuditResult
 from pacprivacy.errors import AuditError, CertificateError, DataError
 from pacprivacy.release import (
     TOLD_OUT,
-    Bundle,
+    AnswerBundle,
     Certificate,
-    PoolCertificate,
+    CuratorBundle,
     Release,
-    as_pool_certificate,
     load_verified_bundle,
-    trade_off_text_rows,
 )
 from pacprivacy.reporting import charts
 from pacprivacy.reporting.contents import (
-    CURVE,
     LEARNED,
     About,
+    PageKind,
     ReportData,
+    Row,
     UtilityCurve,
     build_report_contents,
     check_report_contents,
+    page_kind,
 )
 from pacprivacy.reporting.style import (
     PAGE_WIDTH,
@@ -146,7 +146,7 @@ def report(
     if officer and curator:
         raise DataError("officer and curator must not both be set; got both. Write two pages.")
     loaded = release if isinstance(release, Release) else Release.load(release)
-    certificate = as_pool_certificate(loaded.certificate)
+    certificate = loaded.certificate
     needed = curator if curve is None else curve or curator
     curator_bundle = None
     if needed or bundle is not None:
@@ -180,14 +180,13 @@ def _today() -> str:
     return time.strftime("%Y-%m-%d")
 
 
-def _certificate_of(release: Release | str | Path) -> PoolCertificate:
-    loaded = release.certificate if isinstance(release, Release) else Certificate.read(release)
-    return as_pool_certificate(loaded)
+def _certificate_of(release: Release | str | Path) -> Certificate:
+    return release.certificate if isinstance(release, Release) else Certificate.read(release)
 
 
-def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bundle:
+def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> CuratorBundle:
     if bundle is None and isinstance(release, Release):
-        held: Bundle = release.bundle
+        held: CuratorBundle = release.bundle
         return held
     path = Path(bundle or Path(str(release)).parent / BUNDLE_NAME)
     if not path.is_file():
@@ -196,12 +195,12 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Bund
             f"Name the curator.npz of the release, or ask for the public page."
         )
     loaded = load_verified_bundle(path)
-    if isinstance(loaded, Bundle):
-        return loaded
-    raise CertificateError(  # a predictor's
-        "bundle must be of a release; got that of a predictor, which holds no outputs. "
-        "Ask for the public page."
-    )
+    if isinstance(loaded, AnswerBundle):
+        raise CertificateError(
+            "bundle must be of a release; got that of a predictor, which holds no outputs. "
+            "Ask for the public page."
+        )
+    return loaded
 
 
 def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
@@ -231,7 +230,8 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     if data.answer is not None:  # its text stands above its answer
         subject = subject.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
         subject = subject or "A query"
-    frame = _environment().get_template("officer.html" if officer else "report.html")
+    kind = page_kind(cert)
+    frame = _environment().get_template("officer.html" if officer else kind.template)
     page: str = frame.render(
         css=Markup(css),
         js=Markup(js),
@@ -241,19 +241,19 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         cert=cert,
         asked=subject,
         title=data.about.title or subject,
-        kind=KINDS[cert.kind],
+        kind=kind,
+        proved=KINDS[cert.kind],
         units=cert.units,
         shown_values=SHOWN_VALUES,
         most_values=MOST_VALUES,
         promised=cert.promised_success,
-        published=[*cert.published, *([CURVE.format(units=cert.units)] if data.curve else [])],
-        trade_off=trade_off_text_rows(cert),
+        published=[*cert.published, *(kind.curve_facts if data.curve else ())],
+        trade_off=kind.found,
         told_out=TOLD_OUT,
         learned=LEARNED,
         readings=cert.dp_readings,
         infinity=math.inf,
-        draws=[e.n_draws for e in (cert.membership, cert.information) if e and e.n_draws],
-        **({} if officer else _pictures(data)),
+        **({} if officer else _pictures(data, kind)),
     )
     return page
 
@@ -326,6 +326,13 @@ def _picture(
     return style_svg(figure, title)
 
 
+def _values_picture(rows: Sequence[Row]) -> str:
+    """Draw the released values with their intervals."""
+    figure = styled_figure(charts.chart_values_height(rows), PAGE_WIDTH)
+    charts.chart_values(figure, rows)
+    return style_svg(figure, "Released values with 95 % intervals")
+
+
 def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]]]:
     """Draw noise against the bound; return where the stops of the slider are, too."""
     figure = styled_figure(2.6, PAGE_WIDTH)
@@ -344,34 +351,36 @@ def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]
     return style_svg(figure, "Noise against the bound", marks), places
 
 
-def _pictures(data: ReportData) -> dict[str, Any]:
+def _pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
     """Return the pictures of a page, and the stops of its slider; empty ones without matplotlib."""
     names = ("odds", "prior_chart", "trade_off_chart", "noise_chart", "session_chart")
-    blank = dict.fromkeys((*names, "audit_chart", "unit_chart"), "")
-    return blank | _draw_pictures(data) | _utility(data) if can_draw() else blank
+    blank = dict.fromkeys((*names, "values_chart", "audit_chart", "unit_chart"), "")
+    return blank | _draw_pictures(data, kind) | _utility(data) if can_draw() else blank
 
 
 @styled
-def _draw_pictures(data: ReportData) -> dict[str, str]:
+def _draw_pictures(data: ReportData, kind: PageKind) -> dict[str, str]:
     cert, curator = data.certificate, data.curator
     label = f"one {cert.unit}: {percent_at_most(cert.promised_success)} %"
     dot = (0.5, cert.promised_success)
     pictures: dict[str, str] = {}
     room = "Room between a blind guess and the promise"
     pictures["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
-    pictures["prior_chart"] = _picture(
-        "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, label
-    )
+    if data.any_inference:
+        pictures["prior_chart"] = _picture(
+            "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, label
+        )
+    if kind.hits and data.values:
+        pictures["values_chart"] = _values_picture(data.values)
     if cert.advantage < 1:
-        drawn = [(rate, worst) for rate, _, worst in trade_off_text_rows(cert) if worst is not None]
         pictures["trade_off_chart"] = _picture(
-            "True against false positives", 3.0, charts.chart_trade_off, cert.advantage, drawn,
-            width=4.6,
+            "True against false positives", 3.0, charts.chart_trade_off, kind.line, kind.marks,
+            kind.axes, width=4.6,
         )  # fmt: skip
     if data.values and cert.noise.n_directions:
         title, height = "How much of each error is noise", charts.chart_noise_height(data.values)
         pictures["noise_chart"] = _picture(
-            title, height, charts.chart_noise, data.values, cert.units
+            title, height, charts.chart_noise, data.values, kind.rest_name
         )
     if (session := data.session) is not None:
         title = "What the session has spent"

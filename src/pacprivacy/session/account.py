@@ -381,7 +381,9 @@ class Account(KeeperBook, ProcessBound):
         _check_request(self._holder, state, marks)
         self._session_id = marks.session_id
         self._check_latest(marks)
-        self.state = state
+        # A release to come that the ledger does not know was not paid for, and nothing was drawn.
+        reserved = not marks.upcoming or self._last == marks.upcoming
+        self.state = state if reserved else state.unpaid_for()
 
     def _save(self, state: SessionState, *, reservation: str, upcoming: str) -> None:
         if self._file is None:

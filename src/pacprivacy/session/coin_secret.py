@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pacprivacy import _version, release as releasing
 from pacprivacy._checks import Mask, Vector
 from pacprivacy._random import BitSource, coerce_seed
+from pacprivacy._rounding import at_least
 from pacprivacy._system import single_threaded
 from pacprivacy.adversary import (
     Belief,
@@ -32,9 +33,9 @@ from pacprivacy.budget import AnyBudget, Membership, Spent, budget_limits
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
+    LedgerError,
     MechanismError,
     PoolError,
-    SecretError,
 )
 from pacprivacy.mechanism import Data, Mechanism, coerce_data, flatten, total_numbers
 from pacprivacy.noise import SumPlan, plan_declared, plan_sums
@@ -50,15 +51,19 @@ from pacprivacy.sample import (
 from pacprivacy.session.account import read_share
 from pacprivacy.session.keeper import Reading
 from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
-from pacprivacy.session.state import ID_BYTES, CoinState, SessionState
+from pacprivacy.session.state import CoinState, SessionState
 from pacprivacy.simulation import Outputs
-from pacprivacy.statistics import Sums, SumStatistic, UnitSums, first_rows, statistic_of_sums
+from pacprivacy.statistics import Sums, SumStatistic, UnitSums, declared_sums, statistic_of_sums
 
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
 NO_BARS_WITH_COINS: Final = (
     "No standard errors: how much the coins change the numbers is a fact of all records, and that "
     "would show who is in the table."
 )
+CROWD: Final = 10  # units that must be able to pay for a release
+LEAST_INFLUENCE: Final = 1e-4  # of a release; below it the budget is used up
+_ROUNDING_SHARE: Final = 2.0**-40  # of an influence: what squares and roots of it may be off
+_NO_CLOCKS: Final = Clocks(spent=np.zeros(0), cap=0.0)  # of a single release, which stores nothing
 EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
 
 
@@ -164,6 +169,7 @@ class CoinSecret(SessionSecret):
         self._labels = units
         self._codes: npt.NDArray[np.int32] | None = None
         self._ids: tuple[bytes, ...] | None = None
+        self._digest: bytes | None = None
         self.unit, self.n_units = "record", self.data.n_rows
         if coins.rows_per_unit is not None and not single:
             raise PoolError(
@@ -222,33 +228,49 @@ class CoinSecret(SessionSecret):
         belief: Belief | None = None,
     ) -> SessionState:
         """Return all that is needed to go on, with other clocks."""
-        clocks = balances if isinstance(balances, Clocks) else self._no_clocks()
         return CoinState(
             total=total,
             n_releases=n_releases,
             key=self._key or bytes(KEY_BYTES),
-            keep=self.keep,
+            coins=replace(self._coins, keep=self.keep),
             has_units=self._labels is not None,
-            unit_hashes=b"".join(map(_hash_id, self._unit_ids())) if not self._single else b"",
-            clocks=clocks,
+            units_digest=b"" if self._single else self._units_digest(),
+            clocks=balances if isinstance(balances, Clocks) else _NO_CLOCKS,
+            unpaid=None if balances is self.balances else self.balances,
         )
 
-    def _no_clocks(self) -> Clocks:
-        return Clocks(spent=np.zeros(0 if self._single else self.n_units), cap=math.inf)
+    def _units_digest(self) -> bytes:
+        """Return the SHA-256 of all ids and of whose row is whose."""
+        if self._digest is None:
+            digest = hashlib.sha256()
+            for unit_id in self._unit_ids():
+                digest.update(len(unit_id).to_bytes(8, "little") + unit_id)
+            if self._codes is not None:
+                digest.update(np.ascontiguousarray(self._codes, dtype="<i4").tobytes())
+            self._digest = digest.digest()
+        return self._digest
 
     def go_on(self, state: SessionState) -> None:
         """Take over what a file holds."""
         assert isinstance(state, CoinState)  # checked where the file was read
-        if state.unit_hashes != b"".join(map(_hash_id, self._unit_ids())):
-            raise SecretError(
-                "units must be those that the session began with; got others. Load the same data."
+        same = state.units_digest == self._units_digest()
+        if not same or len(state.clocks.spent) != self.n_units:
+            raise PoolError(
+                "units must be those that the session began with; got others, or other rows of "
+                "theirs. Pass the same units."
             )
-        self._key, self.keep, self.balances = state.key, state.keep, state.clocks
+        assert state.coins.keep is not None  # that of the session
+        self._key, self.keep, self.balances = state.key, state.coins.keep, state.clocks
 
     def reading(self, spent: Spent, total: Spent) -> Reading:
         """Return what is promised, and what the busiest unit has spent."""
         bound = None if total.mu_squared is None else cap_success(total.mu_squared)
         return Reading(spent=spent, total=total, success_bound=bound)
+
+    def spent_text(self, spent: Spent) -> str:
+        """Return what the busiest unit has spent."""
+        influence = math.sqrt(spent.mu_squared or 0.0)
+        return f"influence {influence:.4g} spent by the busiest unit"
 
     # --- the work up to the draw ----------------------------------------------------------------
 
@@ -277,8 +299,13 @@ class CoinSecret(SessionSecret):
                 clip=self._coins.clip,
                 allowed=allowance.of_units,
             )
+            if allowance.of_units is not None and not (plan.charges <= allowance.of_units).all():
+                raise BudgetExceededError(
+                    "the release must be paid for by every unit; rounding takes some above what "
+                    "they have left. Nothing was drawn or spent. Ask for less."
+                )
             _check_counts(statistic, plan, sums)
-            values = statistic.value(plan.clipped_sums(sums)), statistic.value(sums.total())
+            values = statistic.value(plan.clipped), statistic.value(sums.total())
             outputs = _outputs_of(mechanism, statistic, values, data)
             bars = releasing.measure_coin_error_bars(
                 outputs, self._deviations(statistic, plan, sums), share=self.keep
@@ -288,9 +315,13 @@ class CoinSecret(SessionSecret):
         if self.balances is not None:
             clocks = self.balances.after(plan.charges, plan.lattice.total_variation)
         charge = Spent(n_releases=1, mu_squared=self._charge(plan, clocks))
-        if not self._single:
+        if self.balances is not None and allowance.of_units is not None:
             part = releasing.CoinSession(
-                total=before.total, before=before.spent, charge=charge, allowed=allowance.of_units
+                total=before.total,
+                before=before.spent,
+                charge=charge,
+                clocks=self.balances.spent,
+                allowed=allowance.of_units,
             )
             bundle = replace(bundle, session=part)
         return CoinPlan(
@@ -300,7 +331,7 @@ class CoinSecret(SessionSecret):
             error_bars=bars,
             drawn=SumSampler(plan=plan, sums=sums),
             statistic=statistic,
-            bundle=releasing.bundle_of_coins(bundle),
+            bundle=bundle,
             before=before.spent,
             clocks_before=self.balances,
             clocks=clocks,
@@ -326,19 +357,16 @@ class CoinSecret(SessionSecret):
                 "a statistic must be of one table where presence is hidden; got joined tables. "
                 "Pass a frame."
             )
-        rows = 1 if units is None else int(self._coins.rows_per_unit or 1)
-        if units is not None:
-            used = first_rows(units, rows)
-            units = units[used]
-            data = Data(parts=data.take(used), n_rows=len(used), single=data.single)
         with single_threaded():
-            statistic, declaration = statistic.declare(rows)
+            statistic, declaration, sums = declared_sums(
+                statistic, data, units, self._coins.rows_per_unit or 1
+            )
+            sums = sums.with_units(self.n_units)
             if mechanism.published:
                 raise MechanismError(
                     "nothing must be published exactly where presence is hidden; got "
                     f"{mechanism.published[0]}. Declare it."
                 )
-            sums = statistic.contributions(data, units).with_units(self.n_units)
             allowance, before = self._allow(request, purse()), purse()
             plan = plan_declared(
                 sums, declaration, success=allowance.budget.success, keep=self.keep
@@ -358,7 +386,7 @@ class CoinSecret(SessionSecret):
             error_bars=None,
             drawn=SumSampler(plan=plan, sums=sums),
             statistic=statistic,
-            bundle=releasing.bundle_of_coins(bundle),
+            bundle=bundle,
             before=before.spent,
         )
 
@@ -378,6 +406,7 @@ class CoinSecret(SessionSecret):
             return _Allowance(budget=budget, parameter=influence_parameter(budget.success))
         if request.budget is not None and request.share is not None:
             raise BudgetError("budget and share must not both be given. Leave one out.")
+        _check_ledger(purse)
         clocks = self._clocks(purse)
         portion, n_left = read_share(request.share)
         allowed = clocks.allowances(portion, n_left, purse.spent.n_releases)
@@ -386,18 +415,21 @@ class CoinSecret(SessionSecret):
             room = max(0.0, clocks.busiest + left - LEDGER_STEP)
             allowed = np.minimum(allowed, np.maximum(room - clocks.spent, 0.0))
         if request.budget is not None:
-            most = influence_parameter(_success_of(request.budget)) ** 2
-            if most > float(allowed.max(initial=0.0)) * (1 + 1e-9):
+            most, left_to_one = session_cap(_success_of(request.budget)), float(allowed.max())
+            if most > left_to_one * (1 + 1e-9) + 2 * LEDGER_STEP:
+                left_success = at_least(influence_success(math.sqrt(left_to_one)), significant=4)
                 raise BudgetExceededError(
-                    f"membership must be at most what is left to a unit, "
-                    f"{influence_success(math.sqrt(float(allowed.max(initial=0.0)))):.4g}; got "
-                    f"{_success_of(request.budget):.4g}. Nothing was drawn or spent. Ask for less "
+                    f"membership must be at most what is left to a unit, {left_success}; got "
+                    f"{_success_of(request.budget):.6g}. Nothing was drawn or spent. Ask for less "
                     f"or end the session."
                 )
             allowed = np.minimum(allowed, most)
-        influence = np.sqrt(allowed) * (1 - 2.0**-40)
-        parameter = float(influence.max(initial=0.0))
-        if not parameter > 1e-6:
+        # What ten units may pay, so that no person alone decides how much noise there is.
+        rank = max(0, self.n_units - CROWD)
+        crowd = float(np.partition(allowed, rank)[rank])
+        influence = np.sqrt(np.minimum(allowed, crowd)) * (1 - _ROUNDING_SHARE)
+        parameter = float(influence.max())
+        if not parameter > LEAST_INFLUENCE:
             raise BudgetExceededError(
                 "the session's membership budget is used up. Nothing was drawn or spent."
             )
@@ -422,7 +454,7 @@ class CoinSecret(SessionSecret):
         self, statistic: SumStatistic, plan: SumPlan, sums: UnitSums
     ) -> tuple[Vector, Vector]:
         """Return deviations of every number, by the coins and by the noise."""
-        slopes = statistic.jacobian(plan.clipped_sums(sums))
+        slopes = statistic.jacobian(plan.clipped)
         noise = np.sqrt(plan.noise_variances(slopes))
         coins = np.sqrt(plan.sampling_variances(sums, slopes))
         return statistic.arrange(coins), statistic.arrange(noise)
@@ -435,21 +467,22 @@ class CoinSecret(SessionSecret):
         bars: releasing.ErrorBars | None,
         allowance: _Allowance,
     ) -> releasing.CoinBundle:
-        integers, units = plan.unit_integers(sums)
+        stored = releasing.StoredContributions.of(plan, sums)
         facts = () if bars is None else (bars.coin_sentence,)
         return releasing.CoinBundle(
-            integers=integers,
-            units=units,
-            starts=np.asarray(sums.starts, dtype=np.int64),
+            integers=stored.integers,
+            units=stored.units,
+            starts=stored.starts,
             grid=plan.lattice.grid,
             units_per_std=plan.lattice.units_per_std,
             n_units=self.n_units,
-            n_stored=self.n_units,
+            n_entries=len(sums.values),
             keep=self.keep,
             parameter=plan.parameter,
             dimension=outputs.n_outputs,
             unit=self.unit,
-            contributions_digest=releasing.contributions_digest(integers, units, sums.starts),
+            clip=self._coins.clip,
+            contributions_digest=stored.digest,
             simulation=self._simulate,
             budget=allowance.budget,
             stated=releasing.CuratorStatements(
@@ -487,16 +520,22 @@ def _success_of(budget: AnyBudget) -> float:
     return limits.success_level
 
 
+def _check_ledger(purse: Purse) -> None:
+    """Refuse a ledger that limits this dataset in other kinds only, before anything is computed."""
+    kinds = (purse.left.mi_nats, purse.left.success_increment)
+    if purse.left.mu_squared is None and kinds != (None, None):
+        raise LedgerError(
+            "the ledger must have a budget for coins on this dataset; it has one for pools alone. "
+            "Set one: pac ledger create LEDGER --dataset NAME --membership 0.6."
+        )
+
+
 def _refuse_pool_options(request: Request) -> None:
     if request.rule is not None or request.checkpoint is not None:
         raise BudgetError(
             "rule and checkpoint must be left out where every unit has a coin: noise has one rule, "
             "and there is one pass. Use a pool: sample=pac.Balanced()."
         )
-
-
-def _hash_id(unit_id: bytes) -> bytes:
-    return hashlib.blake2b(unit_id, digest_size=ID_BYTES).digest()
 
 
 def _outputs_of(
@@ -523,7 +562,7 @@ def _outputs_of(
 
 def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> None:
     """Refuse groups that noise or coins may leave without a value, before anything is drawn."""
-    total, keep = plan.clipped_sums(sums), plan.keep
+    total, keep = plan.clipped, plan.keep
     spread = np.sqrt(keep * (1 - keep) * sums.squares(plan.factors))
     noise = plan.sum_noise_std
     for sign in (-1.0, 1.0):

@@ -177,6 +177,10 @@ class SessionSecret(HeldSecret):
     progress: bool | None = None
     """Whether a bar shows how far the work is."""
 
+    def spent_text(self, spent: Spent) -> str:
+        """Return what was spent, in a few words."""
+        return f"{spent.mi_nats or 0.0:.4g} nats spent"
+
     @abstractmethod
     def total(self, budget: AnyBudget | None) -> Spent:
         """Return the limits of a session's budget, as far as they can be told by now."""

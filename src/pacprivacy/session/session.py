@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from pacprivacy._plots import draw
-from pacprivacy._random import secret_source
+from pacprivacy._random import BitSource, secret_source
 from pacprivacy._system import show_stages
 from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import BudgetLike, Spent, as_budget
@@ -71,7 +71,8 @@ class Session(Keeper):
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
-        As in :func:`pacprivacy.privatize`.
+        As in :func:`pacprivacy.privatize`. With ``sample=pac.Coins()`` every unit has a coin, and a
+        clock that adds up what releases of sums tell of it, used or left out.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
         secrets only information can be totalled, and the question "was this unit *ever* used"
@@ -91,6 +92,7 @@ class Session(Keeper):
     chosen after seeing earlier releases.
     Claim H-1. For every unit, the attacker's expected success after the last release is at most
     the total, however releases are chosen and whenever one stops.
+    Claim C-8. With coins the same holds against whoever knows everything but one unit's coin.
     Claim H-2. The probability that some run tells more than that of a unit is bounded as well.
     Claim K-1. With a ledger, no release leaves without an entry, whatever crashes when.
     Claim R-4. In a fork of its process a session releases nothing and spends nothing.
@@ -154,35 +156,46 @@ class Session(Keeper):
                 "Add ledger='study.db'."
             )
         self._secret: SessionSecret
-        if book is not None and isinstance(book.state, CoinState) and sample is None:
-            sample = Coins(keep=book.state.keep)
-        if isinstance(sample, Coins):
-            _refuse_pool_settings(self._fresh, n_subsets, n_jobs, backend)
-            self._secret = CoinSecret(
-                data, sample, units=units, single=self.SINGLE, simulate=simulate, rng=rng
-            )
-        else:
-            rehearsal = Rehearsal(
-                data,
-                sample=sample,
-                n_subsets=n_subsets,
-                units=units,
-                n_jobs=n_jobs,
-                backend=backend,
-                rng=rng,
-                progress=progress,
-            )
-            self._secret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
-        total = self._secret.total(budget)
-        source = secret_source(self._secret.seed, simulate=simulate)
-        super().__init__(total, source, self._secret, book)
         self._releases: list[Release] = []
         self._planned: Plan | None = None
+        try:
+            if book is not None and isinstance(book.state, CoinState) and sample is None:
+                sample = book.state.coins
+            if isinstance(sample, Coins):
+                _refuse_pool_settings(self._fresh, n_subsets, n_jobs, backend)
+                if self.SINGLE and book is not None:  # every release must know of all others
+                    raise LedgerError(
+                        "a release with a ledger must be one of a session where every unit has a "
+                        "coin; got a session of one release. Use pac.Session."
+                    )
+                self._secret = CoinSecret(
+                    data, sample, units=units, single=self.SINGLE, simulate=simulate, rng=rng
+                )
+            else:
+                rehearsal = Rehearsal(
+                    data,
+                    sample=sample,
+                    n_subsets=n_subsets,
+                    units=units,
+                    n_jobs=n_jobs,
+                    backend=backend,
+                    rng=rng,
+                    progress=progress,
+                )
+                self._secret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
+            self._begin(dataset, book, secret_source(self._secret.seed, simulate=simulate))
+        except BaseException:
+            if book is not None:
+                book.close()  # or nobody could open the session while the error is looked at
+            raise
+
+    def _begin(self, dataset: str | None, book: Account | None, source: BitSource) -> None:
+        """Begin anew under the budget, or go on from where the book stands."""
+        super().__init__(self._secret.total(self._budget), source, self._secret, book)
         if self._book.state is not None:
             self._total = self._book.state.total
             self._secret.go_on(self._book.state)
-        elif budget is None:
-            self.close()
+        elif self._budget is None:
             raise BudgetError(
                 f"budget must be given for a new session; got None, and dataset {dataset!r} has "
                 "none to go on with. For example budget=pac.Information(1), or --total 'mi<=1'."
@@ -211,8 +224,7 @@ class Session(Keeper):
         return cls(data, ledger=ledger, **options)
 
     def __repr__(self) -> str:
-        nats = self._spent.mi_nats or 0.0
-        return f"Session({self._spent.n_releases} releases, {nats:.4g} nats spent)"
+        return f"Session({self._spent.n_releases} releases, {self._secret.spent_text(self._spent)})"
 
     def _repr_html_(self) -> str:
         names = [html.escape(release.certificate.mechanism) for release in self._releases]

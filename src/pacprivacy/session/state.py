@@ -15,9 +15,9 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -34,7 +34,6 @@ from pacprivacy.sample import KEY_BYTES, Coins, Pool, PoolStrategy
 Parsed = TypeVar("Parsed")
 POOL_VERSION: Final = 4
 COIN_VERSION: Final = 5
-ID_BYTES: Final = 16  # of the hash by which a unit's clock is found again
 _MODE: Final = 0o600
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
@@ -94,10 +93,12 @@ class _StoredCoins(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     n_releases: int
     key: bytes
     keep: float
+    clip: float | Literal["auto"] | None
     has_units: bool
-    unit_hashes: bytes
+    units_digest: bytes
     clocks: _Array
     slack: float
+    unpaid: tuple[_Array, float] | None
 
 
 class _File(msgspec.Struct, array_like=True):
@@ -119,6 +120,10 @@ class SessionState(ABC):
     @abstractmethod
     def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the secret among them."""
+
+    def unpaid_for(self) -> SessionState:
+        """Return it without the charge of a release that was about to be reserved and was not."""
+        return self
 
     @abstractmethod
     def check_sample(self, opened: Opened) -> None:
@@ -228,18 +233,24 @@ def _other_units() -> PoolError:
 class CoinState(SessionState):
     """Where a session with coins stands: the key of the coins, and every unit's clock.
 
-    ``unit_hashes`` has the hash of the id of every unit, one after the other, in the order of
-    ``clocks``.
+    ``units_digest`` is of the ids of all units, in the order of ``clocks``, and of whose row is
+    whose. ``unpaid`` are the clocks before the charge of a release that is about to be reserved.
     """
 
     key: bytes
-    keep: float
+    coins: Coins
     has_units: bool
-    unit_hashes: bytes
+    units_digest: bytes
     clocks: Clocks
+    unpaid: Clocks | None = None
+
+    def unpaid_for(self) -> SessionState:
+        """Return it with the clocks from before a release that nobody has reserved."""
+        return self if self.unpaid is None else replace(self, clocks=self.unpaid, unpaid=None)
 
     def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the key among them."""
+        before = self.unpaid
         return _file(
             COIN_VERSION,
             _StoredCoins(
@@ -247,11 +258,13 @@ class CoinState(SessionState):
                 total=self.total,
                 n_releases=self.n_releases,
                 key=self.key,
-                keep=self.keep,
+                keep=self.coins.keep or 0.0,  # it has one: that of the session
+                clip=self.coins.clip,
                 has_units=self.has_units,
-                unit_hashes=self.unit_hashes,
+                units_digest=self.units_digest,
                 clocks=_Array.of(self.clocks.spent),
                 slack=self.clocks.slack,
+                unpaid=None if before is None else (_Array.of(before.spent), before.slack),
             ),
         )
 
@@ -259,22 +272,24 @@ class CoinState(SessionState):
     def read(cls, content: bytes) -> tuple[Self, Marks]:
         """Rebuild a state; refuse clocks that no session has."""
         stored = msgspec.msgpack.decode(content, type=_StoredCoins)
-        cap, spent = stored.total.mu_squared, stored.clocks.read()
-        n_units = len(stored.unit_hashes) // ID_BYTES
-        if cap is None or spent.dtype != np.float64 or spent.shape != (n_units,):
+        cap = stored.total.mu_squared
+        if cap is None:
+            raise ValueError("total")
+        clocks = _clocks(stored.clocks, stored.slack, cap)
+        unpaid = None if stored.unpaid is None else _clocks(*stored.unpaid, cap)
+        if unpaid is not None and not (unpaid.spent <= clocks.spent).all():
             raise ValueError("clocks")
-        if not ((spent >= 0).all() and (spent <= cap).all() and 0 <= stored.slack <= SESSION_SLACK):
-            raise ValueError("clocks")
-        if len(stored.key) != KEY_BYTES or not 0 < stored.keep <= 1:
+        if len(stored.key) != KEY_BYTES:
             raise ValueError("key")
         state = cls(
             total=stored.total,
             n_releases=stored.n_releases,
             key=stored.key,
-            keep=stored.keep,
+            coins=Coins(keep=stored.keep, clip=stored.clip),
             has_units=stored.has_units,
-            unit_hashes=stored.unit_hashes,
-            clocks=Clocks(spent=spent, cap=cap, slack=stored.slack),
+            units_digest=stored.units_digest,
+            clocks=clocks,
+            unpaid=unpaid,
         )
         return state, stored.marks
 
@@ -289,10 +304,10 @@ class CoinState(SessionState):
                 "sample must be of the kind that the session began with, coins; got a pool. Leave "
                 "it out."
             )
-        if opened.sample is not None and opened.sample.keep not in (None, self.keep):
+        if opened.sample is not None and opened.sample.keep not in (None, self.coins.keep):
             raise PoolError(
-                f"keep must be that of the session, {self.keep:g}; got {opened.sample.keep:g}. "
-                "Leave it out."
+                f"keep must be that of the session, {self.coins.keep:g}; got "
+                f"{opened.sample.keep:g}. Leave it out."
             )
         if opened.has_units != self.has_units:
             raise _other_units()
@@ -307,6 +322,16 @@ _READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {
 def _file(version: int, stored: _Stored | _StoredCoins) -> bytes:
     content = msgspec.msgpack.encode(stored)
     return msgspec.msgpack.encode(_File(version, _checksum(content), content))
+
+
+def _clocks(array: _Array, slack: float, cap: float) -> Clocks:
+    """Return stored clocks; refuse what is none."""
+    spent = array.read()
+    if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= slack <= SESSION_SLACK:
+        raise ValueError("clocks")
+    if not ((spent >= 0).all() and (spent <= cap).all()):
+        raise ValueError("clocks")
+    return Clocks(spent=spent, cap=cap, slack=slack)
 
 
 def _balances(stored: _Stored, n_units: int) -> Balances | None:

@@ -18,7 +18,10 @@ from pacprivacy.statistics.formulas import (
     Formula as Formula,
     bin_of as bin_of,
 )
-from pacprivacy.statistics.numpy_functions import statistic_of_sums as statistic_of_sums
+from pacprivacy.statistics.numpy_functions import (
+    declared_sums as declared_sums,
+    statistic_of_sums as statistic_of_sums,
+)
 from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (
     OLS as OLS,

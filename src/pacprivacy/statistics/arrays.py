@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,8 @@ from pacprivacy.statistics.unit_sums import (
     slopes_of_block,
     value_of_block,
 )
+
+_ROWS_AT_ONCE: Final = 1 << 12  # of a few columns: they stay in the cache
 
 
 class ArrayStatistic(Mechanism, SumStatistic):
@@ -106,14 +108,24 @@ class ArrayStatistic(Mechanism, SumStatistic):
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return what every unit adds, in one cell."""
-        X = self._copy(data.parts)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
+            return self._contributions(data, units)
+
+    def _contributions(self, data: Data, units: npt.NDArray[Any] | None) -> UnitSums:
+        X = self._in_memory(data.parts)
         mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
-        X -= mean
-        deviations = np.sqrt(np.einsum("ij,ij->j", X, X) / len(X))
+        chunks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, len(X), _ROWS_AT_ONCE)]
+        squares = np.zeros(X.shape[1])
+        for rows in chunks:
+            far = X[rows] - mean
+            squares += np.einsum("ij,ij->j", far, far)
+        deviations = np.sqrt(squares / len(X))
         if self.formula.centred:
             centre = round_centre(mean, deviations)
-        X += mean - centre
-        block = shape_block(self.formula, X, None, shared=True)
+        width = shape_block(self.formula, X[:1] - centre, None, shared=True).shape[1]
+        block = np.empty((len(X), width))
+        for rows in chunks:
+            block[rows] = shape_block(self.formula, X[rows] - centre, None, shared=True)
         return UnitSums.of_rows(
             block,
             units=units,
@@ -122,11 +134,11 @@ class ArrayStatistic(Mechanism, SumStatistic):
             scales=self._output_scales(np.where(deviations > 0, deviations, 1.0)),
         )
 
-    def _copy(self, parts: tuple[Any, ...]) -> Matrix:
-        """Return a copy of all rows, also of those that are in files."""
+    def _in_memory(self, parts: tuple[Any, ...]) -> Matrix:
+        """Return all rows, also of those that are in files; only to be read."""
         table = self._table(parts)
-        in_memory = isinstance(table, np.ndarray)
-        return np.array(table if in_memory else table[np.arange(len(table))])
+        loaded = isinstance(table, np.ndarray)
+        return np.asarray(table if loaded else table[np.arange(len(table))])
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the numbers in the order in which they are released."""
@@ -276,7 +288,7 @@ class Histogram(ArrayStatistic):
     def published(self) -> tuple[str, ...]:
         """What the edges show of the universe."""
         if self.ranges is None and isinstance(self.bins, int | np.integer):
-            return ("histogram range: minimum and maximum of every column over the universe",)
+            return ("histogram range: minimum and maximum of every column over all records",)
         return ()
 
     def prepare(self, data: Data) -> Self:
@@ -293,7 +305,7 @@ class Histogram(ArrayStatistic):
         """Return what every unit adds to every bin; a bin is a cell, unless shares are released."""
         if self.density:
             return super(Histogram, self).contributions(data, units)
-        X, edges = self._copy(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
+        X, edges = self._in_memory(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
         n_bins = edges.shape[1] - 1
         of_row = np.arange(len(X)) if units is None else units
         cells = [bin_of(X[:, j], each) for j, each in enumerate(edges)]

@@ -173,7 +173,7 @@ class Statistic(Mechanism):
             for name, (low, high) in sorted(self.ranges.items())
         ]
         if self.missing != "error":
-            said.append(f"gaps: {_GAPS[self.missing]}, inside every candidate")
+            said.append(f"gaps: {_GAPS[self.missing]}")
         if self.weights is not None:
             said.append(f"rows are weighted by {self.weights!r}")
         if dates := self._dates:
@@ -182,9 +182,9 @@ class Statistic(Mechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Levels that were read off the universe: the value shows that each of them occurs."""
+        """Levels that were read off all records: the value shows that each of them occurs."""
         measured = () if self.layout is None else self.layout.measured
-        return tuple(f"levels of {name!r}: those that occur in the universe" for name in measured)
+        return tuple(f"levels of {name!r}: those that occur in the table" for name in measured)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -462,7 +462,7 @@ class Statistic(Mechanism):
 
 _GAPS: Final = {
     "drop": "rows with one in a column in use are left out of it",
-    "mean": "filled by the mean of the candidate's own rows",
+    "mean": "filled by the mean of the rows that are used",
     "category": "a level of their own in categories, left out of numbers",
 }
 

@@ -45,6 +45,8 @@ class UnitSums:
         Number of units, also of those without an entry.
     centre : array of shape (columns,), public
         What was subtracted from the columns before they were summed.
+    largest : float, curator-only
+        The size of the largest number of all.
     scales : array, public
         In which units the outputs of a cell are compared; one of each.
     """
@@ -55,6 +57,7 @@ class UnitSums:
     n_units: int
     centre: Vector
     scales: Vector | None = None
+    largest: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64)
@@ -66,6 +69,7 @@ class UnitSums:
                 f"{LARGEST_OUTPUT:g}; got shape {values.shape} with others. Leave out or fill gaps "
                 "before they are summed."
             )
+        object.__setattr__(self, "largest", max(-float(sizes[0]), float(sizes[1])))
         self._check_cells(len(values))
         units = self.units
         if units is None:
@@ -132,6 +136,11 @@ class UnitSums:
     def units_of(self, entries: slice) -> npt.NDArray[np.int64] | slice:
         """Return what picks the units of some entries out of an array over units."""
         return entries if self.units is None else self.units[entries]
+
+    @property
+    def entry_units(self) -> npt.NDArray[np.int64]:
+        """The unit of every entry."""
+        return np.arange(len(self.values)) if self.units is None else self.units
 
     def add_by_unit(self, numbers: Vector) -> Vector:
         """Return, for every unit, the sum of the numbers of its entries."""

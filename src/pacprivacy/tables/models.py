@@ -41,7 +41,7 @@ from pacprivacy.mechanism import (
     coerce_data,
     identity_warning,
 )
-from pacprivacy.sample import Balanced, Pool
+from pacprivacy.sample import Balanced, Coins, Pool
 from pacprivacy.session import Session
 from pacprivacy.statistics import Covariance, Histogram
 from pacprivacy.tables.cells import Reading
@@ -74,7 +74,8 @@ class Model:
     ``mechanism`` makes it of the options and the names of the columns; ``describe`` is that of
     :class:`NamedMechanism`; ``scaling`` is done with all records (:class:`MechanismScaling`).
     ``predicts`` says what the target is; with ``learns`` it is kept apart from the columns,
-    otherwise it is the only one of them. ``takes`` are options of its own, which other models
+    otherwise it is the only one of them. With ``of_sums`` it is a function of sums over units, and
+    may be released with coins. ``takes`` are options of its own, which other models
     refuse, and ``needs`` those that it requires. ``kind`` is how :func:`pacprivacy.tables.predict`
     applies it.
     """
@@ -84,6 +85,7 @@ class Model:
     scaling: Scaling = "none"
     predicts: Literal["class", "number"] | None = None
     learns: bool = True
+    of_sums: bool = False
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     kind: str | None = None
@@ -168,6 +170,7 @@ class StatisticModel:
     described: Callable[[Table, ModelOptions], tuple[str, ...]] | None = None
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    of_sums: bool = False
     predicts: None = None
 
     def build(self, table: Table, options: ModelOptions) -> Built:
@@ -332,15 +335,18 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         statistic=lambda o, names, shared: stats.mean(names, **shared),
         described=described_model_columns,
         takes=_GROUPED,
+        of_sums=True,
     ),
     "sum": StatisticModel(
         statistic=lambda o, names, shared: stats.sum(names, **shared),
         described=described_model_columns,
         takes=("by", "weights", "ranges"),
+        of_sums=True,
     ),
     "count": StatisticModel(
         statistic=lambda o, names, shared: stats.count(names or None, **shared),
         takes=("by", "weights", "ranges"),
+        of_sums=True,
     ),
     "median": StatisticModel(
         statistic=lambda o, names, shared: stats.median(names, **shared),
@@ -358,11 +364,13 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         statistic=lambda o, names, shared: stats.variance(names, **shared),
         described=described_model_columns,
         takes=("by", "fill", "ranges"),
+        of_sums=True,
     ),
     "crosstab": StatisticModel(
         statistic=lambda o, names, shared: _crosstab(names, shared),
         takes=("weights",),
         needs=("columns",),
+        of_sums=True,
     ),
     "ols": StatisticModel(
         statistic=lambda o, names, shared: stats.ols(str(o.target), names, **shared),
@@ -387,6 +395,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         describe=MechanismScaling.matrix,
         scaling="scale",
         learns=False,
+        of_sums=True,
     ),
     "histogram": Model(
         mechanism=lambda o, names: Histogram(
@@ -396,6 +405,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         ),
         describe=MechanismScaling.counts,
         learns=False,
+        of_sums=True,
         takes=("bins", "ranges"),
         needs=("ranges",),
     ),
@@ -489,14 +499,14 @@ class ModelStudy:
     """A mechanism, its data, and who belongs together; curator-only but for the mechanism.
 
     ``name`` is that of the file, for the ledger, ``digest`` its SHA-256; ``units`` say whose row
-    each row is; ``pool`` None is that of the session; ``notes`` are for the curator.
+    each row is; ``sample`` None is that of the session; ``notes`` are for the curator.
     """
 
     name: str
     built: Built = field(repr=False)
     digest: bytes = field(repr=False)
     units: Any = field(repr=False)
-    pool: Balanced | None
+    sample: Balanced | Coins | None
     notes: tuple[str, ...] = field(repr=False)
 
     @property
@@ -527,7 +537,7 @@ class ModelStudy:
     def open_session(self, *, ledger: str, total: AnyBudget | None, **options: Any) -> Session:
         """Open or resume the session; without a total it is under the ledger's budget."""
         options["dataset"] = options.get("dataset") or self.name
-        arguments = {"ledger": ledger, "sample": self.pool, "units": self.units, **options}
+        arguments = {"ledger": ledger, "sample": self.sample, "units": self.units, **options}
         rows = self.rows()
         if total is None:
             book = ledgers.Ledger(ledger, create=False)
@@ -541,25 +551,29 @@ class ModelStudy:
 
 
 def read_model_study(
-    source: Path, model: str, options: ModelOptions, reading: Reading | None = None
+    source: Path,
+    model: str,
+    options: ModelOptions,
+    reading: Reading | None = None,
+    *,
+    sample: Balanced | Coins | None = None,
 ) -> ModelStudy:
     """Read the file and build the model on it; a classifier gets halves of every class."""
     chosen = find_model(model, options)
     table = read_table(source, reading, needed=_needed(chosen, options))
     units = None if options.unit is None else table_unit_labels(table, options.unit)
     built = chosen.build(table, options)
-    pool = None
     if chosen.predicts == "class":
         check_data_classes(built.data.parts[1])
         labels = _strata(built)
         chosen_pool = choose_data_pool(labels, units)
-        pool = _Stratified(stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels)
+        sample = _Stratified(stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels)
     return ModelStudy(
         name="stdin" if source == STDIN else source.name.partition(".")[0],
         built=built,
         digest=table.digest,
         units=units,
-        pool=pool,
+        sample=sample,
         notes=(
             *table.notes,
             *unit_notes(table, options),

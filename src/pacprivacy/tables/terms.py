@@ -134,8 +134,8 @@ class Categories:
         """What was declared."""
         notes = [f"levels of {name!r}: declared by the curator" for name in self.declared]
         if self.missing in ("drop", "mean"):
-            how = "left out of" if self.missing == "drop" else "filled inside"
-            notes.append(f"rows with a gap are {how} every candidate")
+            how = "left out" if self.missing == "drop" else "filled by the mean of the rows used"
+            notes.append(f"rows with a gap are {how}")
         return tuple(notes)
 
     def rare_notes(self, table: Table) -> tuple[str, ...]:
@@ -157,12 +157,12 @@ class Categories:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What was read off the universe."""
+        """What was read off all records."""
         measured = (name for name in self.levels if name not in self.declared)
         gaps = self.declared if self.missing == "category" else ()
         return (
-            *(f"levels of {name!r}: those that occur in the universe" for name in measured),
-            *(f"whether {name!r} has gaps in the universe" for name in gaps),
+            *(f"levels of {name!r}: those that occur in the table" for name in measured),
+            *(f"whether {name!r} has gaps" for name in gaps),
         )
 
 
@@ -326,7 +326,8 @@ def category_gap_notes(
         notes.append(f"missing values: {', '.join(gaps[:SHOWN_COUNTS])}{more}")
     n_kept = int(kept.sum())
     if n_kept < table.n_rows or where is not None:
-        how = "are used" if dropped else "meet the condition"
+        met = [] if where is None else ["meet the condition"]
+        how = " and ".join([*met, *(["are complete"] if dropped else [])])
         notes.append(f"{n_kept:,} of {table.n_rows:,} records {how}")
     return tuple(notes)
 

@@ -73,7 +73,7 @@ def test_release_writes_a_public_file_and_a_private_bundle_that_verify(
     assert [line.split()[0] for line in lines[1:3]] == ["age", "income"]
     assert len(lines) <= 20
     assert "times in 100; 50 without the release" in " ".join(result.stdout.split())
-    assert f"Wrote {out / 'release.json'} and {out / 'values.csv'}" in result.stdout
+    assert f"Wrote {out / 'release.json'}, values.csv; curator.npz" in result.stdout
     files = ["curator.npz", "release.json", "values.csv"]
     assert sorted(path.name for path in out.iterdir()) == files
     assert (out / "curator.npz").stat().st_mode & 0o077 == 0
@@ -431,7 +431,7 @@ def test_verify_reads_the_files_of_a_predictor_and_report_needs_no_outputs(tmp_p
     run_pac("report", path)
     assert (tmp_path / "out" / "report.html").is_file()
     assert "that of a predictor" in refused("report", path, "--curator")
-    assert "not of a release" in refused("audit", path)
+    assert "the bundle of a predictor" in refused("audit", path)
 
 
 def test_verify_refuses_what_is_no_release(tmp_path: Path) -> None:

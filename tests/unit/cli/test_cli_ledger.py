@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from pacprivacy.adversary import session_cap
 from pacprivacy.budget import Spent
 from pacprivacy.cli import app
 from pacprivacy.ledger import Ledger
@@ -51,6 +52,22 @@ def test_create_writes_the_limits(tmp_path: Path) -> None:
     assert made["mi_nats_e12"] == 250_000_000_000
     assert made["success_e12"] == 50_000_000_000
     assert (made["epsilon_e12"], made["delta_e18"]) == (2 * 10**12, 10**12)
+
+
+def test_a_budget_of_coins_is_a_membership_success(tmp_path: Path) -> None:
+    path = tmp_path / "coins.db"
+    made = json.loads(
+        pac("create", path, "--dataset", "people", "--membership", "60%", "--json").stdout
+    )
+    assert made["mu_squared_e12"] == int(1e12 * session_cap(0.6))
+    Ledger(path).reserve("people", "ann", Spent(mu_squared=session_cap(0.6) / 4), "mean income")
+    rows = [line.split() for line in pac("show", path).stdout.splitlines()]
+    shown = ["60.00", "%", "25.01", "%", "of", "it", "74.99", "%", "of", "it"]
+    assert ["people", "*", "membership,", "coins", *shown] in rows
+    assert "influence²" in pac("spend-log", path).stdout
+    assert "above 1/2" in refused("create", path, "--dataset", "x", "--membership", "0.4")
+    both = ("--dataset", "y", "--mi", "1", "--membership", "0.55")
+    assert "is set" in pac("create", path, *both).stdout
 
 
 def test_create_refuses(study: Path, tmp_path: Path) -> None:

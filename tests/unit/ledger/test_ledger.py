@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,7 @@ def test_entries_of_the_first_version_keep_their_hash() -> None:
         reservation="r" * 8,
         units={"mi_nats": 250_000_000_000, "success_increment": 50_000_000_000},
         what="mean",
+        version=1,
         previous=genesis_hash("f" * 32, "2026-01-01T00:00:00.000000+00:00"),
     )
     written = "3f5ec238d5ac57d637d22fb02fa4f623730cc40e015d03992fa2dcc31fac6d7d"
@@ -122,13 +124,22 @@ def test_reserved_counts_as_spent_before_it_is_committed(ledger: Ledger, ledger_
 
 
 @pytest.mark.claim("K-2")
-def test_the_four_kinds_are_never_added_together(ledger: Ledger) -> None:
+def test_the_kinds_are_never_added_together(ledger: Ledger) -> None:
     ledger.reserve("people", "ann", both(1.0, 0.0), "uses up the information")
     ledger.reserve("people", "ann", both(0.0, 0.1), "uses up the membership")
     ledger.reserve("people", "ann", Spent(epsilon=2, delta=1e-6), "uses up the DP budget")
-    (balance,) = ledger.balance("people", "ann")
-    assert [getattr(balance.left, kind) for kind in SUMS] == [0.0] * 4
-    for one_more in (both(1e-12), both(0, 1e-12), Spent(epsilon=1e-12)):
+    ledger.create_budget("people", "ann", limits=Spent(mu_squared=0.25))
+    ledger.reserve("people", "ann", Spent(mu_squared=0.25), "uses up the clocks of coins")
+    everyone, ann = ledger.balance("people", "ann")
+    pools = [kind for kind in SUMS if kind != "mu_squared"]
+    assert [getattr(everyone.left, kind) for kind in pools] == [0.0] * 4
+    assert ann.left == Spent(mu_squared=0.0)
+    for one_more in (
+        both(1e-12),
+        both(0, 1e-12),
+        Spent(epsilon=1e-12),
+        Spent(mu_squared=1e-12),
+    ):
         with pytest.raises(BudgetExceededError):
             ledger.reserve("people", "ann", one_more, "more")
 
@@ -352,7 +363,9 @@ def test_entries_are_chained(ledger: Ledger) -> None:
         ("UPDATE pac_entries SET kind = 'cancel' WHERE seq = 3", 3),
         ("UPDATE pac_entries SET what = CAST(what AS BLOB) WHERE seq = 2", 2),
         ("UPDATE pac_entries SET certificate = NULL WHERE seq = 3", 3),
-        ("UPDATE pac_entries SET version = 2 WHERE seq = 6", 6),
+        ("UPDATE pac_entries SET version = 1 WHERE seq = 6", 6),
+        ("UPDATE pac_entries SET version = 3 WHERE seq = 6", 6),
+        ("UPDATE pac_entries SET mu_squared_e12 = 1 WHERE seq = 2", 2),
         ("UPDATE pac_entries SET hash = upper(hash) WHERE seq = 6", 6),
         ("UPDATE pac_entries SET previous = hash WHERE seq = 4", 4),
         ("DELETE FROM pac_entries WHERE seq = 4", 4),
@@ -636,7 +649,7 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
 def test_a_newer_ledger_is_refused(ledger: Ledger, ledger_where: str) -> None:
     with ledger._database.writing(lock="SELECT 1") as connection:
         connection.execute(sqlalchemy.text("UPDATE pac_ledger SET schema_version = 99"))
-    with pytest.raises(LedgerError, match=r"schema version 1 or older; got 99\. Install"):
+    with pytest.raises(LedgerError, match=r"schema version 2 or older; got 99\. Install"):
         Ledger(ledger_where)
 
 
@@ -648,23 +661,66 @@ def test_an_older_ledger_is_migrated_and_still_verifies(
     def add_column(connection: sqlalchemy.Connection) -> None:
         connection.execute(sqlalchemy.text("ALTER TABLE pac_ledger ADD COLUMN note TEXT"))
 
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: add_column})
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: add_column})
     again = Ledger(ledger_where)
     assert again.verify().ok
     assert again.entries() == ledger.entries()
     with again._database.reading() as connection:
         row = connection.execute(sqlalchemy.text("SELECT schema_version, note FROM pac_ledger"))
-        assert tuple(row.one()) == (2, None)
+        assert tuple(row.one()) == (3, None)
     assert Ledger(ledger_where).verify().ok  # the second opening has nothing to do
+
+
+def make_first_version(ledger: Ledger) -> list[str]:
+    """Write a ledger as version 0.1 did, before there were coins; return the hashes."""
+    hashes = [ledger._head.genesis]
+    with ledger._database.writing(lock="SELECT 1") as connection:
+        for entry in list(schema.read_database_entries(connection)):
+            old = replace(entry, version=1, previous=hashes[-1])
+            hashes.append(entry_hash(old))
+            changed = {"version": 1, "previous": old.previous, "hash": hashes[-1]}
+            table = schema.ENTRIES
+            connection.execute(
+                sqlalchemy.update(table).where(table.c.seq == entry.seq).values(**changed)
+            )
+        connection.execute(sqlalchemy.text("ALTER TABLE pac_entries DROP COLUMN mu_squared_e12"))
+        connection.execute(
+            sqlalchemy.update(schema.LEDGER).values(schema_version=1, head=hashes[-1])
+        )
+    return hashes[1:]
+
+
+@pytest.mark.claim("K-3")
+def test_a_ledger_of_the_first_version_goes_on_with_coins(
+    ledger: Ledger, ledger_where: str
+) -> None:
+    ledger.commit(ledger.reserve("people", "ann", both(), "mean"), "ab" * 32)
+    hashes = make_first_version(ledger)
+    again = Ledger(ledger_where)
+    assert again.verify().ok
+    assert [entry.hash for entry in again.entries()] == hashes
+    assert [entry.version for entry in again.entries()] == [1, 1, 1]
+    with pytest.raises(LedgerError, match="--membership for releases with coins"):
+        again.reserve("people", "ann", Spent(mu_squared=0.1), "sum")
+    again.create_budget("people", "ann", limits=Spent(mu_squared=0.25))
+    again.commit(again.reserve("people", "ann", Spent(mu_squared=0.1), "sum"), "cd" * 32)
+    assert again.entries()[-2].version == 2
+    assert again.verify(head=hashes[-1]).ok
+    # An amount that somebody adds to an entry of the first version shows.
+    with again._database.writing(lock="SELECT 1") as connection:
+        connection.execute(
+            sqlalchemy.text("UPDATE pac_entries SET mu_squared_e12 = 7 WHERE seq = 2")
+        )
+    assert again.verify().broken_entry == 2
 
 
 def test_an_unknown_older_version_is_refused(
     ledger_where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Ledger(ledger_where)
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 2)
-    with pytest.raises(LedgerError, match="must have a known schema version; got 1"):
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    with pytest.raises(LedgerError, match="must have a known schema version; got 2"):
         Ledger(ledger_where)
 
 
@@ -687,6 +743,7 @@ def test_balances_in_public_form(ledger: Ledger) -> None:
     assert plain["left"] == {
         "mi_nats": 0.75,
         "success_increment": 0.05,
+        "mu_squared": None,
         "epsilon": 2.0,
         "delta": 1e-6,
     }

@@ -244,7 +244,7 @@ def test_noise_has_the_law_of_the_plan() -> None:
     plan = plan_sums(sums, success=0.7, keep=0.9, clip=None)
     kept, source = np.ones(60, bool), SimulatedSource(3)
     draws = np.array([plan.release(sums, kept, source).values[0] for _ in range(4000)])
-    centred = draws - plan.clipped_sums(sums).values[0]
+    centred = draws - plan.clipped.values[0]
     covariance = plan.lattice.covariances[0]
     whitened = np.linalg.solve(np.linalg.cholesky(covariance), centred.T)
     np.testing.assert_allclose(np.cov(whitened), np.eye(2), atol=0.12)

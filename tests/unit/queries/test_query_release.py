@@ -17,6 +17,7 @@ from pacprivacy.cli.console import app
 from pacprivacy.errors import CertificateError, NoisyWarning
 from pacprivacy.session import QueryAnswer, QueryRelease, query_answer
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 N = 200
 TEXT = """SELECT kind, day, year(day) AS y, count(*) AS n, avg(cost) AS cost, sum(size) AS size
 FROM visits WHERE cost < 1e6 GROUP BY kind, day

@@ -12,6 +12,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.errors import CertificateError, MechanismError, NoisyWarning
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 X = np.random.default_rng(0).normal(50, 10, size=400)
 FRAME = pd.DataFrame({"age": X, "pay": 1000 * X[::-1]})
 HALVES = pac.Balanced(n_subsets=64)

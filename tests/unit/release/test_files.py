@@ -24,6 +24,7 @@ from pacprivacy._values import Row, row_texts
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 BOTH = namedtuple("BOTH", "low high")
 X = np.random.default_rng(0).normal(5, 1, (60, 2))
 FRAME = pd.DataFrame(X, columns=["age", "pay"]).assign(region=["n", "s", "w"] * 20)

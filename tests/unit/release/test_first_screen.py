@@ -11,6 +11,7 @@ from pacprivacy._values import Row, row_texts, rows_table, times_in_100
 from pacprivacy.dp import release_dp_statistic
 from pacprivacy.statistics import Histogram
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 X = np.random.default_rng(0).normal(50, 10, size=(400, 3))
 
 

@@ -29,6 +29,7 @@ from pacprivacy.release.error_bars import _odd_tails, round_up_error_bars, sprea
 from pacprivacy.simulation import Outputs, run_mechanism
 from pacprivacy.statistics import Covariance, Histogram, Mean
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 RNG = np.random.default_rng(20)
 X = RNG.normal([3.0, 5.0], 1.0, size=(200, 2))
 Y = X @ [1.0, -2.0] + RNG.normal(size=200)

@@ -375,7 +375,7 @@ def test_estimates_are_written_with_three_digits() -> None:
 
 # --- public and curator ---------------------------------------------------------------------
 
-CURATOR_WORDS = ("curator", "per unit", "unit_success", "per_unit", "sampling", "outputs", "seed")
+CURATOR_WORDS = ("curator", "per unit", "unit_success", "per_unit", "outputs", "seed")
 
 # Figures that occur nowhere else; the page writes them with two or three digits.
 MARKED = CuratorFigures(unit_success_edges=(0.5, 0.6), unit_success_counts=(777_000_000_000,))

@@ -133,7 +133,7 @@ def test_histogram_edges_are_those_of_the_universe_and_are_named() -> None:
         np.stack([X.min(axis=0), X.max(axis=0)], axis=1),
     )
     assert prepared.evaluate((X,), SEED).sum() == X.size
-    assert "universe" in prepared.published[0]
+    assert "all records" in prepared.published[0]
     assert not prepared.public
     assert not Histogram(ranges=(0, 1)).published
     assert "declared" in Histogram(bins=3, ranges=(0, 1)).public[0]

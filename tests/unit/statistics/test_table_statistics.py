@@ -246,7 +246,7 @@ def test_levels_do_not_follow_the_candidate(people: pd.DataFrame) -> None:
 def test_what_was_measured_and_declared_is_said(people: pd.DataFrame) -> None:
     data = coerce_data(people)
     measured = stats.mean("income", by="region").prepare(data)
-    assert measured.published == ("levels of 'region': those that occur in the universe",)
+    assert measured.published == ("levels of 'region': those that occur in the table",)
     declared = stats.mean("income", by="region", levels={"region": ["north"]}).prepare(data)
     assert declared.published == ()
     assert "levels of 'region': declared by the curator" in declared.public

@@ -190,6 +190,10 @@ def test_gaps_filled_by_the_mean_are_for_pools() -> None:
 def test_what_cannot_be_summed_is_refused() -> None:
     with pytest.raises(MechanismError, match="contributions must be finite"):
         UnitSums.of_rows(np.array([[1.0], [np.nan]]))
+    for scale in (1e150, 1e200, 1e300):
+        for statistic in (Mean(), Covariance()):
+            with pytest.raises(MechanismError, match="contributions must be finite"):
+                statistic.contributions(coerce_data(X * scale))
     with pytest.raises(MechanismError, match="n_units must be given"):
         UnitSums.of_rows(np.ones((2, 1)), units=np.array([0, 1]))
     with pytest.raises(MechanismError, match="units must be numbered"):

@@ -326,4 +326,4 @@ def test_a_level_of_its_own_for_gaps_is_a_fact_of_the_universe(tmp_path: Path) -
         options = ModelOptions(levels={"g": ("a", "b")}, missing="category")
         found = Categories.find(table, ["g", "x"], options)
         assert ("(missing)" in found.levels["g"]) == (cell == "")
-        assert found.facts == ("whether 'g' has gaps in the universe",)
+        assert found.facts == ("whether 'g' has gaps",)

@@ -60,7 +60,7 @@ def test_numbers_among_texts_are_no_levels_until_it_is_said(
     with pytest.raises(MechanismError, match="categories='crp'"):
         stats.mean("crp").prepare(frame)
     declared = stats.mean("crp", categories="crp").prepare(frame)
-    assert declared.published == ("levels of 'crp': those that occur in the universe",)
+    assert declared.published == ("levels of 'crp': those that occur in the table",)
     typed = coerce_data(pd.DataFrame({"crp": pd.Categorical(column)}))
     stats.mean("crp").prepare(typed)
 
