@@ -20,6 +20,7 @@ as SQL has them after FROM. A candidate then has the joined rows of its units:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypedDict, Unpack
@@ -108,6 +109,24 @@ def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]
     return {name: tuple(str(item) for item in items) for name, items in texts.items()}
 
 
+def _ranges(value: Any) -> dict[str, tuple[float, float]]:
+    """Return declared ranges by column; refuse what is none, and show no entries."""
+    pairs = {} if value is None else value
+    if isinstance(pairs, Mapping) and all(_is_range(*item) for item in pairs.items()):
+        return {name: (float(low), float(high)) for name, (low, high) in pairs.items()}
+    raise MechanismError(
+        f"ranges must be pairs low < high by column; got {as_told(value)}. Write "
+        "ranges={'age': (0, 100)}, known without the records."
+    )
+
+
+def _is_range(name: Any, pair: Any) -> bool:
+    if not (isinstance(name, str) and isinstance(pair, list | tuple) and len(pair) == 2):
+        return False
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in pair)
+    return numbers and -math.inf < pair[0] < pair[1] < math.inf
+
+
 class StatisticOptions(TypedDict, total=False):
     """What every statistic takes: fields of :class:`Statistic`, and ``table`` over several."""
 
@@ -119,6 +138,7 @@ class StatisticOptions(TypedDict, total=False):
     fill: float | None
     categories: Names
     date_formats: Mapping[str, str] | None
+    ranges: Mapping[str, tuple[float, float]] | None
     table: str | None
 
 
@@ -145,6 +165,7 @@ def _with_options(statistic: Statistic, options: StatisticOptions) -> Mechanism:
         fill=fill,
         categories=_names("categories", options.get("categories")) or (),
         date_formats={name: "".join(texts[:1]) for name, texts in formats.items()},
+        ranges=_ranges(options.get("ranges")),
     )
     table = _text("table", options.get("table"))
     return whole if table is None else JoinedStatistic(inner=whole, table=table)
@@ -166,9 +187,9 @@ def mean(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanis
     columns : str or sequence of str, optional
         All columns that are not used otherwise by default.
     **options
-        ``by``, ``where``, ``weights``, ``levels``, ``missing``, ``fill``, ``categories`` and
-        ``date_formats`` as in :class:`Statistic`; over several tables ``table``, what stands after
-        FROM. So for the other functions here.
+        ``by``, ``where``, ``weights``, ``levels``, ``missing``, ``fill``, ``categories``,
+        ``date_formats`` and ``ranges`` as in :class:`Statistic`; over several tables ``table``,
+        what stands after FROM. So for the other functions here.
     """
     return _with_options(TableMean(columns=_names("columns", columns)), options)
 

@@ -138,7 +138,7 @@ Ranges = Annotated[
     option(
         "--ranges",
         "LIST",
-        "Of histogram (needed) and forest, public: 0,120 or 'age=0,120;pay=0,1e6'.",
+        "What columns can be, public: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need it.",
     ),
 ]
 UniverseFacts = Annotated[

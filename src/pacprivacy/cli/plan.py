@@ -300,7 +300,7 @@ def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _PlannedCoin
     certificate = plan.certificate
     return _PlannedCoins(
         mechanism=certificate.mechanism,
-        n_units=certificate.n_units,
+        n_units=certificate.n_units or 0,
         units=certificate.units,
         keep=certificate.used_prior,
         rows=rows,

@@ -1,11 +1,12 @@
-"""``--promise dp``: statistics of a table under differential privacy.
+"""``--promise dp``: statistics of a table that hide who is in it.
 
-The release has a certificate of its own kind. Nothing here is mixed with a promise of PAC privacy.
+Sums under a membership budget are those of every release, with noise from what was declared.
+Quantiles, and a pure epsilon, have mechanisms and a certificate of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,9 @@ from pacprivacy.cli.console import tell_curator
 from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.mechanism import code_column_levels, declared_column_levels, identity_warning
+from pacprivacy.privatizing import privatize
+from pacprivacy.release import Release
+from pacprivacy.sample import Coins
 from pacprivacy.statistics import number_cells
 from pacprivacy.tables import (
     ModelOptions,
@@ -25,28 +29,18 @@ from pacprivacy.tables import (
     described_model_columns,
     model_numbers,
     model_ranges,
+    read_model_study,
     read_table,
     table_identities,
 )
 
+SUMS: Final = ("count", "sum", "mean", "variance", "crosstab", "histogram")
 ONLY_PAC: Final = (
-    *(
-        "unit",
-        "sample",
-        "keep",
-        "clip",
-        "subsets",
-        "rule",
-        "universe_facts",
-        "clusters",
-        "components",
-        "C",
-        "trees",
-        "depth",
-    ),
-    *("weights", "missing", "fill", "jobs", "checkpoint"),
+    *("sample", "keep", "clip", "subsets", "rule", "universe_facts"),
+    *("clusters", "components", "C", "trees", "depth", "jobs", "checkpoint"),
     *("ledger", "dataset", "principal", "total", "state", "share", "plot"),
 )
+ONLY_SUMS: Final = ("unit", "weights", "missing", "fill")
 
 
 def check_dp_promise(values: dict[str, Any]) -> None:
@@ -54,57 +48,118 @@ def check_dp_promise(values: dict[str, Any]) -> None:
     for option in ONLY_PAC:
         name = option.replace("_", "-")
         value = values["cost" if option == "C" else option]
-        if value not in (None, False, "drop"):
-            advice = "It belongs to --promise pac."
-            if name == "unit":
-                advice = "A row is protected there: make one row per person, or use --promise pac."
-            raise DataError(f"--{name} must be left out with --promise dp; got a value. {advice}")
+        if value not in (None, False):
+            raise DataError(
+                f"--{name} must be left out with --promise dp; got a value. It belongs to "
+                "--promise pac."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromisedStatistic:
+    """A statistic of a file as it was asked for, and how many rows of a unit are used."""
+
+    data: Path
+    model: str
+    options: ModelOptions
+    reading: Reading
+    rows_per_unit: int | None = None
+    name: str | None = None
 
 
 def release_dp_promise(
-    data: Path,
-    model: str,
-    options: ModelOptions,
-    reading: Reading,
-    budget: str,
-    *,
-    delta: float | None,
-    name: str | None,
-    simulate: int | None,
-    quiet: bool = False,
-) -> DPRelease:
+    asked: PromisedStatistic, budget: str, *, simulate: int | None, quiet: bool = False
+) -> DPRelease | Release:
     """Release a statistic of a file; ranges and levels must be declared."""
-    if model not in STATISTICS:
+    options, limit = asked.options, parse_budget(budget)
+    known = tuple(dict.fromkeys((*SUMS, *STATISTICS)))
+    if asked.model not in known:
         raise DataError(
-            f"--model must be one of {', '.join(STATISTICS)} with --promise dp; got {model!r}. "
+            f"--model must be one of {', '.join(known)} with --promise dp; got {asked.model!r}. "
             "For models see pacprivacy.dp."
         )
-    limit = parse_budget(budget)
-    optional = {"delta": delta, "bins": options.bins, "q": options.q}
-    arguments: dict[str, Any] = {
-        name: value for name, value in optional.items() if value is not None
-    }
-    if isinstance(limit, Membership):
-        arguments["success"] = limit.success
-    elif isinstance(limit, EpsilonEquivalent):
-        arguments["epsilon"] = limit.epsilon
-    else:
+    if not isinstance(limit, Membership | EpsilonEquivalent):
         raise BudgetError(
             f"--budget must be a membership or an epsilon alone with --promise dp; got {budget!r}. "
             'Write "membership<=0.6" or "epsilon<=1".'
         )
-    if options.ranges is None and model != "count":
+    _check_declared(asked.model, options)
+    if isinstance(limit, Membership) and asked.model in SUMS:
+        return _release_sums(asked, limit, simulate=simulate, quiet=quiet)
+    if asked.model not in STATISTICS:
+        raise BudgetError(
+            f"--budget must be a membership for --model {asked.model} with --promise dp; got "
+            f'{budget!r}. Write "membership<=0.6".'
+        )
+    for name in (*ONLY_SUMS, "rows_per_unit"):
+        value = asked.rows_per_unit if name == "rows_per_unit" else getattr(options, name)
+        if value not in (None, "drop"):
+            raise DataError(
+                f"--{name.replace('_', '-')} must be left out for quantiles and for a pure epsilon "
+                "with --promise dp; got a value. Use sums and a membership budget."
+            )
+    return _release_rows(asked, limit, simulate=simulate, quiet=quiet)
+
+
+def _check_declared(model: str, options: ModelOptions) -> None:
+    """Refuse what would have to be read off the file, before it is read."""
+    shares = options.columns is not None and all(c in options.levels for c in options.columns)
+    if options.ranges is None and model not in ("count", "crosstab") and not shares:
         raise DataError(
             f"--ranges must be given for --model {model} with --promise dp; got nothing. Say what "
             "values can be, known without the file: --ranges 0,120 or 'age=0,120;pay=0,1e6'."
         )
-    for column in options.by or ():
+    grouped = (options.columns or ()) if model == "crosstab" else ()
+    for column in (*(options.by or ()), *grouped):
         if column not in options.levels:
             raise DataError(
                 f"--levels must name those of {column!r} with --promise dp; got none: what occurs "
                 f'in the file would tell who is in. Write --levels "{column}=A,B".'
             )
-    table = read_table(data, reading)
+
+
+def _release_sums(
+    asked: PromisedStatistic, limit: Membership, *, simulate: int | None, quiet: bool
+) -> Release:
+    """Release sums of all rows, with noise from what was declared."""
+    rows = asked.rows_per_unit
+    if (asked.options.unit is None) != (rows is None):
+        raise DataError(
+            "--unit and --rows-per-unit must be given together with --promise dp; got one of them. "
+            "Say whose row it is, and how many rows of one are used at most."
+        )
+    study = read_model_study(asked.data, asked.model, asked.options, asked.reading)
+    tell_curator(study.notes, quiet=quiet)
+    return privatize(
+        study.mechanism,
+        study.universe,
+        limit,
+        sample=Coins(rows_per_unit=rows or 1),
+        units=study.units,
+        rng=simulate,
+        simulate=simulate is not None,
+        name=asked.name,
+    )
+
+
+def _release_rows(
+    asked: PromisedStatistic,
+    limit: Membership | EpsilonEquivalent,
+    *,
+    simulate: int | None,
+    quiet: bool,
+) -> DPRelease:
+    """Release quantiles, or numbers under a pure epsilon; a row is protected."""
+    model, options = asked.model, asked.options
+    optional = {"bins": options.bins, "q": options.q}
+    arguments: dict[str, Any] = {
+        name: value for name, value in optional.items() if value is not None
+    }
+    if isinstance(limit, Membership):
+        arguments["success"] = limit.success
+    else:
+        arguments["epsilon"] = limit.epsilon
+    table = read_table(asked.data, asked.reading)
     tell_curator(_notes(table, options), quiet=quiet)
     names = () if model == "count" else described_model_columns(table, options)
     names = names or options.columns or ()
@@ -121,10 +176,12 @@ def release_dp_promise(
         simulate=simulate,
         **arguments,
     )
-    if name is None:
+    if asked.name is None:
         return release
-    called = replace(release.certificate, mechanism=f"{name} ({release.certificate.mechanism})")
-    return DPRelease(value=release.value, certificate=called)
+    called = f"{asked.name} ({release.certificate.mechanism})"
+    return DPRelease(
+        value=release.value, certificate=replace(release.certificate, mechanism=called)
+    )
 
 
 def _notes(table: Table, options: ModelOptions) -> tuple[str, ...]:

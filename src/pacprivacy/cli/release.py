@@ -26,7 +26,7 @@ from pacprivacy.cli.console import (
     show_json,
     tell_curator,
 )
-from pacprivacy.cli.promise import check_dp_promise, release_dp_promise
+from pacprivacy.cli.promise import PromisedStatistic, check_dp_promise, release_dp_promise
 from pacprivacy.dp import DPRelease
 from pacprivacy.errors import BudgetError, DataError, InterruptedRun
 from pacprivacy.mechanism import Mechanism
@@ -69,12 +69,19 @@ _Promise = Annotated[
     typer.Option(
         "--promise",
         metavar="KIND",
-        help="pac, or dp: differential privacy of count, sum, mean, histogram, median, quantiles.",
+        help="pac, or dp: hide also who is in the table; of counts, sums, means, variances, "
+        "crosstabs, histograms, medians and quantiles.",
         autocompletion=console_choices(PROMISES),
     ),
 ]
-_Delta = Annotated[
-    float | None, typer.Option("--delta", metavar="D", help="Of --promise dp; default 1e-6.")
+_RowsPerUnit = Annotated[
+    int | None,
+    typer.Option(
+        "--rows-per-unit",
+        metavar="N",
+        min=1,
+        help="With --promise dp and --unit: how many rows of one are used at most.",
+    ),
 ]
 Sign = Annotated[
     Path | None,
@@ -94,7 +101,7 @@ def _release(
     share: _Share = None,
     output: options.Folder,
     promise: _Promise = "pac",
-    delta: _Delta = None,
+    rows_per_unit: _RowsPerUnit = None,
     table: options.TableOptions,
     name: options.Name = None,
     seed: Seed = None,
@@ -118,8 +125,9 @@ def _release(
     With --ledger it is one more release of a session: the same secret part for all of them, under
     one total budget, which is spent before the release leaves.
 
-    With --promise dp it is computed on all records, each clipped to the declared --ranges; there
-    is no curator.npz. That promise is another one, and has a certificate of its own.
+    With --promise dp the release also hides who is in the table. It is computed on all records, and
+    its noise follows from the declared --ranges and --levels alone. Quantiles, and a pure epsilon,
+    have a certificate of their own and no curator.npz.
     """
     # What can be refused without the data is refused before the data are read.
     limits = _read_budget(budget, share, account)
@@ -127,8 +135,8 @@ def _release(
         raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
     if promise == "dp":
         check_dp_promise({**asdict(table), **asdict(account), "share": share, "plot": plot})
-    elif delta is not None:
-        raise DataError("--delta must be left out with --promise pac; got a value. Drop it.")
+    elif rows_per_unit is not None:
+        raise DataError("--rows-per-unit must be left out with --promise pac; got a value.")
     rule, checkpoint = table.rule, table.checkpoint
     mi_nats = None
     if limits is not None:
@@ -141,17 +149,15 @@ def _release(
         assert budget is not None  # there is no share without a ledger
         check_release_folder(output)
         seeded = (seed or 0) if simulate else None
-        dp_release = release_dp_promise(
-            data,
-            model,
-            model_options,
-            reading,
-            budget,
-            delta=delta,
+        asked = PromisedStatistic(
+            data=data,
+            model=model,
+            options=model_options,
+            reading=reading,
+            rows_per_unit=rows_per_unit,
             name=name,
-            simulate=seeded,
-            quiet=quiet,
         )
+        dp_release = release_dp_promise(asked, budget, simulate=seeded, quiet=quiet)
         files = save_release(dp_release, output, sign=sign)
         show_release(dp_release, files, full=full, as_json=as_json, quiet=quiet)
         return

@@ -1,27 +1,27 @@
 """Counts, sums, means, histograms and quantiles of columns with declared ranges.
 
 A record is in one cell at most, so it moves the numbers of one cell only: groups cost nothing. The
-numbers of all columns leave together, as one vector with Gaussian noise for a success or Laplace
-noise for a pure ``epsilon``; quantiles are choices among the points of a declared grid.
+numbers of all columns leave together, as one vector with Laplace noise for a pure ``epsilon``;
+quantiles are choices among the points of a declared grid. Sums under a membership success have
+Gaussian noise: ``pac.Coins(rows_per_unit=1)``.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy._checks import Integers, Matrix, Vector
-from pacprivacy.dp.accounting import accounting_noise_advantage, advantage, calibrate_to_advantage
+from pacprivacy.dp.accounting import advantage, calibrate_to_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease
 from pacprivacy.dp.events import (
     PureEvent,
     carried_events,
 )
-from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss, gaussian, laplace
+from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss, laplace
 from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
 from pacprivacy.dp.records import EMPTY_RECORDS, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
@@ -29,7 +29,6 @@ from pacprivacy.statistics import MEAN, SUM, Formula, bin_of
 
 STATISTICS: Final = ("count", "sum", "mean", "histogram", "median", "quantiles")
 FORMULAS: Final[dict[str, Formula]] = {"count": SUM, "sum": SUM, "mean": MEAN, "histogram": SUM}
-DELTA: Final = 1e-6  # where the ε of Gaussian noise is read; the noise follows from the success
 GRID: Final = 1001  # points among which a quantile is chosen
 COUNTED: Final = 0.5  # what a record adds to the count behind a mean, beside up to 1 to the sum
 ROUNDED: Final = 1 + 1e-6  # scores of quantiles are rounded
@@ -86,7 +85,6 @@ def release_dp_statistic(
     cell_names: Sequence[str] = (),
     success: float | None = None,
     epsilon: float | None = None,
-    delta: float = DELTA,
     bins: int = 10,
     q: Sequence[float] = (0.25, 0.5, 0.75),
     simulate: np.random.Generator | int | None = None,
@@ -106,21 +104,21 @@ def release_dp_statistic(
     cells : array of int, curator-only, and cell_names : sequence of str, public
         The group of every record, -1 for none; the names were declared.
     success, epsilon : float
-        One of them: the success of the best guess about a record, for which the noise is Gaussian
-        and ``epsilon`` is read at ``delta``; or a pure ``epsilon``.
+        One of them: a pure ``epsilon``; or, for quantiles, the success of the best guess about a
+        record.
     bins, q : public
         Of a histogram, of quantiles.
 
     Guarantee
     ---------
-    Claim DP-40. Differential privacy with the ``epsilon`` and ``delta`` of the certificate; no
-    attacker's success is above ``success`` where that is given.
+    Claim DP-40. Differential privacy with the ``epsilon`` of the certificate; no attacker's success
+    is above ``success`` where that is given.
 
     Examples
     --------
     >>> ages = np.random.default_rng(0).uniform(20, 60, size=5000)
     >>> release = release_dp_statistic(
-    ...     {"age": ages}, statistic="mean", ranges=[(0, 120)], success=0.6
+    ...     {"age": ages}, statistic="mean", ranges=[(0, 120)], epsilon=1.0
     ... )
     >>> bool(abs(release.value["mean"]["age"] - ages.mean()) < 1)
     True
@@ -133,19 +131,12 @@ def release_dp_statistic(
         return _choices(read, names, levels, statistic, success, epsilon, simulate)
     totals, each = _totals(read, statistic, len(names), bins)
     vector = np.concatenate([np.ravel(block) for block in totals])
-    reach = (len(read) if epsilon is not None else math.sqrt(len(read))) * each[epsilon is None]
-    if success is not None:
-        check_dp_noise_promise(1.0, delta, "add_remove")
-        epsilon = calibrate_to_advantage(
-            lambda trial: accounting_noise_advantage(trial, delta, vector.size),
-            2 * success - 1,
-            delta=delta,
-        )
-    add_noise = laplace if success is None else partial(gaussian, delta=delta)
-    noisy = add_noise(
+    assert epsilon is not None  # a success is for quantiles
+    reach = len(read) * each
+    noisy = laplace(
         vector,
         sensitivity=math.nextafter(reach * (1 + 2.0**-50), math.inf),
-        epsilon=float(epsilon or 0.0),
+        epsilon=float(epsilon),
         neighbours="add_remove",
         simulate=simulate,
     )
@@ -172,6 +163,11 @@ def _check_request(
         )
     if (success is None) == (epsilon is None):
         raise BudgetError("success or epsilon must be given, and only one; got both or neither.")
+    if success is not None and statistic not in ("median", "quantiles"):
+        raise BudgetError(
+            f"success must be left out for {statistic}: sums under a membership success are "
+            "released by pac.privatize with pac.Coins(rows_per_unit=1). Or give epsilon."
+        )
     if success is not None and not 0.5 < success < 1:
         raise BudgetError(f"success must be above 1/2 and below 1; got {success!r}. Use 0.6.")
     if not all(0 <= each <= 1 for each in q) or not q:
@@ -185,7 +181,7 @@ def _certificate(
 ) -> DPCertificate:
     """Return the certificate of the noise, with what it was added to."""
     groups = f" in {len(names)} groups" if len(names) > 1 else ""
-    moved = f"A record is in one group at most, and moves the numbers by {reach:.6g} in length."
+    moved = f"A record is in one group at most, and moves the numbers by {reach:.6g} in all."
     return replace(
         noisy,
         mechanism=f"{statistic} of {len(read)} column{'s' * (len(read) != 1)}{groups}; "
@@ -225,8 +221,8 @@ def _read(
 
 def _totals(
     read: list[_Column], statistic: str, n_cells: int, bins: int
-) -> tuple[list[Any], tuple[float, float]]:
-    """Return what is summed, by column; and how far a record moves it: L1 and L2."""
+) -> tuple[list[Any], float]:
+    """Return what is summed, by column; and how far a record moves it, in absolute values."""
     formula, totals = FORMULAS[statistic], []
     for column in read:
         if statistic == "count":
@@ -239,7 +235,7 @@ def _totals(
             sums = column.sums(moments, n_cells)
             number = COUNTED * column.counts(n_cells)
             totals.append(np.stack([sums, number]) if formula.counted else sums)
-    return totals, (1 + COUNTED, math.hypot(1, COUNTED)) if formula.counted else (1.0, 1.0)
+    return totals, 1 + COUNTED if formula.counted else 1.0
 
 
 def _finish(column: _Column, noisy: Any, statistic: str, std: float) -> tuple[Vector, Vector]:

@@ -65,5 +65,9 @@ from pacprivacy.noise.rules import (
     weigh as weigh,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes
-from pacprivacy.noise.sum_plan import SumPlan as SumPlan, plan_sums as plan_sums
+from pacprivacy.noise.sum_plan import (
+    SumPlan as SumPlan,
+    plan_declared as plan_declared,
+    plan_sums as plan_sums,
+)
 from pacprivacy.noise.unit_lattice import charge_integers as charge_integers

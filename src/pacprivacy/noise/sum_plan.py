@@ -34,7 +34,7 @@ from pacprivacy.noise.unit_lattice import (
     round_up_two_digits,
     steps_per_std,
 )
-from pacprivacy.statistics import WIDEST_BLOCK, Sums, UnitSums
+from pacprivacy.statistics import WIDEST_BLOCK, Declaration, Sums, UnitSums
 
 CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
@@ -43,6 +43,7 @@ MAX_KEPT_INTEGERS: Final = 1 << 25  # a quarter of a gigabyte
 LEAST_SHARE: Final = 1e-3  # of what a unit may cost; who may cost less is left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
 SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
+DECLARED_UNITS: Final = 1 << 30  # in place of the number of units, which must not show
 CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.998)
 
 Clip = float | Literal["auto"] | None
@@ -244,6 +245,77 @@ def plan_sums(
         gap=gap,
         centre=sums.centre,
         published=_published(sums, lattice, radius),
+    )
+
+
+def plan_declared(
+    sums: UnitSums, declaration: Declaration, *, success: float, keep: float
+) -> SumPlan:
+    """Return the noise that hides every unit that could be declared, and so that one is there.
+
+    Guarantee
+    ---------
+    Claim C-9. Assumes that ``sums`` are those of rows within the declaration, each unit with
+    ``rows_per_unit`` rows at most. Noise, directions, grid and parameter are functions of the
+    declaration and of the budget alone, and any unit costs at most ``parameter``: with or without
+    it, the noisy sums are as hard to tell apart as two normal laws at that distance.
+    """
+    axes = declaration.axes()
+    steps = steps_per_std(DECLARED_UNITS)
+    rank = sum(1 if axis.merged else len(axis.places) for axis in axes)
+    if rank > WIDEST_BLOCK:
+        raise BudgetError(
+            f"declared sums must be at most {WIDEST_BLOCK} in a group; got {rank}. Name fewer "
+            "columns or levels."
+        )
+    slack = (declaration.n_cells * rank + 1) / (16.0 * float(steps) ** 2)
+    parameter = influence_parameter(success, slack)
+    rows = declaration.rows_per_unit
+    room = parameter * (1 - 2.0**-20) - 2.0 * math.sqrt(rows * declaration.n_axes_of_row) / steps
+    if not room > 0:
+        raise BudgetError(
+            "rows_per_unit must be smaller for this budget; got too many. Use fewer, or allow a "
+            "larger success."
+        )
+    n_sums = sum(len(axis.places) for axis in axes)
+    if (declaration.n_cells, n_sums) != (sums.n_cells, sums.block):
+        raise BudgetError("sums must be those of the declaration; got others. Declare again.")
+    into, back, std = np.zeros((sums.block, rank)), np.zeros((rank, sums.block)), np.zeros(rank)
+    first = 0
+    for axis in axes:
+        width = 1 if axis.merged else len(axis.places)
+        places, own = list(axis.places), slice(first, first + width)
+        # One sum for each coordinate: products are exact, whoever else is in the table.
+        into[places[:width], own] = np.eye(width)
+        back[own, places] = 1.0 if axis.merged else np.eye(width)
+        std[own] = rows * axis.reach / (math.sqrt(axis.share) * room)
+        first += width
+    cells = declaration.n_cells
+    lattice = UnitLattice.choose(
+        np.broadcast_to(into, (cells, *into.shape)),
+        np.broadcast_to(back, (cells, *back.shape)),
+        np.broadcast_to(std, (cells, rank)),
+        DECLARED_UNITS,
+    )
+    factors = np.ones(sums.n_units)
+    size = (len(sums.values), rank)
+    integers = np.empty(size) if math.prod(size) <= MAX_KEPT_INTEGERS else None
+    charges = lattice.charges(sums, factors, integers)
+    largest = declaration.unit_influence(lattice.grid, lattice.units_per_std)
+    if not max(largest, float(charges.max(initial=0.0))) <= parameter:
+        raise BudgetError("noise must hide every unit within the declaration; it does not.")
+    return SumPlan(
+        lattice=lattice,
+        factors=factors,
+        charges=charges,
+        clipped=sums.total(),
+        integers=integers,
+        parameter=parameter,
+        keep=keep,
+        radius=None,
+        gap=1.0,
+        centre=sums.centre,
+        published=(),
     )
 
 

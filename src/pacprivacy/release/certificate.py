@@ -157,7 +157,7 @@ class Certificate(ABC):
     mechanism: Text
     output: Text
     unit: Text
-    n_units: Positive
+    n_units: Positive | None  # None: that a unit is there is hidden, too
     dimension: Count
     membership_bound: Share
     epsilon_equivalent: Amount | None
@@ -227,6 +227,11 @@ class Certificate(ABC):
     def is_in_session(self) -> bool:
         """Whether its own figures rest on the values of earlier releases, and are no promise."""
         return "release_number" in (self.composition or {})
+
+    @property
+    def hides_presence(self) -> bool:
+        """Whether it is also hidden that a unit is in the table; error bars are then not named."""
+        return False
 
     @property
     def units(self) -> str:

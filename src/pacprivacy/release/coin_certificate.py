@@ -7,13 +7,15 @@ noise hides every unit is shown by the bundle, which holds what every unit adds 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy._certificates import Verified, readings_text, verify
 from pacprivacy._checks import Amount, Integers, Mask, Matrix, Share, Vector, freeze
@@ -30,8 +32,8 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.budget import Membership, Spent
 from pacprivacy.errors import CertificateError, PacPrivacyError
-from pacprivacy.mechanism import as_mechanism, coerce_data, split_data_units
-from pacprivacy.noise import SumPlan, charge_integers, plan_sums
+from pacprivacy.mechanism import Data, as_mechanism, coerce_data, split_data_units
+from pacprivacy.noise import SumPlan, charge_integers, plan_declared, plan_sums
 from pacprivacy.release.bundle import (
     Arrays,
     CuratorBundle,
@@ -40,7 +42,12 @@ from pacprivacy.release.bundle import (
     read_bundle_archive,
     write_bundle_archive,
 )
-from pacprivacy.release.certificate import Certificate, CertificateNoise, certificate_epsilon
+from pacprivacy.release.certificate import (
+    Certificate,
+    CertificateNoise,
+    certificate_epsilon,
+    refuse_field,
+)
 from pacprivacy.release.certificate_text import (
     Rows,
     budget_text,
@@ -50,12 +57,20 @@ from pacprivacy.release.certificate_text import (
 )
 from pacprivacy.release.verification import NOT_CHECKABLE, READERS, RELATIVE, compare_verified
 from pacprivacy.sample import code_units
-from pacprivacy.statistics import UnitSums, statistic_of_sums
-from pacprivacy.theory import lattice_total_variation_bound
+from pacprivacy.statistics import (
+    Declaration,
+    SumStatistic,
+    UnitSums,
+    declared_sums,
+    statistic_of_sums,
+)
+from pacprivacy.theory import gaussian_epsilon, lattice_total_variation_bound
 
 KIND: Final = "coins"
 MAX_STORED_NUMBERS: Final = 10**6  # above it, the units that cost most and a digest of all
 STORED_UNITS: Final = 1000
+PRESENCE_DELTA: Final = 1e-5  # at which epsilon is read
+LATTICE_SHARE: Final = 1e-3  # of delta, for noise in whole numbers
 LEDGER_ROUNDING: Final = 1e-9  # of squared influence: more than a ledger rounds a charge up
 _ROUNDING: Final = 1 + 1e-12
 _ARRAYS: Final = ("integers", "units", "starts", "grid", "units_per_std")
@@ -100,6 +115,7 @@ class _Record(msgspec.Struct, kw_only=True):
     total: Spent | None
     before: Spent | None
     charge: Spent | None
+    declaration: Declaration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,7 +126,7 @@ class CoinBundle(CuratorBundle):
     ``units`` says whose it is. Of more than a million numbers only the entries of the thousand
     units that cost most are there; ``contributions_digest`` is of all ``n_entries``. ``parameter``
     is the influence that a unit may have, in deviations of the noise; ``clip`` is what
-    :class:`~pacprivacy.Coins` says.
+    :class:`~pacprivacy.Coins` says. With a ``declaration`` the noise follows from it alone.
     """
 
     integers: Integers
@@ -130,6 +146,7 @@ class CoinBundle(CuratorBundle):
     budget: Membership
     stated: CuratorStatements
     session: CoinSession | None = None
+    declaration: Declaration | None = None
 
     def __post_init__(self) -> None:
         for name in _ARRAYS:
@@ -181,6 +198,8 @@ class CoinBundle(CuratorBundle):
             "before": None if part is None else asdict(part.before),
             "charge": None if part is None else asdict(part.charge),
         }
+        if self.declaration is not None:
+            record["declaration"] = msgspec.to_builtins(self.declaration)
         write_bundle_archive(path, KIND, arrays, record)
 
     @classmethod
@@ -217,6 +236,7 @@ class CoinBundle(CuratorBundle):
             budget=Membership(read.success),
             stated=read.stated,
             session=session,
+            declaration=read.declaration,
         )
         _check_shapes(bundle)
         return bundle
@@ -328,6 +348,34 @@ def _chosen_entries(plan: SumPlan, units: Integers) -> Mask | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenPresence:
+    """What is promised about a unit's being in the table at all: Gaussian differential privacy.
+
+    Parameters
+    ----------
+    mu : float
+        With and without all rows of one unit, releases are as hard to tell apart as two normal laws
+        at this distance.
+    epsilon : float or None
+        The same as ``(epsilon, delta)``; None where no finite one is proved.
+    declared : str
+        All that the noise follows from besides the budget.
+    """
+
+    mu: Amount
+    epsilon: Amount | None
+    delta: Share
+    declared: str
+
+    def __str__(self) -> str:
+        amount = f"mu {at_most(self.mu, significant=4)}"
+        if self.epsilon is not None:
+            epsilon = at_most(self.epsilon, significant=4)
+            amount += f", that is epsilon {epsilon} at delta {self.delta:g}"
+        return f"Gaussian differential privacy with {amount}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoinCertificate(Certificate):
     """What every attacker is held to where each unit has a coin; every field is public.
 
@@ -345,7 +393,12 @@ class CoinCertificate(Certificate):
         For each rate of false alarms, the largest share of used units that an attacker finds.
     groups : mapping
         For each size of a group whose coins agree, the success of guessing which way.
+    presence : HiddenPresence, optional
+        That a unit is in the table at all is hidden, too. No figure is then computed from records,
+        and the number of units is not told.
     """
+
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("presence",)
 
     sampling: Literal["coins", "everybody"]
     keep: Share
@@ -353,6 +406,19 @@ class CoinCertificate(Certificate):
     success_at_keep: Share
     hits: dict[str, Share]
     groups: dict[str, Share]
+    presence: HiddenPresence | None = None
+
+    def check(self) -> None:
+        """Refuse a number of units, or facts of all records, where presence is hidden."""
+        if (self.presence is None) == (self.n_units is None):
+            raise refuse_field("n_units", "it is told unless presence is hidden")
+        if self.presence is not None and self.published:
+            raise refuse_field("published", "nothing is published exactly where presence is hidden")
+
+    @property
+    def hides_presence(self) -> bool:
+        """Whether it is also hidden that a unit is in the table at all."""
+        return self.presence is not None
 
     @property
     def used_prior(self) -> float:
@@ -362,6 +428,16 @@ class CoinCertificate(Certificate):
     @property
     def promise(self) -> str:
         """What is promised about one unit, and whom it holds against."""
+        if self.presence is None:
+            return self._promise
+        unit = self.unit
+        return (
+            f"{self._promise} Also hides whether a {unit} is in the table at all: with or without "
+            f"all rows of one {unit}, every result is almost as likely ({self.presence})."
+        )
+
+    @property
+    def _promise(self) -> str:
         unit, units, whom = self.unit, self.units, who_text(self)
         success = times_in_100(self.promised_success)
         if self.sampling == "everybody":
@@ -383,6 +459,8 @@ class CoinCertificate(Certificate):
     @property
     def not_hidden(self) -> str:
         """What is not hidden, as short as the promise."""
+        if self.presence is not None:
+            return f"Not hidden: general facts that hold with and without a given {self.unit}."
         return (
             f"Not hidden: that a {self.unit} is in the table, and general facts that apply to all "
             f"{self.units} in it."
@@ -407,10 +485,20 @@ class CoinCertificate(Certificate):
             ("Advantage", f"at most {advantage}, twice what success is above 50 %"),
             ("False alarms", found),
             ("Groups", f"{self._grouped}. {groups}"),
-            ("In terms of DP", f"{readings_text(min(1.0, self.promised_success))}; not a DP claim"),
+            *self._presence_rows(),
             ("Statistic", f"{self.mechanism} -> {self.output}"),
             ("Noise", self._noise_text()),
             ("Proof", "closed form, no failure probability"),
+        ]
+
+    def _presence_rows(self) -> Rows:
+        if self.presence is None:
+            text = f"{readings_text(min(1.0, self.promised_success))}; not a DP claim"
+            return [("In terms of DP", text)]
+        alike = f"two tables are neighbours if one has all rows of one {self.unit} more"
+        return [
+            ("Presence", f"{self.presence}; {alike}"),
+            ("Declared", self.presence.declared),
         ]
 
     @property
@@ -420,14 +508,15 @@ class CoinCertificate(Certificate):
         return f"{self.units} whose coins agree, known to the attacker"
 
     def _odds_rows(self) -> Rows:
+        number = "" if self.n_units is None else f"{self.n_units:,} "
         if self.sampling == "everybody":
-            return [("Sample", f"everybody: all {self.n_units:,} {self.units} were used")]
+            return [("Sample", f"everybody: all {number}{self.units} were used")]
         before = at_least(self.keep, significant=6, percent=True)
+        each = f"each of {number}{self.units}" if number else f"each {self.unit}"
         return [
             (
                 "Sample",
-                f"each of {self.n_units:,} {self.units} was used by a coin of its own, with "
-                f"probability {self.keep:g}",
+                f"{each} was used by a coin of its own, with probability {self.keep:g}",
             ),
             (
                 "At these odds",
@@ -478,6 +567,10 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
     stated, units = bundle.stated, plural_text(bundle.unit)
     everybody = bundle.keep == 1.0
     used = "all were used" if everybody else f"each was used with probability {bundle.keep:g}"
+    presence, known = _presence(bundle), "all records, the statistic and the noise law"
+    published: tuple[str, ...] = (f"number of {units} ({bundle.n_units}); {used}",)
+    if presence is not None:
+        published, known = (), "what was declared, the statistic and the noise law"
     return CoinCertificate(
         sampling="everybody" if everybody else "coins",
         kind="exact",
@@ -485,7 +578,7 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
         mechanism=stated.mechanism,
         output=stated.output,
         unit=bundle.unit,
-        n_units=bundle.n_units,
+        n_units=None if presence is not None else bundle.n_units,
         dimension=bundle.dimension,
         keep=bundle.keep,
         influence=bundle.parameter,
@@ -496,11 +589,9 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
         groups={str(size): success for size, success in risk.groups},
         noise=CertificateNoise.of(bundle.grid.ravel(), bundle.units_per_std.ravel()).rounded(),
         confidence=1.0,
-        public=("all records, the statistic and the noise law", *stated.public),
-        published=(
-            f"number of {units} ({bundle.n_units:,}); {used}",
-            *stated.published,
-        ),
+        presence=presence,
+        public=(known, *stated.public),
+        published=(*published, *stated.published),
         not_promised=_not_promised(bundle, units),
         notes=stated.notes,
         simulation=bundle.simulation,
@@ -509,8 +600,36 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
     )
 
 
+def _presence(bundle: CoinBundle) -> HiddenPresence | None:
+    """Return what is promised about being in the table: a function of declaration and noise.
+
+    Guarantee
+    ---------
+    Claim C-9. ``epsilon`` pays for the distance of whole-number noise from a normal law.
+    """
+    if bundle.declaration is None:
+        return None
+    epsilon = gaussian_epsilon(bundle.parameter, PRESENCE_DELTA * (1 - LATTICE_SHARE))
+    price = (1.0 + math.exp(min(epsilon, 700.0))) * bundle.total_variation
+    proved = price <= PRESENCE_DELTA * LATTICE_SHARE
+    return HiddenPresence(
+        mu=bundle.parameter,
+        epsilon=epsilon if proved else None,
+        delta=PRESENCE_DELTA,
+        declared=bundle.declaration.text(bundle.unit),
+    )
+
+
 def _not_promised(bundle: CoinBundle, units: str) -> tuple[str, ...]:
     unit = bundle.unit
+    if bundle.declaration is not None:
+        return (
+            f"General facts that hold with and without a given {unit} are not hidden. Names and "
+            f"types of columns are taken as known, and that there are rows at all.",
+            f"{units.capitalize()} that depend on each other are protected less, as a group, with "
+            f"the larger success above.",
+            "Other releases from the same records are not counted here.",
+        )
     items = [
         f"That a {unit} is in the table is not hidden, nor are general facts that apply to all "
         f"{units} in it. Where it must be, use differential privacy.",
@@ -584,6 +703,7 @@ def check_coin_bundle(bundle: CoinBundle) -> None:
     if not (charges <= limits * _ROUNDING).all():
         raise _unproved("a unit changes the sums by more than is allowed")
     _check_stored(bundle)
+    _check_declaration(bundle)
     if part is not None:
         _check_session(bundle, part, charges)
 
@@ -615,6 +735,23 @@ def _check_session(bundle: CoinBundle, part: CoinSession, charges: Vector) -> No
     added = float((part.clocks + np.square(charges)).max(initial=0.0)) - busiest
     if not charge >= added * (1 - RELATIVE) - LEDGER_ROUNDING:
         raise _unproved("the release costs more than it was charged")
+
+
+def _check_declaration(bundle: CoinBundle) -> None:
+    """Refuse a promise about presence that noise, sums or published facts do not bear out."""
+    declaration = bundle.declaration
+    if declaration is None:
+        return
+    coordinates = sum(1 if axis.merged else len(axis.places) for axis in declaration.axes())
+    if bundle.grid.shape != (declaration.n_cells, coordinates):
+        raise _unproved("the noise is of other sums than the declared ones")
+    largest = declaration.unit_influence(bundle.grid, bundle.units_per_std)
+    if largest > bundle.parameter:
+        raise _unproved("a unit within the declaration may change the sums by more than is allowed")
+    if (bundle.charges > largest).any():
+        raise _unproved("a unit is outside the declaration")
+    if bundle.stated.published or bundle.session is not None:
+        raise _unproved("facts of all records are published")
 
 
 def _unproved(reason: str) -> CertificateError:
@@ -683,21 +820,12 @@ def recompute_contributions(
         n_units = len(ids)
     if n_units != held.n_units:
         raise _unproved(f"it has {held.n_units} units and the data {n_units}")
-    allowed = None if held.session is None else held.session.allowed
     statistic, records, codes = statistic_of_sums(
         as_mechanism(mechanism).prepare(records), records, codes
     )
     with single_threaded():
-        sums = statistic.contributions(records, codes).with_units(n_units)
         try:
-            plan = plan_sums(
-                sums,
-                success=held.budget.success,
-                keep=held.keep,
-                slopes=statistic.output_slopes(sums),
-                clip=held.clip,
-                allowed=allowed,
-            )
+            plan, sums = _plan_again(held, statistic, records, codes)
         except PacPrivacyError:
             raise _unproved("no noise follows from these records") from None
         digest = StoredContributions.of(plan, sums).digest
@@ -712,6 +840,30 @@ def recompute_contributions(
         raise _unproved("a unit changes the sums by more than is allowed")
 
 
+def _plan_again(
+    held: CoinBundle, statistic: SumStatistic, records: Data, codes: npt.NDArray[Any] | None
+) -> tuple[SumPlan, UnitSums]:
+    """Find the noise of a bundle again, by what was declared or by all records."""
+    success, keep = held.budget.success, held.keep
+    if held.declaration is not None:
+        rows = held.declaration.rows_per_unit
+        _, declaration, sums = declared_sums(statistic, records, codes, rows)
+        if declaration != held.declaration:
+            raise _unproved("its declaration is not that of the statistic")
+        sums = sums.with_units(held.n_units)
+        return plan_declared(sums, declaration, success=success, keep=keep), sums
+    sums = statistic.contributions(records, codes).with_units(held.n_units)
+    plan = plan_sums(
+        sums,
+        success=success,
+        keep=keep,
+        slopes=statistic.output_slopes(sums),
+        clip=held.clip,
+        allowed=None if held.session is None else held.session.allowed,
+    )
+    return plan, sums
+
+
 def _figures(certificate: CoinCertificate, bundle: CoinBundle) -> dict[str, str]:
     """Say what was recomputed, with the figures that agree."""
     whom = "every unit" if bundle.is_whole else f"the {bundle.n_stored} units that cost most"
@@ -721,6 +873,7 @@ def _figures(certificate: CoinCertificate, bundle: CoinBundle) -> dict[str, str]
         f"deviations of the noise, in whole numbers",
         "advantage": f"at most {at_most(certificate.advantage, decimals=4)}",
         "noise": f"{certificate.noise.n_directions} directions",
+        **({} if certificate.presence is None else {"presence": str(certificate.presence)}),
         "sentences": f"{len(certificate.not_promised)} of what is not promised, and every other "
         f"field",
     }

@@ -138,6 +138,11 @@ class ErrorBars:
     def _errors(self, of: Of, *, biased: bool = True) -> Vector:
         if of not in ("records", "population"):
             raise BudgetError(f"of must be 'records' or 'population'; got {of!r}. Choose one.")
+        if of == "population" and self.share == 1.0:
+            raise BudgetError(
+                "of must be 'records' where everybody was used; got 'population': how far the "
+                "records are from it was not measured. Use coins: keep below 1."
+            )
         bias = self._bias() * biased
         size = np.maximum(np.maximum(self.spread, bias), self.noise_std)
         odd = (size > 0) & ~((size > SMALLEST_RANGE) & (size < LARGEST_OUTPUT))
@@ -254,8 +259,11 @@ class ErrorBars:
         return {**plain, "share": self.share, "rounds": self.rounds, **listed}
 
     @classmethod
-    def from_dict(cls, plain: Any, *, named: Sequence[str], kind: Any = None) -> Self:
-        """Rebuild error bars, in the types of a value; refuse others than a certificate names."""
+    def from_dict(cls, plain: Any, *, named: Sequence[str] | None, kind: Any = None) -> Self:
+        """Rebuild error bars, in the types of a value; refuse others than a certificate names.
+
+        None: they were computed from noisy sums after the certificate, which names none.
+        """
 
         def read(shaped: object) -> Vector:
             return flatten(node_value(shaped, kind, floats=True))[0]
@@ -274,8 +282,9 @@ class ErrorBars:
                 constants=tuple(map(int, plain.get("constants", ()))),
                 freedom=None if (freedom := plain.get("freedom")) is None else read(freedom),
             )
-            listed = any(t.startswith(NAMED) and bars.digest[:32] in t for t in named)
-            if listed and bars.to_public_dict() == plain:
+            facts = named or ()
+            listed = any(t.startswith(NAMED) and bars.digest[:32] in t for t in facts)
+            if (listed or named is None) and bars.to_public_dict() == plain:
                 return bars
         raise CertificateError(
             "error_bars must be those that the certificate names; got others. "

@@ -91,6 +91,7 @@ class PoolCertificate(Certificate):
     OPTIONAL: ClassVar[tuple[str, ...]] = ("divergences", "trade_off")
 
     sampling: Literal["pool"] = "pool"
+    n_units: Positive
     rule: Text
     scheme: Text
     n_subsets: Positive

@@ -240,7 +240,8 @@ class Release:
         kind, bars = content.get("types"), None
         try:
             if plain is not None:
-                bars = ErrorBars.from_dict(plain, named=certificate.published, kind=kind)
+                named = None if certificate.hides_presence else certificate.published
+                bars = ErrorBars.from_dict(plain, named=named, kind=kind)
                 value = picked_error_bars(value, plain["spread"])
             value = node_value(value, kind)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):

@@ -228,7 +228,8 @@ def check_report_contents(certificate: Certificate, bundle: CuratorBundle) -> No
     if isinstance(bundle, CoinBundle) and isinstance(certificate, CoinCertificate):
         noise = CertificateNoise.of(bundle.grid.ravel(), bundle.units_per_std.ravel()).rounded()
         ours = (*ours, certificate.keep, certificate.noise)
-        shape = (bundle.n_units, bundle.dimension, bundle.keep, noise)
+        n_units = None if bundle.declaration is not None else bundle.n_units
+        shape = (n_units, bundle.dimension, bundle.keep, noise)
     if ours != shape:
         raise CertificateError(
             "bundle must be of this release; its sample or its noise is another. "
@@ -460,10 +461,12 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
     hits = tuple((_rate(rate), influence_hits(influence, rate)) for rate in RARE_ALARMS)
     groups = {size: influence_success(size * influence) for size in GROUP_SIZES}
     together = "taken together" if everybody else "whose coins agree"
-    sample = f"All {cert.n_units:,} {units} were used; the noise"
+    number = "" if cert.n_units is None else f"{cert.n_units:,} "
+    sample = f"All {number}{units} were used; the noise"
     if not everybody:
+        each = f"Each of {number}{units}" if number else f"Each {unit}"
         sample = (
-            f"Each of {cert.n_units:,} {units} was used with probability {cert.keep:g}, by a "
+            f"{each} was used with probability {cert.keep:g}, by a "
             f"secret coin of its own; coins and noise"
         )
     return PageKind(

@@ -31,6 +31,7 @@ FEWEST_LEFT_OUT: Final = 20  # on average; below it a guess "used" is right abou
 TYPICAL_LEFT_OUT: Final = 100  # what the default leaves out at least
 LEAST_KEEP: Final = 2.0**-11  # down to here a float is a whole number of 2^-64
 KEY_BYTES: Final = 32
+MOST_ROWS_PER_UNIT: Final = 1 << 20
 _WORDS: Final = 1 << 64
 _ATTOSECONDS: Final = {
     "W": 604_800 * 10**18, "D": 86_400 * 10**18, "h": 3_600 * 10**18, "m": 60 * 10**18,
@@ -53,6 +54,10 @@ class Coins:
         How much one unit may add to sums, 1 being the influence of the tenth largest unit. "auto"
         takes the radius of the least predicted error, not above 1; None leaves outliers as they
         are, and the noise then tells how large the largest is.
+    rows_per_unit : int, public, optional
+        Hide also that a unit is in the table at all: differential privacy. Noise then follows from
+        declared ranges, levels and this largest number of rows of a unit, never from records;
+        further rows of a unit are not used, and ``clip`` has no part. ``keep`` is 1 by default.
 
     Examples
     --------
@@ -62,8 +67,20 @@ class Coins:
 
     keep: float | None = None
     clip: float | Literal["auto"] | None = "auto"
+    rows_per_unit: int | None = None
 
     def __post_init__(self) -> None:
+        rows = self.rows_per_unit
+        if rows is not None and not (type(rows) is int and 1 <= rows <= MOST_ROWS_PER_UNIT):
+            raise PoolError(
+                f"rows_per_unit must be a whole number from 1 to {MOST_ROWS_PER_UNIT}; got "
+                f"{as_told(rows)}. Declare how many rows of a unit are used at most."
+            )
+        if rows is not None and self.clip != "auto":
+            raise PoolError(
+                "clip must be left out with rows_per_unit: declared ranges take its place; got "
+                f"{as_told(self.clip)}. Drop it."
+            )
         if self.keep is None:
             return
         try:
@@ -82,6 +99,8 @@ class Coins:
         if self.keep == 1.0:
             return 1.0
         keep = self.keep
+        if self.rows_per_unit is not None:  # the number of units must not show
+            return 1.0 if keep is None else keep
         if keep is None:
             large = [k for k in KEEP_CHOICES if left_out_on_average(n_units, k) >= TYPICAL_LEFT_OUT]
             keep = max(large, default=KEEP_CHOICES[0])

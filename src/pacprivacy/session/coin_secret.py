@@ -38,7 +38,8 @@ from pacprivacy.errors import (
     PoolError,
 )
 from pacprivacy.mechanism import Data, Mechanism, coerce_data, flatten, total_numbers
-from pacprivacy.noise import SumPlan, plan_sums
+from pacprivacy.noise import SumPlan, plan_declared, plan_sums
+from pacprivacy.queries import Tables
 from pacprivacy.sample import (
     KEY_BYTES,
     Coins,
@@ -52,9 +53,13 @@ from pacprivacy.session.keeper import Reading
 from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
 from pacprivacy.session.state import CoinState, SessionState
 from pacprivacy.simulation import Outputs
-from pacprivacy.statistics import Sums, SumStatistic, UnitSums, statistic_of_sums
+from pacprivacy.statistics import Sums, SumStatistic, UnitSums, declared_sums, statistic_of_sums
 
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
+NO_BARS_WITH_COINS: Final = (
+    "No standard errors: how much the coins change the numbers is a fact of all records, and that "
+    "would show who is in the table."
+)
 CROWD: Final = 10  # units that must be able to pay for a release
 LEAST_INFLUENCE: Final = 1e-4  # of a release; below it the budget is used up
 _ROUNDING_SHARE: Final = 2.0**-40  # of an influence: what squares and roots of it may be off
@@ -107,6 +112,22 @@ class CoinPlan(Plan):
         """Return the released value, a function of the noisy sums."""
         return self.outputs.restore(self.statistic.value(observed, self.drawn.plan.keep))
 
+    def bars_of(self, observed: Sums) -> releasing.ErrorBars | None:
+        """Return the error bars; where presence is hidden, a function of the noisy sums.
+
+        With coins there are none then: how much they move is a fact of all records.
+        """
+        if self.bundle.declaration is None or self.drawn.plan.keep < 1:
+            return self.error_bars
+        plan, statistic = self.drawn.plan, self.statistic
+        noise = np.sqrt(plan.noise_variances(statistic.jacobian(observed)))
+        noise = statistic.arrange(statistic.declared_errors(observed, noise))
+        value = statistic.value(observed, plan.keep)
+        outputs = replace(self.outputs, values=value[None, :], on_all=value)
+        return releasing.measure_coin_error_bars(
+            outputs, (np.zeros(len(noise)), noise), share=plan.keep
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Allowance:
@@ -150,6 +171,11 @@ class CoinSecret(SessionSecret):
         self._ids: tuple[bytes, ...] | None = None
         self._digest: bytes | None = None
         self.unit, self.n_units = "record", self.data.n_rows
+        if coins.rows_per_unit is not None and not single:
+            raise PoolError(
+                "rows_per_unit must be left out in a session: presence is hidden in single "
+                "releases. Use pac.privatize."
+            )
         if units is not None:
             named = pool_unit_name(str(getattr(units, "name", "") or ""))
             self._codes, self._ids = code_units(units, self.data.n_rows)
@@ -260,6 +286,8 @@ class CoinSecret(SessionSecret):
         self._allow(request, purse())  # refused here, before the records are read
         mechanism = request.mechanism.prepare(self.data)
         statistic, data, units = statistic_of_sums(mechanism, self.data, self._codes)
+        if self._coins.rows_per_unit is not None:
+            return self._plan_declared(request, purse, mechanism, (statistic, data, units))
         with single_threaded():
             sums = statistic.contributions(data, units).with_units(self.n_units)
             allowance, before = self._allow(request, purse()), purse()
@@ -277,11 +305,12 @@ class CoinSecret(SessionSecret):
                     "they have left. Nothing was drawn or spent. Ask for less."
                 )
             _check_counts(statistic, plan, sums)
-            outputs = _outputs_of(mechanism, statistic, plan, sums, data)
+            values = statistic.value(plan.clipped), statistic.value(sums.total())
+            outputs = _outputs_of(mechanism, statistic, values, data)
             bars = releasing.measure_coin_error_bars(
                 outputs, self._deviations(statistic, plan, sums), share=self.keep
             )
-            bundle = self._bundle(plan, sums, outputs, bars, allowance, before)
+            bundle = self._bundle(plan, sums, outputs, bars, allowance)
         clocks = None
         if self.balances is not None:
             clocks = self.balances.after(plan.charges, plan.lattice.total_variation)
@@ -306,6 +335,59 @@ class CoinSecret(SessionSecret):
             before=before.spent,
             clocks_before=self.balances,
             clocks=clocks,
+        )
+
+    def _plan_declared(
+        self,
+        request: Request,
+        purse: Callable[[], Purse],
+        mechanism: Mechanism,
+        records: tuple[SumStatistic, Data, npt.NDArray[Any] | None],
+    ) -> CoinPlan:
+        """Find the noise by what was declared, and write the certificate; no figure of records.
+
+        Guarantee
+        ---------
+        Claim C-9. Certificate, structure and error bars are functions of the declaration, the
+        budget and the noisy sums.
+        """
+        statistic, data, units = records
+        if isinstance(self.data.parts[0], Tables):
+            raise MechanismError(
+                "a statistic must be of one table where presence is hidden; got joined tables. "
+                "Pass a frame."
+            )
+        with single_threaded():
+            statistic, declaration, sums = declared_sums(
+                statistic, data, units, self._coins.rows_per_unit or 1
+            )
+            sums = sums.with_units(self.n_units)
+            if mechanism.published:
+                raise MechanismError(
+                    "nothing must be published exactly where presence is hidden; got "
+                    f"{mechanism.published[0]}. Declare it."
+                )
+            allowance, before = self._allow(request, purse()), purse()
+            plan = plan_declared(
+                sums, declaration, success=allowance.budget.success, keep=self.keep
+            )
+            nobody = replace(sums.total(), values=np.zeros((sums.n_cells, sums.block)))
+            empty = statistic.value(replace(nobody, noise_std=plan.sum_noise_std), self.keep)
+            outputs = _outputs_of(mechanism, statistic, (empty, empty), data)
+            bundle = self._bundle(plan, sums, outputs, None, allowance)
+        notes = () if self.keep == 1 else (NO_BARS_WITH_COINS,)
+        bundle = replace(
+            bundle, declaration=declaration, stated=replace(bundle.stated, notes=notes)
+        )
+        return CoinPlan(
+            certificate=releasing.write_coin_certificate(bundle),
+            charge=Spent(n_releases=1, mu_squared=plan.parameter**2),
+            outputs=outputs,
+            error_bars=None,
+            drawn=SumSampler(plan=plan, sums=sums),
+            statistic=statistic,
+            bundle=bundle,
+            before=before.spent,
         )
 
     def _charge(self, plan: SumPlan, clocks: Clocks | None) -> float:
@@ -384,7 +466,6 @@ class CoinSecret(SessionSecret):
         outputs: Outputs,
         bars: releasing.ErrorBars | None,
         allowance: _Allowance,
-        purse: Purse,
     ) -> releasing.CoinBundle:
         stored = releasing.StoredContributions.of(plan, sums)
         facts = () if bars is None else (bars.coin_sentence,)
@@ -458,11 +539,10 @@ def _refuse_pool_options(request: Request) -> None:
 
 
 def _outputs_of(
-    mechanism: Mechanism, statistic: SumStatistic, plan: SumPlan, sums: UnitSums, data: Data
+    mechanism: Mechanism, statistic: SumStatistic, values: tuple[Vector, Vector], data: Data
 ) -> Outputs:
-    """Return the value on all records after clipping, and on all records as they are."""
-    clipped = statistic.value(plan.clipped)
-    on_all = statistic.value(sums.total())
+    """Return the outputs, given the value on all records after clipping, and as they are."""
+    clipped, on_all = values
     structure = flatten(statistic.shaped(clipped, data))[1]
     totals = mechanism.totals
     rounds = totals == "count" and bool(total_numbers("count", structure).all())

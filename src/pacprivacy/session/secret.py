@@ -112,6 +112,10 @@ class Plan(ABC):
     def value_of(self, observed: Any) -> Any:
         """Return the released value, a function of what was observed."""
 
+    def bars_of(self, observed: Any) -> ErrorBars | None:
+        """Return the error bars of a release; by default those that were measured before."""
+        return self.error_bars
+
     def __str__(self) -> str:
         return f"PLAN: nothing was released or spent.\n{self.certificate}"
 

@@ -477,7 +477,7 @@ class Session(Keeper):
             belief, certificate, bundle = self._secret.remember(plan, observation)
             self.keep(belief)
             self._book.commit(certificate)
-            value = plan.value_of(observation)
+            value, bars = plan.value_of(observation), plan.bars_of(observation)
         except BaseException:
             if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
                 self.close()  # something was drawn that the belief does not know
@@ -486,7 +486,7 @@ class Session(Keeper):
             value=value,
             certificate=certificate,
             proof=bundle,
-            error_bars=plan.error_bars,
+            error_bars=bars,
             model=plan.outputs.model,
         )
         self._releases.append(release)

@@ -7,13 +7,21 @@ from pacprivacy.statistics.arrays import (
     Mean as Mean,
     Quantiles as Quantiles,
 )
+from pacprivacy.statistics.declared import (
+    Declaration as Declaration,
+    DeclaredColumn as DeclaredColumn,
+    first_rows as first_rows,
+)
 from pacprivacy.statistics.formulas import (
     MEAN as MEAN,
     SUM as SUM,
     Formula as Formula,
     bin_of as bin_of,
 )
-from pacprivacy.statistics.numpy_functions import statistic_of_sums as statistic_of_sums
+from pacprivacy.statistics.numpy_functions import (
+    declared_sums as declared_sums,
+    statistic_of_sums as statistic_of_sums,
+)
 from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (
     OLS as OLS,

@@ -22,6 +22,7 @@ from pacprivacy.mechanism import (
     symmetric_matrices,
 )
 from pacprivacy.sample import Pool
+from pacprivacy.statistics.declared import Declaration, DeclaredColumn
 from pacprivacy.statistics.formulas import (
     CORRELATION,
     MEAN,
@@ -318,6 +319,26 @@ class Histogram(ArrayStatistic):
             n_cells=len(edges) * n_bins,
             centre=np.zeros(len(edges)),
         )
+
+    def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:
+        """Return the histogram, whose edges are declared, and the declaration."""
+        edges = fixed_mechanism(self.edges, "edges")
+        if self.published or self.density:
+            raise MechanismError(
+                "a histogram must have declared ranges and counts where presence is hidden; got "
+                "edges of the records, or densities. Write ranges=(0, 120) and density=False."
+            )
+        columns = tuple(
+            DeclaredColumn(name=f"column {j}", low=each[0], high=each[-1])
+            for j, each in enumerate(edges)
+        )
+        declaration = Declaration(
+            statistic="histogram",
+            columns=columns,
+            n_cells=len(edges) * (len(edges[0]) - 1),
+            rows_per_unit=rows_per_unit,
+        )
+        return self, declaration
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the counts, or the densities, in the order in which they are released.

@@ -15,8 +15,9 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, FunctionMechanism, Mechanism, read_data_numbers
 from pacprivacy.statistics.arrays import ArrayStatistic, Mean
+from pacprivacy.statistics.declared import Declaration, first_rows
 from pacprivacy.statistics.formulas import SUM, Formula, variance_formula
-from pacprivacy.statistics.unit_sums import SumStatistic
+from pacprivacy.statistics.unit_sums import SumStatistic, UnitSums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,3 +135,18 @@ def statistic_of_sums(
         f"a statistic must be a function of sums where every unit has a coin; got "
         f"{mechanism.name[:60]}. Use a statistic of pac.stats, or a pool: sample=pac.Balanced()."
     )
+
+
+def declared_sums(
+    statistic: SumStatistic, data: Data, units: npt.NDArray[Any] | None, rows_per_unit: int
+) -> tuple[SumStatistic, Declaration, UnitSums]:
+    """Return a statistic with everything declared, its declaration, and what units add to it.
+
+    Of every unit the first rows are used; where every row is a unit, all are.
+    """
+    if units is not None:
+        used = first_rows(units, rows_per_unit)
+        units = units[used]
+        data = Data(parts=data.take(used), n_rows=len(used), single=data.single)
+    declared, declaration = statistic.declare(1 if units is None else rows_per_unit)
+    return declared, declaration, declared.contributions(data, units)

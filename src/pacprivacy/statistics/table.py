@@ -31,6 +31,7 @@ from pacprivacy.mechanism import (
     is_text_column,
     list_columns,
 )
+from pacprivacy.statistics.declared import Declaration
 
 Missing = Literal["drop", "mean", "category", "error"]
 
@@ -71,6 +72,7 @@ class StatisticLayout:
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     date_formats: Mapping[str, str] = field(default_factory=dict)
     target_levels: tuple[str, ...] | None = None
+    declaration: Declaration | None = None  # centres are its own, and nothing is measured
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,6 +106,9 @@ class Statistic(Mechanism):
         Columns whose entries are levels, also where they are numbers or look like them.
     date_formats : mapping of str to str, optional
         How the texts of a column write dates, ``{"day": "%d/%m/%Y"}``; found if there is no doubt.
+    ranges : mapping of str to pair, optional
+        What columns and weights can be, known without the records. Numbers outside are moved to
+        the nearer end.
     """
 
     kind: ClassVar[str] = ""
@@ -120,6 +125,7 @@ class Statistic(Mechanism):
     target: str | None = None
     categories: tuple[str, ...] = ()
     date_formats: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     layout: StatisticLayout | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -162,6 +168,10 @@ class Statistic(Mechanism):
     def public(self) -> tuple[str, ...]:
         """What was declared."""
         said = [f"levels of {name!r}: declared by the curator" for name in sorted(self.levels)]
+        said += [
+            f"range of {name!r}: {low:g} to {high:g}, declared by the curator"
+            for name, (low, high) in sorted(self.ranges.items())
+        ]
         if self.missing != "error":
             said.append(f"gaps: {_GAPS[self.missing]}")
         if self.weights is not None:
@@ -386,6 +396,8 @@ class Statistic(Mechanism):
         column = frame.column(name)
         if is_text_column(column):
             raise MechanismError(f"column {name!r} must hold numbers; got text. Choose another.")
+        if name in self.ranges:
+            return np.clip(column, *self.ranges[name])
         if np.isinf(column).any():
             raise MechanismError(
                 f"column {name!r} must be finite everywhere; got infinity. Leave those rows out: "

@@ -19,6 +19,7 @@ from pacprivacy._checks import LARGEST_OUTPUT, Integers, Matrix, Vector
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data
+from pacprivacy.statistics.declared import Declaration
 from pacprivacy.statistics.formulas import Formula
 
 WIDEST_BLOCK: Final = 512  # sums of a cell whose noise is correlated
@@ -309,6 +310,21 @@ class SumStatistic(ABC):
             columns.append((high - low) / (2 * steps[:, j : j + 1]))
         slopes: npt.NDArray[np.float64] = np.nan_to_num(np.stack(columns, axis=2))
         return slopes
+
+    def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:
+        """Return the statistic with everything from declared ranges, and the declaration.
+
+        Refused where something would have to be read off the records.
+        """
+        raise MechanismError(
+            "a statistic must have declared ranges where presence is hidden; got "
+            f"{type(self).__name__}. Use count, sum, mean, variance, crosstab or histogram of "
+            "pac.stats with ranges=."
+        )
+
+    def declared_errors(self, sums: Sums, deviations: Matrix) -> Matrix:
+        """Return deviations of every cell, not above what was declared allows."""
+        return deviations
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
         """Return the derivatives at the sums of all units, in the units of the outputs."""

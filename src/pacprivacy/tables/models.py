@@ -192,6 +192,7 @@ class StatisticModel:
             for name in ("by", "where", "weights", "levels", "missing", "fill", "categories")
         }
         dates = (name for name in read if table.columns[name].is_date)
+        shared["ranges"] = self._ranges(table, columns, options)
         shared["date_formats"] = {name: table.columns[name].date_formats[0] for name in dates}
         data = categories_as_fields(table, used, options.levels) if used else np.zeros(table.n_rows)
         return Built(
@@ -207,6 +208,24 @@ class StatisticModel:
             )
             + categories.rare_notes(table),
         )
+
+    def _ranges(
+        self, table: Table, columns: tuple[str, ...], options: ModelOptions
+    ) -> dict[str, tuple[float, float]] | None:
+        """Return declared ranges by column; one pair is for all columns of numbers."""
+        if options.ranges is None:
+            return None
+        coded = {*options.levels, *options.categories}
+        names = tuple(
+            name
+            for name in columns
+            if name not in coded and table.columns[name].numbers is not None
+        )
+        if isinstance(options.ranges, tuple):
+            return dict.fromkeys(names, options.ranges)
+        weights = options.weights
+        model_ranges(options.ranges, (*names, weights) if weights in options.ranges else names)
+        return dict(options.ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -308,7 +327,7 @@ def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
     return None if options.ranges is None else model_ranges(options.ranges, names)
 
 
-_GROUPED: Final = ("by", "weights", "fill")
+_GROUPED: Final = ("by", "weights", "fill", "ranges")
 _FITTED: Final = ("weights",)
 
 MODELS: Final[dict[str, Model | StatisticModel]] = {
@@ -321,12 +340,12 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     "sum": StatisticModel(
         statistic=lambda o, names, shared: stats.sum(names, **shared),
         described=described_model_columns,
-        takes=("by", "weights"),
+        takes=("by", "weights", "ranges"),
         of_sums=True,
     ),
     "count": StatisticModel(
         statistic=lambda o, names, shared: stats.count(names or None, **shared),
-        takes=("by", "weights"),
+        takes=("by", "weights", "ranges"),
         of_sums=True,
     ),
     "median": StatisticModel(
@@ -344,7 +363,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     "variance": StatisticModel(
         statistic=lambda o, names, shared: stats.variance(names, **shared),
         described=described_model_columns,
-        takes=("by", "fill"),
+        takes=("by", "fill", "ranges"),
         of_sums=True,
     ),
     "crosstab": StatisticModel(

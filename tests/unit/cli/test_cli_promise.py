@@ -23,6 +23,8 @@ PEOPLE = pd.DataFrame(
         "region": RNG.choice(["north", "south"], size=N),
         "age": RNG.integers(20, 60, size=N).astype(float),
         "heavy": RNG.pareto(2, size=N),
+        "sex": RNG.choice(["f", "m"], size=N),
+        "person": RNG.integers(0, 400, size=N),
     }
 )
 PEOPLE.loc[::50, "age"] = np.nan
@@ -43,10 +45,10 @@ def call(table: Path, out: Path, *words: str, budget: str = "membership<=0.6") -
 
 @pytest.mark.claim("DP-40")
 @pytest.mark.parametrize("model", ["count", "sum", "mean", "histogram", "median", "quantiles"])
-def test_a_release_of_dp_has_its_own_certificate(table: Path, tmp_path: Path, model: str) -> None:
+def test_a_pure_epsilon_has_its_own_certificate(table: Path, tmp_path: Path, model: str) -> None:
     out = tmp_path / "out"
     words = ["--model", model, "--columns", "age", "--ranges", "0,100", *GROUPED]
-    result = call(table, out, *words, "--promise", "dp", "--name", "ages")
+    result = call(table, out, *words, "--promise", "dp", "--name", "ages", budget="epsilon<=1")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("name ")
     assert "Differential privacy (" in result.stdout
@@ -55,12 +57,87 @@ def test_a_release_of_dp_has_its_own_certificate(table: Path, tmp_path: Path, mo
     assert row.endswith(" -") == (model in ("median", "quantiles"))
     assert sorted(path.name for path in out.iterdir()) == ["release.json", "values.csv"]
     certificate = DPCertificate.read(out / "release.json")
-    assert certificate.membership_bound <= 0.6
+    assert (certificate.epsilon, certificate.delta) == (1.0, 0.0)
     assert certificate.mechanism.startswith("ages (")
     with pytest.raises(CertificateError, match="is differential privacy"):
         pac.Certificate.read(out / "release.json")
     verified = CliRunner().invoke(app, ["verify", str(out / "release.json")])
     assert verified.exit_code == 0, verified.stderr
+
+
+SUMS: dict[str, list[str]] = {
+    "count": GROUPED,
+    "sum": ["--columns", "age", "--ranges", "0,100", *GROUPED],
+    "mean": ["--columns", "age", "--ranges", "0,100", *GROUPED],
+    "weighted": ["--columns", "age", "--ranges", "age=0,100;heavy=0,5", "--weights", "heavy"],
+    "shares": ["--columns", "region", "--levels", "region=north,south"],
+    "variance": ["--columns", "age", "--ranges", "0,100"],
+    "crosstab": ["--columns", "region,sex", "--levels", "region=north,south;sex=f,m"],
+    "histogram": ["--columns", "age", "--ranges", "0,100", "--bins", "4"],
+}
+
+
+@pytest.mark.claim("C-9")
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_hide_presence(table: Path, tmp_path: Path, name: str) -> None:
+    out, model = tmp_path / "out", {"weighted": "mean", "shares": "mean"}.get(name, name)
+    words = ["--model", model, *SUMS[name], "--unit", "person", "--rows-per-unit", "3"]
+    result = call(table, out, *words, "--promise", "dp", "--name", "ages")
+    assert result.exit_code == 0, result.stderr
+    assert "Also hides whether a person is in the table" in " ".join(result.stdout.split())
+    certificate: Any = pac.Certificate.read(out / "release.json")
+    assert certificate.presence.mu == pytest.approx(0.5067, abs=1e-4)
+    assert certificate.presence.declared.endswith("rows of one person: 3, the first 3 at most")
+    assert (certificate.n_units, certificate.published) == (None, ())
+    assert certificate.mechanism.startswith("ages (")
+    assert pac.Release.load(out / "release.json").rows()
+    verified = CliRunner().invoke(app, ["verify", str(out / "release.json")])
+    assert verified.exit_code == 0, verified.stderr
+
+
+@pytest.mark.claim("C-9")
+@pytest.mark.parametrize("name", SUMS)
+def test_files_of_other_records_differ_in_their_numbers_alone(tmp_path: Path, name: str) -> None:
+    tables = PEOPLE, PEOPLE[::2], PEOPLE.assign(age=1e6), PEOPLE[PEOPLE.sex == "f"].fillna(3.0)
+    model, texts = {"weighted": "mean", "shares": "mean"}.get(name, name), set()
+    for number, people in enumerate(tables):
+        path, out = tmp_path / f"{number}.csv", tmp_path / str(number)
+        people.to_csv(path, index=False)
+        words = ["--model", model, *SUMS[name], "--unit", "person", "--rows-per-unit", "3", "-q"]
+        assert call(path, out, *words, "--promise", "dp").exit_code == 0
+        public = json.loads((out / "release.json").read_text(encoding="utf-8"))
+        texts.add(json.dumps({**public, "value": 0, "error_bars": 0, "digest": 0}))
+    assert len(texts) == 1
+
+
+def test_rows_of_one_person_are_capped(table: Path, tmp_path: Path) -> None:
+    words = ["--model", "count", "--promise", "dp", "--unit", "person", "--rows-per-unit"]
+    for rows in (1, 2):
+        assert call(table, tmp_path / str(rows), *words, str(rows), "-q").exit_code == 0
+        found: Any = pac.Release.load(tmp_path / str(rows) / "release.json")
+        truth = PEOPLE.groupby("person").head(rows)
+        assert abs(found.value["rows"] - len(truth)) < 6 * found.noise_std["rows"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--unit", "person"], "given together"),
+        (["--rows-per-unit", "2"], "given together"),
+        (["--model", "median", "--unit", "person"], "must be left out for quantiles"),
+        (["--model", "median", "--fill", "0"], "must be left out for quantiles"),
+        (["--columns", "age,heavy", "--ranges", "age=0,100"], "none for 'heavy'"),
+        (["--columns", "age,sex"], "got none for 'sex'"),
+    ],
+)
+def test_what_is_not_declared_is_refused(
+    table: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
+    asked = ["--model", "mean", "--columns", "age", "--ranges", "0,100", "--promise", "dp", *words]
+    result = call(table, tmp_path / "out", *asked)
+    assert result.exit_code != 0
+    assert said in " ".join(result.stderr.split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_value_and_a_condition(table: Path, tmp_path: Path) -> None:

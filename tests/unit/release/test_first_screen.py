@@ -93,11 +93,11 @@ def test_counts_of_a_histogram_are_called_by_their_range(columns):
 
 def test_a_dp_release_prints_its_numbers_first(tmp_path):
     release = release_dp_statistic(
-        {"age": X[:, 0]}, statistic="mean", ranges=[(0, 100)], success=0.6, simulate=0
+        {"age": X[:, 0]}, statistic="mean", ranges=[(0, 100)], epsilon=0.4, simulate=0
     )
     lines = str(release).splitlines()
     assert lines[1].startswith("age")
-    assert "60 times in 100; 50 without the release" in " ".join(lines)
+    assert "59.1 times in 100; 50 without the release" in " ".join(lines)
     assert len(lines) <= 20
     release.save(tmp_path)
     with (tmp_path / "values.csv").open() as file:
