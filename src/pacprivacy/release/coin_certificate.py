@@ -300,12 +300,6 @@ class CoinCertificate(Certificate):
     def rows(self) -> Rows:
         """Return names and texts of what was proved."""
         advantage = at_most(self.advantage, decimals=4)
-        rates = sorted(self.hits, key=float, reverse=True)
-        found = "; ".join(
-            f"{_rate_text(rate)} of those left out flagged: at most "
-            f"{percent_at_most(self.hits[rate])} % of those used"
-            for rate in rates
-        )
         groups = "; ".join(
             f"{size} together: at most {times_in_100(self.groups[size])}" for size in self.groups
         )
@@ -314,7 +308,7 @@ class CoinCertificate(Certificate):
             ("Holds against", f"everybody, whatever they know of the other {self.units}"),
             *self._odds_rows(),
             ("Advantage", f"at most {advantage}, twice what success is above 50 %"),
-            ("False alarms", found),
+            ("False alarms", coin_hits_text(self.hits)),
             ("Groups", f"{self.units} whose coins agree, known to the attacker. {groups}"),
             ("In terms of DP", f"{readings_text(min(1.0, self.promised_success))}; not a DP claim"),
             ("Statistic", f"{self.mechanism} -> {self.output}"),
@@ -325,19 +319,7 @@ class CoinCertificate(Certificate):
     def _odds_rows(self) -> Rows:
         if self.sampling == "everybody":
             return [("Sample", f"everybody: all {self.n_units:,} {self.units} were used")]
-        before = at_least(self.keep, significant=6, percent=True)
-        return [
-            (
-                "Sample",
-                f"each of {self.n_units:,} {self.units} was used by a coin of its own, with "
-                f"probability {self.keep:g}",
-            ),
-            (
-                "At these odds",
-                f'"used" is right {before} times in 100 without the release; with it the best '
-                f"guess is right at most {percent_at_most(self.success_at_keep)} times in 100",
-            ),
-        ]
+        return coin_odds_rows(self, self.keep, self.success_at_keep)
 
     def _noise_text(self) -> str:
         if self.noise.n_directions == 0:
@@ -360,8 +342,30 @@ class CoinCertificate(Certificate):
 Certificate.KINDS["coins"] = Certificate.KINDS["everybody"] = CoinCertificate
 
 
-def _rate_text(rate: str) -> str:
-    return f"1 in {round(1 / float(rate)):,}"
+def coin_odds_rows(certificate: Certificate, keep: float, success_at_keep: float) -> Rows:
+    """Return what coins are, and how often a guess is right at their own odds."""
+    before, units = at_least(keep, significant=6, percent=True), certificate.units
+    return [
+        (
+            "Sample",
+            f"each of {certificate.n_units:,} {units} was used by a coin of its own, with "
+            f"probability {keep:g}",
+        ),
+        (
+            "At these odds",
+            f'"used" is right {before} times in 100 without the release; with it the best '
+            f"guess is right at most {percent_at_most(success_at_keep)} times in 100",
+        ),
+    ]
+
+
+def coin_hits_text(hits: Mapping[str, float]) -> str:
+    """Return how many used units are found, for each rate of false alarms."""
+    return "; ".join(
+        f"1 in {round(1 / float(rate)):,} of those left out flagged: at most "
+        f"{percent_at_most(hits[rate])} % of those used"
+        for rate in sorted(hits, key=float, reverse=True)
+    )
 
 
 def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
@@ -471,24 +475,25 @@ def check_coin_bundle(bundle: CoinBundle) -> None:
     """Refuse a bundle whose noise does not hide every stored unit."""
     most = influence_parameter(bundle.budget.success, bundle.total_variation)
     if bundle.parameter > most * (1 + 1e-12):
-        raise _unproved("the influence that is allowed is more than the budget stands for")
+        raise unproved("the influence that is allowed is more than the budget stands for")
     charges, limits = bundle.charges, np.full(bundle.n_units, bundle.parameter)
     part = bundle.session
     if part is not None and part.allowed is not None:
         limits = np.minimum(limits, part.allowed)
     if (charges > limits * (1 + 1e-12)).any():
-        raise _unproved("a unit changes the sums by more than is allowed")
+        raise unproved("a unit changes the sums by more than is allowed")
     if bundle.is_whole:
         digest = contributions_digest(bundle.integers, bundle.units, bundle.starts)
         if digest != bundle.contributions_digest:
-            raise _unproved("the digest is of other contributions")
+            raise unproved("the digest is of other contributions")
     if part is not None and part.total.mu_squared is not None:
         spent = (part.before + part.charge).mu_squared or 0.0
         if max(spent, bundle.parameter**2) > part.total.mu_squared * (1 + 1e-12):
-            raise _unproved("the session's total is passed")
+            raise unproved("the session's total is passed")
 
 
-def _unproved(reason: str) -> CertificateError:
+def unproved(reason: str) -> CertificateError:
+    """Return the error of a bundle that does not show what a certificate says."""
     return CertificateError(
         f"bundle must prove the budget; {reason}. Do not rely on this certificate."
     )
@@ -511,20 +516,20 @@ def _verify_coins(
         )
     check_coin_bundle(held)
     compare_verified(certificate, write_coin_certificate(held))
-    unproved = {
+    not_checkable = {
         name: why
         for name, why in NOT_CHECKABLE_COINS.items()
         if getattr(certificate, name) not in (None, ())
     }
     if not held.is_whole:
-        unproved["influence"] = (
+        not_checkable["influence"] = (
             f"that of {held.n_units - held.n_stored} of {held.n_units} units: the file has those "
             f"that cost most and a digest of all"
         )
     return Verified(
         digest=certificate.digest,
-        recomputed=tuple(f.name for f in fields(CoinCertificate) if f.name not in unproved),
-        not_checkable=unproved,
+        recomputed=tuple(f.name for f in fields(CoinCertificate) if f.name not in not_checkable),
+        not_checkable=not_checkable,
         figures=_figures(certificate, held),
     )
 

@@ -41,11 +41,22 @@ from pacprivacy.sample import (
     pool_unit_name,
 )
 from pacprivacy.session.account import read_share
+from pacprivacy.session.average_release import (
+    AverageReleasePlan,
+    CoinUnits,
+    plan_average_release,
+)
 from pacprivacy.session.keeper import Reading
 from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
 from pacprivacy.session.state import ID_BYTES, CoinState, SessionState
 from pacprivacy.simulation import Outputs
-from pacprivacy.statistics import Sums, SumStatistic, UnitSums, statistic_of_sums
+from pacprivacy.statistics import (
+    AveragedStatistic,
+    Sums,
+    SumStatistic,
+    UnitSums,
+    statistic_with_coins,
+)
 
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
 EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
@@ -226,12 +237,16 @@ class CoinSecret(SessionSecret):
             return Spent()
         return Spent(mu_squared=session_cap(_success_of(budget)))
 
-    def plan(self, request: Request, purse: Callable[[], Purse]) -> CoinPlan:
+    def plan(self, request: Request, purse: Callable[[], Purse]) -> CoinPlan | AverageReleasePlan:
         """Measure what every unit adds, find the least noise, and write the certificate."""
         _refuse_pool_options(request)
         self._allow(request, purse())  # refused here, before the records are read
         mechanism = request.mechanism.prepare(self.data)
-        statistic, data, units = statistic_of_sums(mechanism, self.data, self._codes)
+        statistic, data, units = statistic_with_coins(mechanism, self.data, self._codes)
+        if not isinstance(statistic, SumStatistic) or (
+            self._single and isinstance(statistic, AveragedStatistic)
+        ):
+            return self._plan_average(request, purse, mechanism, statistic, (data, units))
         with single_threaded():
             sums = statistic.contributions(data, units).with_units(self.n_units)
             allowance, before = self._allow(request, purse()), purse()
@@ -270,6 +285,33 @@ class CoinSecret(SessionSecret):
             clocks_before=self.balances,
             clocks=clocks,
         )
+
+    def _plan_average(
+        self,
+        request: Request,
+        purse: Callable[[], Purse],
+        mechanism: Mechanism,
+        statistic: AveragedStatistic,
+        records: tuple[Data, npt.NDArray[Any] | None],
+    ) -> AverageReleasePlan:
+        """Plan a release whose promise is an average over coins; it joins no session."""
+        if not self._single:
+            raise BudgetError(
+                f"a release in a session with coins must be a function of sums; got "
+                f"{mechanism.name[:60]}, which is proved on average alone. Release it by itself."
+            )
+        coins = CoinUnits(
+            n_units=self.n_units,
+            unit=self.unit,
+            keep=self.keep,
+            seed=self.seed,
+            simulate=self._simulate,
+        )
+        budget, before = self._allow(request, purse()).budget, purse().spent
+        with single_threaded():
+            return plan_average_release(
+                mechanism, statistic, records, coins=coins, budget=budget, before=before
+            )
 
     def _charge(self, plan: SumPlan, clocks: Clocks | None) -> float:
         """Return what a release adds to the busiest clock."""
@@ -383,7 +425,7 @@ class CoinSecret(SessionSecret):
         self, plan: Plan, observed: Any
     ) -> tuple[None, releasing.Certificate, releasing.CuratorBundle]:
         """Return certificate and bundle: the clocks were moved with the charge."""
-        assert isinstance(plan, CoinPlan)  # its own
+        assert isinstance(plan, CoinPlan | AverageReleasePlan)  # its own
         return None, plan.certificate, plan.bundle
 
 

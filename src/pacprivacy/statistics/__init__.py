@@ -7,13 +7,20 @@ from pacprivacy.statistics.arrays import (
     Mean as Mean,
     Quantiles as Quantiles,
 )
+from pacprivacy.statistics.averaged import (
+    AveragedStatistic as AveragedStatistic,
+    OrderStatistics as OrderStatistics,
+    RankedSet as RankedSet,
+    SampleValue as SampleValue,
+    quantile_places as quantile_places,
+)
 from pacprivacy.statistics.formulas import (
     MEAN as MEAN,
     SUM as SUM,
     Formula as Formula,
     bin_of as bin_of,
 )
-from pacprivacy.statistics.numpy_functions import statistic_of_sums as statistic_of_sums
+from pacprivacy.statistics.numpy_functions import statistic_with_coins as statistic_with_coins
 from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (
     OLS as OLS,
