@@ -16,6 +16,7 @@ from pacprivacy.adversary.average_risk import (
     LARGE_MOVE_SHARE as LARGE_MOVE_SHARE,
     AverageRisk as AverageRisk,
     InfluenceProof as InfluenceProof,
+    average_gains as average_gains,
     average_hits as average_hits,
 )
 from pacprivacy.adversary.balances import (
@@ -28,6 +29,12 @@ from pacprivacy.adversary.balances import (
     balance_advantage as balance_advantage,
     first_balance as first_balance,
     vote_path_charges as vote_path_charges,
+)
+from pacprivacy.adversary.betting import (
+    STORED_UNITS as STORED_UNITS,
+    DrawnInfluence as DrawnInfluence,
+    InfluenceWager as InfluenceWager,
+    betting_bound as betting_bound,
 )
 from pacprivacy.adversary.clocks import (
     SESSION_SLACK as SESSION_SLACK,

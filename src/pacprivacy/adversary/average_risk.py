@@ -84,7 +84,7 @@ class InfluenceProof(ABC):
         """Rebuild it; whatever does not fit together raises."""
 
 
-def gauss(distance: Vector) -> Vector:
+def average_gains(distance: Vector) -> Vector:
     """Return ``G`` of distances in deviations, rounded up."""
     from scipy.special import erf  # slow to import, not always needed
 

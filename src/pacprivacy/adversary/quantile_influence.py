@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Matrix, Vector, freeze
-from pacprivacy.adversary.average_risk import MOVES, AverageRisk, InfluenceProof, gauss
+from pacprivacy.adversary.average_risk import MOVES, AverageRisk, InfluenceProof, average_gains
 from pacprivacy.errors import BudgetError
 from pacprivacy.statistics import quantile_places
 
@@ -197,7 +197,7 @@ class QuantileInfluence(InfluenceProof):
     def advantages(self, number: int, noise_std: float, rounding: float) -> float:
         """Return the advantage on one quantile alone."""
         means = self.windows[number].expect(
-            lambda distance: gauss(_in_deviations(distance, noise_std, rounding))
+            lambda distance: average_gains(_in_deviations(distance, noise_std, rounding))
         )
         return float(means.max())
 

@@ -8,32 +8,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Final
 
 import numpy as np
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
-from pacprivacy._random import BitSource
+from pacprivacy._random import BitSource, public_generator
 from pacprivacy.adversary import (
     LARGE_MOVE,
     LARGE_MOVE_SHARE,
+    STORED_UNITS,
     AverageRisk,
+    DrawnInfluence,
     InfluenceProof,
+    InfluenceWager,
     QuantileInfluence,
     QuantileWindow,
+    average_gains,
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.lattice import UNITS_PER_STD, lattice_grid, sample_discrete_gaussian
+from pacprivacy.noise.sum_plan import Clip, plan_sums
 from pacprivacy.noise.unit_lattice import round_up_two_digits
-from pacprivacy.statistics import OrderStatistics, SampleValue
+from pacprivacy.statistics import (
+    InfluencedValue,
+    LeastSquaresValue,
+    OrderStatistics,
+    SampleValue,
+    UnitSums,
+)
 from pacprivacy.theory import lattice_total_variation_bound
 
 LEAST_NOISE: Final = 1e-6  # of the numbers around a quantile: where they are tied, none is needed
 SHARING_ROUNDS: Final = 4
 SEARCH_ACCURACY: Final = 1e-4  # of the noise, which is rounded up to two digits
 MOST_NOISE: Final = 1e12  # times the least
+CLIP_ROUNDS: Final = 1
+PILOT_DRAWS: Final = 32
+MORE_PILOT_DRAWS: Final = 256  # of the units that show most
+PILOT_UNITS: Final = 1000  # those that show most, on which the size of the noise is guessed
+MOST_DRAWS: Final = 2500
+SCALES: Final = ((1.25, 1.1), (6.0, 2.5, 1.6))  # times the noise of the pilot; then others
 _EXACT: Final = 2.0**52
 
 
@@ -76,11 +93,11 @@ class OutputLattice:
             len(self.units_per_std), self.units_per_std.astype(np.float64)
         )
 
-    def output_std(self) -> Vector:
-        """Return the standard deviation of the noise of every number."""
-        if self.back is None:
-            return self.noise_std
-        return np.asarray(np.sqrt(np.square(self.noise_std[:, None] * self.back).sum(axis=0)))
+    def output_std(self, jacobian: Matrix | None = None) -> Vector:
+        """Return the standard deviation of the noise of every released number."""
+        back = np.eye(len(self.grid)) if self.back is None else self.back
+        moved = back if jacobian is None else back @ jacobian
+        return np.asarray(np.sqrt(np.square(self.noise_std[:, None] * moved).sum(axis=0)))
 
     def release(self, value: Vector, source: BitSource) -> Vector:
         """Round a value to whole numbers, add integer noise, and put the units back.
@@ -140,20 +157,29 @@ class AveragePlan:
         has an advantage of :attr:`risk` at most, on average over the coins of the others. That is
         one release: it does not join others of the same coins.
         """
-        return self.lattice.release(self.value.value(kept), source)
+        return self.value.outputs_of(self.lattice.release(self.value.value(kept), source))
+
+    @property
+    def noise_std(self) -> Vector:
+        """Standard deviation of the noise of every released number."""
+        return self.lattice.output_std(self.value.jacobian)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AverageTarget:
     """What a release may show: the advantage on average, and how likely a large move is."""
 
+    success: float
     advantage: float
     large_moves: float
     keep: float
     seed: int
+    clip: Clip
 
     @classmethod
-    def of(cls, success: float, *, keep: float, seed: int, n_directions: int) -> AverageTarget:
+    def of(
+        cls, success: float, *, keep: float, seed: int, clip: Clip, n_directions: int
+    ) -> AverageTarget:
         """Return what a success stands for, less what the sampled noise may add."""
         slack = (n_directions + 1) / (16.0 * float(UNITS_PER_STD) ** 2)
         advantage = 2 * success - 1 - 2 * slack - 2.0**-50
@@ -163,28 +189,35 @@ class AverageTarget:
                 "larger one."
             )
         return cls(
+            success=success,
             advantage=advantage,
             large_moves=LARGE_MOVE_SHARE * (2 * success - 1),
             keep=keep,
             seed=seed,
+            clip=clip,
         )
 
 
-def plan_average(value: SampleValue, *, success: float, keep: float, seed: int) -> AveragePlan:
+def plan_average(
+    value: SampleValue, *, success: float, keep: float, seed: int, clip: Clip = "auto"
+) -> AveragePlan:
     """Find noise under which no unit's coin shows on average, and everything else of a release.
 
     Guarantee
     ---------
     Claim C-11. ``risk`` is computed from the noise that is used. Its advantage, with what the
     sampled noise adds, is at most ``2 success - 1``, and a unit moves the release by more than
-    three deviations with at most a quarter of that probability. A plan does not depend on who is used.
+    three deviations with at most a quarter of that probability. A plan does not depend on who is
+    used.
     """
     if not 0.0 < keep < 1.0:
         raise BudgetError(
             f"keep must be below 1 for a statistic that is no function of sums; got {keep:g}. "
             "Leave it out, or use a pool: sample=pac.Balanced()."
         )
-    target = AverageTarget.of(success, keep=keep, seed=seed, n_directions=len(value.scales))
+    target = AverageTarget.of(
+        success, keep=keep, seed=seed, clip=clip, n_directions=len(value.scales)
+    )
     plan = calibrate_average(value, target)
     if not plan.risk.within(target.advantage, target.large_moves):
         raise too_much()
@@ -323,3 +356,176 @@ def least_noise(fits: Callable[[float], bool], floor: float) -> tuple[float, boo
         else:
             low = middle
     return floor * math.exp(high), False
+
+
+# --- by draws ----------------------------------------------------------------------------------
+
+
+@calibrate_average.register
+def _calibrate_by_draws(value: InfluencedValue, target: AverageTarget) -> AveragePlan:
+    """Find the shape on some draws, then prove scales from large noise to small on fresh ones."""
+    pilot = _Pilot.draw(value, target)
+    proved = None
+    for scales in SCALES:  # each tried from large noise to small until one is not proved
+        for factor in scales:
+            rng = public_generator(target.seed, "scale", round(1000 * factor))
+            tried = pilot.lattice(factor * pilot.scale)
+            proof = _prove_by_draws(value, tried, target, rng)
+            if proof is None:
+                break
+            proved = proof, tried
+        if proved is not None:
+            break
+    else:
+        raise too_much()
+    proof, lattice = proved
+    return AveragePlan(
+        value=value,
+        lattice=lattice,
+        proof=proof,
+        risk=proof.risk(lattice.noise_std, lattice.rounding),
+        keep=target.keep,
+        spread=pilot.spread,
+        published=(
+            "size and directions of the noise: computed from all records and simulated samples of "
+            "them, rounded up",
+        ),
+    )
+
+
+@calibrate_average.register
+def _calibrate_least_squares(value: LeastSquaresValue, target: AverageTarget) -> AveragePlan:
+    """Let rows that move the fit most count less, then go on by closed forms and draws."""
+    weights = np.ones(value.n_units)
+    for _ in range(CLIP_ROUNDS if target.clip is not None else 0):
+        sums = UnitSums.of_rows(value.typical_influence())
+        clipped = plan_sums(
+            sums,
+            success=target.success,
+            keep=target.keep,
+            slopes=np.eye(sums.block)[None],
+            clip=target.clip,
+        )
+        if not clipped.n_clipped:
+            break
+        weights = weights * clipped.factors
+        value = value.reweighted(weights)
+    plan = _calibrate_by_draws(value, target)
+    if (weights == 1).all():
+        return plan
+    fact = "rows that move the fit most count less, at most as the tenth largest does"
+    return replace(plan, published=(*plan.published, fact))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pilot:
+    """What a few draws show: the shape of the noise, its size, and the spread by the coins."""
+
+    into: Matrix
+    back: Matrix
+    noise_std: Vector
+    scale: float
+    spread: Vector
+
+    @classmethod
+    def draw(cls, value: InfluencedValue, target: AverageTarget) -> _Pilot:
+        rng = public_generator(target.seed, "pilot", 0)
+        everybody = np.arange(value.n_units)
+        moved, squares = [], np.zeros(len(value.on_all))
+        for _ in range(PILOT_DRAWS):
+            kept = rng.random(value.n_units) < target.keep
+            moved.append(value.influence(kept, everybody))
+            squares += np.square(value.outputs_of(value.value(kept)) - value.on_all)
+        typical = np.nan_to_num(np.mean(np.stack(moved), axis=0))
+        sums = UnitSums.of_rows(typical)
+        if not sums.values.any():
+            raise BudgetError(
+                "influence must not be zero for every unit; got a value that nobody moves. Publish "
+                "it without noise: it is a fact of all records."
+            )
+        slopes = np.diag(1.0 / value.scales)[None]
+        success = 0.5 + target.advantage / 2
+        lattice = plan_sums(
+            sums, success=success, keep=target.keep, slopes=slopes, clip=None
+        ).lattice
+        into, back, std = lattice.into[0], lattice.back[0], lattice.noise_std[0]
+        largest = np.max([np.linalg.norm(each @ (into / std), axis=1) for each in moved], axis=0)
+        hardest = np.sort(np.argsort(largest)[-PILOT_UNITS:])
+        distances = np.empty((MORE_PILOT_DRAWS, len(hardest)))
+        for line in distances:
+            kept = rng.random(value.n_units) < target.keep
+            line[:] = np.linalg.norm(value.influence(kept, hardest) @ (into / std), axis=1)
+        distances = np.nan_to_num(distances, nan=np.inf)
+
+        def fits(scale: float) -> bool:
+            at_scale = distances / scale
+            advantage = average_gains(np.minimum(at_scale, 99.0)).mean(axis=0).max()
+            large = (at_scale > LARGE_MOVE).mean(axis=0).max()
+            return bool(advantage <= target.advantage and large <= 0.4 * target.large_moves)
+
+        scale, _ = least_noise(fits, 0.25)
+        spread = np.sqrt(squares / PILOT_DRAWS)
+        return cls(into=into, back=back, noise_std=std, scale=scale, spread=spread)
+
+    def lattice(self, scale: float) -> OutputLattice:
+        """Return the noise, so much times as large."""
+        return OutputLattice.choose(
+            round_up_two_digits(scale * self.noise_std), into=self.into, back=self.back
+        )
+
+
+def _prove_by_draws(
+    value: InfluencedValue,
+    lattice: OutputLattice,
+    target: AverageTarget,
+    rng: np.random.Generator,
+) -> DrawnInfluence | None:
+    """Return a proof that no unit shows too much, or None: closed forms first, then draws."""
+    assert lattice.into is not None
+    whiten = lattice.into / lattice.noise_std
+    rounding = lattice.rounding + value.rounding(whiten)
+    far, off_event = value.bound_distances(whiten, target.keep)
+    easy = (average_gains(far + rounding) + off_event <= target.advantage) & (
+        far + rounding <= LARGE_MOVE
+    )
+    if not off_event <= target.large_moves:
+        easy[:] = False
+    pending = np.flatnonzero(~easy)
+    wager = InfluenceWager(value.n_units, target.advantage, target.large_moves)
+    history: list[tuple[Integers, Vector]] = []
+    while len(pending):
+        if len(history) == MOST_DRAWS:
+            return None
+        kept = rng.random(value.n_units) < target.keep
+        moved = value.influence(kept, pending) @ whiten
+        distances = np.sqrt(np.einsum("ij,ij->i", moved, moved)) + rounding
+        distances = np.where(np.isfinite(distances), distances, np.inf)
+        wager.add(distances, pending)
+        history.append((pending, distances))
+        pending = pending[~wager.done[pending]]
+    n_drawn = int(np.count_nonzero(~easy))
+    return DrawnInfluence(
+        distances=_longest(history, value.n_units),
+        advantage=target.advantage,
+        large_moves=target.large_moves,
+        n_drawn=n_drawn,
+        farthest=float(far[easy].max(initial=0.0)) + value.rounding(whiten),
+        off_event=off_event if easy.any() else 0.0,
+        noise_std=lattice.noise_std,
+    )
+
+
+def _longest(history: list[tuple[Integers, Vector]], n_units: int) -> Matrix:
+    """Return the draws of the units that took most of them, NaN where they were done."""
+    lengths = np.zeros(n_units, dtype=np.int64)
+    for units, _ in history:
+        lengths[units] += 1
+    chosen = np.argsort(-lengths, kind="stable")[:STORED_UNITS]
+    chosen = chosen[lengths[chosen] > 0]
+    places = np.full(n_units, -1)
+    places[chosen] = np.arange(len(chosen))
+    stored = np.full((len(history), len(chosen)), np.nan)
+    for line, (units, distances) in zip(stored, history, strict=True):
+        own = places[units] >= 0
+        line[places[units[own]]] = distances[own]
+    return stored

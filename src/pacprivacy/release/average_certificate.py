@@ -219,8 +219,8 @@ class AverageCertificate(Certificate):
             (
                 "Large changes",
                 f"whoever knows all other coins may do better on some of them: a {self.unit} "
-                f"changes the release by more than {LARGE_MOVE:g} deviations of the noise at most {large} "
-                f"times in 100",
+                f"changes the release by more than {LARGE_MOVE:g} deviations of the noise at most "
+                f"{large} times in 100",
             ),
             ("False alarms", coin_hits_text(self.hits)),
             ("In terms of DP", f"{readings_text(min(1.0, self.promised_success))}; not a DP claim"),

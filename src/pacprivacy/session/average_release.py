@@ -15,12 +15,11 @@ from pacprivacy._checks import Mask, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.adversary import influence_parameter
 from pacprivacy.budget import Membership, Spent
-from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism, flatten
 from pacprivacy.noise import AveragePlan, plan_average
 from pacprivacy.session.secret import Accounts, Plan
 from pacprivacy.simulation import Outputs
-from pacprivacy.statistics import AveragedStatistic
+from pacprivacy.statistics import AveragedStatistic, CoinUnits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,17 +68,6 @@ class AverageReleasePlan(Plan):
         return flatten(self.statistic.shaped(numbers, self.data))[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoinUnits:
-    """Whose coins a release rests on: their number, name, probability, and public randomness."""
-
-    n_units: int
-    unit: str
-    keep: float
-    seed: int
-    simulate: bool
-
-
 def plan_average_release(
     mechanism: Mechanism,
     statistic: AveragedStatistic,
@@ -88,16 +76,20 @@ def plan_average_release(
     coins: CoinUnits,
     budget: Membership,
     before: Spent,
-) -> AverageReleasePlan:
-    """Find the noise of a release, prove what it does, and write the certificate."""
+    simulate: bool,
+) -> AverageReleasePlan | None:
+    """Find the noise of a release, prove what it does, and write the certificate.
+
+    None where it is not known how one unit moves the statistic.
+    """
     data, units = records
-    value = statistic.on_samples(data, units, coins.n_units)
+    value = statistic.on_samples(data, units, coins)
     if value is None:
-        raise MechanismError(
-            f"a statistic must say how one unit moves it where every unit has a coin; got "
-            f"{mechanism.name[:60]}. Use a pool: sample=pac.Balanced()."
-        )
-    plan = plan_average(value, success=budget.success, keep=coins.keep, seed=coins.seed)
+        return None
+    plan = plan_average(
+        value, success=budget.success, keep=coins.keep, seed=coins.seed, clip=coins.clip
+    )
+    value = plan.value
     structure = flatten(statistic.shaped(value.on_all, data))[1]
 
     def shaped(numbers: Vector) -> Vector:
@@ -114,7 +106,7 @@ def plan_average_release(
         model=mechanism.model,
         on_all=shaped(value.on_all),
     )
-    deviations = (shaped(plan.spread), shaped(plan.lattice.output_std()))
+    deviations = (shaped(plan.spread), shaped(plan.noise_std))
     bars = releasing.measure_coin_error_bars(outputs, deviations, share=coins.keep)
     bundle = releasing.AverageBundle(
         proof=plan.proof,
@@ -124,7 +116,7 @@ def plan_average_release(
         keep=coins.keep,
         dimension=outputs.n_outputs,
         unit=coins.unit,
-        simulation=coins.simulate,
+        simulation=simulate,
         budget=budget,
         stated=releasing.CuratorStatements(
             rule="average influence",

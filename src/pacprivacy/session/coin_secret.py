@@ -41,17 +41,14 @@ from pacprivacy.sample import (
     pool_unit_name,
 )
 from pacprivacy.session.account import read_share
-from pacprivacy.session.average_release import (
-    AverageReleasePlan,
-    CoinUnits,
-    plan_average_release,
-)
+from pacprivacy.session.average_release import AverageReleasePlan, plan_average_release
 from pacprivacy.session.keeper import Reading
 from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
 from pacprivacy.session.state import ID_BYTES, CoinState, SessionState
 from pacprivacy.simulation import Outputs
 from pacprivacy.statistics import (
     AveragedStatistic,
+    CoinUnits,
     Sums,
     SumStatistic,
     UnitSums,
@@ -243,10 +240,16 @@ class CoinSecret(SessionSecret):
         self._allow(request, purse())  # refused here, before the records are read
         mechanism = request.mechanism.prepare(self.data)
         statistic, data, units = statistic_with_coins(mechanism, self.data, self._codes)
-        if not isinstance(statistic, SumStatistic) or (
-            self._single and isinstance(statistic, AveragedStatistic)
-        ):
-            return self._plan_average(request, purse, mechanism, statistic, (data, units))
+        if isinstance(statistic, AveragedStatistic):
+            planned = self._plan_average(request, purse, mechanism, statistic, (data, units))
+            if planned is not None:
+                return planned
+        if not isinstance(statistic, SumStatistic):
+            raise MechanismError(
+                "a statistic must be a function of sums in a session or for everybody; got "
+                f"{mechanism.name[:60]}, which is proved on average over coins. Release it by "
+                "itself, with keep below 1."
+            )
         with single_threaded():
             sums = statistic.contributions(data, units).with_units(self.n_units)
             allowance, before = self._allow(request, purse()), purse()
@@ -293,24 +296,27 @@ class CoinSecret(SessionSecret):
         mechanism: Mechanism,
         statistic: AveragedStatistic,
         records: tuple[Data, npt.NDArray[Any] | None],
-    ) -> AverageReleasePlan:
+    ) -> AverageReleasePlan | None:
         """Plan a release whose promise is an average over coins; it joins no session."""
-        if not self._single:
-            raise BudgetError(
-                f"a release in a session with coins must be a function of sums; got "
-                f"{mechanism.name[:60]}, which is proved on average alone. Release it by itself."
-            )
+        if not self._single or self.keep == 1.0:
+            return None
         coins = CoinUnits(
             n_units=self.n_units,
             unit=self.unit,
             keep=self.keep,
+            clip=self._coins.clip,
             seed=self.seed,
-            simulate=self._simulate,
         )
         budget, before = self._allow(request, purse()).budget, purse().spent
         with single_threaded():
             return plan_average_release(
-                mechanism, statistic, records, coins=coins, budget=budget, before=before
+                mechanism,
+                statistic,
+                records,
+                coins=coins,
+                budget=budget,
+                before=before,
+                simulate=self._simulate,
             )
 
     def _charge(self, plan: SumPlan, clocks: Clocks | None) -> float:

@@ -9,6 +9,8 @@ from pacprivacy.statistics.arrays import (
 )
 from pacprivacy.statistics.averaged import (
     AveragedStatistic as AveragedStatistic,
+    CoinUnits as CoinUnits,
+    InfluencedValue as InfluencedValue,
     OrderStatistics as OrderStatistics,
     RankedSet as RankedSet,
     SampleValue as SampleValue,
@@ -20,7 +22,12 @@ from pacprivacy.statistics.formulas import (
     Formula as Formula,
     bin_of as bin_of,
 )
+from pacprivacy.statistics.least_squares import LeastSquaresValue as LeastSquaresValue
 from pacprivacy.statistics.numpy_functions import statistic_with_coins as statistic_with_coins
+from pacprivacy.statistics.own_influence import (
+    CheckedInfluence as CheckedInfluence,
+    check_influence as check_influence,
+)
 from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (
     OLS as OLS,

@@ -5,14 +5,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Integers, Mask, Vector
+from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoinUnits:
+    """Whose coins a release rests on: number, name, probability, clipping, public randomness."""
+
+    n_units: int
+    unit: str
+    keep: float
+    clip: float | Literal["auto"] | None
+    seed: int
 
 
 class SampleValue(ABC):
@@ -35,10 +46,44 @@ class SampleValue(ABC):
     def scales(self) -> Vector:
         """In which units errors of the numbers are compared."""
 
+    def outputs_of(self, numbers: Vector) -> Vector:
+        """Return what is released, an affine function of the numbers that noise is added to."""
+        return numbers
+
+    @property
+    def jacobian(self) -> Matrix | None:
+        """Derivatives of what is released, (numbers, outputs); None: the numbers themselves."""
+        return None
+
     @property
     def public(self) -> tuple[str, ...]:
         """What the certificate says about how the value is defined."""
         return ()
+
+
+class InfluencedValue(SampleValue):
+    """A value of which it is known how much a unit moves it, given who else is used."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def influence(self, kept: Mask, units: Integers) -> Matrix:
+        """Return what units move the value by, shape (units, numbers): with each less without.
+
+        ``kept`` are the used units; whether the unit itself is one does not matter. NaN where it is
+        not defined.
+        """
+
+    def bound_distances(self, whiten: Matrix, keep: float) -> tuple[Vector, float]:
+        """Return what every unit moves the value by at most, and how likely that fails.
+
+        In the norm of the value times ``whiten``. Infinite where nothing is known without draws.
+        """
+        return np.full(self.n_units, np.inf), 0.0
+
+    def rounding(self, whiten: Matrix) -> float:
+        """Return what rounding errors of the value may add to a distance, in the same norm."""
+        return 0.0
 
 
 class AveragedStatistic(ABC):
@@ -48,7 +93,7 @@ class AveragedStatistic(ABC):
 
     @abstractmethod
     def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, n_units: int
+        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> SampleValue | None:
         """Return the value on samples; ``units`` numbers the unit of every row from 0 on.
 
@@ -131,7 +176,7 @@ class OrderStatistics(SampleValue):
     def public(self) -> tuple[str, ...]:
         """How the quantile is defined."""
         return (
-            "quantiles: order statistics of the used records (place ceil(q k) of k), not between two",
+            "quantiles: order statistics of the used records (place ceil(q k) of k), as they are",
         )
 
 

@@ -17,6 +17,7 @@ from pacprivacy.mechanism import Data, FunctionMechanism, Mechanism, read_data_n
 from pacprivacy.statistics.arrays import ArrayStatistic, Mean
 from pacprivacy.statistics.averaged import AveragedStatistic
 from pacprivacy.statistics.formulas import SUM, Formula, variance_formula
+from pacprivacy.statistics.own_influence import InfluencedStatistic, states_influence
 from pacprivacy.statistics.quantiles import ArrayQuantiles
 from pacprivacy.statistics.unit_sums import SumStatistic
 
@@ -149,8 +150,10 @@ def statistic_with_coins(
         statistic: CoinStatistic | None = None
         if isinstance(inner, SumStatistic | AveragedStatistic):
             statistic = inner
-        if isinstance(inner, FunctionMechanism):
+        elif isinstance(inner, FunctionMechanism):
             statistic = _numpy_statistic(inner, data)
+        elif states_influence(inner):
+            statistic = InfluencedStatistic(mechanism=inner)
         if statistic is not None:
             return statistic, data, units
         data, units = inner.inner_records(data, units)

@@ -21,6 +21,7 @@ from pacprivacy.mechanism import (
 from pacprivacy.sample import Pool
 from pacprivacy.statistics.averaged import (
     AveragedStatistic,
+    CoinUnits,
     OrderStatistics,
     RankedSet,
     interpolated_quantiles,
@@ -98,7 +99,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
         return np.where(np.isnan(values), self.fill or 0.0, values)
 
     def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, n_units: int
+        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> OrderStatistics:
         """Return the order statistics of every column and group."""
         if self.missing == "mean":
@@ -122,7 +123,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
                 f"groups must have records where every unit has a coin; got {n_empty} of "
                 f"{len(sets)} without. Declare levels without them."
             )
-        return OrderStatistics(sets=sets, probabilities=self._sorted_q, n_units=n_units)
+        return OrderStatistics(sets=sets, probabilities=self._sorted_q, n_units=coins.n_units)
 
     def finish(self, value: Any) -> Any:
         """Put names on released numbers, in order where noise has put them out of it."""
@@ -144,7 +145,7 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
         return np.quantile(read_data_numbers(parts, self.name), q, axis=0)
 
     def on_samples(
-        self, data: Data, units: npt.NDArray[Any] | None, n_units: int
+        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> OrderStatistics:
         """Return the order statistics of every column."""
         X = read_data_numbers(data.parts, self.name)
@@ -155,7 +156,7 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
             RankedSet.of(column, codes, cell=0, scale=float(deviation) or 1.0)
             for column, deviation in zip(X.T, deviations, strict=True)
         )
-        return OrderStatistics(sets=sets, probabilities=self.probabilities, n_units=n_units)
+        return OrderStatistics(sets=sets, probabilities=self.probabilities, n_units=coins.n_units)
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
         """Return the numbers as NumPy does: one line a quantile, unless there is one."""
