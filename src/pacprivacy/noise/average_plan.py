@@ -50,7 +50,8 @@ PILOT_DRAWS: Final = 32
 MORE_PILOT_DRAWS: Final = 256  # of the units that show most
 PILOT_UNITS: Final = 1000  # those that show most, on which the size of the noise is guessed
 MOST_DRAWS: Final = 2500
-SCALES: Final = ((1.25, 1.1), (6.0, 2.5, 1.6))  # times the noise of the pilot; then others
+SCALES: Final = ((1.25, 1.1, 1.05, 1.02), (6.0, 2.5, 1.6))  # times the noise of the pilot
+LEAST_DRAWN_SCALE: Final = 1.1  # smaller ones would take many draws
 _EXACT: Final = 2.0**52
 
 
@@ -374,6 +375,8 @@ def _calibrate_by_draws(value: InfluencedValue, target: AverageTarget) -> Averag
             if proof is None:
                 break
             proved = proof, tried
+            if proof.n_drawn and factor <= LEAST_DRAWN_SCALE:
+                break
         if proved is not None:
             break
     else:
@@ -430,13 +433,7 @@ class _Pilot:
     @classmethod
     def draw(cls, value: InfluencedValue, target: AverageTarget) -> _Pilot:
         rng = public_generator(target.seed, "pilot", 0)
-        everybody = np.arange(value.n_units)
-        moved, squares = [], np.zeros(len(value.on_all))
-        for _ in range(PILOT_DRAWS):
-            kept = rng.random(value.n_units) < target.keep
-            moved.append(value.influence(kept, everybody))
-            squares += np.square(value.outputs_of(value.value(kept)) - value.on_all)
-        typical = np.nan_to_num(np.mean(np.stack(moved), axis=0))
+        typical, spread = _typical(value, target, rng)
         sums = UnitSums.of_rows(typical)
         if not sums.values.any():
             raise BudgetError(
@@ -449,7 +446,7 @@ class _Pilot:
             sums, success=success, keep=target.keep, slopes=slopes, clip=None
         ).lattice
         into, back, std = lattice.into[0], lattice.back[0], lattice.noise_std[0]
-        largest = np.max([np.linalg.norm(each @ (into / std), axis=1) for each in moved], axis=0)
+        largest = np.linalg.norm(typical @ (into / std), axis=1)
         hardest = np.sort(np.argsort(largest)[-PILOT_UNITS:])
         distances = np.empty((MORE_PILOT_DRAWS, len(hardest)))
         for line in distances:
@@ -464,7 +461,6 @@ class _Pilot:
             return bool(advantage <= target.advantage and large <= 0.4 * target.large_moves)
 
         scale, _ = least_noise(fits, 0.25)
-        spread = np.sqrt(squares / PILOT_DRAWS)
         return cls(into=into, back=back, noise_std=std, scale=scale, spread=spread)
 
     def lattice(self, scale: float) -> OutputLattice:
@@ -472,6 +468,21 @@ class _Pilot:
         return OutputLattice.choose(
             round_up_two_digits(scale * self.noise_std), into=self.into, back=self.back
         )
+
+
+def _typical(
+    value: InfluencedValue, target: AverageTarget, rng: np.random.Generator
+) -> tuple[Matrix, Vector]:
+    """Return about what every unit moves the value by, and the spread by the coins."""
+    typical, spread = value.typical_influence(), value.coin_spread()
+    if typical is not None and spread is not None:
+        return typical, spread
+    squares, moved = np.zeros(len(value.on_all)), np.zeros((value.n_units, len(value.scales)))
+    for _ in range(PILOT_DRAWS):
+        kept = rng.random(value.n_units) < target.keep
+        moved += np.nan_to_num(value.influence(kept, np.arange(value.n_units))) / PILOT_DRAWS
+        squares += np.square(value.outputs_of(value.value(kept)) - value.on_all)
+    return moved, np.sqrt(squares / PILOT_DRAWS)
 
 
 def _prove_by_draws(

@@ -68,21 +68,28 @@ class AverageReleasePlan(Plan):
         return flatten(self.statistic.shaped(numbers, self.data))[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What was asked for, and whether coins and noise are those of a simulation."""
+
+    budget: Membership
+    simulate: bool
+
+
 def plan_average_release(
     mechanism: Mechanism,
     statistic: AveragedStatistic,
     records: tuple[Data, npt.NDArray[Any] | None],
     *,
     coins: CoinUnits,
-    budget: Membership,
+    promise: Promise,
     before: Spent,
-    simulate: bool,
 ) -> AverageReleasePlan | None:
     """Find the noise of a release, prove what it does, and write the certificate.
 
     None where it is not known how one unit moves the statistic.
     """
-    data, units = records
+    (data, units), budget = records, promise.budget
     value = statistic.on_samples(data, units, coins)
     if value is None:
         return None
@@ -108,30 +115,7 @@ def plan_average_release(
     )
     deviations = (shaped(plan.spread), shaped(plan.noise_std))
     bars = releasing.measure_coin_error_bars(outputs, deviations, share=coins.keep)
-    bundle = releasing.AverageBundle(
-        proof=plan.proof,
-        grid=plan.lattice.grid,
-        units_per_std=plan.lattice.units_per_std,
-        n_units=coins.n_units,
-        keep=coins.keep,
-        dimension=outputs.n_outputs,
-        unit=coins.unit,
-        simulation=simulate,
-        budget=budget,
-        stated=releasing.CuratorStatements(
-            rule="average influence",
-            mechanism=outputs.mechanism_name,
-            output=structure.describe(),
-            public=outputs.public,
-            published=(
-                *outputs.published,
-                *plan.published,
-                *(() if bars is None else (bars.coin_sentence,)),
-            ),
-            notes=releasing.error_bar_notes(bars),
-            software=_version.__version__,
-        ),
-    )
+    bundle = _bundle(plan, outputs, bars, coins, promise)
     return AverageReleasePlan(
         certificate=releasing.write_average_certificate(bundle),
         charge=Spent(n_releases=1, mu_squared=influence_parameter(budget.success) ** 2),
@@ -142,4 +126,34 @@ def plan_average_release(
         data=data,
         bundle=bundle,
         before=before,
+    )
+
+
+def _bundle(
+    plan: AveragePlan,
+    outputs: Outputs,
+    bars: releasing.ErrorBars | None,
+    coins: CoinUnits,
+    promise: Promise,
+) -> releasing.AverageBundle:
+    facts = () if bars is None else (bars.coin_sentence,)
+    return releasing.AverageBundle(
+        proof=plan.proof,
+        grid=plan.lattice.grid,
+        units_per_std=plan.lattice.units_per_std,
+        n_units=coins.n_units,
+        keep=coins.keep,
+        dimension=outputs.n_outputs,
+        unit=coins.unit,
+        simulation=promise.simulate,
+        budget=promise.budget,
+        stated=releasing.CuratorStatements(
+            rule="average influence",
+            mechanism=outputs.mechanism_name,
+            output=outputs.structure.describe(),
+            public=outputs.public,
+            published=(*outputs.published, *plan.published, *facts),
+            notes=releasing.error_bar_notes(bars),
+            software=_version.__version__,
+        ),
     )

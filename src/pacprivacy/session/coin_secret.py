@@ -41,7 +41,11 @@ from pacprivacy.sample import (
     pool_unit_name,
 )
 from pacprivacy.session.account import read_share
-from pacprivacy.session.average_release import AverageReleasePlan, plan_average_release
+from pacprivacy.session.average_release import (
+    AverageReleasePlan,
+    Promise,
+    plan_average_release,
+)
 from pacprivacy.session.keeper import Reading
 from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
 from pacprivacy.session.state import ID_BYTES, CoinState, SessionState
@@ -307,16 +311,10 @@ class CoinSecret(SessionSecret):
             clip=self._coins.clip,
             seed=self.seed,
         )
-        budget, before = self._allow(request, purse()).budget, purse().spent
+        promise = Promise(budget=self._allow(request, purse()).budget, simulate=self._simulate)
         with single_threaded():
             return plan_average_release(
-                mechanism,
-                statistic,
-                records,
-                coins=coins,
-                budget=budget,
-                before=before,
-                simulate=self._simulate,
+                mechanism, statistic, records, coins=coins, promise=promise, before=purse().spent
             )
 
     def _charge(self, plan: SumPlan, clocks: Clocks | None) -> float:

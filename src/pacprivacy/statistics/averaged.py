@@ -81,6 +81,17 @@ class InfluencedValue(SampleValue):
         """
         return np.full(self.n_units, np.inf), 0.0
 
+    def typical_influence(self) -> Matrix | None:
+        """Return about what every unit moves the value by; None: to be found by draws.
+
+        The noise is shaped by it; no promise rests on it.
+        """
+        return None
+
+    def coin_spread(self) -> Vector | None:
+        """Return about how far a release is from that of all records; None: by draws."""
+        return None
+
     def rounding(self, whiten: Matrix) -> float:
         """Return what rounding errors of the value may add to a distance, in the same norm."""
         return 0.0

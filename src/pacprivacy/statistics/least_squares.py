@@ -119,6 +119,12 @@ class LeastSquaresValue(InfluencedValue):
         factors = self.residuals / np.maximum(1.0 - leverage, LEAST_EIGENVALUE)
         return np.asarray(self.X * factors[:, None])
 
+    def coin_spread(self) -> Vector:
+        """Return the deviation of coefficients by the coins, with what weights change."""
+        moved = (self.X * self.residuals[:, None]) @ self.to_outputs
+        variance = self.keep * (1 - self.keep) * np.einsum("ij,ij->j", moved, moved)
+        return np.asarray(np.sqrt(variance + np.square(self.centre - self.on_all)))
+
     def value(self, kept: Mask) -> Vector:
         """Return how far the fit on the used rows is from that on all, in coordinates of the fit.
 
