@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         Pool as Pool,
     )
     from pacprivacy.session import Accuracy as Accuracy, Session as Session
+    from pacprivacy.statistics import check_influence as check_influence
 
 # What type checkers read above, for the interpreter; a test holds the two together.
 _NAMES_OF = {
@@ -59,6 +60,7 @@ _NAMES_OF = {
     "reporting": "report",
     "session": "Accuracy Session",
     "queries": "Tables",
+    "statistics": "check_influence",
 }
 _SPACES = ("stats",)
 _HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names.split()}

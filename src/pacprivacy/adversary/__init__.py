@@ -11,6 +11,14 @@ from pacprivacy.adversary.advantage import (
     line_advantage as line_advantage,
     line_advantage_posteriors as line_advantage_posteriors,
 )
+from pacprivacy.adversary.average_risk import (
+    LARGE_MOVE as LARGE_MOVE,
+    LARGE_MOVE_SHARE as LARGE_MOVE_SHARE,
+    AverageRisk as AverageRisk,
+    InfluenceProof as InfluenceProof,
+    average_gains as average_gains,
+    average_hits as average_hits,
+)
 from pacprivacy.adversary.balances import (
     RESERVE as RESERVE,
     WIDEST_ANSWER as WIDEST_ANSWER,
@@ -21,6 +29,12 @@ from pacprivacy.adversary.balances import (
     balance_advantage as balance_advantage,
     first_balance as first_balance,
     vote_path_charges as vote_path_charges,
+)
+from pacprivacy.adversary.betting import (
+    STORED_UNITS as STORED_UNITS,
+    DrawnInfluence as DrawnInfluence,
+    InfluenceWager as InfluenceWager,
+    betting_bound as betting_bound,
 )
 from pacprivacy.adversary.clocks import (
     SESSION_SLACK as SESSION_SLACK,
@@ -73,6 +87,10 @@ from pacprivacy.adversary.membership import (
     noiseless_membership as noiseless_membership,
     noiseless_membership_risk as noiseless_membership_risk,
     side_knowledge as side_knowledge,
+)
+from pacprivacy.adversary.quantile_influence import (
+    QuantileInfluence as QuantileInfluence,
+    QuantileWindow as QuantileWindow,
 )
 from pacprivacy.adversary.view_and_belief import (
     Belief as Belief,

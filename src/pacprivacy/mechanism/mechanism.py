@@ -126,6 +126,17 @@ class Mechanism(ABC):
         """Return the records of the mechanism inside, and the unit of each."""
         return data, units
 
+    def influence(self, data: Data, units: Codes, inside: Mask) -> Matrix | None:
+        """Return how much every unit moves the value, given who else is used; None: not known.
+
+        Coins (:class:`pacprivacy.sample.Coins`) need it of a statistic that is no function of sums.
+        ``units`` numbers the unit of every row, ``inside`` says which units are used. Row ``i`` of
+        the result, shape (units, numbers), is the value with unit ``i`` less that without it, among
+        the others that are used: also for units that are not. NaN where either is not defined.
+        :func:`pacprivacy.check_influence` compares it with leaving units out.
+        """
+        return None
+
     def finish(self, value: Value) -> Value:
         """Post-process a *released* value; sees nothing else, so it costs no privacy."""
         return value

@@ -9,6 +9,11 @@ from pacprivacy.noise.answers import (
     plan_answer as plan_answer,
     usable_answer_nats as usable_answer_nats,
 )
+from pacprivacy.noise.average_plan import (
+    AveragePlan as AveragePlan,
+    plan_average as plan_average,
+    rounding_of as rounding_of,
+)
 from pacprivacy.noise.covariance import (
     AxisFrame as AxisFrame,
     Spread as Spread,

@@ -5,6 +5,11 @@ from pacprivacy.release.answer_bundle import (
     AnswerBundle as AnswerBundle,
     certify_answer_bundle as certify_answer_bundle,
 )
+from pacprivacy.release.average_certificate import (
+    AverageBundle as AverageBundle,
+    AverageCertificate as AverageCertificate,
+    write_average_certificate as write_average_certificate,
+)
 from pacprivacy.release.bundle import (
     Bundle as Bundle,
     BundleSession as BundleSession,

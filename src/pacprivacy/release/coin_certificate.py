@@ -62,7 +62,7 @@ from pacprivacy.statistics import (
     SumStatistic,
     UnitSums,
     declared_sums,
-    statistic_of_sums,
+    statistic_with_coins,
 )
 from pacprivacy.theory import gaussian_epsilon, lattice_total_variation_bound
 
@@ -469,12 +469,6 @@ class CoinCertificate(Certificate):
     def rows(self) -> Rows:
         """Return names and texts of what was proved."""
         advantage = at_most(self.advantage, decimals=4)
-        rates = sorted(self.hits, key=float, reverse=True)
-        found = "; ".join(
-            f"{_rate_text(rate)} of those left out flagged: at most "
-            f"{percent_at_most(self.hits[rate])} % of those used"
-            for rate in rates
-        )
         groups = "; ".join(
             f"{size} together: at most {times_in_100(self.groups[size])}" for size in self.groups
         )
@@ -483,7 +477,7 @@ class CoinCertificate(Certificate):
             ("Holds against", f"everybody, whatever they know of the other {self.units}"),
             *self._odds_rows(),
             ("Advantage", f"at most {advantage}, twice what success is above 50 %"),
-            ("False alarms", found),
+            ("False alarms", coin_hits_text(self.hits)),
             ("Groups", f"{self._grouped}. {groups}"),
             *self._presence_rows(),
             ("Statistic", f"{self.mechanism} -> {self.output}"),
@@ -511,19 +505,7 @@ class CoinCertificate(Certificate):
         number = "" if self.n_units is None else f"{self.n_units:,} "
         if self.sampling == "everybody":
             return [("Sample", f"everybody: all {number}{self.units} were used")]
-        before = at_least(self.keep, significant=6, percent=True)
-        each = f"each of {number}{self.units}" if number else f"each {self.unit}"
-        return [
-            (
-                "Sample",
-                f"{each} was used by a coin of its own, with probability {self.keep:g}",
-            ),
-            (
-                "At these odds",
-                f'"used" is right {before} times in 100 without the release; with it the best '
-                f"guess is right at most {percent_at_most(self.success_at_keep)} times in 100",
-            ),
-        ]
+        return coin_odds_rows(self, self.keep, self.success_at_keep)
 
     def _noise_text(self) -> str:
         if self.noise.n_directions == 0:
@@ -546,8 +528,29 @@ class CoinCertificate(Certificate):
 Certificate.KINDS["coins"] = Certificate.KINDS["everybody"] = CoinCertificate
 
 
-def _rate_text(rate: str) -> str:
-    return f"1 in {round(1 / float(rate)):,}"
+def coin_odds_rows(certificate: Certificate, keep: float, success_at_keep: float) -> Rows:
+    """Return what coins are, and how often a guess is right at their own odds."""
+    before, number = at_least(keep, significant=6, percent=True), certificate.n_units
+    each = f"each {certificate.unit}"
+    if number is not None:
+        each = f"each of {number:,} {certificate.units}"
+    return [
+        ("Sample", f"{each} was used by a coin of its own, with probability {keep:g}"),
+        (
+            "At these odds",
+            f'"used" is right {before} times in 100 without the release; with it the best '
+            f"guess is right at most {percent_at_most(success_at_keep)} times in 100",
+        ),
+    ]
+
+
+def coin_hits_text(hits: Mapping[str, float]) -> str:
+    """Return how many used units are found, for each rate of false alarms."""
+    return "; ".join(
+        f"1 in {round(1 / float(rate)):,} of those left out flagged: at most "
+        f"{percent_at_most(hits[rate])} % of those used"
+        for rate in sorted(hits, key=float, reverse=True)
+    )
 
 
 def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
@@ -693,15 +696,15 @@ def check_coin_bundle(bundle: CoinBundle) -> None:
     """Refuse a bundle whose noise does not hide every stored unit."""
     slack = bundle.total_variation
     if not slack < bundle.budget.success - 0.5:
-        raise _unproved("the noise has too few steps")
+        raise unproved("the noise has too few steps")
     if not bundle.parameter <= influence_parameter(bundle.budget.success, slack) * _ROUNDING:
-        raise _unproved("the influence that is allowed is more than the budget stands for")
+        raise unproved("the influence that is allowed is more than the budget stands for")
     charges, part = bundle.charges, bundle.session
     limits = np.full(bundle.n_units, bundle.parameter)
     if part is not None:
         limits = np.minimum(limits, part.allowed)
     if not (charges <= limits * _ROUNDING).all():
-        raise _unproved("a unit changes the sums by more than is allowed")
+        raise unproved("a unit changes the sums by more than is allowed")
     _check_stored(bundle)
     _check_declaration(bundle)
     if part is not None:
@@ -713,28 +716,28 @@ def _check_stored(bundle: CoinBundle) -> None:
     if not bundle.is_whole:
         n_numbers = bundle.n_entries * bundle.grid.shape[1]
         if n_numbers <= MAX_STORED_NUMBERS or bundle.n_stored != STORED_UNITS:
-            raise _unproved("contributions are missing")
+            raise unproved("contributions are missing")
         return
     digest = contributions_digest(bundle.units, bundle.starts, [bundle.integers.astype(np.float64)])
     if digest != bundle.contributions_digest:
-        raise _unproved("the digest is of other contributions")
+        raise unproved("the digest is of other contributions")
 
 
 def _check_session(bundle: CoinBundle, part: CoinSession, charges: Vector) -> None:
     """Refuse clocks that pass the total, and a charge that does not follow from them (C-8)."""
     total, charge = part.total.mu_squared, part.charge.mu_squared
     if total is None or charge is None or part.charge.n_releases != 1:
-        raise _unproved("the session has no total")
+        raise unproved("the session has no total")
     if bundle.total_variation > SESSION_SLACK:
-        raise _unproved("the noise has too few steps for a session")
+        raise unproved("the noise has too few steps for a session")
     before = part.before.mu_squared or 0.0
     latest = float((part.clocks + np.square(part.allowed)).max(initial=0.0))
     if not max(latest, before + charge) <= total * _ROUNDING + LEDGER_ROUNDING:
-        raise _unproved("the session's total is passed")
+        raise unproved("the session's total is passed")
     busiest = float(part.clocks.max(initial=0.0))
     added = float((part.clocks + np.square(charges)).max(initial=0.0)) - busiest
     if not charge >= added * (1 - RELATIVE) - LEDGER_ROUNDING:
-        raise _unproved("the release costs more than it was charged")
+        raise unproved("the release costs more than it was charged")
 
 
 def _check_declaration(bundle: CoinBundle) -> None:
@@ -744,17 +747,18 @@ def _check_declaration(bundle: CoinBundle) -> None:
         return
     coordinates = sum(1 if axis.merged else len(axis.places) for axis in declaration.axes())
     if bundle.grid.shape != (declaration.n_cells, coordinates):
-        raise _unproved("the noise is of other sums than the declared ones")
+        raise unproved("the noise is of other sums than the declared ones")
     largest = declaration.unit_influence(bundle.grid, bundle.units_per_std)
     if largest > bundle.parameter:
-        raise _unproved("a unit within the declaration may change the sums by more than is allowed")
+        raise unproved("a unit within the declaration may change the sums by more than is allowed")
     if (bundle.charges > largest).any():
-        raise _unproved("a unit is outside the declaration")
+        raise unproved("a unit is outside the declaration")
     if bundle.stated.published or bundle.session is not None:
-        raise _unproved("facts of all records are published")
+        raise unproved("facts of all records are published")
 
 
-def _unproved(reason: str) -> CertificateError:
+def unproved(reason: str) -> CertificateError:
+    """Return the error of a bundle that does not show what a certificate says."""
     return CertificateError(
         f"bundle must prove the budget; {reason}. Do not rely on this certificate."
     )
@@ -777,20 +781,20 @@ def _verify_coins(
         )
     check_coin_bundle(held)
     compare_verified(certificate, write_coin_certificate(held))
-    unproved = {
+    not_checkable = {
         name: why
         for name, why in NOT_CHECKABLE_COINS.items()
         if getattr(certificate, name) not in (None, ())
     }
     if not held.is_whole:
-        unproved["influence"] = (
+        not_checkable["influence"] = (
             f"that of {held.n_units - held.n_stored} of {held.n_units} units: the file has those "
             f"that cost most and a digest of all"
         )
     return Verified(
         digest=certificate.digest,
-        recomputed=tuple(f.name for f in fields(CoinCertificate) if f.name not in unproved),
-        not_checkable=unproved,
+        recomputed=tuple(f.name for f in fields(CoinCertificate) if f.name not in not_checkable),
+        not_checkable=not_checkable,
         figures=_figures(certificate, held),
     )
 
@@ -819,25 +823,27 @@ def recompute_contributions(
         codes, ids = code_units(labels, records.n_rows)
         n_units = len(ids)
     if n_units != held.n_units:
-        raise _unproved(f"it has {held.n_units} units and the data {n_units}")
-    statistic, records, codes = statistic_of_sums(
+        raise unproved(f"it has {held.n_units} units and the data {n_units}")
+    statistic, records, codes = statistic_with_coins(
         as_mechanism(mechanism).prepare(records), records, codes
     )
+    if not isinstance(statistic, SumStatistic):
+        raise unproved("the statistic is no function of sums")
     with single_threaded():
         try:
             plan, sums = _plan_again(held, statistic, records, codes)
         except PacPrivacyError:
-            raise _unproved("no noise follows from these records") from None
+            raise unproved("no noise follows from these records") from None
         digest = StoredContributions.of(plan, sums).digest
     lattice = plan.lattice
     if not np.array_equal(lattice.grid, held.grid):
-        raise _unproved("its grid does not follow from these records")
+        raise unproved("its grid does not follow from these records")
     if not np.array_equal(lattice.units_per_std, held.units_per_std):
-        raise _unproved("its noise does not follow from these records")
+        raise unproved("its noise does not follow from these records")
     if digest != held.contributions_digest:
-        raise _unproved("other contributions follow from these records")
+        raise unproved("other contributions follow from these records")
     if not (plan.charges <= held.parameter * _ROUNDING).all():
-        raise _unproved("a unit changes the sums by more than is allowed")
+        raise unproved("a unit changes the sums by more than is allowed")
 
 
 def _plan_again(
@@ -849,7 +855,7 @@ def _plan_again(
         rows = held.declaration.rows_per_unit
         _, declaration, sums = declared_sums(statistic, records, codes, rows)
         if declaration != held.declaration:
-            raise _unproved("its declaration is not that of the statistic")
+            raise unproved("its declaration is not that of the statistic")
         sums = sums.with_units(held.n_units)
         return plan_declared(sums, declaration, success=success, keep=keep), sums
     sums = statistic.contributions(records, codes).with_units(held.n_units)

@@ -49,11 +49,24 @@ from pacprivacy.sample import (
     pool_unit_name,
 )
 from pacprivacy.session.account import read_share
+from pacprivacy.session.average_release import (
+    AverageReleasePlan,
+    Promise,
+    plan_average_release,
+)
 from pacprivacy.session.keeper import Reading
 from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
 from pacprivacy.session.state import CoinState, SessionState
 from pacprivacy.simulation import Outputs
-from pacprivacy.statistics import Sums, SumStatistic, UnitSums, declared_sums, statistic_of_sums
+from pacprivacy.statistics import (
+    AveragedStatistic,
+    CoinUnits,
+    Sums,
+    SumStatistic,
+    UnitSums,
+    declared_sums,
+    statistic_with_coins,
+)
 
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
 NO_BARS_WITH_COINS: Final = (
@@ -280,12 +293,22 @@ class CoinSecret(SessionSecret):
             return Spent()
         return Spent(mu_squared=session_cap(_success_of(budget)))
 
-    def plan(self, request: Request, purse: Callable[[], Purse]) -> CoinPlan:
+    def plan(self, request: Request, purse: Callable[[], Purse]) -> CoinPlan | AverageReleasePlan:
         """Measure what every unit adds, find the least noise, and write the certificate."""
         _refuse_pool_options(request)
         self._allow(request, purse())  # refused here, before the records are read
         mechanism = request.mechanism.prepare(self.data)
-        statistic, data, units = statistic_of_sums(mechanism, self.data, self._codes)
+        statistic, data, units = statistic_with_coins(mechanism, self.data, self._codes)
+        if isinstance(statistic, AveragedStatistic):
+            planned = self._plan_average(request, purse, mechanism, statistic, (data, units))
+            if planned is not None:
+                return planned
+        if not isinstance(statistic, SumStatistic):
+            raise MechanismError(
+                "a statistic must be a function of sums in a session or for everybody; got "
+                f"{mechanism.name[:60]}, which is proved on average over coins. Release it by "
+                "itself, with keep below 1."
+            )
         if self._coins.rows_per_unit is not None:
             return self._plan_declared(request, purse, mechanism, (statistic, data, units))
         with single_threaded():
@@ -389,6 +412,30 @@ class CoinSecret(SessionSecret):
             bundle=bundle,
             before=before.spent,
         )
+
+    def _plan_average(
+        self,
+        request: Request,
+        purse: Callable[[], Purse],
+        mechanism: Mechanism,
+        statistic: AveragedStatistic,
+        records: tuple[Data, npt.NDArray[Any] | None],
+    ) -> AverageReleasePlan | None:
+        """Plan a release whose promise is an average over coins; it joins no session."""
+        if not self._single or self.keep == 1.0 or self._coins.rows_per_unit is not None:
+            return None
+        coins = CoinUnits(
+            n_units=self.n_units,
+            unit=self.unit,
+            keep=self.keep,
+            clip=self._coins.clip,
+            seed=self.seed,
+        )
+        promise = Promise(budget=self._allow(request, purse()).budget, simulate=self._simulate)
+        with single_threaded():
+            return plan_average_release(
+                mechanism, statistic, records, coins=coins, promise=promise, before=purse().spent
+            )
 
     def _charge(self, plan: SumPlan, clocks: Clocks | None) -> float:
         """Return what a release adds to the busiest clock."""
@@ -506,7 +553,7 @@ class CoinSecret(SessionSecret):
         self, plan: Plan, observed: Any
     ) -> tuple[None, releasing.Certificate, releasing.CuratorBundle]:
         """Return certificate and bundle: the clocks were moved with the charge."""
-        assert isinstance(plan, CoinPlan)  # its own
+        assert isinstance(plan, CoinPlan | AverageReleasePlan)  # its own
         return None, plan.certificate, plan.bundle
 
 

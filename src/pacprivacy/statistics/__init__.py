@@ -7,6 +7,15 @@ from pacprivacy.statistics.arrays import (
     Mean as Mean,
     Quantiles as Quantiles,
 )
+from pacprivacy.statistics.averaged import (
+    AveragedStatistic as AveragedStatistic,
+    CoinUnits as CoinUnits,
+    InfluencedValue as InfluencedValue,
+    OrderStatistics as OrderStatistics,
+    RankedSet as RankedSet,
+    SampleValue as SampleValue,
+    quantile_places as quantile_places,
+)
 from pacprivacy.statistics.declared import (
     Declaration as Declaration,
     DeclaredColumn as DeclaredColumn,
@@ -18,9 +27,14 @@ from pacprivacy.statistics.formulas import (
     Formula as Formula,
     bin_of as bin_of,
 )
+from pacprivacy.statistics.least_squares import LeastSquaresValue as LeastSquaresValue
 from pacprivacy.statistics.numpy_functions import (
     declared_sums as declared_sums,
-    statistic_of_sums as statistic_of_sums,
+    statistic_with_coins as statistic_with_coins,
+)
+from pacprivacy.statistics.own_influence import (
+    CheckedInfluence as CheckedInfluence,
+    check_influence as check_influence,
 )
 from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (

@@ -1,4 +1,4 @@
-"""NumPy's functions as statistics of sums, and the statistic behind a mechanism."""
+"""NumPy's functions as statistics, and the statistic behind a mechanism."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, FunctionMechanism, Mechanism, read_data_numbers
 from pacprivacy.statistics.arrays import ArrayStatistic, Mean
+from pacprivacy.statistics.averaged import AveragedStatistic
 from pacprivacy.statistics.declared import Declaration, first_rows
 from pacprivacy.statistics.formulas import SUM, Formula, variance_formula
+from pacprivacy.statistics.own_influence import InfluencedStatistic, states_influence
+from pacprivacy.statistics.quantiles import ArrayQuantiles
 from pacprivacy.statistics.unit_sums import SumStatistic, UnitSums
 
 
@@ -78,6 +81,8 @@ class Spread(_ByColumn):
         return deviations if self.root else np.square(deviations)
 
 
+CoinStatistic = SumStatistic | AveragedStatistic
+
 _FUNCTIONS: Final[tuple[tuple[Any, Callable[[int], SumStatistic]], ...]] = (
     *((function, lambda ddof: Mean()) for function in (np.mean, np.average)),
     *((function, lambda ddof: Total()) for function in (np.sum, sum, math.fsum)),
@@ -85,9 +90,10 @@ _FUNCTIONS: Final[tuple[tuple[Any, Callable[[int], SumStatistic]], ...]] = (
     (np.var, lambda ddof: Spread(ddof=ddof)),
     (np.std, lambda ddof: Spread(ddof=ddof, root=True)),
 )
+_QUANTILES: Final = {np.median: 0.0, np.quantile: 1.0, np.percentile: 100.0}  # what q is out of
 
 
-def _numpy_statistic(mechanism: FunctionMechanism, data: Data) -> SumStatistic | None:
+def _numpy_statistic(mechanism: FunctionMechanism, data: Data) -> CoinStatistic | None:
     """Return the statistic that a well-known function computes; None for all others."""
     function: Any = mechanism.function
     options: dict[str, Any] = {}
@@ -95,17 +101,35 @@ def _numpy_statistic(mechanism: FunctionMechanism, data: Data) -> SumStatistic |
         if function.args:
             return None
         function, options = function.func, dict(function.keywords)
-    make = next((make for known, make in _FUNCTIONS if known is function), None)
-    if make is None or len(data.parts) > 1:
+    if len(data.parts) > 1:
         return None
-    return make(_read_options(mechanism.name, options, data))
+    top = next((top for known, top in _QUANTILES.items() if known is function), None)
+    if top is not None:
+        q = options.pop("q", None) if top else 0.5
+        if q is not None:
+            _read_options(mechanism.name, options, data, with_ddof=False)
+            return _quantiles(mechanism.name, np.asarray(q, dtype=np.float64) / (top or 1.0))
+    make = next((make for known, make in _FUNCTIONS if known is function), None)
+    return None if make is None else make(_read_options(mechanism.name, options, data))
 
 
-def _read_options(name: str, options: Mapping[str, Any], data: Data) -> int:
+def _quantiles(name: str, q: npt.NDArray[np.float64]) -> ArrayQuantiles:
+    if q.ndim > 1 or not q.size or not ((q >= 0) & (q <= 1)).all():
+        raise MechanismError(
+            f"q must be one number or a list of them, within the range of {name}; got shape "
+            f"{q.shape}. Write functools.partial(np.quantile, q=0.9, axis=0)."
+        )
+    return ArrayQuantiles(probabilities=tuple(np.ravel(q).tolist()), scalar=q.ndim == 0)
+
+
+def _read_options(
+    name: str, options: Mapping[str, Any], data: Data, *, with_ddof: bool = True
+) -> int:
     """Return ``ddof``; refuse other options, and several columns in one number."""
     axis, ddof = options.get("axis"), options.get("ddof", 0)
     columns = np.ndim(data.parts[0]) if isinstance(data.parts[0], np.ndarray) else 2
-    if not set(options) <= {"axis", "ddof"} or axis not in (None, 0) or type(ddof) is not int:
+    known = {"axis", "ddof"} if with_ddof else {"axis"}
+    if not set(options) <= known or axis not in (None, 0) or type(ddof) is not int:
         raise MechanismError(
             f"{name} must have no options but axis=0 and ddof where every unit has a coin; got "
             "others. Use pac.stats, or a pool: sample=pac.Balanced()."
@@ -118,21 +142,25 @@ def _read_options(name: str, options: Mapping[str, Any], data: Data) -> int:
     return ddof
 
 
-def statistic_of_sums(
+def statistic_with_coins(
     mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
-) -> tuple[SumStatistic, Data, npt.NDArray[Any] | None]:
-    """Return the statistic of sums behind a mechanism, its records, and the unit of each."""
+) -> tuple[CoinStatistic, Data, npt.NDArray[Any] | None]:
+    """Return the statistic behind a mechanism, its records, and the unit of each."""
     inner: Mechanism | None = mechanism
     while inner is not None:
-        statistic: SumStatistic | None = inner if isinstance(inner, SumStatistic) else None
-        if isinstance(inner, FunctionMechanism):
+        statistic: CoinStatistic | None = None
+        if isinstance(inner, SumStatistic | AveragedStatistic):
+            statistic = inner
+        elif isinstance(inner, FunctionMechanism):
             statistic = _numpy_statistic(inner, data)
+        elif states_influence(inner):
+            statistic = InfluencedStatistic(mechanism=inner)
         if statistic is not None:
             return statistic, data, units
         data, units = inner.inner_records(data, units)
         inner = inner.inner
     raise MechanismError(
-        f"a statistic must be a function of sums where every unit has a coin; got "
+        f"a statistic must say what one unit changes where every unit has a coin; got "
         f"{mechanism.name[:60]}. Use a statistic of pac.stats, or a pool: sample=pac.Balanced()."
     )
 

@@ -11,13 +11,26 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Batch, Data
+from pacprivacy.mechanism import (
+    Batch,
+    Data,
+    Mechanism,
+    fixed_mechanism,
+    read_data_numbers,
+)
 from pacprivacy.sample import Pool
+from pacprivacy.statistics.averaged import (
+    AveragedStatistic,
+    CoinUnits,
+    OrderStatistics,
+    RankedSet,
+    interpolated_quantiles,
+)
 from pacprivacy.statistics.table import Statistic, StatisticRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableQuantiles(Statistic):
+class TableQuantiles(Statistic, AveragedStatistic):
     """Quantiles by linear interpolation."""
 
     kind = "quantiles"
@@ -40,12 +53,19 @@ class TableQuantiles(Statistic):
         return plain.replace("quantiles", "median", 1) if self.q == (0.5,) else plain
 
     @property
+    def _sorted_q(self) -> tuple[float, ...]:
+        return tuple(sorted(self.q))
+
+    @property
     def _per_cell(self) -> tuple[str, ...]:
-        return tuple(f"{q:g}" for q in sorted(self.q))
+        return tuple(f"{q:g}" for q in self._sorted_q)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the quantiles of one candidate."""
-        found = [_quantile(values, self.q) for _, values in self._sorted(self.read(parts))]
+        found = [
+            interpolated_quantiles(values, self._sorted_q)
+            for _, values in self._sorted(self.read(parts))
+        ]
         values = np.concatenate(found)[None]
         return self._check(values)[0]
 
@@ -59,7 +79,9 @@ class TableQuantiles(Statistic):
         values = np.empty((pool.n_subsets, len(cells) * len(self.q)))
         for k in range(pool.n_subsets):
             mask = pool.row_mask(k)
-            values[k] = np.concatenate([_quantile(v[mask[rows]], self.q) for rows, v in cells])
+            values[k] = np.concatenate(
+                [interpolated_quantiles(v[mask[rows]], self._sorted_q) for rows, v in cells]
+            )
         return self._check(values)
 
     def _sorted(self, rows: StatisticRows) -> Iterator[tuple[npt.NDArray[np.int64], Vector]]:
@@ -76,17 +98,70 @@ class TableQuantiles(Statistic):
         self._nobody(empty, np.zeros(empty.shape))
         return np.where(np.isnan(values), self.fill or 0.0, values)
 
+    def on_samples(
+        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
+    ) -> OrderStatistics:
+        """Return the order statistics of every column and group."""
+        if self.missing == "mean":
+            raise MechanismError(
+                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
+                "'mean'. Use a pool (pac.Balanced), or drop gaps."
+            )
+        rows, scales = self.read(data.parts), fixed_mechanism(self.layout, "layout").scales
+        codes = np.arange(len(rows.weights)) if units is None else units
+        sets = tuple(
+            RankedSet.of(
+                values,
+                codes[own],
+                cell=number % self._n_cells,
+                scale=float(scales[number // self._n_cells]),
+            )
+            for number, (own, values) in enumerate(self._sorted(rows))
+        )
+        if n_empty := sum(not len(each.values) for each in sets):
+            raise MechanismError(
+                f"groups must have records where every unit has a coin; got {n_empty} of "
+                f"{len(sets)} without. Declare levels without them."
+            )
+        return OrderStatistics(sets=sets, probabilities=self._sorted_q, n_units=coins.n_units)
+
     def finish(self, value: Any) -> Any:
         """Put names on released numbers, in order where noise has put them out of it."""
         numbers = np.asarray(value, dtype=np.float64).reshape(-1, len(self.q))
         return super(TableQuantiles, self).finish(np.sort(numbers, axis=-1))
 
 
-def _quantile(values: Vector, q: tuple[float, ...]) -> Vector:
-    """Return quantiles of sorted values, as numpy does; NaN of nothing."""
-    if not len(values):
-        return np.full(len(q), np.nan)
-    place = np.sort(np.asarray(q)) * (len(values) - 1)
-    low = np.floor(place).astype(np.int64)
-    high = np.minimum(low + 1, len(values) - 1)
-    return np.asarray(values[low] + (place - low) * (values[high] - values[low]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayQuantiles(Mechanism, AveragedStatistic):
+    """Quantiles of the columns of an array, as NumPy shapes them."""
+
+    name = "Quantiles"
+    probabilities: tuple[float, ...]
+    scalar: bool
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Return the quantiles of one candidate, interpolated."""
+        q = self.probabilities[0] if self.scalar else self.probabilities
+        return np.quantile(read_data_numbers(parts, self.name), q, axis=0)
+
+    def on_samples(
+        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
+    ) -> OrderStatistics:
+        """Return the order statistics of every column."""
+        X = read_data_numbers(data.parts, self.name)
+        X = X[np.arange(len(X))].reshape(len(X), -1)
+        codes = np.arange(len(X)) if units is None else units
+        deviations = X.std(axis=0)
+        sets = tuple(
+            RankedSet.of(column, codes, cell=0, scale=float(deviation) or 1.0)
+            for column, deviation in zip(X.T, deviations, strict=True)
+        )
+        return OrderStatistics(sets=sets, probabilities=self.probabilities, n_units=coins.n_units)
+
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        """Return the numbers as NumPy does: one line a quantile, unless there is one."""
+        row_shape = read_data_numbers(data.parts, self.name).shape[1:]
+        by_quantile = numbers.reshape(-1, len(self.probabilities)).T
+        if self.scalar:
+            return by_quantile[0].reshape(row_shape) if row_shape else float(numbers[0])
+        return by_quantile.reshape(len(self.probabilities), *row_shape)

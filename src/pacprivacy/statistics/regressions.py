@@ -8,19 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Columns,
+    Data,
     code_column_levels,
     column_levels,
     declared_column_levels,
     fixed_mechanism,
 )
+from pacprivacy.statistics.averaged import AveragedStatistic, CoinUnits
 from pacprivacy.statistics.formulas import LEAST_SQUARES, solve_normal_equations
+from pacprivacy.statistics.least_squares import LeastSquaresValue
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import Statistic, StatisticRows
+from pacprivacy.statistics.unit_sums import UnitSums
 
 INTERCEPT: Final = "intercept"
 NEWTON_STEPS: Final = 100
@@ -79,7 +84,7 @@ class _Regression(Statistic):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OLS(_Regression, SummedStatistic):
+class OLS(_Regression, SummedStatistic, AveragedStatistic):
     """Least squares, through the normal equations in steady units."""
 
     kind = "ols"
@@ -95,9 +100,44 @@ class OLS(_Regression, SummedStatistic):
 
     def combine(self, sums: Matrix) -> Matrix:
         """Return the coefficients of every candidate."""
+        return self._coefficients(self.formula.value(None, sums))
+
+    def _coefficients(self, steady: Matrix) -> Matrix:
         layout = fixed_mechanism(self.layout, "layout")
-        steady = self.formula.value(None, sums)
         return self._own_units(steady, shift=layout.centre[-1], scale=layout.scales[-1])
+
+    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+        """Refuse: noise in normal equations is not what coefficients are released with."""
+        raise MechanismError(
+            "least squares must be released by itself where units have coins, with keep below 1: it"
+            " is proved on average, and joins no session."
+        )
+
+    def on_samples(
+        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
+    ) -> LeastSquaresValue:
+        """Return fits of samples of rows."""
+        if self.missing == "mean" or (units is not None and len(np.unique(units)) < len(units)):
+            raise MechanismError(
+                "least squares must have one row a unit where every unit has a coin, and gaps that "
+                "are not filled by means; got others. Use a pool: sample=pac.Balanced()."
+            )
+        layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(self.read(data.parts))
+        assert rows.y is not None
+        roots = np.sqrt(rows.weights)
+        Z = self._design(rows) * roots[:, None]
+        y = (rows.y - layout.centre[-1]) / layout.scales[-1] * roots
+        if units is not None:  # in the order of units; who has no row adds nothing
+            Z, y = _by_unit(Z, units, coins.n_units), _by_unit(y, units, coins.n_units)
+        return LeastSquaresValue.fit(
+            Z, y, keep=coins.keep, outputs=lambda steady: self._coefficients(steady[None])[0]
+        )
+
+
+def _by_unit(rows: npt.NDArray[np.float64], units: npt.NDArray[Any], n_units: int) -> Any:
+    placed = np.zeros((n_units, *rows.shape[1:]))
+    placed[units] = rows
+    return placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

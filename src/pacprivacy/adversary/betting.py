@@ -1,0 +1,263 @@
+"""Upper bounds on means by betting against them, valid whenever one stops.
+
+Whoever bets a share ``λ`` that numbers in [0, 1] fall below ``u`` has the wealth
+``prod (1 + λ (u - x)/(1 - u))``. If their mean is ``u`` or more, wealth does not grow on average,
+so it ever passes ``1/γ`` with probability ``γ`` at most. The mean of several such bets is one, too.
+
+No union over units is needed: what is claimed is about the unit that is placed worst, whichever
+that is, and a wrong claim needs that unit's own bound to fail. Nor is one over scales of the noise
+that are tried from large to small, each on draws of its own, until the first that is not proved:
+the first scale at which the claim is wrong is one, and is accepted with probability ``γ`` at most.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Self
+
+import numpy as np
+
+from pacprivacy._checks import Integers, Mask, Matrix, Vector, freeze
+from pacprivacy.adversary.average_risk import (
+    LARGE_MOVE,
+    AverageRisk,
+    InfluenceProof,
+    average_gains,
+)
+from pacprivacy.errors import BudgetError
+
+BETS: Final = (0.95, 0.6, 0.3, 0.15, 0.07, 0.03)
+GAMMA: Final = 2.5e-10  # of each of two claims, for two lists of scales
+N_CLAIMS: Final = 4
+STORED_UNITS: Final = 100
+_BISECTIONS: Final = 60
+_BETS: Final = np.array(BETS)
+_LOG_ROUNDING: Final = 1e-9  # of sums of logarithms of a few thousand numbers
+
+
+def betting_bound(numbers: Vector, *, gamma: float, counts: Vector | None = None) -> float:
+    """Return an upper bound on the mean of numbers in [0, 1] that are drawn independently.
+
+    ``counts`` says how often each was drawn; once by default.
+
+    Guarantee
+    ---------
+    Claim C-12. Fails with probability ``gamma`` at most, also if the number of draws was chosen by
+    what they showed.
+
+    Examples
+    --------
+    >>> round(betting_bound(np.full(2000, 0.17), gamma=1e-9) - 0.17, 4)
+    0.0098
+    """
+    if not len(numbers):
+        return 1.0
+    each = np.ones(len(numbers)) if counts is None else counts
+
+    def is_above(u: float) -> bool:
+        gains = np.log1p(np.outer(_BETS, (u - numbers) / (1 - u)))
+        return bool(_log_mean(gains @ each) >= math.log(1 / gamma) + _LOG_ROUNDING)
+
+    low, high = 0.0, 1 - 2.0**-40
+    if not is_above(high):
+        return 1.0
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        if is_above(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _log_mean(log_wealth: Matrix) -> Vector:
+    """Return the logarithm of the mean wealth over bets, along the first axis."""
+    top = log_wealth.max(axis=0)
+    return np.asarray(top + np.log(np.exp(log_wealth - top).mean(axis=0)))
+
+
+class Wager:
+    """Bets that the mean of every unit is below a cap; a unit is done once its wealth is enough."""
+
+    def __init__(self, n_units: int, cap: float, gamma: float = GAMMA) -> None:
+        if not 0 < cap < 1:
+            raise BudgetError(f"cap must be between 0 and 1; got {cap}. Pass an advantage.")
+        self._cap, self._enough = cap, math.log(1 / gamma) + _LOG_ROUNDING
+        self._log_wealth = np.zeros((len(BETS), n_units))
+        self.done = np.zeros(n_units, dtype=np.bool_)
+
+    def add(self, numbers: Vector, units: Integers) -> None:
+        """Take one draw of some units."""
+        share = (self._cap - numbers) / (1 - self._cap)
+        self._log_wealth[:, units] += np.log1p(_BETS[:, None] * share)
+        self.done[units] |= _log_mean(self._log_wealth[:, units]) >= self._enough
+
+
+class _RareWager:
+    """The same of something that happens or not: wealth follows from how often it did."""
+
+    def __init__(self, n_units: int, cap: float) -> None:
+        self._enough = math.log(1 / GAMMA) + _LOG_ROUNDING
+        self._lost, self._won = np.log1p(-_BETS), np.log1p(_BETS * cap / (1 - cap))
+        self._counts = np.zeros((2, n_units))
+        self._needed: dict[int, float] = {}
+        self.done = np.zeros(n_units, dtype=np.bool_)
+
+    def add(self, happened: Mask, units: Integers) -> None:
+        """Take one draw of some units."""
+        self._counts[0, units] += happened
+        self._counts[1, units] += ~happened
+        lost, won = self._counts[:, units]
+        top = int(lost.max(initial=0)) + 1
+        # All that matters is how often: a table of few rows, and how many draws each needs.
+        needed = np.array([self._draws_needed(count) for count in range(top)])
+        self.done[units] |= won >= needed[lost.astype(np.int64)]
+
+    def _draws_needed(self, lost: int) -> float:
+        """Return how many draws without it prove the cap, after so many with it."""
+        known = self._needed.get(lost)
+        if known is None:
+            low, high = 0, 1
+            while not self._is_enough(lost, high):
+                low, high = high, 2 * high
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if self._is_enough(lost, middle) else (middle, high)
+            known = self._needed[lost] = float(high)
+        return known
+
+    def _is_enough(self, lost: int, won: int) -> bool:
+        wealth = lost * self._lost + won * self._won
+        return bool(_log_mean(wealth[:, None])[0] >= self._enough)
+
+
+class InfluenceWager:
+    """Bets that no unit shows more than a cap on average, nor moves the release far too often."""
+
+    def __init__(self, n_units: int, advantage: float, large_moves: float) -> None:
+        self._advantages = Wager(n_units, advantage)
+        self._moves = _RareWager(n_units, large_moves)
+
+    @property
+    def done(self) -> Mask:
+        """Which units were proved."""
+        return self._advantages.done & self._moves.done
+
+    def add(self, distances: Vector, units: Integers) -> None:
+        """Take what some units move the release by in one draw; infinite where not defined."""
+        open_units = ~self._advantages.done[units]
+        self._advantages.add(draw_gains(distances[open_units]), units[open_units])
+        self._moves.add(distances > LARGE_MOVE, units)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrawnInfluence(InfluenceProof):
+    """Influence on simulated samples, of the units that were hardest to prove; curator-only.
+
+    Parameters
+    ----------
+    distances : array of shape (n_draws, units), curator-only
+        What every stored unit moves the release by, in deviations of ``noise_std`` and with
+        rounding; infinite where it is not defined, NaN after it was proved.
+    advantage, large_moves : float
+        What every unit was proved to be below.
+    n_drawn : int
+        Number of units that were proved by draws.
+    farthest : float
+        What all other units move the release by at most, but for an event of probability
+        ``off_event``.
+    noise_std : array, curator-only
+        The noise that the distances are in deviations of.
+    """
+
+    kind: ClassVar[str] = "draws"
+    distances: Matrix = field(repr=False)
+    advantage: float
+    large_moves: float
+    n_drawn: int
+    farthest: float
+    off_event: float
+    noise_std: Vector = field(repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self.distances)
+        freeze(self.noise_std)
+
+    def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
+        """Return what attackers reach; 1 where the draws do not show it.
+
+        Guarantee
+        ---------
+        Claims C-12 and C-11. Noise that is larger than that of the draws shows less.
+        """
+        proved = noise_std.shape == self.noise_std.shape and bool(
+            (noise_std >= self.noise_std).all()
+        )
+        far = self.farthest + rounding
+        advantage = float(average_gains(np.array([far]))[0]) + self.off_event
+        large = self.off_event if far <= LARGE_MOVE else 1.0
+        if self.n_drawn:
+            proved = proved and self._replay()
+            advantage, large = max(advantage, self.advantage), max(large, self.large_moves)
+        return AverageRisk(
+            advantage=min(1.0, advantage) if proved else 1.0,
+            moves=((LARGE_MOVE, min(1.0, large) if proved else 1.0),),
+            gamma=N_CLAIMS * GAMMA if self.n_drawn else 0.0,
+            n_draws=len(self.distances),
+        )
+
+    def _replay(self) -> bool:
+        wager = InfluenceWager(self.distances.shape[1], self.advantage, self.large_moves)
+        for line in self.distances:
+            units = np.flatnonzero(~np.isnan(line))
+            wager.add(line[units], units)
+        return bool(wager.done.all())
+
+    @property
+    def not_checkable(self) -> dict[str, str]:
+        """What is stored is of the units that were hardest to prove."""
+        return {
+            "n_draws": "that the stored figures are the influence of units: the file has those of "
+            f"{self.distances.shape[1]} of {self.n_drawn} units that were proved by draws, and one "
+            "bound for all others"
+        }
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Distances, and what they prove."""
+        numbers = [self.advantage, self.large_moves, self.farthest, self.off_event]
+        return {
+            "distances": self.distances,
+            "noise_std": self.noise_std,
+            "numbers": np.array(numbers, dtype=np.float64),
+            "n_drawn": np.array([self.n_drawn], dtype=np.int64),
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], keep: float) -> Self:
+        """Rebuild it."""
+        advantage, large_moves, farthest, off_event = (float(x) for x in arrays["numbers"])
+        distances = np.asarray(arrays["distances"], dtype=np.float64)
+        n_drawn = int(arrays["n_drawn"][0])
+        if distances.ndim != 2 or (distances < 0).any() or distances.shape[1] > n_drawn:
+            raise ValueError("distances")
+        if (n_drawn > 0) != (distances.shape[1] > 0) or not (farthest >= 0 and off_event >= 0):
+            raise ValueError("n_drawn")
+        return cls(
+            distances=distances,
+            advantage=advantage,
+            large_moves=large_moves,
+            n_drawn=n_drawn,
+            farthest=farthest,
+            off_event=off_event,
+            noise_std=arrays["noise_std"],
+        )
+
+
+InfluenceProof.KINDS["draws"] = DrawnInfluence
+
+
+def draw_gains(distances: Vector) -> Vector:
+    """Return ``G`` of distances, 1 where they are not defined."""
+    return np.where(np.isfinite(distances), average_gains(np.nan_to_num(distances)), 1.0)

@@ -1,0 +1,542 @@
+"""Statistics that are no sums, with coins: noise for what one unit moves on average.
+
+A plan is a function of all records, of public settings and of public randomness. It is complete
+before a coin is drawn; :meth:`AveragePlan.release` is the only place where the sample enters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Final
+
+import numpy as np
+
+from pacprivacy._checks import Integers, Mask, Matrix, Vector
+from pacprivacy._random import BitSource, public_generator
+from pacprivacy.adversary import (
+    LARGE_MOVE,
+    LARGE_MOVE_SHARE,
+    STORED_UNITS,
+    AverageRisk,
+    DrawnInfluence,
+    InfluenceProof,
+    InfluenceWager,
+    QuantileInfluence,
+    QuantileWindow,
+    average_gains,
+)
+from pacprivacy.errors import BudgetError
+from pacprivacy.noise.lattice import UNITS_PER_STD, lattice_grid, sample_discrete_gaussian
+from pacprivacy.noise.sum_plan import Clip, plan_sums
+from pacprivacy.noise.unit_lattice import round_up_two_digits
+from pacprivacy.statistics import (
+    InfluencedValue,
+    LeastSquaresValue,
+    OrderStatistics,
+    SampleValue,
+    UnitSums,
+)
+from pacprivacy.theory import lattice_total_variation_bound
+
+LEAST_NOISE: Final = 1e-6  # of the numbers around a quantile: where they are tied, none is needed
+SHARING_ROUNDS: Final = 4
+SEARCH_ACCURACY: Final = 1e-4  # of the noise, which is rounded up to two digits
+MOST_NOISE: Final = 1e12  # times the least
+CLIP_ROUNDS: Final = 1
+PILOT_DRAWS: Final = 32
+MORE_PILOT_DRAWS: Final = 256  # of the units that show most
+PILOT_UNITS: Final = 1000  # those that show most, on which the size of the noise is guessed
+MOST_DRAWS: Final = 2500
+SCALES: Final = ((1.25, 1.1, 1.05, 1.02), (6.0, 2.5, 1.6))  # times the noise of the pilot
+LEAST_DRAWN_SCALE: Final = 1.1  # smaller ones would take many draws
+_EXACT: Final = 2.0**52
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OutputLattice:
+    """Noise directions of a value, their grids, and the noise on them.
+
+    ``into`` leads from the numbers to directions, ``back`` from these to the numbers, curator-only;
+    None: every number is one. ``grid`` has a step for each, a power of two, ``units_per_std`` the
+    deviation of the noise in steps.
+    """
+
+    grid: Vector = field(repr=False)
+    units_per_std: Integers = field(repr=False)
+    into: Matrix | None = field(default=None, repr=False)
+    back: Matrix | None = field(default=None, repr=False)
+
+    @classmethod
+    def choose(
+        cls, noise_std: Vector, into: Matrix | None = None, back: Matrix | None = None
+    ) -> OutputLattice:
+        """Choose grids for deviations, which are rounded up to whole steps."""
+        grid, units = lattice_grid(noise_std)
+        return cls(grid=grid, units_per_std=units, into=into, back=back)
+
+    @property
+    def noise_std(self) -> Vector:
+        """Standard deviation of the noise in every direction."""
+        return np.asarray(self.grid * self.units_per_std)
+
+    @property
+    def rounding(self) -> float:
+        """What rounding two values may add to their distance, in deviations of the noise."""
+        return rounding_of(self.units_per_std)
+
+    @property
+    def total_variation(self) -> float:
+        """Distance of the sampled law from a function of continuous noise (claim L-2)."""
+        return lattice_total_variation_bound(
+            len(self.units_per_std), self.units_per_std.astype(np.float64)
+        )
+
+    def output_std(self, jacobian: Matrix | None = None) -> Vector:
+        """Return the standard deviation of the noise of every released number."""
+        back = np.eye(len(self.grid)) if self.back is None else self.back
+        moved = back if jacobian is None else back @ jacobian
+        return np.asarray(np.sqrt(np.square(self.noise_std[:, None] * moved).sum(axis=0)))
+
+    def release(self, value: Vector, source: BitSource) -> Vector:
+        """Round a value to whole numbers, add integer noise, and put the units back.
+
+        Numbers beyond 2^52 steps are cut off there, which brings none farther from another.
+        """
+        directions = value if self.into is None else value @ self.into
+        integers = np.clip(np.rint(directions / self.grid), -_EXACT, _EXACT).astype(np.int64)
+        noisy = (integers + sample_discrete_gaussian(self.units_per_std, source)) * self.grid
+        return np.asarray(noisy if self.back is None else noisy @ self.back)
+
+
+def rounding_of(units_per_std: Integers) -> float:
+    """Return a grid step in every direction, in deviations of the noise, rounded up."""
+    if not len(units_per_std):
+        return 0.0
+    return math.sqrt(len(units_per_std)) / float(units_per_std.min()) * (1 + 2.0**-40)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AveragePlan:
+    """How a value of the used units is released: noise, rounding, and what one unit shows.
+
+    Parameters
+    ----------
+    value : SampleValue, curator-only
+        The value on every sample.
+    lattice : OutputLattice, curator-only
+        Directions, grids and noise.
+    proof : InfluenceProof, curator-only
+        What every figure of ``risk`` is computed from.
+    risk : AverageRisk, curator-only
+        What attackers reach, on average over the coins.
+    keep : float, public
+        Probability with which a unit is used.
+    spread : array, curator-only
+        Deviation of every number from that of all records, by the coins.
+    published : tuple of str, public
+        What the release shows of all records besides the noisy value.
+    """
+
+    value: SampleValue = field(repr=False)
+    lattice: OutputLattice = field(repr=False)
+    proof: InfluenceProof = field(repr=False)
+    risk: AverageRisk = field(repr=False)
+    keep: float
+    spread: Vector = field(repr=False)
+    published: tuple[str, ...]
+
+    def release(self, kept: Mask, source: BitSource) -> Vector:
+        """Return the noisy value of the units that are used.
+
+        Guarantee
+        ---------
+        Claim C-11. Assumes that ``kept`` are coins of probability ``keep`` drawn after the plan.
+        Ensures that whoever guesses one unit's coin at even odds, whatever they know of the others,
+        has an advantage of :attr:`risk` at most, on average over the coins of the others. That is
+        one release: it does not join others of the same coins.
+        """
+        return self.value.outputs_of(self.lattice.release(self.value.value(kept), source))
+
+    @property
+    def noise_std(self) -> Vector:
+        """Standard deviation of the noise of every released number."""
+        return self.lattice.output_std(self.value.jacobian)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageTarget:
+    """What a release may show: the advantage on average, and how likely a large move is."""
+
+    success: float
+    advantage: float
+    large_moves: float
+    keep: float
+    seed: int
+    clip: Clip
+
+    @classmethod
+    def of(
+        cls, success: float, *, keep: float, seed: int, clip: Clip, n_directions: int
+    ) -> AverageTarget:
+        """Return what a success stands for, less what the sampled noise may add."""
+        slack = (n_directions + 1) / (16.0 * float(UNITS_PER_STD) ** 2)
+        advantage = 2 * success - 1 - 2 * slack - 2.0**-50
+        if not advantage > 0:
+            raise BudgetError(
+                f"success must be above 1/2 by more than rounding costs; got {success!r}. Allow a "
+                "larger one."
+            )
+        return cls(
+            success=success,
+            advantage=advantage,
+            large_moves=LARGE_MOVE_SHARE * (2 * success - 1),
+            keep=keep,
+            seed=seed,
+            clip=clip,
+        )
+
+
+def plan_average(
+    value: SampleValue, *, success: float, keep: float, seed: int, clip: Clip = "auto"
+) -> AveragePlan:
+    """Find noise under which no unit's coin shows on average, and everything else of a release.
+
+    Guarantee
+    ---------
+    Claim C-11. ``risk`` is computed from the noise that is used. Its advantage, with what the
+    sampled noise adds, is at most ``2 success - 1``, and a unit moves the release by more than
+    three deviations with at most a quarter of that probability. A plan does not depend on who is
+    used.
+    """
+    if not 0.0 < keep < 1.0:
+        raise BudgetError(
+            f"keep must be below 1 for a statistic that is no function of sums; got {keep:g}. "
+            "Leave it out, or use a pool: sample=pac.Balanced()."
+        )
+    target = AverageTarget.of(
+        success, keep=keep, seed=seed, clip=clip, n_directions=len(value.scales)
+    )
+    plan = calibrate_average(value, target)
+    if not plan.risk.within(target.advantage, target.large_moves):
+        raise too_much()
+    return plan
+
+
+@singledispatch
+def calibrate_average(value: SampleValue, target: AverageTarget) -> AveragePlan:
+    """Find noise for a kind of value."""
+    raise NotImplementedError(type(value).__name__)
+
+
+def too_much() -> BudgetError:
+    """Return the error of a release that no noise hides."""
+    return BudgetError(
+        "success must leave room for samples in which one unit decides; got too small a one for so "
+        "few units. Merge groups, or allow a larger success."
+    )
+
+
+# --- quantiles ---------------------------------------------------------------------------------
+
+
+@calibrate_average.register
+def _calibrate_quantiles(value: OrderStatistics, target: AverageTarget) -> AveragePlan:
+    numbers = [(each, q) for each in value.sets for q in value.probabilities]
+    windows = tuple(
+        QuantileWindow.of(each.values, probability=q, keep=target.keep) for each, q in numbers
+    )
+    influence = QuantileInfluence(
+        windows=windows,
+        cells=tuple(each.cell for each, _ in numbers),
+        one_cell_each=value.one_set_each,
+    )
+    stds = _share_out(influence, value.scales, target)
+    lattice = OutputLattice.choose(stds)
+    centre = value.on_all
+    return AveragePlan(
+        value=value,
+        lattice=lattice,
+        proof=influence,
+        risk=influence.risk(lattice.noise_std, lattice.rounding),
+        keep=target.keep,
+        spread=np.array([w.spread(float(c)) for w, c in zip(windows, centre, strict=True)]),
+        published=(
+            "size of the noise: computed from the records around every quantile, rounded up",
+        ),
+    )
+
+
+def _share_out(influence: QuantileInfluence, scales: Vector, target: AverageTarget) -> Vector:
+    """Return deviations of the noise: what may be shown is shared for the least squared error.
+
+    Where noise is large, the advantage on a number is in proportion to its inverse; the sum of
+    squares is least if shares go with the two-thirds power of that. A number that needs no noise
+    leaves its share to others.
+    """
+    n = len(influence.windows)
+    rounding = rounding_of(np.full(n, UNITS_PER_STD))
+    total = np.array([[target.advantage], [target.large_moves]])
+    limits = np.tile(total / influence.most_together, (1, n))
+    best, least_error = None, math.inf
+    for _ in range(SHARING_ROUNDS if influence.most_together > 1 else 1):
+        found = [_least_std(influence, i, limits[:, i], rounding) for i in range(n)]
+        stds = round_up_two_digits(np.array([std for std, _ in found]))
+        error = float(np.square(stds / scales).sum())
+        shown = np.array([_shown(influence, i, stds[i], rounding) for i in range(n)]).T
+        within = (
+            influence.together(shown[0]) <= target.advantage
+            and influence.together(shown[1]) <= target.large_moves
+        )
+        if within and error < least_error:
+            best, least_error = stds, error
+        kept = np.array([at_least for _, at_least in found])
+        weights = np.where(kept, 0.0, (stds * limits[0] / scales) ** (2 / 3))
+        limits = _reshare(influence, weights, kept, shown, total)
+    if best is None:
+        raise too_much()
+    return best
+
+
+def _reshare(
+    influence: QuantileInfluence, weights: Vector, kept: Mask, shown: Matrix, total: Matrix
+) -> Matrix:
+    """Return limits of every number: what it shows if that is least, else by weight of the rest."""
+    cells = np.unique(np.array(influence.cells), return_inverse=True)[1]
+    if not influence.one_cell_each:
+        cells = np.zeros_like(cells)
+    sums = np.bincount(cells, weights=weights)[cells]
+    limits = np.empty_like(shown)
+    for limit, each, whole in zip(limits, shown, total[:, 0], strict=True):
+        used = np.bincount(cells, weights=np.where(kept, each, 0.0))[cells]
+        limit[:] = (whole - used) * weights / np.where(sums > 0, sums, 1.0)
+        limit[kept] = each[kept] * (1 + 1e-9)
+    return limits
+
+
+def _shown(influence: QuantileInfluence, number: int, std: float, rounding: float) -> Vector:
+    return np.array(
+        [
+            influence.advantages(number, std, rounding),
+            influence.moves(number, std, rounding, LARGE_MOVE),
+        ]
+    )
+
+
+def _least_std(
+    influence: QuantileInfluence, number: int, limits: Vector, rounding: float
+) -> tuple[float, bool]:
+    """Return the least noise at which a quantile shows no more than its share, rounded up.
+
+    And whether that is the least that any quantile gets.
+    """
+    values = influence.windows[number].values
+    floor = LEAST_NOISE * (float(np.abs(values).max()) or 1.0)
+
+    def fits(std: float) -> bool:
+        return bool((_shown(influence, number, std, rounding) <= limits).all())
+
+    return least_noise(fits, floor)
+
+
+def least_noise(fits: Callable[[float], bool], floor: float) -> tuple[float, bool]:
+    """Return the least noise from ``floor`` on that fits, rounded up, and whether it is that."""
+    if fits(floor):
+        return floor, True
+    low, high = 0.0, 4.0
+    while not fits(floor * math.exp(high)):
+        low, high = high, 2 * high
+        if math.exp(high) > MOST_NOISE:
+            raise too_much()
+    while high - low > SEARCH_ACCURACY:
+        middle = 0.5 * (low + high)
+        if fits(floor * math.exp(middle)):
+            high = middle
+        else:
+            low = middle
+    return floor * math.exp(high), False
+
+
+# --- by draws ----------------------------------------------------------------------------------
+
+
+@calibrate_average.register
+def _calibrate_by_draws(value: InfluencedValue, target: AverageTarget) -> AveragePlan:
+    """Find the shape on some draws, then prove scales from large noise to small on fresh ones."""
+    pilot = _Pilot.draw(value, target)
+    proved = None
+    for scales in SCALES:  # each tried from large noise to small until one is not proved
+        for factor in scales:
+            rng = public_generator(target.seed, "scale", round(1000 * factor))
+            tried = pilot.lattice(factor * pilot.scale)
+            proof = _prove_by_draws(value, tried, target, rng)
+            if proof is None:
+                break
+            proved = proof, tried
+            if proof.n_drawn and factor <= LEAST_DRAWN_SCALE:
+                break
+        if proved is not None:
+            break
+    else:
+        raise too_much()
+    proof, lattice = proved
+    return AveragePlan(
+        value=value,
+        lattice=lattice,
+        proof=proof,
+        risk=proof.risk(lattice.noise_std, lattice.rounding),
+        keep=target.keep,
+        spread=pilot.spread,
+        published=(
+            "size and directions of the noise: computed from all records and simulated samples of "
+            "them, rounded up",
+        ),
+    )
+
+
+@calibrate_average.register
+def _calibrate_least_squares(value: LeastSquaresValue, target: AverageTarget) -> AveragePlan:
+    """Let rows that move the fit most count less, then go on by closed forms and draws."""
+    weights = np.ones(value.n_units)
+    for _ in range(CLIP_ROUNDS if target.clip is not None else 0):
+        sums = UnitSums.of_rows(value.typical_influence())
+        clipped = plan_sums(
+            sums,
+            success=target.success,
+            keep=target.keep,
+            slopes=np.eye(sums.block)[None],
+            clip=target.clip,
+        )
+        if not clipped.n_clipped:
+            break
+        weights = weights * clipped.factors
+        value = value.reweighted(weights)
+    plan = _calibrate_by_draws(value, target)
+    if (weights == 1).all():
+        return plan
+    fact = "rows that move the fit most count less, at most as the tenth largest does"
+    return replace(plan, published=(*plan.published, fact))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pilot:
+    """What a few draws show: the shape of the noise, its size, and the spread by the coins."""
+
+    into: Matrix
+    back: Matrix
+    noise_std: Vector
+    scale: float
+    spread: Vector
+
+    @classmethod
+    def draw(cls, value: InfluencedValue, target: AverageTarget) -> _Pilot:
+        rng = public_generator(target.seed, "pilot", 0)
+        typical, spread = _typical(value, target, rng)
+        sums = UnitSums.of_rows(typical)
+        if not sums.values.any():
+            raise BudgetError(
+                "influence must not be zero for every unit; got a value that nobody moves. Publish "
+                "it without noise: it is a fact of all records."
+            )
+        slopes = np.diag(1.0 / value.scales)[None]
+        success = 0.5 + target.advantage / 2
+        lattice = plan_sums(
+            sums, success=success, keep=target.keep, slopes=slopes, clip=None
+        ).lattice
+        into, back, std = lattice.into[0], lattice.back[0], lattice.noise_std[0]
+        largest = np.linalg.norm(typical @ (into / std), axis=1)
+        hardest = np.sort(np.argsort(largest)[-PILOT_UNITS:])
+        distances = np.empty((MORE_PILOT_DRAWS, len(hardest)))
+        for line in distances:
+            kept = rng.random(value.n_units) < target.keep
+            line[:] = np.linalg.norm(value.influence(kept, hardest) @ (into / std), axis=1)
+        distances = np.nan_to_num(distances, nan=np.inf)
+
+        def fits(scale: float) -> bool:
+            at_scale = distances / scale
+            advantage = average_gains(np.minimum(at_scale, 99.0)).mean(axis=0).max()
+            large = (at_scale > LARGE_MOVE).mean(axis=0).max()
+            return bool(advantage <= target.advantage and large <= 0.4 * target.large_moves)
+
+        scale, _ = least_noise(fits, 0.25)
+        return cls(into=into, back=back, noise_std=std, scale=scale, spread=spread)
+
+    def lattice(self, scale: float) -> OutputLattice:
+        """Return the noise, so much times as large."""
+        return OutputLattice.choose(
+            round_up_two_digits(scale * self.noise_std), into=self.into, back=self.back
+        )
+
+
+def _typical(
+    value: InfluencedValue, target: AverageTarget, rng: np.random.Generator
+) -> tuple[Matrix, Vector]:
+    """Return about what every unit moves the value by, and the spread by the coins."""
+    typical, spread = value.typical_influence(), value.coin_spread()
+    if typical is not None and spread is not None:
+        return typical, spread
+    squares, moved = np.zeros(len(value.on_all)), np.zeros((value.n_units, len(value.scales)))
+    for _ in range(PILOT_DRAWS):
+        kept = rng.random(value.n_units) < target.keep
+        moved += np.nan_to_num(value.influence(kept, np.arange(value.n_units))) / PILOT_DRAWS
+        squares += np.square(value.outputs_of(value.value(kept)) - value.on_all)
+    return moved, np.sqrt(squares / PILOT_DRAWS)
+
+
+def _prove_by_draws(
+    value: InfluencedValue,
+    lattice: OutputLattice,
+    target: AverageTarget,
+    rng: np.random.Generator,
+) -> DrawnInfluence | None:
+    """Return a proof that no unit shows too much, or None: closed forms first, then draws."""
+    assert lattice.into is not None
+    whiten = lattice.into / lattice.noise_std
+    rounding = lattice.rounding + value.rounding(whiten)
+    far, off_event = value.bound_distances(whiten, target.keep)
+    easy = (average_gains(far + rounding) + off_event <= target.advantage) & (
+        far + rounding <= LARGE_MOVE
+    )
+    if not off_event <= target.large_moves:
+        easy[:] = False
+    pending = np.flatnonzero(~easy)
+    wager = InfluenceWager(value.n_units, target.advantage, target.large_moves)
+    history: list[tuple[Integers, Vector]] = []
+    while len(pending):
+        if len(history) == MOST_DRAWS:
+            return None
+        kept = rng.random(value.n_units) < target.keep
+        moved = value.influence(kept, pending) @ whiten
+        distances = np.sqrt(np.einsum("ij,ij->i", moved, moved)) + rounding
+        distances = np.where(np.isfinite(distances), distances, np.inf)
+        wager.add(distances, pending)
+        history.append((pending, distances))
+        pending = pending[~wager.done[pending]]
+    n_drawn = int(np.count_nonzero(~easy))
+    return DrawnInfluence(
+        distances=_longest(history, value.n_units),
+        advantage=target.advantage,
+        large_moves=target.large_moves,
+        n_drawn=n_drawn,
+        farthest=float(far[easy].max(initial=0.0)) + value.rounding(whiten),
+        off_event=off_event if easy.any() else 0.0,
+        noise_std=lattice.noise_std,
+    )
+
+
+def _longest(history: list[tuple[Integers, Vector]], n_units: int) -> Matrix:
+    """Return the draws of the units that took most of them, NaN where they were done."""
+    lengths = np.zeros(n_units, dtype=np.int64)
+    for units, _ in history:
+        lengths[units] += 1
+    chosen = np.argsort(-lengths, kind="stable")[:STORED_UNITS]
+    chosen = chosen[lengths[chosen] > 0]
+    places = np.full(n_units, -1)
+    places[chosen] = np.arange(len(chosen))
+    stored = np.full((len(history), len(chosen)), np.nan)
+    for line, (units, distances) in zip(stored, history, strict=True):
+        own = places[units] >= 0
+        line[places[units[own]]] = distances[own]
+    return stored

@@ -1,0 +1,117 @@
+"""Releases that are proved on average over the coins, end to end."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pacprivacy as pac
+from pacprivacy.errors import CertificateError, MechanismError
+from pacprivacy.release import AverageBundle, AverageCertificate, verify
+from pacprivacy.sample import Coins
+
+BUDGET = "membership<=0.588"
+RNG = np.random.default_rng(0)
+TABLE = pd.DataFrame(
+    {
+        "income": np.exp(RNG.normal(size=3000)),
+        "age": RNG.integers(18, 80, 3000).astype(float),
+        "region": RNG.choice(list("abc"), 3000),
+    }
+)
+TABLE["cost"] = 2 * TABLE["age"] + 10 * RNG.normal(size=3000)
+
+
+def release(statistic: Any, data: Any = TABLE, **options: Any) -> Any:
+    return pac.privatize(statistic, data, BUDGET, sample=Coins(), simulate=True, rng=1, **options)
+
+
+def check(made: Any, tmp_path: Path) -> AverageCertificate:
+    """A certificate on average that is read, stored and verified."""
+    certificate = made.certificate
+    assert isinstance(certificate, AverageCertificate)
+    assert pac.Certificate.from_dict(certificate.to_public_dict()) == certificate
+    text = " ".join(str(certificate).split())
+    assert "on average over the coins" in text
+    assert "more than 3 deviations of the noise at most" in text
+    assert certificate.moves["3"] <= 0.176 / 4
+    made.save(tmp_path)
+    for bundle in (made.bundle, tmp_path / "curator.npz"):
+        verified = verify(certificate, bundle)
+        assert "membership_bound" in verified.recomputed
+        assert "moves" in verified.recomputed
+    return certificate
+
+
+@pytest.mark.claim("C-10")
+@pytest.mark.claim("C-11")
+def test_medians_and_quantiles_of_numpy(tmp_path: Path) -> None:
+    x = TABLE[["income", "age"]].to_numpy()
+    made = release(np.median, x[:, 0])
+    certificate = check(made, tmp_path)
+    assert certificate.n_draws == 0
+    assert certificate.confidence == 1
+    assert "order statistics" in " ".join(str(certificate).split())
+    low, high = made.interval()
+    assert low < np.median(x[:, 0]) < high
+    several = release(functools.partial(np.quantile, q=(0.1, 0.9), axis=0), x)
+    np.testing.assert_allclose(several.value, np.quantile(x, (0.1, 0.9), axis=0), rtol=0.1)
+    one = release(functools.partial(np.percentile, q=75, axis=0), x)
+    assert one.value.shape == (2,)
+
+
+def test_quantiles_by_group_with_a_condition_and_gaps(tmp_path: Path) -> None:
+    gaps = TABLE.assign(income=TABLE["income"].where(RNG.random(3000) < 0.9))
+    made = release(pac.stats.quantiles("income", q=(0.25, 0.5), by="region", where="age>=30"), gaps)
+    check(made, tmp_path)
+    truth = gaps[gaps["age"] >= 30].groupby("region")["income"].quantile([0.25, 0.5])
+    frame = made.to_frame().set_index("name")
+    for (region, q), number in truth.items():
+        row = frame.loc[f"{region}.{q:g}"]
+        assert abs(row["value"] - number) < 5 * row["standard_error"]
+
+
+@pytest.mark.claim("C-13")
+def test_least_squares_by_draws(tmp_path: Path) -> None:
+    made = release(pac.stats.ols("cost", columns=("age", "region")))
+    certificate = check(made, tmp_path)
+    assert 1 - certificate.confidence < 1.1e-9
+    row = made.to_frame().set_index("name").loc["age"]
+    assert abs(row["value"] - 2) < 5 * row["standard_error"] < 0.2
+
+
+def test_several_rows_of_a_unit() -> None:
+    people = np.arange(3000) // 2
+    with pytest.raises(MechanismError, match="one row a unit"):
+        release(pac.stats.median("age"), units=people)
+    with pytest.raises(MechanismError, match="one row a unit"):
+        release(pac.stats.ols("cost", columns="age"), units=people)
+
+
+def test_averages_join_no_session_and_need_coins() -> None:
+    with pac.Session(TABLE, budget="membership<=0.7", sample=Coins(), simulate=True) as session:
+        for statistic in (pac.stats.median("age"), pac.stats.ols("cost", columns="age")):
+            with pytest.raises(MechanismError, match="proved on average"):
+                session.release(statistic, share="1 of 4")
+    with pytest.raises(MechanismError, match="keep below 1"):
+        pac.privatize(pac.stats.median("age"), TABLE, BUDGET, sample=Coins(keep=1))
+
+
+@pytest.mark.claim("C-11")
+@pytest.mark.parametrize(
+    "statistic", [pac.stats.median("income"), pac.stats.ols("cost", columns="age")]
+)
+def test_a_bundle_with_less_noise_proves_nothing(statistic: Any) -> None:
+    made = release(statistic)
+    bundle: AverageBundle = made.bundle
+    forged = replace(bundle, units_per_std=bundle.units_per_std // 2)
+    with pytest.raises(CertificateError, match="must prove the budget"):
+        verify(made.certificate, forged)
+    with pytest.raises(CertificateError):
+        verify(replace(made.certificate, moves={**made.certificate.moves, "3": 0.0}), bundle)
