@@ -107,6 +107,9 @@ class Talkative(Mechanism):
     def batch(self, data: Any, pool: Any) -> Any:
         return np.zeros((pool.n_subsets, 1))
 
+    def influence(self, data: Any, units: Any, inside: Any) -> Any:
+        return data.parts[0][:, None]
+
     def finish(self, value: Any) -> Any:
         return {"sum": value}
 

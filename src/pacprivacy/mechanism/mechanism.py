@@ -28,6 +28,7 @@ from pacprivacy.sample import Pool
 
 Batch = Callable[[Data, Pool], npt.NDArray[np.float64]]
 Codes: TypeAlias = npt.NDArray[Any]  # the number of the unit of every row
+Influence = Callable[[Data, Codes, Mask], Matrix]
 Named: TypeAlias = dict[str, Any]  # a value, with the names of its columns
 AppliedModel: TypeAlias = Mapping[str, Any]  # how a value is applied to new rows, as JSON types
 Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those
@@ -126,13 +127,15 @@ class Mechanism(ABC):
         """Return the records of the mechanism inside, and the unit of each."""
         return data, units
 
-    def influence(self, data: Data, units: Codes, inside: Mask) -> Matrix | None:
-        """Return how much every unit moves the value, given who else is used; None: not known.
+    @property
+    def influence(self) -> Influence | None:
+        """The method that says how much every unit moves the value; None: not known.
 
         Coins (:class:`pacprivacy.sample.Coins`) need it of a statistic that is no function of sums.
-        ``units`` numbers the unit of every row, ``inside`` says which units are used. Row ``i`` of
-        the result, shape (units, numbers), is the value with unit ``i`` less that without it, among
-        the others that are used: also for units that are not. NaN where either is not defined.
+        A subclass writes ``def influence(self, data, units, inside)``: ``units`` numbers the unit
+        of every row, ``inside`` says which units are used. Line ``i`` of the result, shape (units,
+        numbers), is the value with unit ``i`` less that without it, among the others that are used,
+        whether it is one of them or not; NaN where either is not defined.
         :func:`pacprivacy.check_influence` compares it with leaving units out.
         """
         return None
@@ -170,6 +173,11 @@ class MechanismWrapper(Mechanism):
     def batch(self) -> Batch | None:
         """All candidates at once, where the mechanism inside can."""
         return self.inner.batch
+
+    @property
+    def influence(self) -> Influence | None:
+        """What the mechanism inside says."""
+        return self.inner.influence
 
     def finish(self, value: Value) -> Value:
         """Post-process a released value."""
@@ -464,6 +472,11 @@ class FilledMechanism(MechanismWrapper):
         """Candidates are filled one by one."""
         return None
 
+    @property
+    def influence(self) -> None:
+        """What fills a gap depends on who is used."""
+        return None
+
     def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
         """Refuse: what a gap is filled with depends on who is used."""
         raise MechanismError(
@@ -503,6 +516,11 @@ class RowsMechanism(MechanismWrapper):
         if inner is None:
             return None
         return lambda data, pool: inner(self.records, _among(pool, self.kept))
+
+    @property
+    def influence(self) -> None:
+        """The mechanism inside says it, of the kept rows."""
+        return None
 
     def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
         """Return the kept rows; a row without a unit of its own is one by its number."""

@@ -18,7 +18,7 @@ from pacprivacy.statistics.arrays import ArrayStatistic, Mean
 from pacprivacy.statistics.averaged import AveragedStatistic
 from pacprivacy.statistics.declared import Declaration, first_rows
 from pacprivacy.statistics.formulas import SUM, Formula, variance_formula
-from pacprivacy.statistics.own_influence import InfluencedStatistic, states_influence
+from pacprivacy.statistics.own_influence import InfluencedStatistic
 from pacprivacy.statistics.quantiles import ArrayQuantiles
 from pacprivacy.statistics.unit_sums import SumStatistic, UnitSums
 
@@ -153,7 +153,7 @@ def statistic_with_coins(
             statistic = inner
         elif isinstance(inner, FunctionMechanism):
             statistic = _numpy_statistic(inner, data)
-        elif states_influence(inner):
+        elif inner.influence is not None:
             statistic = InfluencedStatistic(mechanism=inner)
         if statistic is not None:
             return statistic, data, units

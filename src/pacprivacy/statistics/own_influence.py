@@ -23,11 +23,6 @@ PLAN_UNITS: Final = 8
 _FAILURES: Final = (PacPrivacyError, ValueError, TypeError, ArithmeticError, LookupError)
 
 
-def states_influence(mechanism: Mechanism) -> bool:
-    """Whether a mechanism has a method of its own that returns its influence."""
-    return type(mechanism).influence is not Mechanism.influence
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnValue(InfluencedValue):
     """The value of a user's mechanism on samples. Where it fails, it is that of all records."""
@@ -53,12 +48,14 @@ class OwnValue(InfluencedValue):
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
         """Return what the mechanism states of some units."""
-        moved = self.mechanism.influence(self.data, self.codes, kept.copy())
+        state = self.mechanism.influence
+        assert state is not None  # else it would be none of these
+        moved = state(self.data, self.codes, kept.copy())
         shape = (self.n_units, len(self.on_all))
-        if moved is None or np.shape(moved) != shape:
+        if np.shape(moved) != shape:
             raise MechanismError(
                 f"influence must be an array of shape {shape}, one line a unit; got "
-                f"{'None' if moved is None else np.shape(moved)}. Return one for all units."
+                f"{np.shape(moved)}. Return one for all units."
             )
         return np.asarray(moved, dtype=np.float64)[units]
 
@@ -157,7 +154,7 @@ def check_influence(
         codes, number = labels.astype(np.int64), len(ids)
     if isinstance(prepared, SumStatistic):
         return _compare_sums(prepared, records, codes, number, n_units=n_units, seed=rng)
-    if not states_influence(prepared):
+    if prepared.influence is None:
         raise MechanismError(
             f"mechanism must state its influence; got {prepared.name[:60]}, which does not. Define "
             "influence(data, units, inside)."
