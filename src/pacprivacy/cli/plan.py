@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
@@ -166,21 +167,13 @@ def _plan(
         raise DataError("--pool must come with --sample coins; got it alone. Leave it out.")
     study = read_model_study(data, model, model_options, reading, sample=coins)
     tell_curator(study.notes, quiet=quiet)
+    planned = None
     if coins is not None:
         planned = _plan_coins(study, limits)
-        if plot is not None:
-            plot_plan(planned.rows, plot, title=f"{planned.mechanism}: cost of a budget")
-        if as_json and not pool:
-            show_json(planned.to_dict())
-        elif not (as_json or quiet):
-            planned.show()
-            if plot is not None:
-                show(f"Plot: {plot}")
+        _show_coins(planned, plot=plot, pool=pool, as_json=as_json, quiet=quiet)
         if not pool:
             return
         plot = None
-        if not (as_json or quiet):
-            show("\nThe same from a pool:\n", style="bold")
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:
             warnings.simplefilter("ignore")
@@ -209,29 +202,48 @@ def _plan(
         more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
     if plot is not None:
         plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
-    sampling = _without_noise(rows[0])
-    advice = _advise(model, list(limits.values()))
     if as_json:
-        show_json(
-            {
-                **({} if coins is None else {"coins": planned.to_dict()}),
-                "mechanism": outputs.mechanism_name,
-                "n_subsets": drawn.n_subsets,
-                "certified": certify,
-                "without_noise": _plain(sampling),
-                "rows": [_plain(row) for row in rows],
-                "more": None if more is None else more._asdict(),
-                "advice": _advice_dict(advice),
-            }
-        )
+        before = {} if planned is None else {"coins": planned.to_dict()}
+        named = {"mechanism": outputs.mechanism_name, "n_subsets": drawn.n_subsets}
+        figures = {"certified": certify, **_plain_rows(rows, more, model, limits)}
+        show_json({**before, **named, **figures})
     elif not quiet:
-        _show(rows, outputs, drawn, sampling)
+        _show(rows, outputs, drawn, _without_noise(rows[0]))
         if more is not None:
             show(f"\nAt {rows[0].budget}, {more}.")
-        if advice:
+        if advice := _advise(model, list(limits.values())):
             show(f"\n{describe_advice(advice)}")
         if plot is not None:
             show(f"Plot: {plot}")
+
+
+def _plain_rows(
+    rows: list[PlanRow], more: Any, model: str, limits: Mapping[str, AnyBudget]
+) -> dict[str, Any]:
+    """Return the figures of a pool as plain JSON types."""
+    return {
+        "without_noise": _plain(_without_noise(rows[0])),
+        "rows": [_plain(row) for row in rows],
+        "more": None if more is None else more._asdict(),
+        "advice": _advice_dict(_advise(model, list(limits.values()))),
+    }
+
+
+def _show_coins(
+    planned: _PlannedCoins, *, plot: Path | None, pool: bool, as_json: bool, quiet: bool
+) -> None:
+    """Show and draw what budgets would cost with coins; as JSON with what a pool costs, if any."""
+    if plot is not None:
+        plot_plan(planned.rows, plot, title=f"{planned.mechanism}: cost of a budget")
+    if as_json and not pool:
+        show_json(planned.to_dict())
+    if as_json or quiet:
+        return
+    planned.show()
+    if plot is not None:
+        show(f"Plot: {plot}")
+    if pool:
+        show("\nThe same from a pool:\n", style="bold")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pacprivacy._certificates import read_key, read_release
-from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
+from pacprivacy.budget import AnyBudget, Spent, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
     AsJson,
@@ -131,25 +131,18 @@ def _release(
     """
     # What can be refused without the data is refused before the data are read.
     limits = _read_budget(budget, share, account)
-    if promise not in PROMISES:
-        raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
-    if promise == "dp":
-        check_dp_promise({**asdict(table), **asdict(account), "share": share, "plot": plot})
-    elif rows_per_unit is not None:
-        raise DataError("--rows-per-unit must be left out with --promise pac; got a value.")
+    stated = {**asdict(table), **asdict(account), "share": share, "plot": plot}
+    _check_promise(promise, rows_per_unit, stated)
     rule, checkpoint = table.rule, table.checkpoint
-    mi_nats = None
-    if limits is not None:
-        mi_nats = budget_limits(limits, table.subsets or SUBSETS_BATCHED).mi_nats
-    model_options, reading = table.model(mi_nats), table.reading()
+    known = Spent() if limits is None else budget_limits(limits, table.subsets or SUBSETS_BATCHED)
+    model_options, reading = table.model(known.mi_nats), table.reading()
     if sign is not None:
         read_key(sign, private=True)
     options.check_plot_option(plot)
     if promise == "dp":
         assert budget is not None  # there is no share without a ledger
         check_release_folder(output)
-        seeded = (seed or 0) if simulate else None
-        asked = PromisedStatistic(
+        promised = PromisedStatistic(
             data=data,
             model=model,
             options=model_options,
@@ -157,7 +150,8 @@ def _release(
             rows_per_unit=rows_per_unit,
             name=name,
         )
-        dp_release = release_dp_promise(asked, budget, simulate=seeded, quiet=quiet)
+        seeded = (seed or 0) if simulate else None
+        dp_release = release_dp_promise(promised, budget, simulate=seeded, quiet=quiet)
         files = save_release(dp_release, output, sign=sign)
         show_release(dp_release, files, full=full, as_json=as_json, quiet=quiet)
         return
@@ -194,6 +188,16 @@ def _release(
     if plot is not None:
         release.plot(plot)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
+
+
+def _check_promise(promise: str, rows_per_unit: int | None, stated: dict[str, Any]) -> None:
+    """Refuse a promise that is none, and options that do not go with it."""
+    if promise not in PROMISES:
+        raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
+    if promise == "dp":
+        check_dp_promise(stated)
+    elif rows_per_unit is not None:
+        raise DataError("--rows-per-unit must be left out with --promise pac; got a value.")
 
 
 def _read_budget(

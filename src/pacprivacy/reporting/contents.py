@@ -17,6 +17,7 @@ from pacprivacy._random import public_generator
 from pacprivacy._rounding import at_least, at_most, percent_at_most, two_digits
 from pacprivacy._values import Row as Row, times_in_100
 from pacprivacy.adversary import (
+    LARGE_MOVE,
     influence_hits,
     influence_parameter,
     influence_success,
@@ -29,6 +30,7 @@ from pacprivacy.budget import Membership
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import propose_rule_variance
 from pacprivacy.release import (
+    AverageCertificate,
     Bundle,
     Certificate,
     CertificateNoise,
@@ -386,7 +388,6 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
     rows = trade_off_text_rows(cert)
     estimates = (cert.membership, cert.information)
     draws = [f"{each.n_draws:,}" for each in estimates if each and each.n_draws]
-    mean = cert.membership_mean
     alone = ", by this release" if cert.is_in_session else ""
     return PageKind(
         template="report.html",
@@ -410,46 +411,103 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
             ),
         ),
         draws=", ".join(draws) or "none needed",
-        figures=(
-            *(
-                (("The same, on average", f"{percent_at_most(mean.upper)} %"),)
-                if mean and not cert.is_in_session
-                else ()
-            ),
-            ("Advantage", at_most(cert.advantage, decimals=4)),
-            *(
-                (f"True positives at {100 * rate:.3g} % false ones", f"{percent_at_most(most)} %")
-                for rate, most, _ in rows
-            ),
-            *(
-                (f"Any guess, from {100 * float(prior):.4g} % before", f"{percent_at_most(most)} %")
-                for prior, most in sorted(cert.any_inference.items(), reverse=True)
-            ),
-        ),
-        glossary=(
-            ("Universe", "everybody in the table. It is taken as known."),
-            (
-                "Candidates",
-                "subsets of the universe, any of which may have been used. Which one was is the "
-                "secret.",
-            ),
-            _SUCCESS,
-            _ADVANTAGE,
-            (
-                "False, true positives",
-                f"{cert.units} called “used” that were not, and that were.",
-            ),
-            (
-                "Any guess",
-                f"about anything that depends on who was used, as names of several {cert.units}.",
-            ),
-            ("Nat", "unit of information; one yes or no is 0.69 nats."),
-        ),
-        line=((0.0, cert.advantage), (1.0 - cert.advantage, 1.0), (1.0, 1.0)),
+        figures=_pool_figures(cert),
+        glossary=_pool_glossary(cert.units),
+        line=_straight_line(cert),
         marks=tuple((rate, worst) for rate, _, worst in rows if worst is not None),
         axes=("called used, of those not used", "called used, of those used, at most"),
         found=tuple(rows),
     )
+
+
+def _straight_line(cert: Certificate) -> tuple[tuple[float, float], ...]:
+    """Return the most true positives at any rate of false ones, by the advantage alone."""
+    return ((0.0, cert.advantage), (1.0 - cert.advantage, 1.0), (1.0, 1.0))
+
+
+def _pool_figures(cert: PoolCertificate) -> Pairs:
+    mean = cert.membership_mean
+    figures = [("Advantage", at_most(cert.advantage, decimals=4))]
+    if mean and not cert.is_in_session:
+        figures.insert(0, ("The same, on average", f"{percent_at_most(mean.upper)} %"))
+    for rate, most, _ in trade_off_text_rows(cert):
+        figures.append(
+            (f"True positives at {100 * rate:.3g} % false ones", f"{percent_at_most(most)} %")
+        )
+    for prior, most in sorted(cert.any_inference.items(), reverse=True):
+        figures.append(
+            (f"Any guess, from {100 * float(prior):.4g} % before", f"{percent_at_most(most)} %")
+        )
+    return tuple(figures)
+
+
+def _pool_glossary(units: str) -> Pairs:
+    candidates = (
+        "subsets of the universe, any of which may have been used. Which one was is the secret."
+    )
+    return (
+        ("Universe", "everybody in the table. It is taken as known."),
+        ("Candidates", candidates),
+        _SUCCESS,
+        _ADVANTAGE,
+        ("False, true positives", f"{units} called “used” that were not, and that were."),
+        ("Any guess", f"about anything that depends on who was used, as names of several {units}."),
+        ("Nat", "unit of information; one yes or no is 0.69 nats."),
+    )
+
+
+@page_kind.register
+def _of_average(cert: AverageCertificate) -> PageKind:
+    units, large = cert.units, percent_at_most(cert.moves[f"{LARGE_MOVE:g}"])
+    rates = sorted(cert.hits, key=float, reverse=True)
+    hits = tuple((_rate(float(rate)), cert.hits[rate]) for rate in rates)
+    return PageKind(
+        template="report_coins.html",
+        sample=f"{_coin_sample(cert, cert.keep)} came from the operating system's randomness.",
+        errors="the coins, clipping and the noise",
+        rest=f"some {units} were left out",
+        rest_name="coins",
+        curve_text="",
+        provenance=(
+            ("Noise", f"normal, in whole numbers, in {cert.noise.n_directions} directions"),
+        ),
+        draws=f"{cert.n_draws:,}" if cert.n_draws else "none needed",
+        figures=(("Advantage, on average", at_most(cert.advantage, decimals=4)), *_hits_rows(hits)),
+        glossary=(_coin_term(cert.unit), _SUCCESS, _ADVANTAGE, _hits_term(units)),
+        line=_straight_line(cert),
+        axes=("false alarms, of those left out", "hits, of those used, at most"),
+        tiles=(
+            (
+                f"{large} %",
+                f"most of the samples in which one {cert.unit} changes the release by more than "
+                f"{LARGE_MOVE:g} deviations of the noise",
+            ),
+        ),
+        hits=hits,
+        side=f"The promise is an average over the coins of the other {units}. Whoever knows these "
+        f"may guess better for some samples, and worse for others.",
+    )
+
+
+def _coin_sample(cert: Certificate, keep: float) -> str:
+    number = "" if cert.n_units is None else f"{cert.n_units:,} "
+    if keep == 1.0:
+        return f"All {number}{cert.units} were used; the noise"
+    each = f"Each of {number}{cert.units}" if number else f"Each {cert.unit}"
+    return (
+        f"{each} was used with probability {keep:g}, by a secret coin of its own; coins and noise"
+    )
+
+
+def _hits_rows(hits: Sequence[tuple[str, float]]) -> Pairs:
+    return tuple(
+        (f"Hits at false alarms of {rate}", f"{percent_at_most(most)} %") for rate, most in hits
+    )
+
+
+def _hits_term(units: str) -> tuple[str, str]:
+    meaning = f"{units} flagged as used that were used, and that were left out."
+    return ("Hits, false alarms", meaning)
 
 
 @page_kind.register
@@ -461,17 +519,9 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
     hits = tuple((_rate(rate), influence_hits(influence, rate)) for rate in RARE_ALARMS)
     groups = {size: influence_success(size * influence) for size in GROUP_SIZES}
     together = "taken together" if everybody else "whose coins agree"
-    number = "" if cert.n_units is None else f"{cert.n_units:,} "
-    sample = f"All {number}{units} were used; the noise"
-    if not everybody:
-        each = f"Each of {number}{units}" if number else f"Each {unit}"
-        sample = (
-            f"{each} was used with probability {cert.keep:g}, by a "
-            f"secret coin of its own; coins and noise"
-        )
     return PageKind(
         template="report_coins.html",
-        sample=f"{sample} came from the operating system's randomness.",
+        sample=f"{_coin_sample(cert, cert.keep)} came from the operating system's randomness.",
         errors="clipping and the noise" if everybody else "the coins, clipping and the noise",
         rest=f"outlying {units} were clipped"
         if everybody
@@ -488,10 +538,7 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
         draws="none needed",
         figures=(
             ("Advantage", at_most(cert.advantage, decimals=4)),
-            *(
-                (f"Hits at false alarms of {rate}", f"{percent_at_most(most)} %")
-                for rate, most in hits
-            ),
+            *_hits_rows(hits),
             *(
                 (f"Success, {size} {units} {together}", f"{percent_at_most(most)} %")
                 for size, most in groups.items()
@@ -502,10 +549,7 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
             *(() if everybody else (_coin_term(unit),)),
             _SUCCESS,
             _ADVANTAGE,
-            (
-                "Hits, false alarms",
-                f"{units} flagged as used that were used, and that were left out.",
-            ),
+            _hits_term(units),
             *(() if everybody else (_AGREE,)),
         ),
         line=line,

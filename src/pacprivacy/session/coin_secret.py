@@ -311,6 +311,17 @@ class CoinSecret(SessionSecret):
             )
         if self._coins.rows_per_unit is not None:
             return self._plan_declared(request, purse, mechanism, (statistic, data, units))
+        return self._plan_sums(request, purse, mechanism, (statistic, data, units))
+
+    def _plan_sums(
+        self,
+        request: Request,
+        purse: Callable[[], Purse],
+        mechanism: Mechanism,
+        records: tuple[SumStatistic, Data, npt.NDArray[Any] | None],
+    ) -> CoinPlan:
+        """Find the noise that hides what every unit of the table adds."""
+        statistic, data, units = records
         with single_threaded():
             sums = statistic.contributions(data, units).with_units(self.n_units)
             allowance, before = self._allow(request, purse()), purse()
