@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.budget import Spent
 from pacprivacy.cli import app
+from pacprivacy.cli.options import TableOptions
 from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import (
@@ -88,7 +89,7 @@ def run_verify(release: Path, *options: str) -> str:
 def is_refused(release: Path) -> bool:
     """Whether the function behind ``pac verify`` refuses a file, in one line."""
     try:
-        verify_verb.function(release, quiet=True)
+        verify_verb.function(release=release, table=TableOptions(), quiet=True)
     except CertificateError as error:
         return "\n" not in str(error)
     return False

@@ -185,7 +185,8 @@ def record(name: str, value: Any) -> Callable[[Arrays, Plain], Any]:
 
 def first(value: Any) -> Callable[[Any], Any]:
     def change(numbers: Any) -> Any:
-        changed = numbers.copy()
+        whole = numbers.dtype.kind == "i"  # small ones are stored in fewer bytes
+        changed = numbers.astype(np.int64) if whole else numbers.copy()
         changed.flat[0] = value
         return changed
 

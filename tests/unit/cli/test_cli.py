@@ -431,7 +431,7 @@ def test_verify_reads_the_files_of_a_predictor_and_report_needs_no_outputs(tmp_p
     run_pac("report", path)
     assert (tmp_path / "out" / "report.html").is_file()
     assert "that of a predictor" in refused("report", path, "--curator")
-    assert "the bundle of a predictor" in refused("audit", path)
+    assert "not of a release but of a predictor" in refused("audit", path)
 
 
 def test_verify_refuses_what_is_no_release(tmp_path: Path) -> None:
