@@ -1,6 +1,7 @@
 """The whole story in two short functions: read this first.
 
 records -> pool of subsets -> mechanism on every subset -> noise plan -> release + certificate
+records -> a coin for every unit -> what every unit adds -> noise plan -> release + certificate
 
 The steps themselves are those of a session, here of one release.
 """
@@ -51,8 +52,9 @@ def privatize(
         The universe of records. The release is computed on a secret part of it.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         What every attacker is held to; or the text of one, ``"membership<=0.6"``.
-    sample : Pool or strategy, optional
-        Which subsets are candidates. By default ``Balanced(folds="auto")``: all but a fold, in as
+    sample : Pool, strategy or Coins, optional
+        Which subsets are candidates; or ``Coins()``, a coin for every unit, for functions of sums
+        and other statistics that say what one unit changes. By default ``Balanced(folds="auto")``: all but a fold, in as
         many folds as a pilot finds best where membership is limited and a fold has 100 subsets;
         halves and their complements otherwise. :class:`pacprivacy.Coins` gives every unit a coin
         of its own, for statistics of sums.
@@ -104,6 +106,7 @@ def privatize(
     ---------
     Claim R-3. The release meets ``budget`` against every attacker who knows the universe, the
     pool, the mechanism and the noise law. All subsets are evaluated before the secret is drawn.
+    Claim C-2. With coins, also against those who know every coin but one.
 
     Examples
     --------
