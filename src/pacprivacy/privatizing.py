@@ -53,8 +53,7 @@ def privatize(
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         What every attacker is held to; or the text of one, ``"membership<=0.6"``.
     sample : Pool, strategy or Coins, optional
-        Which subsets are candidates; or ``Coins()``, a coin for every unit, for functions of sums
-        and other statistics that say what one unit changes. By default ``Balanced(folds="auto")``: all but a fold, in as
+        Which subsets are candidates. By default ``Balanced(folds="auto")``: all but a fold, in as
         many folds as a pilot finds best where membership is limited and a fold has 100 subsets;
         halves and their complements otherwise. :class:`pacprivacy.Coins` gives every unit a coin
         of its own, for statistics of sums.
