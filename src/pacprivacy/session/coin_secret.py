@@ -407,6 +407,9 @@ class CoinSecret(SessionSecret):
             )
             nobody = replace(sums.total(), values=np.zeros((sums.n_cells, sums.block)))
             empty = statistic.value(replace(nobody, noise_std=plan.sum_noise_std), self.keep)
+            prepared: object = records[0]
+            if mechanism is prepared and isinstance(statistic, Mechanism):
+                mechanism = statistic  # with names as declared
             outputs = _outputs_of(mechanism, statistic, (empty, empty), data)
             bundle = self._bundle(plan, sums, outputs, None, allowance)
         notes = () if self.keep == 1 else (NO_BARS_WITH_COINS,)
