@@ -74,6 +74,21 @@ def test_formats_of_dates_are_declared_not_found() -> None:
     assert pac.privatize(declared, table, BUDGET, sample=Coins(rows_per_unit=1)).value["rows"] < 60
 
 
+def test_a_refusal_does_not_tell_of_gaps() -> None:
+    said = []
+    for gap in (1.0, np.nan):
+        table = pd.DataFrame({"x": [0.0, 1.0, 2.0, gap] * 5})
+        with pytest.raises(MechanismError) as refused:
+            pac.privatize(
+                stats.mean("x", missing="error", ranges={"x": (0, 3)}),
+                table,
+                BUDGET,
+                sample=Coins(rows_per_unit=1),
+            )
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+
+
 def test_a_level_is_named_once() -> None:
     table = pd.DataFrame({"g": [1, 2] * 10})
     with pytest.raises(MechanismError, match="must differ as numbers"):
