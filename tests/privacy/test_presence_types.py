@@ -126,3 +126,15 @@ def test_a_file_is_read_alike_with_another_row(
     assert list(found[0]) == list(found[1])
     for name in found[0]:
         assert abs(found[0][name] - found[1][name]) < 40
+
+
+def test_the_decimal_mark_is_declared_not_found(tmp_path: Path) -> None:
+    """One 1.234,5 must not make thousands of everybody's 1.234."""
+    source, out = tmp_path / "t.csv", tmp_path / "out"
+    source.write_text("x;y\n" + "1.234;a\n" * N + "1.234,5;a\n")
+    asked = ["release", str(source), "--promise", "dp", "--model", "mean", "--columns", "x"]
+    ran = CliRunner().invoke(
+        app, [*asked, "--ranges", "0,2000", "--budget", BUDGET, "-o", str(out)]
+    )
+    assert ran.exit_code == 2, "text among numbers"
+    assert not out.exists()

@@ -85,7 +85,8 @@ def release_dp_promise(
         )
     _check_declared(asked.model, options)
     # What one entry looks like must not decide how those of others are read.
-    asked = replace(asked, reading=replace(asked.reading, find_dates=False))
+    mark = asked.reading.decimal or "."
+    asked = replace(asked, reading=replace(asked.reading, find_dates=False, decimal=mark))
     if isinstance(limit, Membership) and asked.model in SUMS:
         return _release_sums(asked, limit, simulate=simulate, quiet=quiet)
     if asked.model not in STATISTICS:
