@@ -240,8 +240,13 @@ class DrawnInfluence(InfluenceProof):
         advantage, large_moves, farthest, off_event = (float(x) for x in arrays["numbers"])
         distances = np.asarray(arrays["distances"], dtype=np.float64)
         n_drawn = int(arrays["n_drawn"][0])
-        if distances.ndim != 2 or (distances < 0).any() or distances.shape[1] > n_drawn:
+        stored = min(STORED_UNITS, n_drawn)
+        if distances.ndim != 2 or (distances < 0).any() or distances.shape[1] != stored:
             raise ValueError("distances")
+        if (np.isnan(distances[:-1]) & ~np.isnan(distances[1:])).any():  # draws are left out
+            raise ValueError("distances")
+        if not (0 < advantage < 1 and 0 < large_moves < 1):
+            raise ValueError("numbers")
         if (n_drawn > 0) != (distances.shape[1] > 0) or not (farthest >= 0 and off_event >= 0):
             raise ValueError("n_drawn")
         return cls(

@@ -16,7 +16,7 @@ from pacprivacy.budget import EpsilonEquivalent, Membership, parse_budget
 from pacprivacy.cli.console import tell_curator
 from pacprivacy.dp import STATISTICS, DPRelease, release_dp_statistic
 from pacprivacy.errors import BudgetError, DataError
-from pacprivacy.mechanism import code_column_levels, declared_column_levels, identity_warning
+from pacprivacy.mechanism import code_plain_levels, declared_column_levels, identity_warning
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins
@@ -84,6 +84,9 @@ def release_dp_promise(
             'Write "membership<=0.6" or "epsilon<=1".'
         )
     _check_declared(asked.model, options)
+    # What one entry looks like must not decide how those of others are read.
+    mark = asked.reading.decimal or "."
+    asked = replace(asked, reading=replace(asked.reading, find_dates=False, decimal=mark))
     if isinstance(limit, Membership) and asked.model in SUMS:
         return _release_sums(asked, limit, simulate=simulate, quiet=quiet)
     if asked.model not in STATISTICS:
@@ -198,8 +201,10 @@ def _cells(table: Table, options: ModelOptions) -> tuple[Any, list[str]]:
     groups, labels = [], [""]
     for column in options.by or ():
         held = table.columns[column].compared().kind
-        levels = declared_column_levels(column, options.levels[column], held)
-        groups.append((code_column_levels(table.columns[column].entries, levels), len(levels)))
+        levels = options.levels[column]
+        if held == "date":
+            levels = declared_column_levels(column, levels, held)
+        groups.append((code_plain_levels(table.columns[column].entries, levels), len(levels)))
         labels = [f"{old}, {level}".removeprefix(", ") for old in labels for level in levels]
     cells = number_cells(groups, table.n_rows)
     return np.where(category_rows_where(table, options.where), cells, -1), labels

@@ -9,6 +9,7 @@ from pacprivacy.mechanism.columns import (
     Kind as Kind,
     are_dates_clear as are_dates_clear,
     code_column_levels as code_column_levels,
+    code_plain_levels as code_plain_levels,
     column_levels as column_levels,
     date_name as date_name,
     declared_column_levels as declared_column_levels,
@@ -18,6 +19,7 @@ from pacprivacy.mechanism.columns import (
     is_number_text as is_number_text,
     is_text_column as is_text_column,
     list_columns as list_columns,
+    plain_level as plain_level,
     read_data_table as read_data_table,
     read_dates as read_dates,
 )

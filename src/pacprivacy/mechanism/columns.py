@@ -7,6 +7,7 @@ the same for every candidate.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -303,6 +304,38 @@ def code_column_levels(
 def column_level_name(number: float) -> str:
     """Return how a number is written as a level: whole ones as such."""
     return str(int(number)) if float(number).is_integer() else repr(float(number))
+
+
+def plain_level(text: str) -> str:
+    """Return a level as it is compared whatever else its column holds: 01, 1.0 and True are 1.
+
+    Examples
+    --------
+    >>> [plain_level(text) for text in ("01", "1.0", "true", "2.50", "north", "nan")]
+    ['1', '1', '1', '2.5', 'north', 'nan']
+    """
+    if text.lower() in _TRUTHS:
+        return str(int(_TRUTHS[text.lower()]))
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return column_level_name(number) if math.isfinite(number) else text
+
+
+def code_plain_levels(
+    column: Vector | Texts, levels: Sequence[str], *, gap_level: bool = False
+) -> Codes:
+    """Return the level of each row as :func:`code_column_levels` does, by its own entry alone.
+
+    Whether a column is of numbers or of texts may follow from one entry of it. The levels of other
+    rows must not.
+    """
+    known = [plain_level(level) for level in levels]
+    if is_text_column(column):
+        plain = {text: plain_level(text) for text in column_levels(column)}
+        column = np.array([plain.get(text) for text in column.tolist()], dtype=object)
+    return code_column_levels(column, known, gap_level=gap_level)
 
 
 def declared_column_levels(name: str, levels: Sequence[str], kind: Kind) -> tuple[str, ...]:

@@ -123,6 +123,8 @@ class AverageBundle(CuratorBundle):
             raise ValueError("grid")
         if not (grid.ndim == 1 and (units > 0).all() and (grid > 0).all()):
             raise ValueError("units_per_std")
+        if not (len(grid) and np.isfinite(grid).all()):  # a value without noise is not hidden
+            raise ValueError("grid")
         parts = {
             name.removeprefix(_PREFIX): array
             for name, array in arrays.items()
@@ -268,6 +270,8 @@ def write_average_certificate(bundle: AverageBundle) -> AverageCertificate:
     risk = bundle.proof.risk(bundle.grid * bundle.units_per_std, rounding_of(bundle.units_per_std))
     success, slack = bundle.budget.success, bundle.total_variation
     advantage = 2 * success - 1
+    if not len(bundle.grid):
+        raise unproved("there is no noise")
     if not risk.advantage + 2 * slack <= advantage:
         raise unproved("a unit shows more than is allowed")
     if not risk.large_moves <= LARGE_MOVE_SHARE * advantage:

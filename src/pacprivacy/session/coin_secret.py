@@ -61,6 +61,7 @@ from pacprivacy.simulation import Outputs
 from pacprivacy.statistics import (
     AveragedStatistic,
     CoinUnits,
+    Statistic,
     Sums,
     SumStatistic,
     UnitSums,
@@ -297,6 +298,8 @@ class CoinSecret(SessionSecret):
         """Measure what every unit adds, find the least noise, and write the certificate."""
         _refuse_pool_options(request)
         self._allow(request, purse())  # refused here, before the records are read
+        if self._coins.rows_per_unit is not None:
+            _refuse_gap_policy(request.mechanism)
         mechanism = request.mechanism.prepare(self.data)
         statistic, data, units = statistic_with_coins(mechanism, self.data, self._codes)
         if isinstance(statistic, AveragedStatistic):
@@ -407,6 +410,9 @@ class CoinSecret(SessionSecret):
             )
             nobody = replace(sums.total(), values=np.zeros((sums.n_cells, sums.block)))
             empty = statistic.value(replace(nobody, noise_std=plan.sum_noise_std), self.keep)
+            prepared: object = records[0]
+            if mechanism is prepared and isinstance(statistic, Mechanism):
+                mechanism = statistic  # with names as declared
             outputs = _outputs_of(mechanism, statistic, (empty, empty), data)
             bundle = self._bundle(plan, sums, outputs, None, allowance)
         notes = () if self.keep == 1 else (NO_BARS_WITH_COINS,)
@@ -593,6 +599,15 @@ def _refuse_pool_options(request: Request) -> None:
         raise BudgetError(
             "rule and checkpoint must be left out where every unit has a coin: noise has one rule, "
             "and there is one pass. Use a pool: sample=pac.Balanced()."
+        )
+
+
+def _refuse_gap_policy(mechanism: Mechanism) -> None:
+    """Refuse to refuse gaps, before the records are read: the message would tell of them."""
+    if isinstance(mechanism, Statistic) and mechanism.missing not in ("drop", "category"):
+        raise MechanismError(
+            "missing must be 'drop' or 'category' where presence is hidden; got "
+            f"{mechanism.missing!r}: a refusal would tell of gaps. Drop them."
         )
 
 

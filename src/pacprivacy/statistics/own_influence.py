@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy._random import public_generator
-from pacprivacy.errors import MechanismError, PacPrivacyError
+from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, as_mechanism, coerce_data, flatten
 from pacprivacy.sample import code_units
 from pacprivacy.statistics.averaged import AveragedStatistic, CoinUnits, InfluencedValue
@@ -20,7 +21,6 @@ AGREEMENT: Final = 1e-6  # of the size of the value: how far rounding may lead
 CHECKED_KEEP: Final = 0.9
 PLAN_SAMPLES: Final = 2  # that a plan checks by itself
 PLAN_UNITS: Final = 8
-_FAILURES: Final = (PacPrivacyError, ValueError, TypeError, ArithmeticError, LookupError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,10 +34,12 @@ class OwnValue(InfluencedValue):
     on_all: Vector = field(repr=False)
 
     def value(self, kept: Mask) -> Vector:
-        """Return the value on the used units."""
+        """Return the value on the used units; errors and warnings would tell who they are."""
         try:
-            value = self._evaluate(kept)
-        except _FAILURES:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                value = self._evaluate(kept)
+        except Exception:
             return self.on_all
         plain = value.shape == self.on_all.shape and bool(np.isfinite(value).all())
         return value if plain else self.on_all

@@ -13,9 +13,11 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Batch,
     Columns,
+    Condition,
     Data,
     fixed_mechanism,
     is_text_column,
+    plain_level,
     subset_sums,
 )
 from pacprivacy.sample import Pool
@@ -143,6 +145,7 @@ class SummedStatistic(Statistic, SumStatistic):
         """Return the statistic with centres from declared ranges alone, and the declaration."""
         layout = fixed_mechanism(self.layout, "layout")
         self._check_declared(layout)
+        layout = self._declared_layout(layout)
         width = {name: 0 for _, name, _ in layout.terms}
         for _, name, level in layout.terms:
             width[name] += level is not None
@@ -166,6 +169,31 @@ class SummedStatistic(Statistic, SumStatistic):
         )
         return replace(self, layout=layout), declaration
 
+    def _declared_layout(self, layout: StatisticLayout) -> StatisticLayout:
+        """Return names and levels as declared: of texts, none is read by what others look like."""
+        found = set(layout.date_formats) - set(self.date_formats)
+        kinds = {name: "text" if name in found else kind for name, kind in layout.kinds.items()}
+        levels = {}
+        for name, known in layout.levels.items():
+            written = known if kinds[name] == "date" else self.levels[name]
+            levels[name] = (*written, *known[len(written) :])
+            if len({plain_level(level) for level in written}) < len(written):
+                raise MechanismError(
+                    f"levels of {name!r} must differ as numbers, too, where presence is hidden; "
+                    "got one twice, such as 1 and 1.0. Name each once."
+                )
+        return replace(
+            layout,
+            levels=levels,
+            terms=tuple(
+                term
+                for name in dict.fromkeys(column for _, column, _ in layout.terms)
+                for term in self._terms(name, levels.get(name))
+            ),
+            kinds=kinds,
+            date_formats=dict(self.date_formats),
+        )
+
     def _check_declared(self, layout: StatisticLayout) -> None:
         """Refuse whatever would have to be read off the records."""
         if layout.measured:
@@ -186,11 +214,24 @@ class SummedStatistic(Statistic, SumStatistic):
             raise MechanismError(
                 f"ranges of weights must begin at 0 or above; got {self.ranges[self.weights]}."
             )
+        guessed = set(layout.date_formats) - set(self.date_formats) - set(self._only_levels)
+        if guessed:
+            name = min(guessed)
+            raise MechanismError(
+                "formats of dates must be declared where presence is hidden; got none for "
+                f"{name!r}. Write date_formats={{{name!r}: '%d/%m/%Y'}}, or 'ISO' for 2024-05-31."
+            )
         if self.missing not in ("drop", "category"):
             raise MechanismError(
                 f"missing must be 'drop' or 'category' where presence is hidden; got "
                 f"{self.missing!r}: a refusal would tell of gaps. Drop them."
             )
+
+    @property
+    def _only_levels(self) -> tuple[str, ...]:
+        """Columns of which declared levels are counted, and that no condition compares."""
+        compared = () if self.where is None else Condition(self.where).columns
+        return tuple(name for name in self.levels if name not in compared)
 
     def declared_errors(self, sums: Sums, deviations: Matrix) -> Matrix:
         """Return deviations of every cell: of one without a count, the width of the range."""

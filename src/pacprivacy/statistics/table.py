@@ -22,6 +22,7 @@ from pacprivacy.mechanism import (
     Mechanism,
     are_dates_clear,
     code_column_levels,
+    code_plain_levels,
     column_levels,
     declared_column_levels,
     fill_column_means,
@@ -387,10 +388,12 @@ class Statistic(Mechanism):
         return StatisticRows(weights=weights, X=X, cells=cells, y=self._target(frame))
 
     def _code(self, frame: Columns, name: str) -> npt.NDArray[np.int64]:
-        levels = fixed_mechanism(self.layout, "layout").levels[name]
+        layout = fixed_mechanism(self.layout, "layout")
+        levels = layout.levels[name]
         own = self.missing == "category" and levels[-1] == GAP_LEVEL
         known = levels[:-1] if own else levels
-        return code_column_levels(frame.category(name), known, gap_level=own)
+        code = code_column_levels if layout.declaration is None else code_plain_levels
+        return code(frame.category(name), known, gap_level=own)
 
     def _numbers(self, frame: Columns, name: str) -> Vector:
         column = frame.column(name)

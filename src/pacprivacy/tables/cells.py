@@ -40,12 +40,17 @@ Cells = Coded | Any  # or a column of pyarrow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a file is to be read, where it should not be found out from the file."""
+    """How a file is to be read, where it should not be found out from the file.
+
+    Without ``find_dates`` only columns with a declared format are dates, whatever entries look
+    like.
+    """
 
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
     date_formats: Mapping[str, str] = field(default_factory=dict)
+    find_dates: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,6 +165,10 @@ def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, 
     columns = {
         name: _read_cells(entries, mark, formats.get(name)) for name, entries in cells.items()
     }
+    if not reading.find_dates:
+        for name, column in columns.items():
+            if column.date_formats and name not in formats:
+                columns[name] = replace(column, numbers=None, date_formats=())
     if reading.decimal is not None:
         return columns
     by_comma = {

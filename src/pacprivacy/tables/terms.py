@@ -30,6 +30,7 @@ from pacprivacy.mechanism import (
     column_levels,
     declared_column_levels,
     is_number_text,
+    plain_level,
 )
 from pacprivacy.release import Release
 from pacprivacy.tables.table import Table, check_table_columns, check_table_finite
@@ -370,7 +371,8 @@ def categories_as_fields(
         assert column.codes is not None
         written = column.levels.tolist()
         if name in levels:  # what is not declared is a gap, and need not be carried along
-            written = [text if text in levels[name] else "" for text in written]
+            known = {plain_level(level) for level in levels[name]}
+            written = [text if plain_level(text) in known else "" for text in written]
         fields[name] = np.array([*written, ""])[column.codes]
     kinds = [(name, array.dtype) for name, array in fields.items()]
     data = np.empty(table.n_rows, dtype=kinds)

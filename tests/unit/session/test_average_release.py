@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import pacprivacy as pac
+from pacprivacy.adversary import DrawnInfluence
 from pacprivacy.errors import CertificateError, MechanismError
+from pacprivacy.mechanism import coerce_data
 from pacprivacy.release import AverageBundle, AverageCertificate, verify
 from pacprivacy.sample import Coins
+from pacprivacy.statistics.own_influence import OwnValue
 
 BUDGET = "membership<=0.588"
 RNG = np.random.default_rng(0)
@@ -115,3 +119,71 @@ def test_a_bundle_with_less_noise_proves_nothing(statistic: Any) -> None:
         verify(made.certificate, forged)
     with pytest.raises(CertificateError):
         verify(replace(made.certificate, moves={**made.certificate.moves, "3": 0.0}), bundle)
+
+
+@pytest.mark.claim("C-11")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"large_moves": 1.0},
+        {"large_moves": float("nan")},
+        {"advantage": -1.0},
+        {"n_drawn": 500},
+        {"distances": np.array([[0.0], [np.nan], [0.0]]), "n_drawn": 1},
+    ],
+)
+def test_a_damaged_proof_by_draws_is_not_read(tmp_path: Path, change: dict[str, Any]) -> None:
+    bundle: AverageBundle = release(pac.stats.ols("cost", columns="age")).bundle
+    proof = DrawnInfluence(
+        distances=np.zeros((3, 1)),
+        advantage=0.1,
+        large_moves=0.01,
+        n_drawn=1,
+        farthest=0.0,
+        off_event=0.0,
+        noise_std=bundle.grid * bundle.units_per_std,
+    )
+    replace(bundle, proof=proof).save(tmp_path / "fine.npz")
+    AverageBundle.load(tmp_path / "fine.npz")
+    replace(bundle, proof=replace(proof, **change)).save(tmp_path / "damaged.npz")
+    with pytest.raises(CertificateError, match="readable curator bundle"):
+        AverageBundle.load(tmp_path / "damaged.npz")
+
+
+@pytest.mark.claim("C-11")
+def test_a_bundle_without_noise_proves_nothing() -> None:
+    made = release(pac.stats.ols("cost", columns="age"))
+    bundle: AverageBundle = made.bundle
+    none = bundle.grid[:0]
+    proof = DrawnInfluence(
+        distances=np.zeros((0, 0)),
+        advantage=0.1,
+        large_moves=0.01,
+        n_drawn=0,
+        farthest=0.0,
+        off_event=0.0,
+        noise_std=none,
+    )
+    forged = replace(bundle, proof=proof, grid=none, units_per_std=bundle.units_per_std[:0])
+    with pytest.raises(CertificateError, match="there is no noise"):
+        verify(made.certificate, forged)
+
+
+@pytest.mark.claim("C-11")
+def test_a_mechanism_that_fails_or_warns_does_not_tell_on_whom() -> None:
+    class Failing:
+        def evaluate(self, parts: Any, rng: Any) -> Any:
+            warnings.warn("rows of the sample", RuntimeWarning, stacklevel=1)
+            raise RuntimeError("rows of the sample")
+
+    value = OwnValue(
+        mechanism=cast(Any, Failing()),
+        data=coerce_data(np.arange(8.0)),
+        codes=np.arange(8),
+        n_units=8,
+        on_all=np.array([3.5]),
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert value.value(np.ones(8, dtype=bool)).tolist() == [3.5]
+    assert not told
