@@ -50,6 +50,7 @@ from pacprivacy.mechanism.data import (
 )
 from pacprivacy.mechanism.datasets import (
     Dataset as Dataset,
+    DatasetStream as DatasetStream,
     dataset_triangle as dataset_triangle,
     is_dataset_stream as is_dataset_stream,
 )

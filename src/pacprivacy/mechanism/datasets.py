@@ -340,6 +340,14 @@ class DatasetStream:
         block = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return block[:, 0] if self.ndim == 1 else block
 
+    def load(self) -> Matrix:
+        """Return all rows."""
+        loaded, first = np.empty((len(self), self.width)), 0
+        for block in self.chunks():
+            loaded[first : first + len(block)] = block
+            first += len(block)
+        return loaded[:, 0] if self.ndim == 1 else loaded
+
     def map(self, function: Callable[[Matrix], Matrix], width: int) -> DatasetStream:
         """Return what a function makes of every block of rows."""
         shape = (len(self),) if self.ndim == 1 and width == 1 else (len(self), width)

@@ -13,6 +13,7 @@ from pacprivacy._checks import Matrix, Vector, as_floats, as_told
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
+    DatasetStream,
     Mechanism,
     fixed_mechanism,
     read_data_columns,
@@ -136,9 +137,8 @@ class ArrayStatistic(Mechanism, SumStatistic):
 
     def _in_memory(self, parts: tuple[Any, ...]) -> Matrix:
         """Return all rows, also of those that are in files; only to be read."""
-        table = self._table(parts)
-        loaded = isinstance(table, np.ndarray)
-        return np.asarray(table if loaded else table[np.arange(len(table))])
+        table: Any = self._table(parts)
+        return np.asarray(table.load() if isinstance(table, DatasetStream) else table)
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the numbers in the order in which they are released."""
