@@ -15,7 +15,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import LARGEST_OUTPUT, Mask, Matrix, Vector, as_told
+from pacprivacy._checks import LARGEST_OUTPUT, Mask, Matrix, Vector, as_told, freeze
 from pacprivacy._random import BitSource
 from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import InfluenceRisk, influence_parameter, influence_risk
@@ -92,6 +92,11 @@ class SumPlan:
     gap: float
     centre: Vector
     published: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for array in (self.factors, self.charges, self.integers):
+            if array is not None:  # the certificate rests on them
+                freeze(array)
 
     @property
     def risk(self) -> InfluenceRisk:

@@ -195,8 +195,8 @@ def as_pool_certificate(certificate: Certificate) -> PoolCertificate:
     """Return a certificate of a pool; refuse others."""
     if not isinstance(certificate, PoolCertificate):
         raise CertificateError(
-            "certificate must be that of a pool; got one of a release with coins. Release with "
-            "sample=pac.Balanced()."
+            f"certificate must be that of a pool; got one with {certificate.sampling!r}, for "
+            "which there is no such attack or picture. Check it with pac verify."
         )
     return certificate
 
