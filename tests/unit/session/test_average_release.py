@@ -187,3 +187,10 @@ def test_a_mechanism_that_fails_or_warns_does_not_tell_on_whom() -> None:
         warnings.simplefilter("always")
         assert value.value(np.ones(8, dtype=bool)).tolist() == [3.5]
     assert not told
+
+
+def test_verify_names_what_a_file_of_a_quantile_cannot_show() -> None:
+    values = np.random.default_rng(3).normal(size=600)
+    release = pac.privatize(np.median, values, "membership<=0.7", sample=pac.Coins())
+    seen = pac.verify(release.certificate, release.bundle)
+    assert "records around each quantile" in seen.not_checkable["n_draws"]
