@@ -5,6 +5,7 @@ import html
 import math
 import textwrap
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -115,6 +116,29 @@ def write_values(path: Path, rows: Sequence[Row]) -> None:
         for row in rows:
             numbers = (row.value, row.std_error, row.lower, row.upper)
             writer.writerow([row.name, *("" if math.isnan(x) else repr(float(x)) for x in numbers)])
+
+
+def write_values_sheet(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows as the one sheet of an Excel file; an error that is not known is an empty cell.
+
+    Names stay text, whatever they begin with: a spreadsheet must not run them as formulas.
+    """
+    try:
+        openpyxl = import_module("openpyxl")
+    except ImportError:
+        raise DataError(
+            "to_excel must have openpyxl to write with; it is not installed. Install it, or use "
+            "to_csv."
+        ) from None
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "values"
+    sheet.append(FIELDS)
+    for row in rows:
+        numbers = (row.value, row.std_error, row.lower, row.upper)
+        sheet.append([row.name, *(x if math.isfinite(x) else None for x in map(float, numbers))])
+        sheet.cell(sheet.max_row, 1).data_type = "s"
+    book.save(path)
 
 
 def times_in_100(success: float) -> str:

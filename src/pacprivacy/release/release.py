@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
+import msgspec
+
 from pacprivacy._certificates import (
     SHOWN_CHARACTERS,
     plain_value,
@@ -25,6 +27,7 @@ from pacprivacy._values import (
     values_frame,
     values_html,
     write_values,
+    write_values_sheet,
 )
 from pacprivacy.errors import CertificateError, SecretError
 from pacprivacy.mechanism import node_type, node_value
@@ -160,6 +163,22 @@ class Release:
         """Return all numbers with their standard errors and intervals as a frame."""
         return values_frame(self.rows())
 
+    def to_csv(self, path: str | Path) -> None:
+        """Write all numbers with their standard errors and intervals as CSV."""
+        write_values(Path(path), self.rows())
+
+    def to_excel(self, path: str | Path) -> None:
+        """Write all numbers with their standard errors and intervals as an Excel sheet."""
+        write_values_sheet(Path(path), self.rows())
+
+    def to_json(self) -> str:
+        """Return value, error bars and certificate as JSON text, without a signature."""
+        return msgspec.json.encode(self.to_public_dict()).decode()
+
+    def summary(self) -> str:
+        """Return what ``print`` shows: numbers, promise, and where the rest is."""
+        return str(self)
+
     def lines(self, most: int = SHOWN_ROWS) -> list[str]:
         """Return the first numbers as the lines of a table; of what has no names its text."""
         rows = self.rows(most)
@@ -188,7 +207,7 @@ class Release:
         return release_html(repr(self.value), self.certificate._repr_html_(), shown)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw the promise and the noise, for the curator; also to a file, if ``path`` is named."""
+        """Draw the values with their intervals, and the promise; also to a file, with ``path``."""
         return draw("plot_release", self, path)
 
     def to_public_dict(self) -> Record:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError, DataError
-from pacprivacy.release import CoinCertificate, PoolCertificate, Release
+from pacprivacy.release import CoinCertificate, Release, count_measured
 from pacprivacy.reporting.contents import (
     LEARNED,
     Row,
@@ -44,12 +44,12 @@ from pacprivacy.reporting.style import (
     styled,
     styled_figure,
 )
+from pacprivacy.reporting.value_charts import draw_values, value_chart_height, value_layout
 
 RATES: Final = ([share / 5 for share in range(6)], [f"{20 * share} %" for share in range(6)])
 MOST_NAMES: Final = 8  # rows of a picture
-MOST_VALUES: Final = 16  # rows of a picture of values
-SAME_UNITS: Final = 30.0  # errors that differ more are of numbers in other units
 LONGEST: Final = 34  # characters of a name beside a row
+TITLE_CHARACTERS: Final = 44
 
 
 # --- one release ----------------------------------------------------------------------------
@@ -141,50 +141,6 @@ def chart_noise(axes: Axes, rows: Sequence[Row], rest_name: str) -> None:
     axes.set_xticks(*RATES)
     axes.grid(axis="x")
     axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, -0.32 * 3 / (2 + len(shown))))
-
-
-def chart_values_height(rows: Sequence[Row]) -> float:
-    """Return how high a picture of values is, in inches."""
-    parts = _comparable(rows)
-    return 0.55 * len(parts) + 0.3 * sum(map(len, parts))
-
-
-def chart_values(figure: Any, rows: Sequence[Row]) -> None:
-    """Draw values with their intervals, on one axis those that have errors of one size."""
-    parts = _comparable(rows)
-    heights = [0.55 + 0.3 * len(part) for part in parts]
-    for axes, part in zip(
-        figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0],
-        parts,
-        strict=True,
-    ):
-        for place, row in enumerate(part):
-            if not math.isnan(row.lower):
-                ends = [row.lower, row.upper]
-                axes.plot(ends, [place, place], color=BLUE, lw=5, alpha=0.45, marker="")
-            axes.plot(row.value, place, "o", color=BLUE, ms=8)
-        names = [_short(row.name) for row in part]
-        axes.set_yticks(range(len(part)), names)
-        axes.tick_params(axis="y", labelcolor=INK)
-        axes.set_ylim(len(part) - 0.5, -0.5)
-        axes.margins(x=0.08)
-        axes.locator_params(axis="x", nbins=5)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-        axes.grid(axis="x")
-        axes.grid(False, axis="y")
-
-
-def _comparable(rows: Sequence[Row]) -> list[list[Row]]:
-    """Split the first rows where the size of errors changes: they are in other units there."""
-    parts: list[list[Row]] = []
-    for row in rows[:MOST_VALUES]:
-        others = [other.std_error for other in parts[-1]] if parts else []
-        sizes = [error for error in (*others, row.std_error) if error > 0]
-        if others and (not sizes or max(sizes) <= SAME_UNITS * min(sizes)):
-            parts[-1].append(row)
-        else:
-            parts.append([row])
-    return parts
 
 
 def _short(name: str) -> str:
@@ -312,38 +268,28 @@ def chart_audit(axes: Axes, results: Sequence[AuditResult], *, verdicts: bool = 
 
 @styled
 def plot_release(release: Release, path: str | Path | None = None) -> Figure:
-    """Draw what a release promises, and how much of each number's error is noise."""
+    """Draw the released values with their intervals, and below what is promised.
+
+    Of a value without named numbers the promise alone.
+    """
     cert, rows = release.certificate, release.rows()
-    if isinstance(cert, CoinCertificate) and rows:
-        return _plot_values(release, rows, path)
-    figure = styled_figure(1.7 + chart_noise_height(rows))
-    above, below = figure.subplots(2, 1, height_ratios=(1.2, chart_noise_height(rows)))
-    chart_odds(above, 0.5, cert.promised_success)
-    title = f"membership success, one {cert.unit}"
-    if cert.is_in_session:
-        title += ", over the whole session"
-    elif isinstance(cert, PoolCertificate) and cert.membership_mean is not None:
-        title += f"; on average at most {percent_at_most(cert.membership_mean.upper)} %"
-    above.set_title(title)
-    chart_noise(below, rows, f"choice of the {cert.units}")
-    return save_styled(figure, path)
-
-
-def _plot_values(release: Release, rows: Sequence[Row], path: str | Path | None) -> Figure:
-    """Draw the values with their intervals, and below what is promised."""
-    cert, height = release.certificate, chart_values_height(rows)
+    layout = value_layout(release.value, len(rows))
+    height = value_chart_height(rows, layout) if rows else 0.0
     figure = styled_figure(2.0 + height)
-    above, below = figure.subfigures(2, 1, height_ratios=(height, 2.0))
-    chart_values(above, rows)
-    title = cert.mechanism if len(cert.mechanism) < 70 else f"{cert.mechanism[:67]}..."
-    above.suptitle(
-        f"{title}: estimates for all {cert.units}, 95 % intervals",
-        x=0.012, ha="left", fontsize=13, fontweight="bold",
-    )  # fmt: skip
+    if rows:
+        above, below = figure.subfigures(2, 1, height_ratios=(height, 2.0))
+        draw_values(above, rows, layout)
+        title = textwrap.shorten(cert.mechanism, TITLE_CHARACTERS, placeholder=" ...")
+        measured = count_measured(release.error_bars)
+        bars = f": estimates for all {cert.units}, 95 % intervals" if measured else ""
+        above.suptitle(f"{title}{bars}", x=0.012, ha="left", fontsize=13, fontweight="bold")
+    else:
+        below = figure
     axes = below.subplots()
     chart_odds(axes, 0.5, cert.promised_success)
+    whom = ", whoever knows all others" if isinstance(cert, CoinCertificate) else ""
     span = ", over the whole session" if cert.is_in_session else ""
-    axes.set_title(f"membership success, one {cert.unit}, whoever knows all others{span}")
+    axes.set_title(f"membership success, one {cert.unit}{whom}{span}")
     return save_styled(figure, path)
 
 

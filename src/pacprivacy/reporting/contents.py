@@ -41,6 +41,7 @@ from pacprivacy.release import (
     trade_off_text_rows,
 )
 from pacprivacy.reporting.style import style_number
+from pacprivacy.reporting.value_charts import Layout
 from pacprivacy.session import QueryAnswer
 from pacprivacy.theory import posterior_success
 
@@ -151,14 +152,15 @@ class About:
 class ReportData:
     """Everything that a report shows; public but for ``curator`` and the units of ``audit``.
 
-    ``values`` are the released numbers by name; ``value_text`` stands for what has none; ``answer``
-    is there for a query. ``any_inference`` is the bound on an arbitrary guess over a grid of
-    priors.
+    ``values`` are the released numbers by name; ``layout`` is how a picture
+    arranges them; ``value_text`` stands for what has none; ``answer`` is there for a query.
+    ``any_inference`` is the bound on an arbitrary guess over a grid of priors.
     """
 
     certificate: Certificate
     about: About = About()
     values: tuple[Row, ...] = ()
+    layout: Layout = None
     value_text: str = ""
     answer: QueryAnswer | None = None
     any_inference: tuple[tuple[float, float], ...] = ()
@@ -186,6 +188,7 @@ def build_report_contents(
     audit: Sequence[AuditResult] = (),
     about: About | None = None,
     values: tuple[Row, ...] = (),
+    layout: Layout = None,
     value_text: str = "",
     answer: QueryAnswer | None = None,
 ) -> ReportData:
@@ -198,6 +201,7 @@ def build_report_contents(
         certificate=certificate,
         about=About() if about is None else about,
         values=values,
+        layout=layout,
         value_text=value_text,
         answer=answer,
         any_inference=_any_inference(certificate),

@@ -56,6 +56,12 @@ from pacprivacy.reporting.style import (
     styled,
     styled_figure,
 )
+from pacprivacy.reporting.value_charts import (
+    Layout,
+    draw_values,
+    value_chart_height,
+    value_layout,
+)
 from pacprivacy.session import query_answer
 
 BUNDLE_NAME: Final = "curator.npz"
@@ -157,6 +163,7 @@ def report(
         certificate,
         about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
         values=tuple(rows),
+        layout=value_layout(loaded.value, len(rows)),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
         answer=query_answer(loaded),
         bundle=curator_bundle,
@@ -326,10 +333,10 @@ def _picture(
     return style_svg(figure, title)
 
 
-def _values_picture(rows: Sequence[Row]) -> str:
+def _values_picture(rows: Sequence[Row], layout: Layout) -> str:
     """Draw the released values with their intervals."""
-    figure = styled_figure(charts.chart_values_height(rows), PAGE_WIDTH)
-    charts.chart_values(figure, rows)
+    figure = styled_figure(value_chart_height(rows, layout), PAGE_WIDTH)
+    draw_values(figure, rows, layout)
     return style_svg(figure, "Released values with 95 % intervals")
 
 
@@ -370,8 +377,8 @@ def _draw_pictures(data: ReportData, kind: PageKind) -> dict[str, str]:
         pictures["prior_chart"] = _picture(
             "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, label
         )
-    if kind.hits and data.values:
-        pictures["values_chart"] = _values_picture(data.values)
+    if data.values:
+        pictures["values_chart"] = _values_picture(data.values, data.layout)
     if cert.advantage < 1:
         pictures["trade_off_chart"] = _picture(
             "True against false positives", 3.0, charts.chart_trade_off, kind.line, kind.marks,

@@ -1,0 +1,105 @@
+"""Pictures of values: what is drawn follows from what the numbers are."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openpyxl
+import pandas as pd
+import pytest
+
+import pacprivacy as pac
+from pacprivacy.reporting import plot_release
+from pacprivacy.reporting.value_charts import HistogramLayout, TwoWayLayout, value_layout
+from pacprivacy.statistics import Histogram
+
+BUDGET = "membership<=0.75"
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    n = 900
+    return pd.DataFrame({
+        "age": rng.integers(0, 100, n).astype(float),
+        "pay": rng.normal(50.0, 9.0, n),
+        "region": rng.choice(["east", "north", "west"], n),
+        "smoker": rng.choice(["no", "yes"], n),
+    })  # fmt: skip
+
+
+def released(people: Any, statistic: Any) -> pac.Release:
+    return pac.privatize(
+        statistic, people, BUDGET, sample=pac.Coins(keep=0.9), rng=0, simulate=True
+    )
+
+
+def test_histograms_are_drawn_between_their_edges(people: pd.DataFrame) -> None:
+    release = released(people["age"], Histogram(bins=4, ranges=(0, 100)))
+    layout = value_layout(release.value, len(release.rows()))
+    edges = (0.0, 25.0, 50.0, 75.0, 100.0)
+    assert layout == (HistogramLayout("", edges),)
+    assert value_layout({"age": release.value}, 4) == (HistogramLayout("age", edges),)
+    axes = plot_release(release).axes[0]
+    assert [bar.get_x() for bar in axes.patches] == [0.0, 25.0, 50.0, 75.0]
+    assert [bar.get_height() for bar in axes.patches] == list(release.value["counts"])
+    lower, upper = (end["counts"] for end in release.interval())
+    drawn = [line.get_ydata() for line in axes.lines]
+    assert np.array_equal(drawn, np.column_stack([lower, upper]))
+
+
+def test_two_way_tables_are_heat_maps(people: pd.DataFrame) -> None:
+    release = released(people, pac.stats.crosstab("region", "smoker"))
+    layout = value_layout(release.value, len(release.rows()))
+    assert layout == TwoWayLayout(("east", "north", "west"), ("no", "yes"))
+    axes = plot_release(release).axes[0]
+    alphas = [cell.get_alpha() for cell in axes.patches]
+    values = [release.value[line][column] for line in layout.lines for column in layout.columns]
+    assert np.array_equal(np.argsort(alphas), np.argsort(values))
+    assert axes.texts[0].get_text().startswith(f"{values[0]:,.0f} ± ")
+
+
+def test_groups_are_dots_and_coefficients_lie_around_zero(people: pd.DataFrame) -> None:
+    release = released(people, pac.stats.mean("pay", by="region"))
+    assert value_layout(release.value, len(release.rows())) is None
+    axes = plot_release(release).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["east", "north", "west"]
+    first = release.rows()[0]
+    assert list(axes.lines[0].get_xdata()) == [first.lower, first.upper]
+    fit = released(people, pac.stats.ols("pay", ["age"]))
+    assert any(list(line.get_xdata()) == [0, 0] for line in plot_release(fit).axes[0].lines)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        3.0,
+        {},
+        {"a": {"x": 1.0}, "b": {"y": 1.0}},
+        {"a": {"x": [1.0], "y": 2.0}},
+        {"a": 1.0, "b": {}},
+    ],
+)
+def test_other_values_have_no_layout(value: Any) -> None:
+    assert value_layout(value, 4) is None
+
+
+def test_values_are_written_as_tables(people: pd.DataFrame, tmp_path: Path) -> None:
+    table = people.assign(region=people["region"].replace({"east": "=1+1"}))
+    release = released(table, pac.stats.mean("pay", by="region"))
+    release.to_csv(tmp_path / "values.csv")
+    release.to_excel(tmp_path / "values.xlsx")
+    with (tmp_path / "values.csv").open(newline="") as file:
+        lines = list(csv.reader(file))
+    sheet = list(openpyxl.load_workbook(tmp_path / "values.xlsx").active.iter_rows())
+    assert [cell.value for cell in sheet[0]] == lines[0]
+    assert [cell.data_type for cell in sheet[1]] == ["s", "n", "n", "n", "n"]
+    assert sheet[1][0].value == "=1+1"
+    written = [float(cell.value) for cell in sheet[1][1:]]
+    assert np.allclose(written, list(map(float, lines[1][1:])), rtol=1e-14)  # Excel has 16 digits
+    assert json.loads(release.to_json()) == json.loads(json.dumps(release.to_public_dict()))
+    assert release.summary() == str(release)
