@@ -45,7 +45,7 @@ BASE = frozenset(
     }
 )
 # Functions that a page may call: how errors and printed bounds read is said once, at the base.
-SPOKEN = frozenset({"errors", "_rounding"})
+SPOKEN = frozenset({"errors", "_rounding", "_values"})
 # What gathers the figures of a report, and reads its files; charts and styles compute nothing.
 GATHERS = frozenset({"pacprivacy.reporting.contents", "pacprivacy.reporting.page"})
 # The one door upwards: a record that can be drawn calls ``reporting`` through it, by name and when

@@ -40,7 +40,6 @@ from pacprivacy.release.error_bars import (
     NAMED as NAMED,
     ErrorBars as ErrorBars,
     Interval as Interval,
-    count_measured as count_measured,
     error_bar_notes as error_bar_notes,
     error_bar_rows as error_bar_rows,
     measure_coin_error_bars as measure_coin_error_bars,

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError, DataError
-from pacprivacy.release import CoinCertificate, Release, count_measured
+from pacprivacy.release import CoinCertificate, Release
 from pacprivacy.reporting.contents import (
     LEARNED,
     Row,
@@ -280,7 +280,7 @@ def plot_release(release: Release, path: str | Path | None = None) -> Figure:
         above, below = figure.subfigures(2, 1, height_ratios=(height, 2.0))
         draw_values(above, rows, layout)
         title = textwrap.shorten(cert.mechanism, TITLE_CHARACTERS, placeholder=" ...")
-        measured = count_measured(release.error_bars)
+        measured = any(not math.isnan(row.lower) for row in rows)
         bars = f": estimates for all {cert.units}, 95 % intervals" if measured else ""
         above.suptitle(f"{title}{bars}", x=0.012, ha="left", fontsize=13, fontweight="bold")
     else:
