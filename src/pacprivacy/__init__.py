@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         PrivatePredictor as PrivatePredictor,
         PrivateRidge as PrivateRidge,
     )
-    from pacprivacy.mechanism import Dataset as Dataset
+    from pacprivacy.mechanism import Dataset as Dataset, Descent as Descent
     from pacprivacy.privatizing import plan as plan, privatize as privatize, sql as sql
     from pacprivacy.queries import Tables as Tables
     from pacprivacy.release import Certificate as Certificate, Release as Release, verify as verify
@@ -53,7 +53,7 @@ _NAMES_OF = {
     "budget": "EpsilonEquivalent Information Membership ResidualEntropy parse_budget",
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
     "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
-    "mechanism": "Dataset",
+    "mechanism": "Dataset Descent",
     "sample": "Balanced Coins Half Poisson Pool",
     "privatizing": "plan privatize sql",
     "release": "Certificate Release verify",

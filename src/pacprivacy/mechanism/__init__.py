@@ -54,6 +54,12 @@ from pacprivacy.mechanism.datasets import (
     dataset_triangle as dataset_triangle,
     is_dataset_stream as is_dataset_stream,
 )
+from pacprivacy.mechanism.descent import (
+    FEATURE_BITS as FEATURE_BITS,
+    Descent as Descent,
+    DescentPath as DescentPath,
+    DescentProblem as DescentProblem,
+)
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
     LinearSVM as LinearSVM,

@@ -36,6 +36,7 @@ from pacprivacy.release.coin_certificate import (
     recompute_contributions as recompute_contributions,
     write_coin_certificate as write_coin_certificate,
 )
+from pacprivacy.release.descent_bundle import DescentBundle as DescentBundle
 from pacprivacy.release.error_bars import (
     NAMED as NAMED,
     ErrorBars as ErrorBars,
