@@ -30,7 +30,9 @@ if TYPE_CHECKING:
         PrivateLinearSVC as PrivateLinearSVC,
         PrivateLogisticRegression as PrivateLogisticRegression,
         PrivatePCA as PrivatePCA,
+        PrivatePoissonRegressor as PrivatePoissonRegressor,
         PrivatePredictor as PrivatePredictor,
+        PrivateQuantileRegressor as PrivateQuantileRegressor,
         PrivateRidge as PrivateRidge,
     )
     from pacprivacy.mechanism import Dataset as Dataset, Descent as Descent
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
 _NAMES_OF = {
     "budget": "EpsilonEquivalent Information Membership ResidualEntropy parse_budget",
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
-    "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
+    "PrivateLogisticRegression PrivatePCA PrivatePoissonRegressor PrivatePredictor "
+    "PrivateQuantileRegressor PrivateRidge",
     "mechanism": "Dataset Descent",
     "sample": "Balanced Coins Half Poisson Pool",
     "privatizing": "plan privatize sql",

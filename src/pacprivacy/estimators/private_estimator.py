@@ -50,7 +50,7 @@ from pacprivacy.mechanism import (
 from pacprivacy.noise import AnyRule, as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Certificate, Release
-from pacprivacy.sample import Balanced, Pool, PoolStrategy
+from pacprivacy.sample import Balanced, Coins, Pool, PoolStrategy
 from pacprivacy.session import SUBSETS_BATCHED, Accuracy
 from pacprivacy.theory import posterior_success
 
@@ -134,7 +134,7 @@ class PrivateBase(Fitted, ABC):
         As in scikit-learn.
     """
 
-    sample: Pool | PoolStrategy | None = None
+    sample: Pool | PoolStrategy | Coins | None = None
     n_subsets: int | None = None
     rule: AnyRule | None = None
     n_jobs: int | None = None
@@ -212,6 +212,8 @@ class PrivateBase(Fitted, ABC):
         options = {field.name: parameters[field.name] for field in fields(PrivateBase)}
         drawn = sample if self.sample is None or isinstance(sample, Pool) else self.sample
         options |= {"sample": drawn, "units": units}
+        if isinstance(drawn, Coins):
+            options["n_jobs"] = None  # one pass in one process
         del options["random_state"]
         if self.target is not None:
             options["target"] = replace(self.target, metric=self._judge)
