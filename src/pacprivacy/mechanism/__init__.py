@@ -59,6 +59,7 @@ from pacprivacy.mechanism.descent import (
     Descent as Descent,
     DescentPath as DescentPath,
     DescentProblem as DescentProblem,
+    descent_of as descent_of,
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,

@@ -348,7 +348,7 @@ class Descent(Mechanism):
         """Fix features, classes and the scale of targets on all records."""
         X, y = read_labelled_data(data.parts, "descent")
         _check_finite(X, "features")
-        if not len(X) or not (X != X[0]).any():
+        if not len(X) or not (X[0] != X).any():
             raise MechanismError(
                 "descent must be given features that vary; all rows are the same. Check X."
             )
@@ -429,3 +429,16 @@ def _check_finite(numbers: Array, what: str) -> None:
             f"{what} must be finite numbers without gaps; got missing or infinite values. Drop or "
             "fill those rows."
         )
+
+
+def descent_of(
+    mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
+) -> tuple[Descent, Data, npt.NDArray[Any] | None] | None:
+    """Return the descent behind a mechanism, its records, and the unit of each; None: another."""
+    inner: Mechanism | None = mechanism
+    while inner is not None:
+        if isinstance(inner, Descent):
+            return inner, data, units
+        data, units = inner.inner_records(data, units)
+        inner = inner.inner
+    return None

@@ -27,6 +27,7 @@ from pacprivacy.noise.descent_plan import (
     LEAST_STEPS_PER_STD as LEAST_STEPS_PER_STD,
     DescentPlan as DescentPlan,
     DescentTranscript as DescentTranscript,
+    DescentUnits as DescentUnits,
     StepNoise as StepNoise,
     plan_descent as plan_descent,
 )

@@ -204,7 +204,10 @@ class DescentPlan:
         return self._descend(observe)
 
     def replay(self, integers: Integers) -> DescentTranscript:
-        """Return weights and clocks again, given what the steps released."""
+        """Return weights and clocks again, given what the steps released.
+
+        They are functions of it: nobody's coin has a part in them.
+        """
         steps = iter(integers)
         return self._descend(lambda slopes, noise: next(steps))
 

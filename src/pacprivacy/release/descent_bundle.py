@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Vector, freeze
+from pacprivacy._system import single_threaded
 from pacprivacy.budget import Membership, Spent
-from pacprivacy.noise import LEAST_STEPS_PER_STD
+from pacprivacy.mechanism import as_mechanism, coerce_data, descent_of, split_data_units
+from pacprivacy.noise import LEAST_STEPS_PER_STD, DescentPlan, DescentUnits, StepNoise
 from pacprivacy.release.bundle import (
     Arrays,
-    CuratorBundle,
     CuratorStatements,
     Record,
     read_bundle_archive,
@@ -30,7 +31,8 @@ from pacprivacy.release.coin_certificate import (
     check_coin_session,
     unproved,
 )
-from pacprivacy.release.verification import READERS
+from pacprivacy.release.verification import READERS, RELATIVE
+from pacprivacy.sample import code_units
 from pacprivacy.theory import lattice_total_variation_bound
 
 KIND: Final = "descent"
@@ -109,7 +111,10 @@ class DescentBundle(CoinProof):
     @property
     def not_checkable(self) -> dict[str, str]:
         """What every unit paid: it takes the records to compute gradients again."""
-        return {"influence": "that clocks are those of the records; recompute them with the data"}
+        return {
+            "influence": "that clocks are those of the records: with the data, recompute_descent "
+            "replays the steps"
+        }
 
     def influence_text(self, largest: str) -> str:
         """Say whose influence was compared."""
@@ -217,3 +222,60 @@ def _check_shapes(bundle: DescentBundle) -> None:
             raise ValueError("clocks")
         if not (np.isfinite(each).all() and (each >= 0).all()):
             raise ValueError("clocks")
+
+
+def recompute_descent(
+    bundle: DescentBundle | str | Path, mechanism: Any, data: Any, units: Any = None
+) -> None:
+    """Replay the steps of a descent from all records, and refuse a bundle that says otherwise.
+
+    Takes the mechanism, the data and the units of the release.
+
+    Guarantee
+    ---------
+    Claim R-1. Returns only if features, targets and units are those of the digest, and the clock of
+    every unit, computed again from its own gradients along the released steps, stays within what is
+    allowed and is the one in the bundle, but for a millionth.
+    """
+    held = DescentBundle.load(bundle) if isinstance(bundle, str | Path) else bundle
+    held.check()
+    rows, labels = split_data_units(data, units)
+    records = coerce_data(rows)
+    codes, n_units = None, records.n_rows
+    if labels is not None:
+        codes, ids = code_units(labels, records.n_rows)
+        n_units = len(ids)
+    if n_units != held.n_units:
+        raise unproved(f"it has {held.n_units} units and the data {n_units}")
+    prepared = as_mechanism(mechanism).prepare(records)
+    found = descent_of(prepared, records, codes)
+    if found is None:
+        raise unproved("the mechanism is no descent")
+    settings, records, codes = found
+    limits = np.full(n_units, held.parameter)
+    if held.session is not None:
+        limits = np.minimum(limits, held.session.allowed)
+    with single_threaded():
+        sorted_units, problem = DescentUnits.sort(settings.problem(records.parts), codes, n_units)
+        plan = DescentPlan(
+            settings=settings,
+            problem=problem,
+            units=sorted_units,
+            rate=held.rate,
+            noise=tuple(
+                StepNoise(bits=int(bits), units_per_std=int(units))
+                for bits, units in zip(held.bits, held.step_units, strict=True)
+            ),
+            keep=held.keep,
+            parameter=held.parameter,
+            allowed=np.square(limits) * _ROUNDING,
+            rehearsed=np.zeros(problem.shape),
+        )
+        if plan.rows_digest != held.rows_digest or problem.shape != (
+            held.n_features,
+            held.n_scores,
+        ):
+            raise unproved("other features follow from these records")
+        spent = plan.replay(held.integers).spent
+    if not np.allclose(spent, held.spent, rtol=RELATIVE, atol=1e-12):
+        raise unproved("clocks are not those of the records")

@@ -37,7 +37,15 @@ from pacprivacy.errors import (
     MechanismError,
     PoolError,
 )
-from pacprivacy.mechanism import Data, Descent, Mechanism, coerce_data, flatten, total_numbers
+from pacprivacy.mechanism import (
+    Data,
+    Descent,
+    Mechanism,
+    coerce_data,
+    descent_of,
+    flatten,
+    total_numbers,
+)
 from pacprivacy.noise import SumPlan, plan_declared, plan_sums
 from pacprivacy.queries import Tables
 from pacprivacy.sample import (
@@ -57,7 +65,6 @@ from pacprivacy.session.average_release import (
 from pacprivacy.session.descent_release import (
     DescentReleasePlan,
     DescentTerms,
-    descent_of,
     plan_descent_release,
 )
 from pacprivacy.session.keeper import Reading

@@ -91,19 +91,6 @@ class DescentTerms:
     clocks: Clocks | None = None
 
 
-def descent_of(
-    mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
-) -> tuple[Descent, Data, npt.NDArray[Any] | None] | None:
-    """Return the descent behind a mechanism, its records, and the unit of each; None: another."""
-    inner: Mechanism | None = mechanism
-    while inner is not None:
-        if isinstance(inner, Descent):
-            return inner, data, units
-        data, units = inner.inner_records(data, units)
-        inner = inner.inner
-    return None
-
-
 def plan_descent_release(
     mechanism: Mechanism,
     records: tuple[Descent, Data, npt.NDArray[Any] | None],
