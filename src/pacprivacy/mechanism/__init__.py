@@ -57,9 +57,12 @@ from pacprivacy.mechanism.datasets import (
 from pacprivacy.mechanism.descent import (
     FEATURE_BITS as FEATURE_BITS,
     Descent as Descent,
-    DescentPath as DescentPath,
-    DescentProblem as DescentProblem,
-    descent_of as descent_of,
+    DescentFeatures as DescentFeatures,
+    LinearProblem as LinearProblem,
+    StepMechanism as StepMechanism,
+    StepPath as StepPath,
+    StepProblem as StepProblem,
+    steps_of as steps_of,
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
@@ -71,6 +74,7 @@ from pacprivacy.mechanism.estimator import (
 )
 from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
+from pacprivacy.mechanism.lloyd import Lloyd as Lloyd
 from pacprivacy.mechanism.mechanism import (
     AppliedModel as AppliedModel,
     Batch as Batch,

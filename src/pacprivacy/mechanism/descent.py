@@ -8,13 +8,13 @@ of gradients are exact, and the norm of a row's gradient is a product of two nor
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from pacprivacy._checks import Array, Matrix, Vector, as_told, check_count
 from pacprivacy._rounding import power_of_two
@@ -53,8 +53,19 @@ class DescentLoss:
     classifies: bool = False
 
 
+def _expit(scores: Matrix) -> Matrix:  # scipy's is slow to import
+    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * scores))
+
+
+def _softmax_slopes(scores: Matrix, targets: Matrix) -> Matrix:
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True) - targets)
+
+
 def _softmax_values(scores: Matrix, targets: Matrix) -> Vector:
-    return np.asarray(special.logsumexp(scores, axis=1) - (scores * targets).sum(axis=1))
+    largest = scores.max(axis=1)
+    total = np.log(np.exp(scores - largest[:, None]).sum(axis=1)) + largest
+    return np.asarray(total - (scores * targets).sum(axis=1))
 
 
 def _hinge_slopes(scores: Matrix, targets: Matrix) -> Matrix:
@@ -84,13 +95,13 @@ def _quantile_loss(level: float) -> DescentLoss:
 
 _LOSSES: Final[Mapping[str, DescentLoss]] = {
     "logistic": DescentLoss(
-        slopes=lambda scores, targets: special.expit(scores) - targets,
+        slopes=lambda scores, targets: _expit(scores) - targets,
         values=lambda scores, targets: (np.logaddexp(0.0, scores) - targets * scores).sum(axis=1),
         curvature=0.25,
         classifies=True,
     ),
     "softmax": DescentLoss(
-        slopes=lambda scores, targets: special.softmax(scores, axis=1) - targets,
+        slopes=_softmax_slopes,
         values=_softmax_values,
         curvature=0.5,
         classifies=True,
@@ -148,9 +159,13 @@ class DescentFeatures:
         """Number of features with the constant."""
         return self.matrix.shape[1] + 1
 
+    def moved(self, X: Matrix) -> Matrix:
+        """Return clipped, centred and scaled features."""
+        return np.asarray((np.clip(X, self.lower, self.upper) - self.centre) @ self.matrix)
+
     def whole(self, X: Matrix) -> Matrix:
         """Return features in steps of ``2^-FEATURE_BITS``, whole numbers, the constant last."""
-        moved = (np.clip(X, self.lower, self.upper) - self.centre) @ self.matrix
+        moved = self.moved(X)
         rows = np.empty((len(X), self.n_weights))
         np.rint(np.ldexp(moved, FEATURE_BITS), out=rows[:, :-1])
         rows[:, -1] = float(1 << FEATURE_BITS)
@@ -162,40 +177,125 @@ class DescentFeatures:
         return coef.T.copy(), np.asarray(weights[-1] - self.centre @ coef)
 
 
+class StepProblem(ABC):
+    """Rows of a mechanism that takes steps along sums: what each row adds, given the weights."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def arrays(self) -> tuple[Matrix, ...]:
+        """All that it knows of the rows, one line for each."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Number of features and of scores, the shape of the weights."""
+
+    @abstractmethod
+    def ordered(self, order: npt.NDArray[np.int64]) -> Self:
+        """Return the problem with its rows in this order."""
+
+    @abstractmethod
+    def step(self, weights: Matrix) -> tuple[Matrix, Matrix]:
+        """Return whole features and slopes of all rows; a row adds their outer product."""
+
+    @abstractmethod
+    def mean_loss(self, weights: Matrix) -> float:
+        """Return the mean loss over all rows."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.arrays[0])
+
+
+class StepPath(ABC):
+    """Weights on their way: moved by sums that were released, and by nothing else."""
+
+    __slots__ = ()
+    weights: Matrix
+
+    @abstractmethod
+    def move(self, mean: Matrix, noise_std: float) -> None:
+        """Take a step, given the sum over all rows divided by their number, and its noise."""
+
+    @property
+    @abstractmethod
+    def result(self) -> Matrix:
+        """What is released after the last step."""
+
+
+class StepMechanism(Mechanism):
+    """A mechanism of a fixed number of steps along sums; with coins every step has noise."""
+
+    n_steps: int
+
+    @property
+    @abstractmethod
+    def trials(self) -> tuple[float, ...]:
+        """Settings of a path that are rehearsed; the one with the least mean loss is taken."""
+
+    @abstractmethod
+    def problem(self, parts: Parts) -> StepProblem:
+        """Return rows as the steps need them; the mechanism is prepared."""
+
+    @abstractmethod
+    def path(self, shape: tuple[int, int], trial: float) -> StepPath:
+        """Return where the steps begin."""
+
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
+        """Take the steps on one subset, without noise."""
+        problem = self.problem(parts)
+        path = self.path(problem.shape, self.trials[-1])
+        for _ in range(self.n_steps):
+            rows, slopes = problem.step(path.weights)
+            path.move(np.ldexp(rows.T @ (slopes / len(rows)), -FEATURE_BITS), 0.0)
+        return path.result
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DescentProblem:
-    """Rows and targets as descent needs them, and how its weights are applied."""
+class LinearProblem(StepProblem):
+    """Whole features with a constant, targets, and a loss of linear scores."""
 
     rows: Matrix = field(repr=False)
     targets: Matrix = field(repr=False)
     loss: DescentLoss = field(repr=False)
 
     @property
+    def arrays(self) -> tuple[Matrix, ...]:
+        """Features and targets."""
+        return self.rows, self.targets
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Number of features with the constant, and of scores."""
         return self.rows.shape[1], self.targets.shape[1]
 
-    def scores(self, weights: Matrix) -> Matrix:
-        """Return the scores of all rows."""
-        return np.asarray(self.rows @ np.ldexp(weights, -FEATURE_BITS))
+    def ordered(self, order: npt.NDArray[np.int64]) -> Self:
+        """Return the problem with its rows in this order."""
+        return replace(self, rows=self.rows[order], targets=self.targets[order])
 
-    def slopes(self, weights: Matrix) -> Matrix:
-        """Return the slopes of all rows in their scores."""
-        slopes = np.asarray(self.loss.slopes(self.scores(weights), self.targets))
+    def step(self, weights: Matrix) -> tuple[Matrix, Matrix]:
+        """Return features, and the slopes of the loss in the scores."""
+        slopes = np.asarray(self.loss.slopes(self._scores(weights), self.targets))
         if not np.isfinite(slopes).all():
             raise MechanismError(
                 "slopes of the loss must stay finite; they do not. Take smaller steps: rate=0.1."
             )
-        return slopes
+        return self.rows, slopes
 
     def mean_loss(self, weights: Matrix) -> float:
         """Return the mean loss over all rows."""
-        return float(np.mean(self.loss.values(self.scores(weights), self.targets)))
+        return float(np.mean(self.loss.values(self._scores(weights), self.targets)))
+
+    def _scores(self, weights: Matrix) -> Matrix:
+        return np.asarray(self.rows @ np.ldexp(weights, -FEATURE_BITS))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class DescentPath:
-    """Weights on their way: moved by gradients of the mean loss, averaged over the last steps."""
+class DescentPath(StepPath):
+    """Weights that follow gradients of the mean loss, averaged over the last steps."""
 
     settings: Descent
     rate: float
@@ -205,23 +305,12 @@ class DescentPath:
     n_moves: int = 0
     n_averaged: int = 0
 
-    @classmethod
-    def begin(cls, settings: Descent, shape: tuple[int, int], rate: float) -> Self:
-        """Start at zero."""
-        return cls(
-            settings=settings,
-            rate=rate,
-            weights=np.zeros(shape),
-            velocity=np.zeros(shape),
-            total=np.zeros(shape),
-        )
-
-    def move(self, gradient: Matrix) -> None:
+    def move(self, mean: Matrix, noise_std: float) -> None:
         """Take a step along a gradient of the mean loss."""
         settings = self.settings
         pull = settings.penalty * self.weights
         pull[-1] = 0.0
-        self.velocity = settings.momentum * self.velocity + gradient + pull
+        self.velocity = settings.momentum * self.velocity + mean + pull
         self.weights = self.weights - self.rate * self.velocity
         self.n_moves += 1
         if self.n_moves > settings.n_steps * (1.0 - settings.average):
@@ -235,7 +324,7 @@ class DescentPath:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Descent(Mechanism):
+class Descent(StepMechanism):
     """Weights of a linear model by gradient descent from zero.
 
     With coins every step is a noisy sum of gradients, and each unit pays for its own. In a pool
@@ -339,7 +428,7 @@ class Descent(Mechanism):
         return _LOSSES["softmax" if several else self.loss]
 
     @property
-    def rates(self) -> tuple[float, ...]:
+    def trials(self) -> tuple[float, ...]:
         """Lengths of a step that are tried."""
         relative = RATES if self.rate == "auto" else (float(self.rate),)
         return tuple(rate / self._loss.curvature for rate in relative)
@@ -371,7 +460,7 @@ class Descent(Mechanism):
         scale = float(power_of_two(np.array(spread if spread > 0 else 1.0)))
         return float(np.rint(8 * numbers.mean() / scale)) * scale / 8, scale
 
-    def problem(self, parts: Parts) -> DescentProblem:
+    def problem(self, parts: Parts) -> LinearProblem:
         """Return rows and targets of the records, in whole numbers and scaled."""
         features = fixed_mechanism(self.features, "features")
         X, y = read_labelled_data(parts, "descent")
@@ -383,16 +472,17 @@ class Descent(Mechanism):
                 targets = targets[:, 1:]
         else:
             targets = (_read_target(y)[:, None] - self.target[0]) / self.target[1]
-        return DescentProblem(rows=features.whole(X), targets=targets, loss=self._loss)
+        return LinearProblem(rows=features.whole(X), targets=targets, loss=self._loss)
 
-    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
-        """Descend on one subset, without noise."""
-        problem = self.problem(parts)
-        path = DescentPath.begin(self, problem.shape, self.rates[-1])
-        for _ in range(self.n_steps):
-            slopes = problem.slopes(path.weights) / len(problem.rows)
-            path.move(np.ldexp(problem.rows.T @ slopes, -FEATURE_BITS))
-        return path.result
+    def path(self, shape: tuple[int, int], trial: float) -> DescentPath:
+        """Start at zero, with steps of a length."""
+        return DescentPath(
+            settings=self,
+            rate=trial,
+            weights=np.zeros(shape),
+            velocity=np.zeros(shape),
+            total=np.zeros(shape),
+        )
 
     def finish(self, value: Any) -> dict[str, Any]:
         """Return coefficients of the columns as they were given."""
@@ -431,13 +521,13 @@ def _check_finite(numbers: Array, what: str) -> None:
         )
 
 
-def descent_of(
+def steps_of(
     mechanism: Mechanism, data: Data, units: npt.NDArray[Any] | None
-) -> tuple[Descent, Data, npt.NDArray[Any] | None] | None:
-    """Return the descent behind a mechanism, its records, and the unit of each; None: another."""
+) -> tuple[StepMechanism, Data, npt.NDArray[Any] | None] | None:
+    """Return the steps behind a mechanism, its records, and the unit of each; None: another."""
     inner: Mechanism | None = mechanism
     while inner is not None:
-        if isinstance(inner, Descent):
+        if isinstance(inner, StepMechanism):
             return inner, data, units
         data, units = inner.inner_records(data, units)
         inner = inner.inner

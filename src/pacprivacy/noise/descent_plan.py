@@ -23,7 +23,7 @@ from pacprivacy._random import BitSource, public_generator
 from pacprivacy._rounding import two_digits
 from pacprivacy.adversary import influence_parameter
 from pacprivacy.errors import BudgetError
-from pacprivacy.mechanism import FEATURE_BITS, Descent, DescentPath, DescentProblem
+from pacprivacy.mechanism import FEATURE_BITS, StepMechanism, StepProblem
 from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.sum_plan import CLIP_QUANTILES, CROWD
 from pacprivacy.noise.unit_lattice import ROUND_UP_NORM
@@ -33,6 +33,7 @@ STEPS_BITS: Final = 30  # a deviation of the noise has 2^29 to 2^30 grid steps
 LEAST_STEPS_PER_STD: Final = 1 << (STEPS_BITS - 1)
 RESIDUAL_BITS: Final = 40  # of slopes, at most
 RECONSIDERED: Final = (0.0, 0.25, 0.5)  # shares of the steps at which clipping is chosen anew
+LEAST_STD: Final = 2.0**-20  # of a step's noise, in deviations of a feature
 _EXACT_FLOAT: Final = 2.0**52
 _CHUNK: Final = 1 << 22  # numbers at a time
 _BELOW: Final = 1 - 2.0**-30
@@ -48,18 +49,15 @@ class DescentUnits:
 
     @classmethod
     def sort(
-        cls, problem: DescentProblem, codes: npt.NDArray[np.integer] | None, n_units: int
-    ) -> tuple[Self, DescentProblem]:
+        cls, problem: StepProblem, codes: npt.NDArray[np.integer] | None, n_units: int
+    ) -> tuple[Self, StepProblem]:
         """Return units, and the problem with its rows in their order."""
         if codes is None:
             return cls(n_units=n_units, codes=None), problem
         order = np.argsort(codes, kind="stable")
         ordered = codes[order].astype(np.int64)
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        sorted_problem = DescentProblem(
-            rows=problem.rows[order], targets=problem.targets[order], loss=problem.loss
-        )
-        return cls(n_units=n_units, codes=ordered, starts=starts), sorted_problem
+        return cls(n_units=n_units, codes=ordered, starts=starts), problem.ordered(order)
 
     def of_rows(self, per_unit: Vector) -> Vector:
         """Return the number of every row's unit."""
@@ -139,7 +137,7 @@ class DescentPlan:
 
     Parameters
     ----------
-    settings : Descent, public
+    settings : StepMechanism, public
         Steps, their length, momentum, penalty.
     problem, units
         Rows and whose they are; curator-only.
@@ -155,8 +153,8 @@ class DescentPlan:
         Its square, of every unit: what its clock may reach.
     """
 
-    settings: Descent
-    problem: DescentProblem = field(repr=False)
+    settings: StepMechanism
+    problem: StepProblem = field(repr=False)
     units: DescentUnits = field(repr=False)
     rate: float
     noise: tuple[StepNoise, ...]
@@ -174,7 +172,7 @@ class DescentPlan:
     def rows_digest(self) -> str:
         """SHA-256 of features, targets and whose rows they are."""
         digest = hashlib.sha256()
-        for array in (self.problem.rows, self.problem.targets):
+        for array in self.problem.arrays:
             digest.update(np.ascontiguousarray(array, dtype="<f8").data)
         if self.units.codes is not None:
             digest.update(np.ascontiguousarray(self.units.codes, dtype="<i8").data)
@@ -196,8 +194,8 @@ class DescentPlan:
             )
         used = self.units.of_rows(kept.astype(np.float64))[:, None]
 
-        def observe(slopes: Matrix, noise: StepNoise) -> Integers:
-            total = (self.problem.rows.T @ (slopes * used)).astype(np.int64)
+        def observe(rows: Matrix, slopes: Matrix, noise: StepNoise) -> Integers:
+            total = (rows.T @ (slopes * used)).astype(np.int64)
             units = np.full(total.shape, noise.units_per_std, dtype=np.int64)
             return np.asarray(total + sample_discrete_gaussian(units, source))
 
@@ -209,20 +207,23 @@ class DescentPlan:
         They are functions of it: nobody's coin has a part in them.
         """
         steps = iter(integers)
-        return self._descend(lambda slopes, noise: next(steps))
+        return self._descend(lambda rows, slopes, noise: next(steps))
 
-    def _descend(self, observe: Callable[[Matrix, StepNoise], Integers]) -> DescentTranscript:
-        clock = DescentClock.begin(self.problem, self.units, self.allowed)
-        path = DescentPath.begin(self.settings, self.problem.shape, self.rate)
+    def _descend(
+        self, observe: Callable[[Matrix, Matrix, StepNoise], Integers]
+    ) -> DescentTranscript:
+        clock = DescentClock(units=self.units, allowed=self.allowed)
+        path = self.settings.path(self.problem.shape, self.rate)
         released = []
         for place, noise in enumerate(self.noise):
             share = 1.0 / (len(self.noise) - place)
-            slopes = self.problem.slopes(path.weights)
-            whole = clock.pay(slopes, noise, share)
-            integers = observe(whole, noise)
+            rows, slopes = self.problem.step(path.weights)
+            whole = clock.pay(rows, slopes, noise, share)
+            integers = observe(rows, whole, noise)
             released.append(integers)
             gradient = np.ldexp(integers.astype(np.float64), -noise.bits)
-            path.move(gradient / (self.keep * len(self.problem.rows)))
+            n_used = self.keep * self.problem.n_rows
+            path.move(gradient / n_used, noise.std / n_used)
         return DescentTranscript(
             integers=np.stack(released), spent=clock.spent, weights=path.result
         )
@@ -232,34 +233,18 @@ class DescentPlan:
 class DescentClock:
     """What every unit has paid, and what its gradient of the next step is shortened to."""
 
-    problem: DescentProblem
     units: DescentUnits
     allowed: Vector
-    spent: Vector
-    row_norms: Vector  # of whole features
-    largest: float  # whole feature
+    spent: Vector = field(init=False)
 
-    @classmethod
-    def begin(cls, problem: DescentProblem, units: DescentUnits, allowed: Vector) -> Self:
-        """Begin with nothing spent."""
-        return cls(
-            problem=problem,
-            units=units,
-            allowed=allowed,
-            spent=np.zeros(units.n_units),
-            row_norms=np.sqrt(np.einsum("ij,ij->i", problem.rows, problem.rows)),
-            largest=float(np.abs(problem.rows).max(initial=1.0)),
-        )
+    def __post_init__(self) -> None:
+        self.spent = np.zeros(self.units.n_units)
 
     def limits(self, share: float) -> Vector:
         """Return the influence that every unit may have now: a share of what is left."""
         return np.sqrt(np.maximum(self.allowed - self.spent, 0.0) * share) * _BELOW
 
-    def norms(self, slopes: Matrix) -> Vector:
-        """Return the norm of every unit's gradient, in deviations of a feature."""
-        return np.ldexp(self.units.norms(self.problem.rows, slopes), -FEATURE_BITS)
-
-    def pay(self, slopes: Matrix, noise: StepNoise, share: float) -> Matrix:
+    def pay(self, rows: Matrix, slopes: Matrix, noise: StepNoise, share: float) -> Matrix:
         """Return what every row adds, whole slopes that its unit can pay for, and charge them.
 
         Guarantee
@@ -271,19 +256,21 @@ class DescentClock:
         bits = noise.bits - FEATURE_BITS
         limits = self.limits(share)
         half = 0.5 * math.sqrt(slopes.shape[1])
-        rounding = half * self.units.added_norms(self.row_norms) / noise.units_per_std
+        row_norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        rounding = half * self.units.added_norms(row_norms) / noise.units_per_std
         room = np.maximum(limits - rounding * (1 + 2.0**-20), 0.0) * noise.std
-        norms = self.norms(slopes)
+        norms = np.ldexp(self.units.norms(rows, slopes), -FEATURE_BITS)
         factors = room / np.maximum(np.maximum(norms, room), 1e-300)
         whole = np.rint(np.ldexp(slopes * self.units.of_rows(factors)[:, None], bits))
         if bits < 0 or (factors == 0).any():
             whole[self.units.of_rows(factors) == 0] = 0.0
-        if not np.abs(whole).sum(axis=0).max(initial=0.0) * self.largest < _EXACT_FLOAT:
+        largest = float(np.abs(rows).max(initial=0.0))
+        if not np.abs(whole).sum(axis=0).max(initial=0.0) * largest < _EXACT_FLOAT:
             raise BudgetError(
                 "gradients must add up to less than 2**52 grid steps; they do not. Clip the "
                 "features: clip=5."
             )
-        charges = self.units.norms(self.problem.rows, whole) / noise.units_per_std
+        charges = self.units.norms(rows, whole) / noise.units_per_std
         squares = np.square(charges) * (1 + 2.0**-40)
         spent = np.where(squares > 0, np.nextafter(self.spent + squares, np.inf), self.spent)
         if not (spent <= self.allowed).all():
@@ -295,8 +282,8 @@ class DescentClock:
 
 
 def plan_descent(
-    settings: Descent,
-    problem: DescentProblem,
+    settings: StepMechanism,
+    problem: StepProblem,
     codes: npt.NDArray[np.integer] | None,
     *,
     n_units: int,
@@ -321,7 +308,7 @@ def plan_descent(
     limits = np.full(n_units, parameter) if allowed is None else np.minimum(allowed, parameter)
     squares = np.square(limits) * (1 - 2.0**-45)
     rehearsals = [
-        _rehearse(settings, ordered, units, (squares, keep), rate, seed) for rate in settings.rates
+        _rehearse(settings, ordered, units, (squares, keep), rate, seed) for rate in settings.trials
     ]
     best = min(rehearsals, key=lambda each: each.loss)
     return DescentPlan(
@@ -352,8 +339,8 @@ class _Rehearsal:
 
 
 def _rehearse(
-    settings: Descent,
-    problem: DescentProblem,
+    settings: StepMechanism,
+    problem: StepProblem,
     units: DescentUnits,
     limits: tuple[Vector, float],
     rate: float,
@@ -362,21 +349,22 @@ def _rehearse(
     """Descend on all records with simulated noise, choosing how much every step has."""
     allowed, keep = limits
     generator = public_generator(seed, "descent")
-    clock = DescentClock.begin(problem, units, allowed)
-    path = DescentPath.begin(settings, problem.shape, rate)
+    clock = DescentClock(units=units, allowed=allowed)
+    path = settings.path(problem.shape, rate)
     chosen, quantile = [], 1.0
     again = {int(share * settings.n_steps) for share in RECONSIDERED}
     for place in range(settings.n_steps):
         share = 1.0 / (settings.n_steps - place)
-        slopes = problem.slopes(path.weights)
+        rows, slopes = problem.step(path.weights)
+        needs = _Needs.of(clock, rows, slopes, share)
         if place in again:
-            quantile = _best_quantile(clock, slopes, share)
-        noise = StepNoise.at_least(two_digits(_needed(clock, slopes, share, quantile)))
+            quantile = needs.best_quantile(rows, slopes, share)
+        noise = StepNoise.at_least(two_digits(needs.std(quantile)))
         chosen.append(noise)
-        whole = clock.pay(slopes, noise, share)
-        gradient = np.ldexp(problem.rows.T @ whole, -noise.bits)
+        whole = clock.pay(rows, slopes, noise, share)
+        gradient = np.ldexp(rows.T @ whole, -noise.bits)
         gradient += generator.normal(size=gradient.shape) * noise.std / keep
-        path.move(gradient / len(problem.rows))
+        path.move(gradient / problem.n_rows, noise.std / (keep * problem.n_rows))
     weights = path.result
     loss = problem.mean_loss(weights) if np.isfinite(weights).all() else math.inf
     return _Rehearsal(
@@ -384,41 +372,47 @@ def _rehearse(
     )
 
 
-def _needs(clock: DescentClock, slopes: Matrix, share: float) -> tuple[Vector, Vector, Vector]:
-    """Return gradients' norms, limits, and the noise under which each is within its limit."""
-    norms, limits = clock.norms(slopes), clock.limits(share)
-    needs = np.divide(norms, limits, out=np.zeros_like(norms), where=limits > 0)
-    return norms, limits, needs
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Needs:
+    """Norms of units' gradients, what each may pay, and the noise that it needs for that."""
 
+    units: DescentUnits
+    norms: Vector
+    limits: Vector
+    stds: Vector
 
-def _needed(clock: DescentClock, slopes: Matrix, share: float, quantile: float) -> float:
-    """Return the noise that a share of the units needs, never more than the tenth largest."""
-    needs = _needs(clock, slopes, share)[2]
-    most = _tenth(needs)
-    rank = min(len(needs) - 1, int(quantile * (len(needs) - 1)))
-    return max(min(float(np.partition(needs, rank)[rank]), most), most * 1e-3, 2.0**-20)
+    @classmethod
+    def of(cls, clock: DescentClock, rows: Matrix, slopes: Matrix, share: float) -> Self:
+        """Measure all units at one step."""
+        norms = np.ldexp(clock.units.norms(rows, slopes), -FEATURE_BITS)
+        limits = clock.limits(share)
+        stds = np.divide(norms, limits, out=np.zeros_like(norms), where=limits > 0)
+        return cls(units=clock.units, norms=norms, limits=limits, stds=stds)
 
+    @property
+    def most(self) -> float:
+        """What the unit with the tenth largest need takes: a crowd, not a person."""
+        rank = max(0, len(self.stds) - CROWD)
+        return float(np.partition(self.stds, rank)[rank])
 
-def _best_quantile(clock: DescentClock, slopes: Matrix, share: float) -> float:
-    """Return the share of units not clipped with the least predicted error.
+    def std(self, quantile: float) -> float:
+        """Return the noise that a share of the units needs, never more than the tenth largest."""
+        most, rank = self.most, int(quantile * (len(self.stds) - 1))
+        return max(min(float(np.partition(self.stds, rank)[rank]), most), most * 1e-3, LEAST_STD)
 
-    Squared bias of the sum, which stays, and the variance of the noise, which the steps to come
-    average.
-    """
-    norms, limits, needs = _needs(clock, slopes, share)
-    most, best = _tenth(needs), (math.inf, 1.0)
-    for quantile in (*CLIP_QUANTILES, 1.0):
-        std = min(float(np.quantile(needs, quantile)), most)
-        missing = 1.0 - np.minimum(1.0, limits * std / np.maximum(norms, 1e-300))
-        of_rows = clock.units.of_rows(missing)
-        clipped = np.flatnonzero(of_rows)
-        bias = clock.problem.rows[clipped].T @ (slopes[clipped] * of_rows[clipped, None])
-        error = math.ldexp(float(np.square(bias).sum()), -2 * FEATURE_BITS)
-        error += math.prod(clock.problem.shape) * std**2 * share
-        best = min(best, (error, quantile))
-    return best[1]
+    def best_quantile(self, rows: Matrix, slopes: Matrix, share: float) -> float:
+        """Return the share of units not clipped with the least predicted error.
 
-
-def _tenth(needs: Vector) -> float:
-    rank = max(0, len(needs) - CROWD)
-    return float(np.partition(needs, rank)[rank])
+        Squared bias of the sum, which stays, and the variance of the noise, which the steps to come
+        average.
+        """
+        best = (math.inf, 1.0)
+        for quantile in (*CLIP_QUANTILES, 1.0):
+            std = self.std(quantile)
+            missing = 1.0 - np.minimum(1.0, self.limits * std / np.maximum(self.norms, 1e-300))
+            of_rows = self.units.of_rows(missing)
+            clipped = np.flatnonzero(of_rows)
+            bias = rows[clipped].T @ (slopes[clipped] * of_rows[clipped, None])
+            error = math.ldexp(float(np.square(bias).sum()), -2 * FEATURE_BITS)
+            best = min(best, (error + bias.size * std**2 * share, quantile))
+        return best[1]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Vector, freeze
 from pacprivacy._system import single_threaded
 from pacprivacy.budget import Membership, Spent
-from pacprivacy.mechanism import as_mechanism, coerce_data, descent_of, split_data_units
+from pacprivacy.mechanism import as_mechanism, coerce_data, split_data_units, steps_of
 from pacprivacy.noise import LEAST_STEPS_PER_STD, DescentPlan, DescentUnits, StepNoise
 from pacprivacy.release.bundle import (
     Arrays,
@@ -248,7 +248,7 @@ def recompute_descent(
     if n_units != held.n_units:
         raise unproved(f"it has {held.n_units} units and the data {n_units}")
     prepared = as_mechanism(mechanism).prepare(records)
-    found = descent_of(prepared, records, codes)
+    found = steps_of(prepared, records, codes)
     if found is None:
         raise unproved("the mechanism is no descent")
     settings, records, codes = found

@@ -39,11 +39,11 @@ from pacprivacy.errors import (
 )
 from pacprivacy.mechanism import (
     Data,
-    Descent,
     Mechanism,
+    StepMechanism,
     coerce_data,
-    descent_of,
     flatten,
+    steps_of,
     total_numbers,
 )
 from pacprivacy.noise import SumPlan, plan_declared, plan_sums
@@ -316,7 +316,7 @@ class CoinSecret(SessionSecret):
         if self._coins.rows_per_unit is not None:
             _refuse_gap_policy(request.mechanism)
         mechanism = request.mechanism.prepare(self.data)
-        descent = descent_of(mechanism, self.data, self._codes)
+        descent = steps_of(mechanism, self.data, self._codes)
         if descent is not None:
             return self._plan_descent(request, purse, mechanism, descent)
         statistic, data, units = statistic_with_coins(mechanism, self.data, self._codes)
@@ -397,7 +397,7 @@ class CoinSecret(SessionSecret):
         request: Request,
         purse: Callable[[], Purse],
         mechanism: Mechanism,
-        descent: tuple[Descent, Data, npt.NDArray[Any] | None],
+        descent: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
     ) -> DescentReleasePlan:
         """Fix the noise of every step of a descent, and write the certificate."""
         if self._coins.rows_per_unit is not None:

@@ -17,7 +17,7 @@ from pacprivacy._checks import Mask, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.adversary import Clocks
 from pacprivacy.budget import Membership, Spent
-from pacprivacy.mechanism import Data, Descent, Mechanism, flatten
+from pacprivacy.mechanism import Data, Mechanism, StepMechanism, flatten
 from pacprivacy.noise import DescentPlan, DescentTranscript, plan_descent
 from pacprivacy.session.secret import Accounts, Plan
 from pacprivacy.simulation import Outputs
@@ -93,7 +93,7 @@ class DescentTerms:
 
 def plan_descent_release(
     mechanism: Mechanism,
-    records: tuple[Descent, Data, npt.NDArray[Any] | None],
+    records: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
     terms: DescentTerms,
 ) -> DescentReleasePlan:
     """Rehearse the descent, fix its noise, and write the certificate."""

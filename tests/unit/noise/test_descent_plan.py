@@ -18,7 +18,7 @@ from pacprivacy.errors import (
     DataError,
     MechanismError,
 )
-from pacprivacy.mechanism import Descent, DescentProblem, coerce_data
+from pacprivacy.mechanism import Descent, LinearProblem, Lloyd, coerce_data
 from pacprivacy.noise import DescentUnits, StepNoise, plan_descent
 from pacprivacy.release import DescentBundle, recompute_descent
 
@@ -35,7 +35,7 @@ def test_norms_of_units_are_those_of_their_own_sums() -> None:
     codes = RNG.integers(0, 40, size=N)
     codes[:40] = np.arange(40)
     rows, slopes = RNG.integers(-99, 99, (N, 4)) * 1.0, RNG.integers(-99, 99, (N, 2)) * 1.0
-    problem = DescentProblem(rows=rows, targets=slopes, loss=Descent()._loss)
+    problem = LinearProblem(rows=rows, targets=slopes, loss=Descent()._loss)
     units, ordered = DescentUnits.sort(problem, codes, 40)
     truth = [np.linalg.norm(rows[codes == u].T @ slopes[codes == u]) for u in range(40)]
     norms = units.norms(ordered.rows, ordered.targets)
@@ -182,3 +182,20 @@ def test_constant_columns_have_no_weight() -> None:
     wide = np.column_stack([X, np.full(N, 3.0)])
     release = pac.privatize(Descent(), (wide, LABELS), pac.Membership(0.6), **COINS)
     assert release.value["coef"][0, 3] == 0.0
+
+
+@pytest.mark.claim("C-14")
+def test_lloyd_finds_clusters_and_is_replayed() -> None:
+    points = RNG.normal(size=(900, 2)) * [1.0, 0.2] + np.repeat([[0, 0], [9, 0], [18, 3]], 300, 0)
+    fit = Lloyd(n_clusters=3)
+    release = pac.privatize(fit, points, pac.Membership(0.6), **COINS)
+    centres = release.value[release.value[:, 0].argsort()]
+    np.testing.assert_allclose(centres, [[0, 0], [9, 0], [18, 3]], atol=0.5)
+    pac.verify(release.certificate, release.bundle)
+    recompute_descent(release.bundle, fit, points)
+    assert release.bundle.spent.max() <= release.bundle.parameter**2
+    declared = Lloyd(n_clusters=3, start=[[0, 0], [9, 0], [18, 3]])
+    near = pac.privatize(declared, points, pac.Membership(0.6), **COINS).value
+    np.testing.assert_allclose(near, [[0, 0], [9, 0], [18, 3]], atol=0.5)
+    with pytest.raises(MechanismError, match="start must have shape"):
+        pac.privatize(Lloyd(n_clusters=2, start=[[0.0]]), points, pac.Membership(0.6), **COINS)
