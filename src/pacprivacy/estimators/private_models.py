@@ -63,7 +63,7 @@ class _LinearModel(PrivateBase):
     """
 
     method: Literal["auto", "descent", "pool"] = "auto"
-    clip: float | None = 5.0
+    clip: float | None = 4.0
 
     @abstractmethod
     def _descent(self, n_records: int) -> Descent:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Array, Matrix, Vector, as_told, check_count
-from pacprivacy._rounding import power_of_two
+from pacprivacy._rounding import power_of_two, two_digits
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import (
     CLASS_LABELS,
@@ -127,7 +127,7 @@ class DescentFeatures:
     """From columns to whole features with a constant, and from weights back to coefficients.
 
     ``lower`` and ``upper`` are where columns are clipped. Centres are rounded to eighths of
-    deviations, deviations up to powers of two; ``matrix`` is exact, of all rows.
+    deviations, deviations up to two digits; ``matrix`` is exact, of all rows.
     """
 
     lower: Vector
@@ -140,7 +140,7 @@ class DescentFeatures:
         """Measure all rows."""
         spread = X.std(axis=0)
         flat = ~(spread > 1e-12 * np.abs(X).max(axis=0, initial=0.0))
-        scale = power_of_two(np.where(flat, 1.0, spread))
+        scale = np.array([two_digits(float(size)) for size in np.where(flat, 1.0, spread)])
         centre = np.rint(8.0 * X.mean(axis=0) / scale) * scale / 8.0
         reach = np.full(X.shape[1], math.inf if clip is None else clip) * scale
         lower, upper = centre - reach, centre + reach
@@ -371,7 +371,7 @@ class Descent(StepMechanism):
     momentum: float = 0.8
     average: float = 0.5
     penalty: float = 0.0
-    clip: float | None = 5.0
+    clip: float | None = 4.0
     directions: bool = True
     level: float = 0.5
     classes: Classes | None = None

@@ -105,7 +105,7 @@ class StepNoise:
         if bits < FEATURE_BITS - 40 or units < LEAST_STEPS_PER_STD:
             raise BudgetError(
                 "noise of a step must be within 2^-22 and 2^58 times a feature's deviation; got "
-                "another. Rescale the target, or use clip=5."
+                "another. Rescale the target, or use clip=4."
             )
         return cls(bits=bits, units_per_std=units)
 
@@ -268,7 +268,7 @@ class DescentClock:
         if not np.abs(whole).sum(axis=0).max(initial=0.0) * largest < _EXACT_FLOAT:
             raise BudgetError(
                 "gradients must add up to less than 2**52 grid steps; they do not. Clip the "
-                "features: clip=5."
+                "features: clip=4."
             )
         charges = self.units.norms(rows, whole) / noise.units_per_std
         squares = np.square(charges) * (1 + 2.0**-40)
