@@ -178,9 +178,6 @@ ATTACKS: Final[dict[str, Attack]] = {
         known.LikelihoodRatio(),
         known.LikelihoodRatio(score="empirical", name="empirical_ratio"),
         known.Naming(),
-        known.Reconstruction(),
-        known.Overlap(),
-        known.FreeOverlap(),
         known.Precision(),
     )
 }

@@ -312,12 +312,10 @@ def noise_model_axes(centered: Matrix) -> tuple[Vector, Matrix]:
     return variances, axes
 
 
-def noise_model_blocks(
-    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
-) -> Blocks:
+def noise_model_blocks(target: Target, model: NoiseModel, releases: Releases) -> Blocks:
     """Yield squared distances to the known candidates, infinite for other groups, in blocks."""
     centers = target.centers[target.known]
-    block = max(1, BLOCK_CELLS // max(len(centers), width))
+    block = max(1, BLOCK_CELLS // max(len(centers), UNIT_BLOCK))
     for start in range(0, len(releases), block):
         chosen = slice(start, min(start + block, len(releases)))
         part = releases.part(chosen)
@@ -327,12 +325,10 @@ def noise_model_blocks(
         yield chosen, distances
 
 
-def noise_model_posteriors(
-    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
-) -> Blocks:
+def noise_model_posteriors(target: Target, model: NoiseModel, releases: Releases) -> Blocks:
     """Yield the posterior over the known candidates for blocks of releases; rows sum to one."""
     log_p = target.log_p[target.known]
-    for chosen, distances in noise_model_blocks(target, model, releases, width=width):
+    for chosen, distances in noise_model_blocks(target, model, releases):
         yield chosen, noise_model_weights(log_p - 0.5 * distances)
 
 

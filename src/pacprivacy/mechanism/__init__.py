@@ -95,4 +95,3 @@ from pacprivacy.mechanism.sums import (
     symmetric_matrices as symmetric_matrices,
 )
 from pacprivacy.mechanism.value_types import node_type as node_type, node_value as node_value
-from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

@@ -143,6 +143,7 @@ def prepare_run(mechanism: Any, data: Data) -> Mechanism:
 
 
 _SAMPLE_ROWS: Final = 4096  # of files, on which batch and evaluate are compared
+AGREEMENT: Final = 1e-8  # of the largest number: how far batch may be from evaluate
 
 
 def run_at_once(batch: Batch, job: RunJob) -> tuple[Matrix, Structure]:
@@ -176,7 +177,7 @@ def run_at_once(batch: Batch, job: RunJob) -> tuple[Matrix, Structure]:
         )
     # Sums over all rows are as exact as the largest of their values, which an outlier makes large.
     largest = max(float(np.abs(vector).max()), float(np.abs(compared).max()))
-    if np.abs(vector - compared[0]).max() > job.mechanism.agreement * largest:
+    if np.abs(vector - compared[0]).max() > AGREEMENT * largest:
         raise MechanismError(
             "batch must agree with evaluate; got another value on subset 0. "
             "Compute the same function in both."
