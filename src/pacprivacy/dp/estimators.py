@@ -1,4 +1,4 @@
-"""scikit-learn's interface: what estimators share, linear models, and PATE."""
+"""scikit-learn's interface: what estimators share, and linear models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 from scipy import sparse, special
-from sklearn.base import ClassifierMixin, RegressorMixin, clone
-from sklearn.dummy import DummyClassifier
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,9 +20,8 @@ from sklearn.utils.validation import validate_data
 
 from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
-from pacprivacy._random import coerce_seed, fresh_seed, public_generator
+from pacprivacy._random import fresh_seed
 from pacprivacy._sklearn import Fitted, read_new, read_seed
-from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
 from pacprivacy.dp.records import (
     clipping_norms,
     read_record_numbers,
@@ -491,103 +489,4 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
             y_bound=y_bound,
             neighbours=self.neighbours,
             simulate=self._noise_seed(),
-        )
-
-
-@dataclass(eq=False, repr=False)
-class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
-    """Train teachers on disjoint records; release a student taught by their noisy majorities.
-
-    Parameters
-    ----------
-    estimator, student : scikit-learn classifiers
-        What every teacher is, and the student: the same by default.
-    n_estimators, n_questions : int
-        Number of teachers, each with a block of records; of public questions that are answered. The
-        promise covers all of them.
-    classes : sequence or "public"
-        The labels, declared; records with others are left out.
-    box : tuple of two floats or arrays, optional
-        Where no public questions are given to ``fit``, they are drawn uniformly between these
-        ends, which must not be read off the data.
-
-    Attributes
-    ----------
-    student_ : classifier
-        Trained on public questions and released answers.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> rng = np.random.default_rng(0)
-    >>> X, public = rng.normal(size=(5000, 2)), rng.normal(size=(100, 2))
-    >>> y = (X[:, 0] > 0).astype(int)
-    >>> model = PATEClassifier(LogisticRegression(), n_estimators=100, classes=(0, 1), epsilon=3.0)
-    >>> model.fit(X, y, public=public).score(X, y) > 0.8
-    True
-    """
-
-    estimator: Any
-    _: KW_ONLY
-    student: Any = None
-    n_estimators: int = 50
-    n_questions: int = 100
-    classes: Sequence[Any] | str | None = None
-    box: tuple[Any, Any] | None = None
-    n_jobs: int | None = None
-
-    def fit(self, X: Any, y: Any, *, public: Any = None) -> Self:
-        """Train teachers, release their answers to rows of ``public``, and teach the student."""
-        self._forget()
-        check_epsilon_delta(self.epsilon, self.delta)
-        features, target = read_dp_estimator_input(self, X, y)
-        self.classes_: Array = read_dp_estimator_classes(self.classes, target)
-        questions = self._questions(public, features.shape[1])
-        seed = self._noise_seed()
-        votes = dp.count_pate_votes(
-            self.estimator,
-            features,
-            target,
-            questions,
-            classes=self.classes_.tolist(),
-            n_teachers=self.n_estimators,
-            neighbours=self.neighbours,
-            source=dp_noise_source(seed),
-            n_jobs=self.n_jobs,
-        )
-        release = dp.label_by_votes(
-            votes,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbours=self.neighbours,
-            simulate=None if seed is None else seed + 1,
-        )
-        self._keep(release, *dp_estimator_label_notes(self.classes))
-        self.student_ = self._teach(questions, self.classes_[release.value])
-        return self
-
-    def predict(self, X: Any) -> Array:
-        """Return the student's predictions."""
-        rows = read_new(self, X)
-        return np.asarray(self.student_.predict(rows))
-
-    def _questions(self, public: Any, n_features: int) -> Vector:
-        if self.n_questions < 1:
-            raise BudgetError(f"n_questions must be at least 1; got {self.n_questions}. Use 100.")
-        if public is not None:
-            return np.asarray(public, dtype=np.float64)[: self.n_questions]
-        if self.box is None:
-            raise BudgetError(
-                "public must be given, or box, from which questions are drawn; got neither. Pass "
-                "rows that are not about these records."
-            )
-        lower, upper = (np.broadcast_to(np.asarray(end), (n_features,)) for end in self.box)
-        rng = public_generator(coerce_seed(read_seed(self.random_state)), "questions")
-        return rng.uniform(lower, upper, size=(self.n_questions, n_features))
-
-    def _teach(self, questions: Any, answers: Any) -> Any:
-        if len(np.unique(answers)) == 1:
-            return DummyClassifier(strategy="constant", constant=answers[0]).fit(questions, answers)
-        return clone(self.estimator if self.student is None else self.student).fit(
-            questions, answers
         )

@@ -590,11 +590,10 @@ class Answerer(Keeper):
         self, units: VoteBalances, questions: VoteAnswers | ScoreAnswers, costly: int
     ) -> None:
         """Refuse what some unit's balance might not cover, whatever the answers are."""
-        log_p = self.belief.log_p
         if costly == 1 and isinstance(questions, VoteAnswers):  # its cost is known before
-            fits = units.holds(*questions.only_move(units.most), log_p)
+            fits = units.holds(*questions.only_move(units.most))
         else:
-            fits = units.fits(costly, self._query_nats, log_p)
+            fits = units.fits(costly, self._query_nats)
         if not fits:
             raise BudgetExceededError(
                 f"queries must fit in what is left of every unit's membership balance, "
@@ -628,9 +627,8 @@ class Answerer(Keeper):
         if units is not None:
             had = units.increment_left
             self._check_fits(units, questions, costly)
-            lent = max(0.0, had - units.increment_left)
             most = units.worst_increment(costly, self._query_nats)
-            worst = replace(worst, success_increment=lent + most)
+            worst = replace(worst, success_increment=most)
         self._book.make_room(worst, self.flush)
         if units is not None:
             units.book(costly, self._query_nats)
@@ -644,8 +642,6 @@ class Answerer(Keeper):
         belief = Belief(log_p=answered.log_p)
         if units is not None and costly and answered.moves is not None:
             units.pay(answered.moves, answered.cubes * units.most, answered.more)
-            self._secret.belief = belief  # first: what is taken back rests on it
-            units.give_back(belief.log_p)
         charge = Spent(mi_nats=float(answered.charges.sum()))
         if units is not None:
             charge = replace(charge, success_increment=max(0.0, had - units.increment_left))
