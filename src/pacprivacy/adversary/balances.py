@@ -57,13 +57,11 @@ class Balances:
 
     @classmethod
     def begin(cls, advantage: float, n_units: int) -> Self:
-        """Return full balances: all but the reserve."""
         full = first_balance((1 - RESERVE) * advantage)
         return cls(per_unit=np.full(n_units, full), advantage=advantage)
 
     @property
     def worst(self) -> float:
-        """The smallest balance."""
         return float(self.per_unit.min())
 
     @property
@@ -99,7 +97,6 @@ class Balances:
         )
 
     def after(self, charges: Vector, part: float) -> Self:
-        """Return the balances when every unit has paid."""
         remaining = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
         return replace(self, per_unit=remaining, reserve=self.reserve * (1 - part))
 
@@ -196,7 +193,6 @@ class VoteBalances:
         return 0.5 * self.advantage * math.sqrt(balance / self._full)
 
     def fits(self, n_answers: int, query_nats: float) -> bool:
-        """Whether every unit can pay for so many answers at their worst."""
         square = self._worst_square(n_answers, query_nats)
         if not n_answers or (not self._booked and self._holds(square)):
             return True
@@ -260,7 +256,6 @@ class VoteBalances:
 
     @property
     def increment_left(self) -> float:
-        """What the smallest balance would add to a blind guess; public."""
         if self._booked:
             self.settle()
         return self._increment(float(self.balance[self._watched].min()))
@@ -309,7 +304,6 @@ class VoteBalances:
 
 
 def _lowest(balance: Vector, reserve: Vector, units: Units) -> tuple[float, float]:
-    """Return the smallest balance and the smallest reserve of these units."""
     least = (float(array[units].min(initial=math.inf)) for array in (balance, reserve))
     return next(least), next(least)
 
@@ -364,7 +358,6 @@ def _path_table() -> Vector:
 
 
 def _after(balance: float, square: float) -> float:
-    """Return a balance less the price."""
     return balance - float(_vote_price(balance, square))
 
 

@@ -56,12 +56,10 @@ class Attack(Protocol):
     """An attack by name; a frozen record of its settings."""
 
     @property
-    def name(self) -> str:
-        """Name in tables and on the command line."""
+    def name(self) -> str: ...
 
     @property
-    def question(self) -> str:
-        """What it guesses, in words."""
+    def question(self) -> str: ...
 
     @property
     def fresh_secrets(self) -> bool:
@@ -84,7 +82,6 @@ class Bayes:
     fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Learn the noise and find the units that are easiest to guess."""
         see = partial(noise_model_posteriors, target, learn_noise_model(target, shadow))
         cost = len(target.known) * target.pool.n_units
         enough = shadow.part(slice(0, max(200, TRAINING_PRODUCTS // cost)))
@@ -119,7 +116,6 @@ def _ask_easiest(
 
 
 def _worst_units(success_per_unit: Vector, n_attacked: int) -> Integers:
-    """Return the units with the highest success in training, the worst first."""
     return np.argsort(-success_per_unit, kind="stable")[:n_attacked].astype(np.int64)
 
 
@@ -147,7 +143,6 @@ class LikelihoodRatio:
     fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Learn directions on one half of the shadow releases and laws of scores on the other."""
         fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
         says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
         if self.confidence is not None:
@@ -182,7 +177,6 @@ class LikelihoodRatio:
         fit: Callable[[Matrix, Mask], Matrix],
         says_in: Callable[[Matrix, Matrix], Mask],
     ) -> Trained:
-        """Learn the laws of the confidence with and without each unit."""
         everybody = np.arange(target.pool.n_units)
         scores = np.asarray(confidence(shadow.values), dtype=np.float64)
         if scores.shape != (len(shadow), len(everybody)) or not np.isfinite(scores).all():
@@ -250,7 +244,6 @@ def attack_mean_shifts(whitened: Matrix, members: Mask) -> Matrix:
 
 
 def fit_gaussian_attack(scores: Matrix, members: Mask) -> Matrix:
-    """Fit a Gaussian to the scores with and without each unit."""
     inside = members.astype(np.float64)
     n_in = np.maximum(inside.sum(axis=0), 1.0)
     n_out = np.maximum(len(scores) - n_in, 1.0)
@@ -275,7 +268,6 @@ def fit_gaussian_attack(scores: Matrix, members: Mask) -> Matrix:
 
 
 def gaussian_attack_guess(scores: Matrix, laws: Matrix) -> Mask:
-    """Say *in* where the Gaussian log likelihood ratio is 0 or more."""
     _, mean_in, std_in, mean_out, std_out = laws
     ratio = 0.5 * np.square((scores - mean_out) / std_out) + np.log(std_out)
     ratio -= 0.5 * np.square((scores - mean_in) / std_in) + np.log(std_in)
@@ -300,7 +292,6 @@ def fit_empirical_attack(scores: Matrix, members: Mask) -> Matrix:
 
 
 def empirical_attack_guess(scores: Matrix, laws: Matrix) -> Mask:
-    """Say *in* above the cut."""
     says_in: Mask = scores >= laws[1]
     return says_in
 
@@ -319,7 +310,6 @@ class Precision:
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Find out which test of the bits the true candidate always passes, then whom to attack."""
         if target.simulated:
             raise AuditError(
                 "precision must attack a procedure that really runs; got a simulation of a noise "
@@ -402,7 +392,6 @@ class Naming:
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Learn the noise; nothing else is to be chosen."""
         model = learn_noise_model(target, shadow)
 
         def hits(releases: Releases) -> Mask:
@@ -419,7 +408,6 @@ class Naming:
 def attack_members(
     target: Target, units: Integers, hits: Callable[[Releases], Mask], notes: tuple[str, ...] = ()
 ) -> Trained:
-    """Return the attack that asks of each chosen unit whether it is in."""
     chances = (target.odds(int(unit))[0] for unit in units)
     guesses = tuple(
         Guess(prior=max(chance, 1 - chance), unit=int(unit))

@@ -60,7 +60,6 @@ class DPBase(Fitted):
     simulate: bool = False
 
     def _noise_seed(self) -> int | None:
-        """Return the seed of the noise, or None for the operating system's randomness."""
         if not self.simulate:
             return None
         seed = read_seed(self.random_state)
@@ -131,7 +130,6 @@ def _occurring(y: Array) -> Array:
 
 
 def dp_estimator_label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
-    """Return what the certificate says about labels that were not listed."""
     return (PUBLIC_LABELS,) if isinstance(classes, str) else ()
 
 
@@ -145,8 +143,6 @@ SMALLEST_BATCH: Final = 256
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPLinear(DPBase):
-    """What linear models share: a bound on rows, and perhaps a constant."""
-
     x_bound: float | None = None
     fit_intercept: bool = True
 
@@ -209,12 +205,10 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Matrix:
-        """Return the score of every class, or one score if there are two."""
         scores: Matrix = read_new(self, X) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> Array:
-        """Return the class with the highest score."""
         scores = self.decision_function(X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
         named: Array = self.classes_[chosen]
@@ -222,7 +216,6 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Matrix:
-        """Return probabilities of the classes."""
         scores = self.decision_function(X)
         if scores.ndim == 2:
             return np.asarray(special.softmax(scores, axis=1))
@@ -230,8 +223,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         return np.column_stack([1.0 - chances, chances])
 
     @abstractmethod
-    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
-        """Release the weights of rows of norm at most ``row_bound``."""
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease: ...
 
     @property
     def _row_bound(self) -> float:
@@ -239,7 +231,6 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         return float(np.sqrt(2.0)) if self.fit_intercept else 1.0
 
     def _scale(self, features: Matrix, bound: float) -> Matrix:
-        """Divide rows by their bound, clip them to norm 1, and append the constant."""
         with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
             scaled = np.asarray(features, dtype=np.float64) / bound
             scaled /= np.maximum(clipping_norms(scaled), 1.0)
@@ -460,11 +451,9 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Vector:
-        """Return the predictions of the released coefficients."""
         return np.asarray(read_new(self, X) @ self.coef_ + self.intercept_)
 
     def _rows(self, features: Any, bound: float) -> tuple[Any, float]:
-        """Return clipped rows, with a constant column if there is an intercept, and their norm."""
         if not self.fit_intercept:
             return features, bound
         with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out

@@ -20,9 +20,19 @@ from pacprivacy._system import write_atomically
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
 from pacprivacy.ledger import database as db
-from pacprivacy.ledger.amounts import FAMILIES, Units, amounts_allowed, amounts_charged, amounts_of
 from pacprivacy.ledger.database import database_spent
-from pacprivacy.ledger.entries import EVERY, EntryKind, LedgerEntry, Verification, check_entries
+from pacprivacy.ledger.entries import (
+    EVERY,
+    FAMILIES,
+    EntryKind,
+    LedgerEntry,
+    Units,
+    Verification,
+    amounts_allowed,
+    amounts_charged,
+    amounts_of,
+    check_entries,
+)
 
 
 class Reservation:
@@ -87,7 +97,6 @@ class Balance:
     left: Spent
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return the budget as plain JSON types."""
         plain: dict[str, Any] = {"dataset": self.dataset, "principal": self.principal}
         for name in ("limits", "spent", "left"):
             plain[name] = {kind: getattr(getattr(self, name), kind) for kind in SUMS}
@@ -248,7 +257,6 @@ class Ledger:
 
     @property
     def label(self) -> str:
-        """Path or URL without its password."""
         return self._database.label
 
     @property
@@ -258,7 +266,6 @@ class Ledger:
 
     @property
     def ledger_id(self) -> str:
-        """The name that the ledger was given when it was made."""
         return self._head.ledger_id
 
     @contextmanager
@@ -484,7 +491,6 @@ class Ledger:
             )
 
     def balances(self) -> tuple[Balance, ...]:
-        """Return every budget."""
         with self._reading() as connection:
             budgets = [
                 entry for entry in db.read_database_entries(connection) if entry.kind == "budget"
@@ -499,7 +505,6 @@ class Ledger:
             return tuple(db.read_database_entries(connection, dataset=dataset, principal=principal))
 
     def tally(self, session: str) -> Spent:
-        """Return what a session spent, and how often."""
         query = select(db.ENTRIES.c.kind, func.count()).where(db.ENTRIES.c.session == session)
         with self._reading() as connection:
             rows = connection.execute(query.group_by(db.ENTRIES.c.kind))
@@ -513,7 +518,6 @@ class Ledger:
             return db.read_last_reservation(connection, session)
 
     def knows(self, reservation_id: str) -> bool:
-        """Whether a reservation of this name was made."""
         with self._reading() as connection:
             return "reserve" in db.database_settled(connection, reservation_id)
 

@@ -113,7 +113,6 @@ def chart_trade_off(
 
 
 def chart_noise_height(rows: Sequence[Row]) -> float:
-    """Return how high a picture of the noise is, in inches."""
     return 1.1 + 0.34 * min(len(rows), MOST_NAMES)
 
 

@@ -110,8 +110,6 @@ class SessionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorFigures:
-    """Risk of the units as a histogram; curator-only."""
-
     unit_success_edges: tuple[float, ...] = ()
     unit_success_counts: tuple[int, ...] = ()
 
@@ -189,7 +187,6 @@ def build_report_contents(
 
 
 def _any_inference(certificate: Certificate) -> tuple[tuple[float, float], ...]:
-    """Return the bound on an arbitrary guess over a grid of priors, where there is one."""
     if not isinstance(certificate, PoolCertificate):
         return ()
     near_zero = np.geomspace(1e-4, 0.005, 16)[:-1]  # where the curve is steep
@@ -236,7 +233,6 @@ def _curator_figures(certificate: Certificate, bundle: CuratorBundle) -> Curator
 
 
 def _pool_risks(bundle: Bundle) -> Vector | None:
-    """Return the success of the best attacker on every unit, for pools that are known."""
     if bundle.iid_rule is not None:
         return None
     if len(bundle.units_per_std) == 0:
@@ -247,7 +243,6 @@ def _pool_risks(bundle: Bundle) -> Vector | None:
 
 
 def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
-    """Return what a session spent, from the certificates of its releases."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
     spends = ("spent_nats_so_far", "spent_influence_so_far")
     known = {f["release_number"]: (f, name) for f, name in facts if any(s in f for s in spends)}
@@ -329,7 +324,6 @@ class PageKind:
 
 @singledispatch
 def page_kind(certificate: Certificate) -> PageKind:
-    """Return what the page of a certificate says by its kind of secret."""
     raise NotImplementedError(type(certificate).__name__)
 
 

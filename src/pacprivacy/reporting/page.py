@@ -202,7 +202,6 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Cura
 
 
 def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
-    """Read what ``pac audit --json`` printed."""
     try:
         content = msgspec.json.decode(read_regular(path, most_bytes=MAX_RELEASE_BYTES))
         return msgspec.convert(content["results"], tuple[AuditResult, ...])
@@ -300,14 +299,12 @@ def _picture(
 
 
 def _values_picture(rows: Sequence[Row], layout: Layout) -> str:
-    """Draw the released values with their intervals."""
     figure = styled_figure(value_chart_height(rows, layout), PAGE_WIDTH)
     draw_values(figure, rows, layout)
     return style_svg(figure, "Released values with 95 % intervals")
 
 
 def _pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
-    """Return the pictures of a page; empty ones without matplotlib."""
     names = ("odds", "prior_chart", "trade_off_chart", "noise_chart", "session_chart")
     blank = dict.fromkeys((*names, "values_chart", "audit_chart", "unit_chart"), "")
     return blank | _draw_pictures(data, kind) if can_draw() else blank

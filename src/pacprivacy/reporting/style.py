@@ -101,7 +101,6 @@ def styled(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -121,12 +120,10 @@ def _figure_class() -> Any:
 
 
 def styled_figure(height: float, width: float = WIDTH) -> Figure:
-    """Return an empty figure of the house's width; a notebook shows it, no window opens."""
     return _figure_class()(figsize=(width, height), layout="constrained")
 
 
 def save_styled(figure: Figure, path: str | Path | None) -> Figure:
-    """Write a figure to a file, if one is named, and return it."""
     if path is None:
         return figure
     target = Path(path)
@@ -159,7 +156,6 @@ def style_log_axis(axis: Axis) -> None:
 
 
 def style_number(value: float) -> str:
-    """Write a number with three significant digits."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     mantissa, exponent = f"{value:.2e}".split("e")

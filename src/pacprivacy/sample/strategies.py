@@ -46,8 +46,7 @@ class PoolStrategy(Protocol):
     def n_subsets(self) -> int | None:
         """Number of subsets; ``None`` leaves the choice to the caller."""
 
-    def with_subsets(self, n_subsets: int) -> Self:
-        """Return the same strategy with that many subsets."""
+    def with_subsets(self, n_subsets: int) -> Self: ...
 
     def draw(
         self,
@@ -86,7 +85,6 @@ class _Strategy(ABC):
         _check_n_subsets(self.n_subsets)
 
     def with_subsets(self, n_subsets: int) -> Self:
-        """Return the same strategy with that many subsets."""
         return replace(self, n_subsets=n_subsets)
 
     def draw(
@@ -120,7 +118,6 @@ class _Strategy(ABC):
         return Pool(n_units=n_units, row_units=row_units, unit=called, seed=seed, **law)
 
     def _wants_strata(self) -> str:
-        """Return the setting that needs strata; empty if none does."""
         return ""
 
     @abstractmethod

@@ -59,7 +59,6 @@ class RateLimits:
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, name: str) -> None:
-        """Count a request; refuse one too many."""
         now = time.monotonic()
         if len(self._left) > MAX_NAMES:
             self._left.clear()
@@ -96,7 +95,6 @@ class Tokens:
 
     @property
     def principals(self) -> tuple[str, ...]:
-        """Who has a token."""
         self._read()
         return tuple(self._hashes)
 
@@ -121,7 +119,6 @@ class Tokens:
         self._write({name: held for name, held in self._hashes.items() if name != principal})
 
     def principal_of(self, token: str) -> str | None:
-        """Return whose token it is; ``None`` for nobody's."""
         self._read()
         presented, principal = _hash(token), None
         for name, held in self._hashes.items():

@@ -63,17 +63,14 @@ class Desk:
 
     @property
     def n_waiting(self) -> int:
-        """Requests that wait at this moment."""
         return len(self._waiting) + self._n_busy + self._n_called
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still answer."""
         models, tables = self.predictor, self.session
         return (models is None or models.is_open) and (tables is None or not tables.is_closed)
 
     async def ask(self, principal: str, rows: Matrix) -> Result:
-        """Return the model's answers to some rows."""
         self._check_room()
         question = _Question(principal, rows, asyncio.get_running_loop().create_future())
         self._waiting.append(question)

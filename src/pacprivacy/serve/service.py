@@ -80,16 +80,12 @@ _HEADERS: Final = {
 
 
 class Questions(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request for predictions."""
-
     rows: Annotated[
         list[Annotated[list[float], msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)
     ]
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request in SQL."""
-
     query: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
 
 

@@ -79,20 +79,12 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Answers to some questions, as they leave; public.
+    """Answers to some questions, as they leave, one vector each; public.
 
-    Parameters
-    ----------
-    values : array of shape (q, c)
-        One vector per question.
-    noise_std : array of shape (q,)
-        Largest standard deviation of the noise in a number of the answer; 0 where it is exact.
-    unanimous : array of shape (q,)
-        Which questions all candidates answer alike: exact facts of the universe, free of charge.
-    charges : array of shape (q,)
-        What each answer gave away at most, in nats.
-    spent : Spent
-        What all of them cost.
+    ``noise_std`` is the largest standard deviation of a number of each answer, 0 where it is exact;
+    ``unanimous`` says which questions all candidates answer alike: exact facts of the universe,
+    free of charge. ``charges`` is what each answer gave away at most, in nats; ``spent`` what all
+    cost.
     """
 
     values: Matrix
@@ -157,7 +149,6 @@ class VoteAnswers:
         return moves, cubes * most
 
     def observe(self, index: int, source: BitSource) -> Answered:
-        """Answer every question from candidate ``index``."""
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_subsets, n_questions = self._votes.shape
         answers = self._votes[index].astype(np.float64)
@@ -289,7 +280,6 @@ class ScoreAnswers:
         self._budget, self._n_classes, self._tracked = query_nats, n_classes, tracked
 
     def observe(self, index: int, source: BitSource) -> Answered:
-        """Answer every question from candidate ``index``."""
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
         free = _unanimous_answers(self._table)
@@ -392,22 +382,11 @@ ROUNDING = 1e-9
 class Answerer(Keeper):
     """Answers of one secret candidate, with the attacker's belief tracked over all of them.
 
-    Parameters
-    ----------
-    pool : Pool
-        The candidates. The secret is drawn here.
-    query_nats, total_nats : float, public
-        Budget of each question, and of all of them; infinite where only membership is limited.
-    advantage : float, optional
-        Of guessing one unit's membership after all answers.
-    two_votes : bool
-        Whether all questions will be votes between two classes: these need less of a reserve.
-    source : BitSource
-        The operating system for real answers.
-    book : KeeperBook, optional
-        Where charges are written; forgotten with the process by default.
-    standing : Standing, optional
-        Where to go on, instead of drawing a secret.
+    ``query_nats`` and ``total_nats`` are the budgets of each question and of all, infinite where
+    only membership is limited; ``advantage`` that of guessing one unit's membership after all
+    answers. Votes between ``two_votes`` classes alone need less of a reserve. Charges are written
+    to ``book``, by default forgotten with the process. The secret is drawn here, unless there is a
+    ``standing``.
 
     Guarantee
     ---------
@@ -467,11 +446,9 @@ class Answerer(Keeper):
 
     @property
     def n_free(self) -> int:
-        """Answers that cost nothing."""
         return self._n_free
 
     def standing(self) -> Standing:
-        """Return where this responder stands."""
         assert self._secret.secret is not None  # drawn or read at the start
         return Standing(
             secret=self._secret.secret,
@@ -572,7 +549,6 @@ class Answerer(Keeper):
             return self._release(table, ScoreAnswers(table, *state, tracked=tracked))
 
     def odometer(self) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
         belief = np.exp(self.belief.log_p)
         return replace(super().odometer(), n_free=self._n_free, belief=belief)
 

@@ -83,7 +83,6 @@ class _File(msgspec.Struct, array_like=True):
 
 
 def _parse(content: bytes) -> _Stored:
-    """Read the file's content; raise an error of some kind where it is damaged."""
     file = msgspec.msgpack.decode(content, type=_File)
     if file.schema_version not in _READABLE or file.checksum != _checksum(file.stored):
         raise ValueError("schema_version")
@@ -194,7 +193,6 @@ class Leases(KeeperBook, ProcessBound):
         return account_left(self._balances[principal], held, everyone)
 
     def limits_for(self, principal: str) -> Left:
-        """Return what a principal, and all together, may spend altogether."""
         if principal not in self._balances:
             self._read(principal)
         return account_limits(self._balances[principal])
@@ -224,7 +222,6 @@ class Leases(KeeperBook, ProcessBound):
             self._return(others, flush)
 
     def give_back(self, flush: Callable[[], None]) -> None:
-        """Return all leases."""
         self._return(list(self._reservations), flush)
 
     def _return(self, principals: list[str], flush: Callable[[], None]) -> None:
@@ -297,7 +294,6 @@ class Leases(KeeperBook, ProcessBound):
         self._mark, self._changed = upcoming, False
 
     def close(self) -> None:
-        """Let another process open it."""
         self._file.close()
 
     def _reserve(self, need: Spent, what: str) -> Spent:

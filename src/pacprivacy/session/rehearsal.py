@@ -267,7 +267,6 @@ class Rehearsal:
         return value if value.shape == none.shape else none
 
     def _prepare(self, mechanism: Mechanism) -> Mechanism:
-        """Return a mechanism that is fixed with all records; the latest is kept."""
         if self._fixed is None or self._fixed[0] is not mechanism:
             self._fixed = mechanism, prepare_run(mechanism, self.data)
         return self._fixed[1]
@@ -275,7 +274,6 @@ class Rehearsal:
     def calibrate(
         self, outputs: Outputs, budget: AnyBudget, *, rule: AnyRule | None = None
     ) -> NoisePlan:
-        """Find the noise under which one of the outputs may be released."""
         return calibrate(outputs, budget, rule=rule, pool=self.pool, rng=self.seed)
 
 
@@ -297,7 +295,6 @@ def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None
 
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
-    """Return about the mean square error of one release against the value on all records."""
     with single_threaded():
         noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
     return noise + float(np.square(values - goal).sum(axis=1).mean())

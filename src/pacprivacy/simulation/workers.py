@@ -52,7 +52,6 @@ class WorkerParcel:
 
     @classmethod
     def of(cls, shared: Any) -> WorkerParcel:
-        """Pack an object."""
         arrays: list[Any] = []
 
         def keep(buffer: Any) -> bool:
@@ -137,8 +136,6 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
 
 
 class Workers(ABC):
-    """Somebody who runs tasks; made by :func:`open_workers`."""
-
     lost: tuple[type[BaseException], ...] = ()
 
     def __init__(self, count: int) -> None:
@@ -203,8 +200,6 @@ class Workers(ABC):
 
 
 class _Here(Workers):
-    """The process of the caller and no other."""
-
     def _attempt(
         self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
     ) -> Generator[Numbered, None, None]:
