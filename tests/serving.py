@@ -399,13 +399,13 @@ class Answering:
 
     NAME = "a" * 64
 
-    def __init__(self, attack: Attack, place: Path, certificate: Any) -> None:
-        self._attack, self._place, self._certificate = attack, place, certificate
+    def __init__(self, attack: Attack, place: Path) -> None:
+        self._attack, self._place = attack, place
         self._forgotten: Any = None
 
     def _leases(self) -> leases.Leases:
         place = self._place / "study.db"
-        return leases.Leases(place, self.NAME, self._certificate, dataset="votes")
+        return leases.Leases(place, self.NAME, dataset="votes")
 
     def _responder(self, book: Any, standing: Any) -> Answerer:
         return Answerer(

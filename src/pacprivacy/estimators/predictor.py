@@ -236,7 +236,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         leases = Leases(
             ledger,
             hashlib.sha256(content).hexdigest(),
-            self.certificate_,
             dataset=dataset or target.stem,
             state=state,
         )
@@ -277,7 +276,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         leases = Leases(
             ledger,
             hashlib.sha256(content).hexdigest(),
-            predictor.certificate_,
             dataset=dataset or target.stem,
             state=state,
         )
@@ -382,7 +380,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def close(self) -> None:
         """Forget the secret and the models; the certificate and the odometer stay."""
         self._require_fit()
-        self._responder.retire()
+        self._responder.close()
         self._models = ()
 
     def _tabulate(self, X: MatrixLike) -> Array:

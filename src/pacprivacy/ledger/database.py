@@ -480,12 +480,6 @@ def read_last_reservation(connection: sa.Connection, session: str) -> tuple[str,
     return None if name is None else (str(name), "commit" in database_settled(connection, name))
 
 
-def read_open_reservation(connection: sa.Connection, name: str) -> LedgerEntry | None:
-    rows = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.reservation == name)).all()
-    entries = [_entry(row) for row in rows]
-    return entries[0] if [entry.kind for entry in entries] == ["reserve"] else None
-
-
 def database_has(connection: sa.Connection, head: DatabaseHead) -> bool:
     """Whether the chain has the entry with which it ended once."""
     if head.n_entries == 0:

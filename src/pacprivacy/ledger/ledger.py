@@ -449,39 +449,6 @@ class Ledger:
         with self._writing() as connection:
             return self._append(connection, reservation, "cancel", units=reservation.entry.units)
 
-    def settle(
-        self,
-        name: str,
-        unused: Spent,
-        certificate_digest: str,
-        *,
-        session: str,
-        after: SessionPlace,
-    ) -> Spent:
-        """Record what came of an open reservation of a session; return what was given back.
-
-        Any process may do so that goes on with the session from ``after``. The part that was used
-        is reserved and committed in the same transaction. Amounts given back are rounded down.
-        """
-        with self._writing() as connection:
-            self._check_place(connection, session, after)
-            entry = db.read_open_reservation(connection, name)
-            if entry is None or entry.session != session:
-                return Spent()
-            reservation, digest = Reservation(entry, self.ledger_id), _plain(certificate_digest)
-            spare = amounts_allowed(unused) if unused != Spent() else {}
-            back = {kind: min(amount, spare.get(kind, 0)) for kind, amount in entry.units.items()}
-            if any(back.values()):
-                kept = {kind: amount - back[kind] for kind, amount in entry.units.items()}
-                self._append(connection, reservation, "cancel", units=entry.units)
-                if not any(kept.values()):
-                    return amounts_of(back)
-                used = replace(entry, units=kept, reservation=self.new_name())
-                check_ledger_spend(connection, used)
-                reservation = Reservation(db.append_to_database(connection, used), self.ledger_id)
-            self._append(connection, reservation, "commit", certificate=digest)
-            return amounts_of(back)
-
     def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
         """Return every budget that limits what a principal learns about a dataset."""
         with self._reading() as connection:

@@ -5,7 +5,6 @@ Nothing here is kept: the caller takes over the belief when the answers leave, o
 """
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -26,9 +25,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
-    LedgerError,
     MechanismError,
-    SecretError,
 )
 from pacprivacy.noise import (
     LEAST_NATS,
@@ -503,18 +500,6 @@ class Answerer(Keeper):
                 self.close()
                 raise
 
-    def retire(self) -> None:
-        """Give back what was leased and not used, and close.
-
-        A ledger that cannot be reached keeps the leases, and the file has them for the next start.
-        """
-        with self._lock:
-            if not self.is_closed:
-                with suppress(LedgerError, SecretError):
-                    self.check_process()
-                    self._book.give_back(self.flush)
-            self.close()
-
     def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
         """As :meth:`answer_votes`; must not leave before :meth:`flush`."""
         table = self._check(labels, n_axes=2)
@@ -605,7 +590,6 @@ class Answerer(Keeper):
             self._check_fits(units, questions, costly)
             most = units.worst_increment(costly, self._query_nats)
             worst = replace(worst, success_increment=most)
-        self._book.make_room(worst, self.flush)
         if units is not None:
             units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.

@@ -65,15 +65,6 @@ class KeeperBook:
     def commit(self, certificate: Certificate) -> None:
         """Record the certificate; nobody sees the release before this returns."""
 
-    def make_room(self, charge: Spent, flush: Callable[[], None]) -> None:
-        """Let go of what others hold and do not use, where a charge would not fit beside it.
-
-        ``flush`` is called in between, and stores where a responder stands.
-        """
-
-    def give_back(self, flush: Callable[[], None]) -> None:
-        """Let go of all that is held and not used, before the end."""
-
     def settle(self, charge: Spent) -> None:
         """Say what answers really cost, at most what was written down for them."""
 
