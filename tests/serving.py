@@ -29,7 +29,7 @@ from pacprivacy._random import SystemSource
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import AnswerBundle, certify_answer_bundle
+from pacprivacy.release import AnswerBundle
 from pacprivacy.serve import Limits, Service, Tokens, run_service
 from pacprivacy.session import Answerer, leases
 
@@ -332,8 +332,7 @@ class Attack:
         """
         place.mkdir()
         rng, pool, votes = np.random.default_rng(seed), self.pool, self.questions(n_answers)
-        certificate = certify_answer_bundle(self.terms(pool))
-        service = Answering(self, place, certificate)
+        service = Answering(self, place)
         service.begin()
         secret, start = service.secret, 0
         log_p, n_seen = np.full(self.n_subsets, -np.log(self.n_subsets)), 0
@@ -362,7 +361,7 @@ class Attack:
         """
         place.mkdir()
         rng, pool, votes = np.random.default_rng(seed), self.pool, self.questions(n_answers)
-        service = Answering(self, place, certify_answer_bundle(self.terms(pool)))
+        service = Answering(self, place)
         service.begin()
         service.close()
         log_p, start, n_seen = np.full(self.n_subsets, -np.log(self.n_subsets)), 0, 0
