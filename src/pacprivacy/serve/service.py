@@ -41,8 +41,7 @@ from pacprivacy.errors import (
 )
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.reporting import page_content_source, read_page_template
-from pacprivacy.serve.access import Limits, RateLimits, Refused, Tokens
-from pacprivacy.serve.desk import Desk
+from pacprivacy.serve.desk import Desk, Limits, RateLimits, Refused, Tokens
 from pacprivacy.session import KINDS, Left, Reply, Session
 
 Handler = Callable[[Request, str], Awaitable[Response]]

@@ -136,7 +136,7 @@ class Rehearsal:
         strategy: Any = self._wanted
         if strategy is None:
             strategy = Balanced(folds="auto", blocks=is_data_streamed(self.data))
-        if isinstance(strategy, type) or not hasattr(strategy, "with_subsets"):
+        if not isinstance(strategy, PoolStrategy):
             raise PoolError(
                 f"sample must be a Pool or a strategy; got {as_told(strategy)}. "
                 "Write pac.Half() or pac.Balanced()."
