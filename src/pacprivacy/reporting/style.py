@@ -166,8 +166,8 @@ def style_number(value: float) -> str:
 UNWRITTEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML has none of them
 
 
-def style_svg(figure: Figure, title: str, extra: str = "") -> str:
-    """Return a figure as plain SVG for the page, with ``extra`` SVG on top."""
+def style_svg(figure: Figure, title: str) -> str:
+    """Return a figure as plain SVG for the page."""
     import matplotlib as mpl  # slow to import, and needed for pictures only
 
     buffer = io.BytesIO()
@@ -181,7 +181,7 @@ def style_svg(figure: Figure, title: str, extra: str = "") -> str:
         ElementTree.tostring(shape, encoding="unicode") for shape in shapes if shape is not None
     )
     box = drawn.get("viewBox")
-    return f'<svg viewBox="{box}" role="img" aria-label="{html.escape(title)}">{body}{extra}</svg>'
+    return f'<svg viewBox="{box}" role="img" aria-label="{html.escape(title)}">{body}</svg>'
 
 
 SHAPES: Final = frozenset({"g", "defs", "path", "use", "text", "tspan"})
