@@ -339,7 +339,7 @@ def test_values_are_in_the_first_screen(
     """Every value of the first table, with its interval, before anything is scrolled."""
     browser.screen(name)
     browser.open(pages["public"])
-    cells = "[...document.querySelectorAll('#values > .wide td, #values > .wide th[scope=row]')]"
+    cells = "[...document.querySelectorAll('#values .numbers td, #values .numbers th[scope=row]')]"
     boxes = browser.run(
         f"{cells}.map(c => c.getBoundingClientRect()).map(r => [r.right, r.bottom])"
     )

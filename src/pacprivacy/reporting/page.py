@@ -49,6 +49,7 @@ from pacprivacy.reporting.contents import (
     page_kind,
 )
 from pacprivacy.reporting.style import (
+    BESIDE_WIDTH,
     PAGE_WIDTH,
     can_draw,
     style_number,
@@ -335,7 +336,8 @@ def _picture(
 
 def _values_picture(rows: Sequence[Row], layout: Layout) -> str:
     """Draw the released values with their intervals."""
-    figure = styled_figure(value_chart_height(rows, layout), PAGE_WIDTH)
+    width = PAGE_WIDTH if layout else BESIDE_WIDTH
+    figure = styled_figure(value_chart_height(rows, layout), width)
     draw_values(figure, rows, layout)
     return style_svg(figure, "Released values with 95 % intervals")
 

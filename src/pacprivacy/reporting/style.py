@@ -37,6 +37,7 @@ ON_PAGE: Final = {
 FORMATS: Final = (".png", ".svg", ".pdf")
 WIDTH: Final = 8.8
 PAGE_WIDTH: Final = 6.6  # narrower: its texts are read on a phone too
+BESIDE_WIDTH: Final = 4.4  # of a picture beside a table
 STYLE: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pacprivacy import ledger as ledgers, stats
-from pacprivacy._checks import Array, Mask, Vector, quoted
+from pacprivacy._checks import Array, Mask, Vector, quoted, suggestion
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import BudgetError, DataError
@@ -473,7 +473,8 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
     """Return the model of that name; refuse unknown ones and options that do not fit it."""
     model = MODELS.get(name)
     if model is None:
-        raise DataError(f"--model must be one of {', '.join(MODELS)}; got {name!r}. Choose one.")
+        advice = suggestion(name, MODELS, otherwise="Choose one.")
+        raise DataError(f"--model must be one of {', '.join(MODELS)}; got {name!r}. {advice}")
     for option in (option for other in MODELS.values() for option in other.takes):
         if getattr(options, option) is not None and option not in model.takes:
             owners = ", ".join(n for n, m in MODELS.items() if option in m.takes)

@@ -27,7 +27,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import listed
+from pacprivacy._checks import listed, suggestion
 from pacprivacy._system import check_unpacked, read_at_most, read_regular
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
@@ -452,5 +452,6 @@ def check_table_columns(table: Table, names: Sequence[str]) -> None:
     if unknown:
         raise DataError(
             f"column{'s' * (len(unknown) > 1)} {listed(unknown)} must be in the file; got a file "
-            f"with {listed(table.names)}. Names are case-sensitive."
+            f"with {listed(table.names)}. "
+            + suggestion(unknown[0], table.names, otherwise="Names are case-sensitive.")
         )

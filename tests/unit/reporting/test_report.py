@@ -249,7 +249,7 @@ def test_many_values_are_folded(release: Release) -> None:
     row = release.rows()[0]
     rows = tuple(row._replace(name=f"number {i}") for i in range(30))
     page = render_page(build_report_contents(release.certificate, values=rows))
-    first = page.split("<details>")[0].rpartition("</svg>")[2]
+    first = page.split("<details>")[0].split("<svg")[0]
     assert "number 9<" in first
     assert "number 10<" not in first
     assert "20 more numbers" in page
