@@ -609,7 +609,7 @@ def warn_of_error_bars(value: object, bars: ErrorBars | None, outputs: Outputs) 
     tails = _odd_tails(values)
     if tails:
         _warn(
-            f"{tails} of {values.shape[1]} measured numbers have heavy tails or hang on single "
+            f"{tails} of {values.shape[1]} measured numbers have heavy tails or depend on single "
             "records: their intervals may cover less than they say."
         )
 
