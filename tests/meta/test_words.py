@@ -35,8 +35,6 @@ FOR_PEOPLE = {
     r"worlds?": "candidate, the tables of a candidate",
     r"error bars?": "interval, standard error",
     r"what leaves|leaves without noise": "what is released, published exactly",
-    r"(?:is|are|was|were) told": "knows",
-    r"goes on|go on": "continues",
     r"not at hand": "not available",
     r"dear(?:er|est)?": "expensive",
     r"the books": "the ledger",
