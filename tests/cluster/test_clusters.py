@@ -47,7 +47,7 @@ class Cluster:
 @pytest.fixture(scope="module", params=["dask", "ray"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param == "dask":
-        distributed = pytest.importorskip("distributed", reason="pip install 'pacprivacy[cluster]'")
+        distributed = pytest.importorskip("distributed", reason="pip install '.[cluster]'")
         with (
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
@@ -57,7 +57,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             address = made.scheduler_address.replace("tcp", "dask")
             yield Cluster("dask", address, lambda: list(client.run(os.getpid).values()))
         return
-    ray = pytest.importorskip("ray", reason="pip install 'pacprivacy[cluster]'")
+    ray = pytest.importorskip("ray", reason="pip install '.[cluster]'")
     joblib_of_ray = pytest.importorskip("ray.util.joblib")
     options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "critical"}
     ray.init(num_cpus=2, **options)
