@@ -26,6 +26,7 @@ EVERYWHERE = {
     r"hangs? on (?:the|a|an|how|which|single)": "depends on",
     r"who(?:ever)? is looked at": "the selected units",
     r"where it hurts": "on what matters most",
+    r"what leaves": "what is released",
     r"pip install '?\"?pacprivacy\[": "pip install '.[extra]' in a checkout",
 }
 
@@ -34,7 +35,7 @@ FOR_PEOPLE = {
     r"universe": "all records, the table",
     r"worlds?": "candidate, the tables of a candidate",
     r"error bars?": "interval, standard error",
-    r"what leaves|leaves without noise": "what is released, published exactly",
+    r"leaves without noise": "published exactly",
     r"not at hand": "not available",
     r"dear(?:er|est)?": "expensive",
     r"the books": "the ledger",

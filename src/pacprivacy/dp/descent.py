@@ -82,7 +82,7 @@ class PoissonBatch:
         return np.flatnonzero(source.words(n_records) < limit)
 
     def sampling(self, n_records: int) -> PoissonSampling:
-        """Return the rule as an accountant is told it."""
+        """Return the rule in the form of an accountant."""
         return PoissonSampling(rate=self.rate)
 
     def describe(self, n_records: int) -> str:
@@ -130,7 +130,7 @@ class FixedBatch(_CountedBatch):
         return np.flatnonzero(left)
 
     def sampling(self, n_records: int) -> FixedSampling:
-        """Return the rule as an accountant is told it."""
+        """Return the rule in the form of an accountant."""
         return FixedSampling(n_records=n_records, batch_size=self.size)
 
     def describe(self, n_records: int) -> str:
@@ -152,7 +152,7 @@ class ReplacementBatch(_CountedBatch):
         return _draw_places(n_records, self.size, source)
 
     def sampling(self, n_records: int) -> ReplacementSampling:
-        """Return the rule as an accountant is told it."""
+        """Return the rule in the form of an accountant."""
         return ReplacementSampling(n_records=n_records, batch_size=self.size)
 
     def describe(self, n_records: int) -> str:

@@ -543,7 +543,7 @@ def picked_error_bars(value: Value, like: object) -> Value:
     return value
 
 
-# --- when the noise is most of what leaves -------------------------------------------------------
+# --- when the noise is most of a number ---------------------------------------------------------
 
 
 def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:

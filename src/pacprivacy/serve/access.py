@@ -121,7 +121,7 @@ class Tokens:
         self._write({name: held for name, held in self._hashes.items() if name != principal})
 
     def principal_of(self, token: str) -> str | None:
-        """Return whose token it is; ``None`` for nobody's."""
+        """Return whose token it is; ``None`` if it is unknown."""
         self._read()
         presented, principal = _hash(token), None
         for name, held in self._hashes.items():

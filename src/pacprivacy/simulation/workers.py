@@ -150,7 +150,7 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
 
 
 class Workers(ABC):
-    """Somebody who runs tasks; made by :func:`open_workers`."""
+    """Interface of an executor; made by :func:`open_workers`."""
 
     lost: tuple[type[BaseException], ...] = ()
 
