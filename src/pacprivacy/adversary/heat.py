@@ -171,7 +171,7 @@ def heat_charges(
     """
     tilts = ViewTilts(pool)
     if view.points.shape[1] and not has_line_advantage(view):
-        return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
+        return _bound_by_simulation(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
     if view.points.shape[1] and view.groups is None:
         span = float(np.ptp(view.points)) + 2 * REACH
         step = min(max(span / NODES, FINEST), COARSEST)
@@ -274,7 +274,7 @@ def _worth_a_test(heat: Heat, floor: Vector, quick: Vector) -> Units:
     return np.flatnonzero(wasted | (quick > 0.8 * heat.allowed))
 
 
-def _by_draws(
+def _bound_by_simulation(
     view: View,
     tilts: ViewTilts,
     heat: Heat,

@@ -159,7 +159,7 @@ def plan_by_formula(plan_for: Callable[[float], NoisePlan], problem: PlanProblem
     raise BudgetError(
         f"budget must leave the release something to say: mi_nats must be large enough for the "
         f"lattice of {plan.n_directions} directions; got {mi_nats:.3g}. Use at least "
-        f"Membership(0.51) or Information(1e-4); with less the noise drowns everything."
+        f"Membership(0.51) or Information(1e-4); with less the noise exceeds everything."
     )
 
 

@@ -86,7 +86,7 @@ class PoolPlan(Plan):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the value leaves without noise."""
+        """Whether the value is published exactly."""
         return self.noise.is_noiseless
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:

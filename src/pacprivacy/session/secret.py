@@ -101,7 +101,7 @@ class Plan(ABC):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the value leaves without noise."""
+        """Whether the value is published exactly."""
         return False
 
     @abstractmethod

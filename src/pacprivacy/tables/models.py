@@ -3,7 +3,7 @@
 A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, or a model of
 numbers alone, for which categories become columns of zeros and ones, and rows with gaps are left
 out of every candidate or filled inside it. In a session the data are the rows of the file, whatever
-model is released: the next release may be of another one, on the same secret half.
+model is released: the next release may be of another one, on the same sample.
 """
 
 from __future__ import annotations
