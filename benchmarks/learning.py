@@ -20,12 +20,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent / "versus"))
 
-from contenders.scattering import load_scattering  # noqa: E402
-from contenders.tables import Split, load  # noqa: E402
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-from threadpoolctl import threadpool_limits  # noqa: E402
+from contenders.scattering import load_scattering
+from contenders.tables import Split, load
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
-import pacprivacy as pac  # noqa: E402
+import pacprivacy as pac
 
 RESULTS = Path(__file__).parent / "results"
 CELLS = {
@@ -35,14 +35,13 @@ CELLS = {
     "dry_bean": "classifier-dry-bean",
     "mnist": "probe-mnist",
 }
-N_RELEASES = 5
+N_RELEASES = 4
 TUNED = [
     {"n_steps": steps, "rate": rate, "momentum": momentum, "average": average}
     for steps, rate, momentum, average in (
         (20, 0.075, 0.8, 0.0),
-        (20, 0.25, 0.8, 0.0),
-        (40, 0.25, 0.8, 0.0),
-        (40, 0.5, 0.8, 0.25),
+        (40, 0.15, 0.8, 0.0),
+        (60, 2.0, 0.8, 0.5),
     )
 ]
 

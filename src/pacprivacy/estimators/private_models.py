@@ -404,7 +404,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         """Draw the pool; return it with the information budget for as much noise."""
         rehearsal = Rehearsal(
             data,
-            sample=self.sample,
+            sample=None if isinstance(self.sample, Coins) else self.sample,
             n_subsets=self.n_subsets,
             units=units,
             n_jobs=1,

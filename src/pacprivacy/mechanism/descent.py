@@ -35,7 +35,7 @@ FEATURE_BITS: Final = 12  # features are whole multiples of 2^-12 deviations
 DAMPING: Final = 1e-2  # least spread of a direction that is brought to 1, of a column's
 NO_SPREAD: Final = 1e-6  # of a column's; directions below it are left out
 LARGEST_LOG_RATE: Final = 30.0
-RATES: Final = (0.1, 0.3, 1.0)  # step lengths that are tried, over that of the steepest curvature
+RATES: Final = (0.1, 0.5, 2.0)  # step lengths that are tried, over that of the steepest curvature
 _TINY: Final = 1e-300
 
 
@@ -207,7 +207,7 @@ class StepProblem(ABC):
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return len(self.arrays[0])
+        return int(self.arrays[0].shape[0])
 
 
 class StepPath(ABC):
@@ -415,7 +415,7 @@ class Descent(StepMechanism):
     def published(self) -> tuple[str, ...]:
         """What coefficients show of all records without noise."""
         what = "scales and directions" if self.directions else "scales"
-        facts = (f"centres, {what} of the features: from all records",)
+        facts: tuple[str, ...] = (f"centres, {what} of the features: from all records",)
         if not self._loss.classifies:
             facts += ("centre and scale of the target: from all records, coarse",)
         return facts + (CLASS_LABELS if self._loss.classifies else ())

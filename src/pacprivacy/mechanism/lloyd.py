@@ -153,7 +153,11 @@ class Lloyd(StepMechanism):
     @property
     def published(self) -> tuple[str, ...]:
         """What centres show of all records without noise."""
-        best = () if self.start is not None else (f"spread of {N_STARTS} random starts, and which is best: from all records",)
+        best = (
+            ()
+            if self.start is not None
+            else (f"spread of {N_STARTS} random starts, and which is best: from all records",)
+        )
         return ("centres and scales of the columns: from all records, coarse", *best)
 
     @property

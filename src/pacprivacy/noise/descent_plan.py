@@ -87,7 +87,8 @@ class DescentUnits:
         """Return the sum of the norms of a unit's rows."""
         if self.codes is None:
             return row_norms
-        return np.bincount(self.codes, weights=row_norms, minlength=self.n_units)
+        added = np.bincount(self.codes, weights=row_norms, minlength=self.n_units)
+        return np.asarray(added, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

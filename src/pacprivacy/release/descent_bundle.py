@@ -177,7 +177,10 @@ class DescentBundle(CoinProof):
         elif (read.total, read.before, read.charge) != (None, None, None) or "clocks" in arrays:
             raise ValueError("session")
         bundle = cls(
-            **{name: arrays[name] for name in _ARRAYS},
+            integers=arrays["integers"],
+            spent=arrays["spent"],
+            bits=arrays["bits"],
+            step_units=arrays["step_units"],
             n_features=read.n_features,
             n_scores=read.n_scores,
             n_units=read.n_units,

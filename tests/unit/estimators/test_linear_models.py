@@ -51,7 +51,7 @@ def test_probabilities_are_those_of_the_softmax() -> None:
 
 def test_far_rows_are_clipped_as_in_the_fit() -> None:
     model = pac.PrivateLogisticRegression(**SEEDED).fit(X, TWO)
-    far = X[:1] + [[1e9, 0.0, 0.0]]
+    far = X[:1] + np.array([[1e9, 0.0, 0.0]])
     assert abs(model.decision_function(far)[0]) < 50
     free = pac.PrivateLogisticRegression(clip=None, **SEEDED).fit(X, TWO)
     assert np.isinf(free.upper_).all()
