@@ -51,6 +51,7 @@ class DescentLoss:
     values: Callable[[Matrix, Matrix], Vector]
     curvature: float
     classifies: bool = False
+    sums_to_zero: bool = False  # slopes of a row
 
 
 def _expit(scores: Matrix) -> Matrix:  # scipy's is slow to import
@@ -105,6 +106,7 @@ _LOSSES: Final[Mapping[str, DescentLoss]] = {
         values=_softmax_values,
         curvature=0.5,
         classifies=True,
+        sums_to_zero=True,
     ),
     "hinge": DescentLoss(
         slopes=_hinge_slopes, values=_hinge_values, curvature=1.0, classifies=True
@@ -157,7 +159,7 @@ class DescentFeatures:
     @property
     def n_weights(self) -> int:
         """Number of features with the constant."""
-        return self.matrix.shape[1] + 1
+        return int(self.matrix.shape[1]) + 1
 
     def moved(self, X: Matrix) -> Matrix:
         """Return clipped, centred and scaled features."""
@@ -302,12 +304,15 @@ class DescentPath(StepPath):
     weights: Matrix
     velocity: Matrix
     total: Matrix
+    centred: bool
     n_moves: int = 0
     n_averaged: int = 0
 
     def move(self, mean: Matrix, noise_std: float) -> None:
         """Take a step along a gradient of the mean loss."""
         settings = self.settings
+        if self.centred:  # what is left of it in all scores alike is noise
+            mean = mean - mean.mean(axis=1, keepdims=True)
         pull = settings.penalty * self.weights
         pull[-1] = 0.0
         self.velocity = settings.momentum * self.velocity + mean + pull
@@ -482,6 +487,7 @@ class Descent(StepMechanism):
             weights=np.zeros(shape),
             velocity=np.zeros(shape),
             total=np.zeros(shape),
+            centred=self._loss.sums_to_zero,
         )
 
     def finish(self, value: Any) -> dict[str, Any]:
