@@ -18,6 +18,7 @@ from pacprivacy.errors import CertificateError, DataError, QueryError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
     QueryMechanism,
+    QuerySums,
     Tables,
     make_query_mechanism,
     query_cell_names,
@@ -242,9 +243,12 @@ class QueryRelease(Release):
 
 
 def released_query(
-    text: str, data: Data, keys: Any, at_least: int, fill: float | None
+    text: str, data: Data, keys: Any, at_least: int, fill: float | None, *, coins: bool = False
 ) -> QueryMechanism:
-    """Return a query over a session's tables; refuse it for what no private row tells (Q-4)."""
+    """Return a query over a session's tables; refuse it for what no private row tells (Q-4).
+
+    With ``coins`` it is a function of sums.
+    """
     tables = data.parts[0]
     if not isinstance(tables, Tables):
         raise DataError(
@@ -252,7 +256,10 @@ def released_query(
             "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
         )
     with _flat():
-        return make_query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
+        kind = QuerySums if coins else QueryMechanism
+        return make_query_mechanism(
+            text, tables, keys=keys, at_least=at_least, fill=fill, kind=kind
+        )
 
 
 def prepared_query(asked: QueryMechanism, data: Data) -> QueryMechanism:

@@ -32,7 +32,7 @@ from pacprivacy.mechanism import (
     titled_mechanism,
 )
 from pacprivacy.noise import AnyRule, as_rule
-from pacprivacy.queries import AT_LEAST
+from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session.account import Account, AccountShare, Holder, open_account
@@ -141,7 +141,11 @@ class Session(Keeper):
         book = None
         if ledger is not None:
             opened = Opened(
-                budget=budget, sample=sample, n_subsets=n_subsets, has_units=units is not None
+                budget=budget,
+                sample=sample,
+                n_subsets=n_subsets,
+                has_units=units is not None,
+                has_tables=isinstance(data, Tables),
             )
             holder = Holder(
                 dataset=dataset or "default",
@@ -169,7 +173,13 @@ class Session(Keeper):
                         "coin; got a session of one release. Use pac.Session."
                     )
                 self._secret = CoinSecret(
-                    data, sample, units=units, single=self.SINGLE, simulate=simulate, rng=rng
+                    data,
+                    sample,
+                    units=units,
+                    single=self.SINGLE,
+                    simulate=simulate,
+                    rng=rng,
+                    data_digest="" if book is None else book.data_digest,
                 )
             else:
                 rehearsal = Rehearsal(
@@ -358,8 +368,8 @@ class Session(Keeper):
         if principal is not None:
             self.account()  # refused where there is none
         with self._lock:
-            data = self._pool_secret().data
-            checked = released_query(query, data, keys, at_least, fill)
+            data, coins = self._secret.data, isinstance(self._secret, CoinSecret)
+            checked = released_query(query, data, keys, at_least, fill, coins=coins)
             request = self._request(checked, budget, share=share, checkpoint=checkpoint)
             with self._paid(request, principal):
                 prepared = prepared_query(checked, data)
@@ -426,7 +436,7 @@ class Session(Keeper):
     def _pool_secret(self) -> PoolSecret:
         if not isinstance(self._secret, PoolSecret):
             raise BudgetError(
-                "sample must be a pool for queries and for releases that are refined; got coins. "
+                "sample must be a pool for releases that are refined; got coins. "
                 "Use sample=pac.Balanced()."
             )
         return self._secret
