@@ -71,6 +71,7 @@ class QueryMechanism(Mechanism):
 
     prefer: ClassVar = "threads"  # the engine works outside Python, and they share one
     own_units: ClassVar[bool] = True
+    EVERYBODY: ClassVar[str] = "the universe"
 
     query: CellQuery
     name: str = field()  # the query, on one line
@@ -110,6 +111,10 @@ class QueryMechanism(Mechanism):
         sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         return (sums, "") if isinstance(sums, SumsPlan) and not why else (None, why)
+
+    def is_sums(self) -> bool:
+        """Whether the cells are functions of sums over units; reads rows."""
+        return self._sums()[0] is not None
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -274,9 +279,10 @@ class QueryMechanism(Mechanism):
             )
         _check_arranged(self.query, kept)
         dropped = len(rows) - len(kept)
+        listed = _listed(query_cell_names(self.query, kept))
         published = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
-            f"{self.at_least} units in the universe: {_listed(query_cell_names(self.query, kept))}"
+            f"{self.at_least} units in {self.EVERYBODY}: {listed}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
         return kept, published

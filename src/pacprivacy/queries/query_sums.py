@@ -42,8 +42,8 @@ FLAT_SHARE: Final = 1e-12  # of a number: a smaller change of it is rounding
 LEAST_TYPICAL: Final = 1e-2  # of what one unit changes in the same column of another group
 PLAN: Final = "sums per unit and group, once; noise goes to the sums"
 INSTEAD: Final = (
-    "Write it with count, sum, avg, variance, stddev, covar, corr or regr_slope of rows that belong "
-    "to one unit each"
+    "Write it with count, sum, avg, variance, stddev, covar, corr or regr_slope of rows that "
+    "belong to one unit each"
 )
 # Why a query is no function of sums, by words of the reason, and what would be one.
 REWRITINGS: Final = (
@@ -68,6 +68,7 @@ class QuerySums(QueryMechanism, SumStatistic):
     """
 
     __slots__ = ()
+    EVERYBODY = "the whole table"
 
     def prepare(self, data: Data) -> Self:
         """Find the cells, which are declared or facts of all records; refuse what is no sum."""
