@@ -106,7 +106,7 @@ def test_numbers_are_those_of_the_query_on_all_records(
     values = values_on_all(text, clinic, keys={"region": ["n", "s"]})
     whole = frames["visits"].merge(frames["people"], left_on="person", right_on="id")
     for region, rows in whole.groupby("region"):
-        cost, seconds = rows.cost, rows.day.astype("int64") / 1e9
+        cost, seconds = rows.cost, rows.day.map(pd.Timestamp.timestamp)
         filled, first = rows.dropna(subset="cost"), rows[rows.kind == "a"].cost
         slope = np.polyfit(seconds[filled.index], filled.cost, 1)[0]
         expected = {
@@ -139,7 +139,8 @@ def test_a_group_without_rows_is_zero_or_what_was_declared(clinic: pac.Tables) -
     keys = {"kind": ["a", "z"]}
     counts = "SELECT kind, count(*) AS n, sum(cost) AS s FROM visits GROUP BY kind"
     released = ask(counts, clinic, keys=keys)
-    assert (released.value["n"]["z"], released.value["s"]["z"]) == (0.0, 0.0)
+    for name in ("n", "s"):  # about zero: that nobody is there does not show
+        assert abs(released.value[name]["z"]) < 8 * released.noise_std[name]["z"]
     means = "SELECT kind, avg(cost) AS a FROM visits GROUP BY kind"
     with pytest.raises(MechanismError, match="fill=0"):
         ask(means, clinic, keys=keys)
@@ -161,7 +162,7 @@ def test_what_has_no_value_is_refused_or_filled_and_shows_none(
 
 
 def test_a_small_divisor_is_no_divisor(clinic: pac.Tables) -> None:
-    text = "SELECT sum(cost) FILTER (WHERE person < 3) / count(*) FILTER (WHERE person < 3) AS a"
+    text = "SELECT sum(cost) FILTER (WHERE person < 15) / count(*) FILTER (WHERE person < 15) AS a"
     with pytest.raises(MechanismError, match="large enough"):
         ask(f"{text} FROM visits", clinic)
 
