@@ -47,13 +47,13 @@ INSTEAD: Final = (
 )
 # Why a query is no function of sums, by words of the reason, and what would be one.
 REWRITINGS: Final = (
-    ("min ", "count(*) FILTER (WHERE x < limit) for a few limits says where the smallest are"),
-    ("max ", "count(*) FILTER (WHERE x > limit) for a few limits says where the largest are"),
-    ("median", "count rows by declared limits, width_bucket or CASE, and read the median off them"),
-    ("quantile", "count rows by declared limits, and read the quantile off them"),
-    ("distinct values", "GROUP BY the column with keys=, and count the groups that are large"),
-    ("two units", "join every private table to the unit alone, or ask two queries"),
-    ("subquery", "join the table in place of the subquery, or count with FILTER"),
+    ("min ", "Ask count(*) FILTER (WHERE x < limit) for a few limits"),
+    ("max ", "Ask count(*) FILTER (WHERE x > limit) for a few limits"),
+    ("median", "Count rows below a few limits with FILTER, and read the median off the counts"),
+    ("quantile", "Count rows below a few limits with FILTER, and read the quantile off the counts"),
+    ("distinct values", "GROUP BY the column with keys=, and see which groups have rows"),
+    ("two units", "Join every private table to the unit alone, or ask two queries"),
+    ("subquery", "Join the table in place of the subquery, or count with FILTER"),
 )
 
 
@@ -78,7 +78,8 @@ class QuerySums(QueryMechanism, SumStatistic):
         if sums is None:
             raise QueryError(
                 "a query must be a function of sums over units where every unit has a coin; "
-                f"{why}. {rewriting(why)}, or use a pool: sample=pac.Balanced()."
+                f"got one that is none: {why}. {rewriting(why)}; or use a pool: "
+                "sample=pac.Balanced()."
             )
         sums = replace(sums, cells=tuple(map(self._without_queries, sums.cells)))
         cells, published = (self.cells, ()) if self.cells is not None else self._supported(sums)
