@@ -3,7 +3,7 @@
 Usage: python benchmarks/queries/tpch.py [scale factor] [part ...]
 
 Parts: ``coins`` (median relative error of Q1, Q5 and Q6 at membership 0.6 with a coin for every
-customer, over simulated releases, and CPU time beside the engine's own GROUP BY group and customer),
+customer, and CPU time beside the GROUP BY group and customer of the engine alone),
 ``time`` (matrix of all worlds over the plain query, same process, one thread, CPU time),
 ``utility`` (median relative error of the sums and averages of Q1, Q5 and Q6 at membership 0.6,
 over 400 simulated releases of one plan, beside the published rule, noise of variance Var/(2 MI) at
