@@ -67,8 +67,8 @@ def privatize(
     n_jobs : int, optional
         Worker processes, through joblib.
     backend : str, optional
-        Where they run: ``"dask://host:port"`` and ``"ray://host:port"`` are clusters, ``"dask"``
-        and ``"ray"`` those that are connected already; by default as joblib is configured.
+        Where they run: ``"dask://host:port"`` is a cluster, ``"dask"`` the one that is
+        connected already; by default as joblib is configured.
     checkpoint : path, optional
         File from which an interrupted run goes on.
     rng : Generator or int, optional

@@ -128,7 +128,6 @@ class _Event:
         return counts[self.likely], counts[1 - self.likely]
 
     def value(self, outputs: list[Array], delta: float, gamma: float) -> float:
-        """Return the lower end of ``ln((p - δ)/q)``."""
         often, rarely = self.hits(outputs)
         n = len(outputs[0])
         lower = _clopper_pearson(often, n, gamma / 2.0, upper=False)
