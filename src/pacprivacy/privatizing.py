@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from pacprivacy.budget import BudgetLike
+from pacprivacy.budget import BudgetLike, as_budget
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import AnyRule
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins, Pool, PoolStrategy
-from pacprivacy.session import Accuracy, Plan, QueryRelease, Session
+from pacprivacy.session import Accuracy, Plan, QueryRelease, Session, coins_for_query
 
 
 def privatize(
@@ -205,7 +205,9 @@ def sql(
         What the release is called in its certificate and in the ledger, before the query.
 
     Takes ``sample``, ``n_subsets``, ``n_jobs``, ``backend``, ``rng``, ``progress`` and ``simulate``
-    besides, as :func:`privatize` does.
+    besides, as :func:`privatize` does. By default every unit has a coin (:class:`pacprivacy.Coins`)
+    where the query is a function of sums over units, membership alone is limited and there are
+    200 units or more; any other query is answered from a pool.
 
     Returns
     -------
@@ -233,6 +235,9 @@ def sql(
     >>> list(found.frame.columns)
     ['region', 'cost', 'cost noise', 'cost low', 'cost high']
     """
+    asked: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
+    of_pools = ("n_subsets", "n_jobs", "backend", "sample")
+    if checkpoint is None and all(options.get(name) is None for name in of_pools):
+        options["sample"] = coins_for_query(query, tables, as_budget(budget), **asked)
     with Session.alone(tables, budget, **options) as session:
-        asked: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
         return session.sql(query, budget, **asked, checkpoint=checkpoint, name=name)

@@ -330,7 +330,7 @@ class JoinedStatistic(MechanismWrapper):
                 "joined rows must each be of one unit where every unit has a coin; got rows of "
                 "two. Use a pool: sample=pac.Balanced()."
             )
-        return self.rows, self.units
+        return self.rows, self.units if units is None else np.asarray(units)[self.units]
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the statistic of one candidate."""

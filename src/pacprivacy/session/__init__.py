@@ -7,6 +7,7 @@ from pacprivacy.session.leases import KINDS as KINDS, NOBODY as NOBODY, Leases a
 from pacprivacy.session.query_release import (
     QueryAnswer as QueryAnswer,
     QueryRelease as QueryRelease,
+    coins_for_query as coins_for_query,
     query_answer as query_answer,
 )
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease

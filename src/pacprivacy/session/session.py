@@ -22,7 +22,7 @@ from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, secret_source
 from pacprivacy._system import show_stages
 from pacprivacy.adversary import Balances, Belief
-from pacprivacy.budget import BudgetLike, Spent, as_budget
+from pacprivacy.budget import AnyBudget, BudgetLike, Spent, as_budget
 from pacprivacy.errors import BudgetError, LedgerError, PoolError, SecretError
 from pacprivacy.mechanism import (
     as_mechanism,
@@ -32,7 +32,7 @@ from pacprivacy.mechanism import (
     titled_mechanism,
 )
 from pacprivacy.noise import AnyRule, as_rule
-from pacprivacy.queries import AT_LEAST
+from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session.account import Account, AccountShare, Holder, open_account
@@ -48,7 +48,12 @@ from pacprivacy.session.pool_secret import (
     PoolSecret,
     Terms,
 )
-from pacprivacy.session.query_release import QueryRelease, prepared_query, released_query
+from pacprivacy.session.query_release import (
+    QueryRelease,
+    coins_serve,
+    prepared_query,
+    released_query,
+)
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal
 from pacprivacy.session.secret import Accounts, Plan, Purse, Request, SessionSecret
@@ -72,7 +77,8 @@ class Session(Keeper):
         Total over all releases. Left out when a session goes on from its ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
         As in :func:`pacprivacy.privatize`. With ``sample=pac.Coins()`` every unit has a coin, and a
-        clock that adds up what releases of sums tell of it, used or left out.
+        clock that adds up what releases of sums tell of it, used or left out; the default over
+        :class:`pacprivacy.Tables` of 200 units where membership alone is limited.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
         secrets only information can be totalled, and the question "was this unit *ever* used"
@@ -141,7 +147,11 @@ class Session(Keeper):
         book = None
         if ledger is not None:
             opened = Opened(
-                budget=budget, sample=sample, n_subsets=n_subsets, has_units=units is not None
+                budget=budget,
+                sample=sample,
+                n_subsets=n_subsets,
+                has_units=units is not None,
+                has_tables=isinstance(data, Tables),
             )
             holder = Holder(
                 dataset=dataset or "default",
@@ -161,6 +171,9 @@ class Session(Keeper):
         try:
             if book is not None and isinstance(book.state, CoinState) and sample is None:
                 sample = book.state.coins
+            elif sample is None and not self.SINGLE:
+                of_pools = self._fresh or n_subsets or n_jobs or backend
+                sample = None if of_pools else _default_coins(data, budget, book)
             if isinstance(sample, Coins):
                 _refuse_pool_settings(self._fresh, n_subsets, n_jobs, backend)
                 if self.SINGLE and book is not None:  # every release must know of all others
@@ -169,7 +182,13 @@ class Session(Keeper):
                         "coin; got a session of one release. Use pac.Session."
                     )
                 self._secret = CoinSecret(
-                    data, sample, units=units, single=self.SINGLE, simulate=simulate, rng=rng
+                    data,
+                    sample,
+                    units=units,
+                    single=self.SINGLE,
+                    simulate=simulate,
+                    rng=rng,
+                    data_digest="" if book is None else book.data_digest,
                 )
             else:
                 rehearsal = Rehearsal(
@@ -358,8 +377,8 @@ class Session(Keeper):
         if principal is not None:
             self.account()  # refused where there is none
         with self._lock:
-            data = self._pool_secret().data
-            checked = released_query(query, data, keys, at_least, fill)
+            data, coins = self._secret.data, isinstance(self._secret, CoinSecret)
+            checked = released_query(query, data, keys, at_least, fill, coins=coins)
             request = self._request(checked, budget, share=share, checkpoint=checkpoint)
             with self._paid(request, principal):
                 prepared = prepared_query(checked, data)
@@ -426,7 +445,7 @@ class Session(Keeper):
     def _pool_secret(self) -> PoolSecret:
         if not isinstance(self._secret, PoolSecret):
             raise BudgetError(
-                "sample must be a pool for queries and for releases that are refined; got coins. "
+                "sample must be a pool for releases that are refined; got coins. "
                 "Use sample=pac.Balanced()."
             )
         return self._secret
@@ -568,6 +587,15 @@ class SingleSession(Session):
                     "pac.Session for several."
                 )
             return super().publish(plan, payer=payer)
+
+
+def _default_coins(data: Any, budget: AnyBudget | None, book: Account | None) -> Coins | None:
+    """Return coins for a new session on tables, where they serve it; None for a pool."""
+    if not coins_serve(data, budget) or (book is not None and book.state is not None):
+        return None
+    left = Spent() if book is None else book.left()
+    pools_alone = left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None)
+    return None if pools_alone else Coins()
 
 
 def _refuse_pool_settings(

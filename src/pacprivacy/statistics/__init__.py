@@ -58,8 +58,10 @@ from pacprivacy.statistics.table import (
 )
 from pacprivacy.statistics.unit_sums import (
     COUNT_STD as COUNT_STD,
+    DERIVATIVE_STEP as DERIVATIVE_STEP,
     WIDEST_BLOCK as WIDEST_BLOCK,
     Sums as Sums,
     SumStatistic as SumStatistic,
     UnitSums as UnitSums,
+    round_centre as round_centre,
 )
