@@ -332,6 +332,10 @@ class JoinedStatistic(MechanismWrapper):
             )
         return self.rows, self.units
 
+    def coin_obstacle(self, *, has_units: bool) -> str:
+        """Return that a joined row may be of two units, which is known only when it is read."""
+        return "a row of joined tables may be of two {units}"
+
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the statistic of one candidate."""
         world: TablesWorld = parts[0]

@@ -35,11 +35,11 @@ def test_the_example_prints_what_is_shown(
     printed = capsys.readouterr().out
     assert without_figures(shown) == without_figures(printed)
     assert "at most 60 times in 100; 50 without" in " ".join(shown.split())
-    assert names["release"].certificate.n_subsets == 256  # as the words say
+    assert names["release"].certificate.used_prior == 0.9  # as the words say
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.split()) <= 1000
+    assert len(TEXT.split()) <= 950
 
 
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
