@@ -44,15 +44,13 @@ def pool_reason(
     reason = coin_obstacle(mechanism, data, has_units=units is not None)
     if reason is not None:
         return reason.format(unit=unit, units=plural_text(unit))
-    for name, value in options.items():
-        if value is not None:
-            return f"{name} was set, which is for pools"
     limits = budget_limits(budget, n_subsets=2)
     if limits.success_level is None or limits.mi_nats is not None:
         return "the budget is not about membership alone"
     if not _has_units(units, data.n_rows, FEWEST_UNITS):
         return f"the table has fewer than {FEWEST_UNITS} {plural_text(unit)}"
-    return None
+    chosen = (name for name, value in options.items() if value is not None)
+    return next((f"{name} was set, which is for pools" for name in chosen), None)
 
 
 def _has_units(labels: Any, n_rows: int, least: int) -> bool:
