@@ -73,8 +73,9 @@ class Session(Keeper):
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
-        As in :func:`pacprivacy.privatize`. With ``sample=pac.Coins()`` every unit has a coin, and a
-        clock that adds up what releases of sums tell of it, used or left out.
+        As in :func:`pacprivacy.privatize`; but by default there is a pool, since a session may be
+        asked for anything. With ``sample=pac.Coins()`` every unit has a coin, and a clock that adds
+        up what releases of sums tell of it, used or left out.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
         secrets only information can be totalled, and the question "was this unit *ever* used"
