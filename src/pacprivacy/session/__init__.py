@@ -2,6 +2,7 @@
 
 from pacprivacy.session.account import Left as Left
 from pacprivacy.session.answerer import Answerer as Answerer, Reply as Reply
+from pacprivacy.session.default_sample import pool_reason as pool_reason
 from pacprivacy.session.keeper import Reading as Reading
 from pacprivacy.session.leases import KINDS as KINDS, NOBODY as NOBODY, Leases as Leases
 from pacprivacy.session.query_release import (

@@ -25,6 +25,7 @@ from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import AnyBudget, BudgetLike, Spent, as_budget
 from pacprivacy.errors import BudgetError, LedgerError, PoolError, SecretError
 from pacprivacy.mechanism import (
+    Data,
     as_mechanism,
     coerce_data,
     mechanism_with_totals,
@@ -37,6 +38,7 @@ from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session.account import Account, AccountShare, Holder, open_account
 from pacprivacy.session.coin_secret import CoinSecret
+from pacprivacy.session.default_sample import pool_reason
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.pool_secret import (
     Calibrate,
@@ -76,9 +78,10 @@ class Session(Keeper):
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
-        As in :func:`pacprivacy.privatize`. With ``sample=pac.Coins()`` every unit has a coin, and a
-        clock that adds up what releases of sums tell of it, used or left out; the default over
-        :class:`pacprivacy.Tables` of 200 units where membership alone is limited.
+        As in :func:`pacprivacy.privatize`; but by default there is a pool, since a session may be
+        asked for anything, except over :class:`pacprivacy.Tables` of 200 units or more where
+        membership alone is limited. With ``sample=pac.Coins()`` every unit has a coin, and a clock
+        that adds up what releases of sums reveal of it, used or left out.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
         secrets only information can be totalled, and the question "was this unit *ever* used"
@@ -144,6 +147,11 @@ class Session(Keeper):
         self._fresh = secrets == "fresh"
         self._budget = budget = None if budget is None else as_budget(budget)
         data, units = split_data_units(data, units)
+        pool_only = {"n_subsets": n_subsets, "n_jobs": n_jobs, "backend": backend}
+        reason: str | None = None
+        if sample is None:
+            data = coerce_data(data)
+            sample, reason = self._default_sample(data, units, pool_only)
         book = None
         if ledger is not None:
             opened = Opened(
@@ -200,6 +208,7 @@ class Session(Keeper):
                     backend=backend,
                     rng=rng,
                     progress=progress,
+                    reason=reason,
                 )
                 self._secret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
             self._begin(dataset, book, secret_source(self._secret.seed, simulate=simulate))
@@ -223,14 +232,33 @@ class Session(Keeper):
     def _terms(self) -> Terms:
         return ManyReleases(self._fresh)
 
+    def _default_sample(
+        self, data: Data, units: Any, pool_options: dict[str, Any]
+    ) -> tuple[Coins | None, str | None]:
+        """Return the sample where none is given, and why it is a pool: what follows is unknown."""
+        return None, None
+
     @staticmethod
     def alone(
-        data: Any, budget: BudgetLike, *, rule: AnyRule | None = None, **options: Any
+        data: Any,
+        budget: BudgetLike,
+        mechanism: Any = None,
+        *,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+        totals: Totals = None,
+        **options: Any,
     ) -> SingleSession:
-        """Open a session of one release, which takes the whole budget and knows of no other."""
+        """Open a session of one release, which takes the whole budget and knows of no other.
+
+        Without a ``sample`` it has coins where ``mechanism``, with all these options, can.
+        """
         if not options.get("simulate"):
             _check_independent(rule, options.get("sample"), options.get("rng"))
-        return SingleSession(data, budget=budget, **options)
+        pool_options = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
+        return SingleSession(
+            data, budget=budget, release=mechanism, pool_options=pool_options, **options
+        )
 
     @classmethod
     def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
@@ -555,8 +583,25 @@ class SingleSession(Session):
 
     SINGLE = True
 
+    def __init__(
+        self, data: Any, *, release: Any, pool_options: dict[str, Any], **options: Any
+    ) -> None:
+        self._mechanism = None if release is None else as_mechanism(release)
+        self._pool_options = pool_options
+        super().__init__(data, **options)
+
     def _terms(self) -> Terms:
         return OneRelease()
+
+    def _default_sample(
+        self, data: Data, units: Any, pool_options: dict[str, Any]
+    ) -> tuple[Coins | None, str | None]:
+        """Return coins, or why there is a pool."""
+        if self._mechanism is None or self._budget is None:
+            return None, None
+        options = {**self._pool_options, **pool_options}
+        reason = pool_reason(self._mechanism, data, units, self._budget, options=options)
+        return (Coins() if reason is None else None), reason
 
     def _request(
         self,

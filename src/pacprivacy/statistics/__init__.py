@@ -29,6 +29,7 @@ from pacprivacy.statistics.formulas import (
 )
 from pacprivacy.statistics.least_squares import LeastSquaresValue as LeastSquaresValue
 from pacprivacy.statistics.numpy_functions import (
+    coin_obstacle as coin_obstacle,
     declared_sums as declared_sums,
     statistic_with_coins as statistic_with_coins,
 )
