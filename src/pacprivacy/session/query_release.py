@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,8 +30,7 @@ from pacprivacy.queries import (
 )
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins
-
-FEWEST_FOR_COINS: Final = 200  # units; below it a pool has less noise
+from pacprivacy.session.default_sample import FEWEST_UNITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -279,7 +278,7 @@ def coins_for_query(
 
 def coins_serve(data: Any, budget: AnyBudget | None) -> bool:
     """Whether coins are the better secret for queries: tables of many units, membership alone."""
-    if not isinstance(data, Tables) or data.n_units < FEWEST_FOR_COINS or budget is None:
+    if not isinstance(data, Tables) or data.n_units < FEWEST_UNITS or budget is None:
         return False
     limits = budget_limits(budget, n_subsets=2)
     return limits.success_level is not None and limits.mi_nats is None
