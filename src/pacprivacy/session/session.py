@@ -147,10 +147,10 @@ class Session(Keeper):
         self._fresh = secrets == "fresh"
         self._budget = budget = None if budget is None else as_budget(budget)
         data, units = split_data_units(data, units)
+        data = coerce_data(data)
         pool_only = {"n_subsets": n_subsets, "n_jobs": n_jobs, "backend": backend}
         reason: str | None = None
         if sample is None:
-            data = coerce_data(data)
             sample, reason = self._default_sample(data, units, pool_only)
         book = None
         if ledger is not None:
@@ -159,12 +159,12 @@ class Session(Keeper):
                 sample=sample,
                 n_subsets=n_subsets,
                 has_units=units is not None,
-                has_tables=isinstance(data, Tables),
+                has_tables=isinstance(data.parts[0], Tables),
             )
             holder = Holder(
                 dataset=dataset or "default",
                 principal=principal or "default",
-                data_digest=coerce_data(data).digest(),
+                data_digest=data.digest(),
                 opened=opened,
             )
             book = open_account(ledger, holder, state=state, fresh=self._fresh, simulate=simulate)
@@ -177,11 +177,9 @@ class Session(Keeper):
         self._releases: list[Release] = []
         self._planned: Plan | None = None
         try:
-            if book is not None and isinstance(book.state, CoinState) and sample is None:
-                sample = book.state.coins
-            elif sample is None and not self.SINGLE:
-                of_pools = self._fresh or n_subsets or n_jobs or backend
-                sample = None if of_pools else _default_coins(data, budget, book)
+            if sample is None and not self.SINGLE:
+                of_pools = self._fresh or any(pool_only.values())
+                sample = _session_coins(data, None if of_pools else budget, book)
             if isinstance(sample, Coins):
                 _refuse_pool_settings(self._fresh, n_subsets, n_jobs, backend)
                 if self.SINGLE and book is not None:  # every release must know of all others
@@ -634,13 +632,13 @@ class SingleSession(Session):
             return super().publish(plan, payer=payer)
 
 
-def _default_coins(data: Any, budget: AnyBudget | None, book: Account | None) -> Coins | None:
-    """Return coins for a new session on tables, where they serve it; None for a pool."""
-    if not coins_serve(data, budget) or (book is not None and book.state is not None):
-        return None
+def _session_coins(data: Data, budget: AnyBudget | None, book: Account | None) -> Coins | None:
+    """Return the coins of a stored session, or of a new one on tables; None for a pool."""
+    if book is not None and book.state is not None:
+        return book.state.coins if isinstance(book.state, CoinState) else None
     left = Spent() if book is None else book.left()
     pools_alone = left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None)
-    return None if pools_alone else Coins()
+    return Coins() if coins_serve(data.parts[0], budget) and not pools_alone else None
 
 
 def _refuse_pool_settings(
