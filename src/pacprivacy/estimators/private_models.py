@@ -34,10 +34,9 @@ from pacprivacy.mechanism import (
     Value,
 )
 from pacprivacy.noise import as_rule, propose_rule_variance
-from pacprivacy.sample import Coins, Pool
-from pacprivacy.session import Rehearsal
+from pacprivacy.sample import Balanced, Coins, Pool
+from pacprivacy.session import FEWEST_UNITS, Rehearsal
 
-LEAST_UNITS_WITH_COINS: Final = 200  # below it a pool does as well or better
 POOL_PENALTY: Final = 0.1
 
 
@@ -92,13 +91,15 @@ class _LinearModel(PrivateBase):
             mechanism = self._descent(n_records)
             if not isinstance(self.sample, Coins):
                 sample = Coins()
+        elif sample is None:
+            sample = Balanced(folds="auto")
         super()._release(mechanism, data, sample=sample, units=units, rng=rng)
 
     def _takes_coins(self, n_units: int) -> bool:
         """Whether to descend with coins."""
         if isinstance(self.sample, Coins) or self.method == "descent":
             return True
-        if self.method == "pool" or self.sample is not None or n_units < LEAST_UNITS_WITH_COINS:
+        if self.method == "pool" or self.sample is not None or n_units < FEWEST_UNITS:
             return False
         by_pool = (self.n_subsets, self.rule, self.checkpoint, self.target, self.levels)
         limits = budget_limits(self._limit)
