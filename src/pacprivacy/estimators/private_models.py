@@ -64,6 +64,13 @@ class _LinearModel(PrivateBase):
     method: Literal["auto", "descent", "pool"] = "auto"
     clip: float | None = 4.0
 
+    @property
+    def method_(self) -> Literal["descent", "pool"]:
+        """How it was fitted."""
+        certificate = self.certificate_
+        by_coins = certificate is not None and certificate.sampling in ("coins", "everybody")
+        return "descent" if by_coins else "pool"
+
     @abstractmethod
     def _descent(self, n_records: int) -> Descent:
         """Return the descent with this estimator's parameters."""
@@ -85,9 +92,7 @@ class _LinearModel(PrivateBase):
                 f"method must be 'auto', 'descent' or 'pool'; got {self.method!r}. Use 'auto'."
             )
         n_records = len(data[0])
-        self.method_ = "pool"
         if self._takes_coins(n_records if units is None else len(np.unique(np.asarray(units)))):
-            self.method_ = "descent"
             mechanism = self._descent(n_records)
             if not isinstance(self.sample, Coins):
                 sample = Coins()
