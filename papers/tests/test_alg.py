@@ -20,7 +20,7 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.covariance import proportional
-from pacprivacy.sample import Balanced
+from pacprivacy.sample import Balanced, Half
 from pacprivacy.theory import posterior_success
 from papers import published
 from papers.alg import ALG, attack, mean, picture
@@ -150,6 +150,42 @@ def test_table_2_is_met_as_printed_and_its_dp_row_is_not_dp() -> None:
     unsound = row["DP, as printed", 1 / 4]
     assert unsound.true_success < unsound.success < unsound.true_success_upper
     assert row["individual", 1 / 64].distance > 3 * row[mean.AS_PRINTED, 1 / 64].distance
+
+
+def test_the_matrix_of_claim_1_is_not_orthogonal_and_not_best() -> None:
+    """Two bases of two dimensions in five: the printed matrix against orthogonal Procrustes."""
+    rng = np.random.default_rng(0)
+    printed, best, skew = [], [], []
+    for _ in range(50):
+        a = np.linalg.qr(rng.normal(size=(5, 2)))[0].T
+        b = np.linalg.qr(a.T + 0.3 * rng.normal(size=(5, 2)))[0].T
+        right_a, right_b = (np.linalg.svd(basis)[2] for basis in (a, b))
+        claimed = (right_a @ right_b.T)[:2, :2]
+        turn, _, back = np.linalg.svd(a @ b.T)
+        printed.append(np.linalg.norm(a - claimed @ b))
+        best.append(np.linalg.norm(a - turn @ back @ b))
+        skew.append(np.abs(claimed @ claimed.T - np.eye(2)).max())
+    assert min(skew) > 1e-3
+    assert np.mean(printed) > 1.5 * np.mean(best)
+
+
+def test_the_best_threshold_is_ahead_of_a_coin_by_chance() -> None:
+    """LiRA on scores that tell nothing, and on scores that tell all."""
+    rng = np.random.default_rng(0)
+    members = Half(n_subsets=200).draw(20, rng=1).signs(0, 20, dtype=np.int8) > 0
+    chance = attack._lira(rng.normal(size=members.shape), members, rng)
+    assert 0.01 < chance < 0.04
+    assert attack._lira(members + 0.1 * rng.normal(size=members.shape), members, rng) > 0.45
+
+
+def test_confidences_of_lira_are_the_printed_ones() -> None:
+    X = np.array([[0.0, 0.0], [1.0, 0.0]])
+    centres = np.array([[0.0, 0.0, 3.0, 4.0]])  # distances 0 and 5 from the first row
+    assert attack.kmeans_confidence(centres, X)[0, 0] == pytest.approx(1.0)
+    assert attack.kmeans_confidence(centres, X)[0, 1] == pytest.approx(1 - 1 / (1 + 20**0.5))
+    weights = np.array([[3.0, 4.0, -1.0, 0.0, 10.0, 0.5]])  # two classes, then their intercepts
+    expected = max(1 / (1 + np.exp(-(3 + 10) / 5)), 1 / (1 + np.exp(-(-1 + 0.5) / 1)))
+    assert attack.svm_confidence(weights, X)[0, 1] == pytest.approx(expected)
 
 
 def test_bounds_match_the_formula_and_know_their_limits() -> None:
