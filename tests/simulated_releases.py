@@ -422,7 +422,6 @@ CASES |= {
     "predictor, probabilities": lambda: answers(
         "score", LABELS, LogisticRegression(), pac.Information(1.0)
     ),
-    "predictor, membership": lambda: answers("one_hot", LABELS, TREE, pac.Membership(0.95)),
 }
 
 # Algorithms that know of the noise to come.
