@@ -299,9 +299,13 @@ class AutoConfidence(CovarianceRule):
         return np.full(dimension, (eigenvalues.sum() + dimension * self.security) / (2 * main))
 
     def _are_separated(self, eigenvalues: Vector) -> bool:
-        large = np.sort(eigenvalues[eigenvalues > self.security])
-        gap = self.radius * np.sqrt(len(eigenvalues) * self.security) + 2 * self.security
-        return len(large) > 0 and (len(large) == 1 or float(np.diff(large).min()) > gap)
+        ordered = np.sort(eigenvalues)
+        n_small = int((ordered <= self.security).sum())
+        if n_small == len(ordered):
+            return False
+        gap = self.radius * np.sqrt(len(ordered) * self.security) + 2 * self.security
+        # Each large one is held against all others, the largest of the small ones included.
+        return bool((np.diff(ordered)[max(0, n_small - 1) :] > gap).all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,6 +167,18 @@ def test_bad_parameters_of_auto_confidence_are_refused(bad: dict[str, float]) ->
         AutoConfidence(**bad)
 
 
+def test_auto_confidence_compares_large_eigenvalues_with_the_small_ones_too() -> None:
+    rule = AutoConfidence(security=0.1, share=0.9, radius=1.0)
+    # .15 is above the security and .05 below it, closer than r sqrt(dc) + 2c = .65: isotropic noise
+    close = rule.formula(np.array([0.05, 0.15]), mi_nats=0.1)
+    np.testing.assert_allclose(close, (0.2 + 2 * 0.1) / (2 * 0.09))
+    apart = rule.formula(np.array([0.05, 0.75]), mi_nats=0.1)
+    inflated = np.sqrt(np.array([0.05, 0.75]) + 10 * 0.1 * 0.09 / 0.01)
+    np.testing.assert_allclose(apart, inflated * inflated.sum() / (2 * 0.09))
+    alone = rule.formula(np.array([0.15]), mi_nats=0.1)  # nothing to be close to
+    assert alone == pytest.approx((0.15 + 9.0) / (2 * 0.09))
+
+
 # --- defaults -------------------------------------------------------------------------------
 
 
