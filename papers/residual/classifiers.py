@@ -97,7 +97,9 @@ def fit_logits(
         labels=labels[:n_candidates].copy(),
         n_train=len(rows),
         test_accuracy=float((values.argmax(axis=1) == labels).mean()),
-        train_accuracy=float((predict(train[:N_TEST]).argmax(axis=1) == data.y[rows[:N_TEST]]).mean()),
+        train_accuracy=float(
+            (predict(train[:N_TEST]).argmax(axis=1) == data.y[rows[:N_TEST]]).mean()
+        ),
     )
 
 
