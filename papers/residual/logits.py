@@ -87,8 +87,8 @@ def measure_logits(dataset: str, effort: Effort, seed: int) -> Iterator[NoiseRow
     protect = Protect(contrasts(values.shape[1]), weight=PROTECT_WEIGHT)
     rules: dict[str, AnyRule] = {
         "Efficient-PAC": "diagonal",
-        "Auto-PAC": "spectral",
-        "waterfill": "waterfill",
+        "Auto-PAC (A.2)": "spectral",
+        "Auto-PAC (least trace)": "waterfill",
         "exact": "exact",
         "protect": protect,
     }

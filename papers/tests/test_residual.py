@@ -111,8 +111,8 @@ def test_protected_logit_differences_keep_more_accuracy_at_equal_information(
     )
     rules = {
         "protect": Protect(contrasts(10), weight=1e4),
-        "Auto-PAC": "spectral",
-        "waterfill": "waterfill",
+        "Auto-PAC (A.2)": "spectral",
+        "Auto-PAC (least trace)": "waterfill",
         "Efficient-PAC": "diagonal",
     }
     rows = {
@@ -158,7 +158,9 @@ def noise_rows(dataset: str) -> list[NoiseRow]:
             n_candidates=8,
             n_train=100,
         )
-        for rank, method in enumerate(("SR-PAC, learned", "exact", "Auto-PAC", "Efficient-PAC"))
+        for rank, method in enumerate(
+            ("SR-PAC, learned", "exact", "Auto-PAC (A.2)", "Efficient-PAC")
+        )
         for version in ("equal claim", "equal truth")
         for mi in (0.25, 1.0)
     ]
@@ -187,7 +189,7 @@ def test_pages_show_every_rule_and_the_order(tmp_path: Path) -> None:
         assert name in text
     assert (tmp_path / "sound.csv").read_text().startswith("decoder,mi_nats")
     order = noise_order(noise_rows("iris"), "equal claim", 0.25)
-    assert order.endswith("SR-PAC, learned 4, exact 8, Auto-PAC 12, Efficient-PAC 16.")
+    assert order.endswith("SR-PAC, learned 4, exact 8, Auto-PAC (A.2) 12, Efficient-PAC 16.")
     assert order in text
     assert "0.7500" in text  # the shortfall
 

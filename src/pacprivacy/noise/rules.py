@@ -299,13 +299,11 @@ class AutoConfidence(CovarianceRule):
         return np.full(dimension, (eigenvalues.sum() + dimension * self.security) / (2 * main))
 
     def _are_separated(self, eigenvalues: Vector) -> bool:
-        ordered = np.sort(eigenvalues)
-        n_small = int((ordered <= self.security).sum())
-        if n_small == len(ordered):
-            return False
-        gap = self.radius * np.sqrt(len(ordered) * self.security) + 2 * self.security
-        # Each large one is held against all others, the largest of the small ones included.
-        return bool((np.diff(ordered)[max(0, n_small - 1) :] > gap).all())
+        """Whether every eigenvalue above ``security`` is far from all others, small ones too."""
+        n_large = int((eigenvalues > self.security).sum())
+        gap = self.radius * np.sqrt(len(eigenvalues) * self.security) + 2 * self.security
+        below = np.diff(np.sort(eigenvalues))[-n_large:]  # the gap below each large one
+        return n_large > 0 and bool((below > gap).all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

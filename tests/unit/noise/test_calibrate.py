@@ -167,16 +167,21 @@ def test_bad_parameters_of_auto_confidence_are_refused(bad: dict[str, float]) ->
         AutoConfidence(**bad)
 
 
-def test_auto_confidence_compares_large_eigenvalues_with_the_small_ones_too() -> None:
-    rule = AutoConfidence(security=0.1, share=0.9, radius=1.0)
-    # .15 is above the security and .05 below it, closer than r sqrt(dc) + 2c = .65: isotropic noise
-    close = rule.formula(np.array([0.05, 0.15]), mi_nats=0.1)
-    np.testing.assert_allclose(close, (0.2 + 2 * 0.1) / (2 * 0.09))
-    apart = rule.formula(np.array([0.05, 0.75]), mi_nats=0.1)
-    inflated = np.sqrt(np.array([0.05, 0.75]) + 10 * 0.1 * 0.09 / 0.01)
-    np.testing.assert_allclose(apart, inflated * inflated.sum() / (2 * 0.09))
-    alone = rule.formula(np.array([0.15]), mi_nats=0.1)  # nothing to be close to
-    assert alone == pytest.approx((0.15 + 9.0) / (2 * 0.09))
+@pytest.mark.parametrize(
+    ("eigenvalues", "expected"),
+    [
+        ((0.15, 0.05), (2.2222, 2.2222)),  # the gap to a small eigenvalue counts: isotropic
+        ((0.9, 0.05), (107.586, 102.864)),
+        ((0.9, 0.85), (10.8333, 10.8333)),
+        ((0.05, 0.02), (1.5, 1.5)),
+    ],
+)
+def test_auto_confidence_compares_large_eigenvalues_with_all(
+    eigenvalues: tuple[float, float], expected: tuple[float, float]
+) -> None:
+    """The paper's Algorithm 1 by hand: c = .1, r = 1, v = .09 and .01 for the rest."""
+    noise_var = AutoConfidence(security=0.1).formula(np.array(eigenvalues), mi_nats=0.1)
+    assert noise_var == pytest.approx(expected, rel=1e-3)
 
 
 # --- defaults -------------------------------------------------------------------------------
