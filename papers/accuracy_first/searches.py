@@ -377,9 +377,9 @@ HEADLINE: Final = SearchSection(
     covers="Section 4's privacy risk factors, and the ridge halves of Figures 1 to 4 on other data",
     notes=(
         "The paper's n = 100 000, λ = 0.005, γ = 0.1, T = 1000, 40 accuracies and 80 trials, its "
-        "ball of radius 1/sqrt(λ) and its noise, on KDD-99: the bytes sent, in logarithms, from the "
-        "other 37 columns. The Twitter data are not available. What a test costs does not depend on "
-        "the data, so the theorem's tests cost exactly what they must cost in the paper.",
+        "ball of radius 1/sqrt(λ) and its noise, on KDD-99: the bytes sent, in logarithms, from "
+        "the other 37 columns. The Twitter data are not available. What a test costs does not "
+        "depend on the data: the theorem's tests cost exactly what they must cost in the paper.",
         "The radius 1/(2 sqrt(λ)) of `CovNR` makes every test 3.5 times cheaper than on this page.",
     ),
     studies=(("kdd99_ridge", 1),),

@@ -135,8 +135,8 @@ def fit_classifier(
 ) -> Callable[[npt.NDArray[Any]], Matrix]:
     """Train the paper's network, without its dropout and batch normalisation.
 
-    Images pass two blocks of convolution and pooling, texts are the mean of their words' embeddings;
-    one hidden layer follows.
+    Images pass two blocks of convolution and pooling, texts are the mean of their words'
+    embeddings; one hidden layer follows.
 
     Returns the function from features to logits.
     """
