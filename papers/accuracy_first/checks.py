@@ -188,9 +188,9 @@ class Checks:
         "Factor of two: doubling releases at 1, 2, 4, ... times the first level, so its releases "
         "cost 2 - 2^(1-k) times the one it stops at. Noise reduction pays for the last one alone. "
         "Doubling also stops only at powers of two, so the measured ratio is larger than two.",
-        "**Theorem A.9 is false as printed**: its proof loses the sum over records and a factor nλ. "
-        "It understates the risk where nλ²p is below 1, as here; with the paper's own n and λ the "
-        "two slips cancel. Claim AF-11 is what holds.",
+        "**Theorem A.9 is false as printed**: its proof loses the sum over records, and a factor "
+        "nλ. It understates the risk where nλ²p is below 1, as here; with the paper's own n and λ "
+        "the two slips cancel. Claim AF-11 is what holds.",
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
