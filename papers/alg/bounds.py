@@ -90,13 +90,22 @@ def bound_rows() -> Iterator[BoundRow]:
             )
 
 
+PRIOR_COUNTS: Final = tuple(range(20, 41))  # of Figure 12
+PRIORS: Final = Line(
+    label="hypergeometric prior",
+    style=STYLES[0],
+    x=PRIOR_COUNTS,
+    y=tuple(overlap_prior(N_RECORDS, k) for k in PRIOR_COUNTS),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The section on what a budget allows."""
 
     name: str = "bounds"
     title: str = "What a budget allows"
-    covers: str = "Table 1, and the bound on naming many members"
+    covers: str = "Table 1, Figure 12, and the bound on naming many members"
     notes: tuple[str, ...] = (
         "From kl(posterior, prior) <= MI; no data and no simulation. The ε of pure differential "
         "privacy with the same bound on membership is printed beside it, and the μ of a Gaussian "
@@ -127,6 +136,14 @@ class Bounds:
             ticks=ticks,
         )
         page.image(picture, "largest success that a budget allows, for five questions")
+        drawn = draw_panels(
+            stem.with_name(f"{stem.name}_priors").with_suffix(".png"),
+            [Panel(title="", ylabel="prior, %", lines=(PRIORS,), percent=True)],
+            title=f"Prior of naming at least k of {N_RECORDS // 2} members, n = {N_RECORDS}",
+            xlabel="k",
+            ticks=[(k, str(k)) for k in PRIOR_COUNTS[::5]],
+        )
+        page.image(drawn, "the prior of naming at least k members, against k")
         cells = {(row.question, row.mi_nats): row for row in rows}
         page.table(
             ["budget, nats", *questions, "same membership bound as pure ε", "as Gaussian μ"],
@@ -148,8 +165,14 @@ class Bounds:
             for mi, figure in zip(MI_BUDGETS[1:], figures, strict=True)
         ]
         many = Cell(name="1 nat, k = 35", printed=PRINTED_WIDE, ours=success[wide, 1.0])
+        below = (("k = 30", 0.05, 30), ("k = 32", 0.01, 32))
+        priors = tuple(
+            Cell(name=name, printed=figure, ours=overlap_prior(N_RECORDS, k), relation="<=")
+            for name, figure, k in below
+        )
         return (
             Comparison(section=self.name, item="Table 1", trials="formula", cells=tuple(table)),
+            Comparison(section=self.name, item="Figure 12, text", trials="formula", cells=priors),
             Comparison(section=self.name, item="Section 8.2", trials="formula", cells=(many,)),
         )
 
