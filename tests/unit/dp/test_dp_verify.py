@@ -12,7 +12,7 @@ from scipy.stats import norm
 import pacprivacy as pac
 from pacprivacy import dp
 from pacprivacy.dp import DPCertificate
-from pacprivacy.dp.accounting import NOT_CHECKABLE_DP, verify_dp
+from pacprivacy.dp.accounting import NOT_CHECKABLE_DP, ORDERS, renyi_divergences, verify_dp
 from pacprivacy.dp.accuracy_first import NoiseReduction
 from pacprivacy.errors import BudgetError, CertificateError
 
@@ -134,3 +134,9 @@ def test_the_trade_off_curve_is_a_little_below_the_gaussian_one() -> None:
     assert pure.misses(0.0) == pytest.approx(1.0, abs=2e-3)
     with pytest.raises(BudgetError, match="false_alarms"):
         curve.misses(1.5)
+
+
+def test_a_gaussian_run_is_concentrated_without_a_logarithm() -> None:
+    """ρ-zCDP with ρ = 1/2m², m the noise multiplier: a divergence of ρ times the order."""
+    found = renyi_divergences(dp.GaussianEvent(noise_multiplier=3.0), "add_remove")
+    assert found == pytest.approx(np.array(ORDERS) / 18)
