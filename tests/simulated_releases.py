@@ -734,16 +734,6 @@ CASES |= {
     "dp fit sgd": lambda: fit_dp(
         dp.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
     ),
-    "dp fit pate": lambda: fit_dp(
-        dp.PATEClassifier,
-        TREE,
-        student=LogisticRegression(),
-        n_estimators=12,
-        n_questions=30,
-        classes=(0, 1),
-        box=(-3.0, 3.0),
-        on=DP_LABELS,
-    ),
 }
 
 # Accuracy first.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -198,6 +199,13 @@ def listed(names: Sequence[Any]) -> str:
     """Return names for a message; of many only the first."""
     shown = ", ".join(repr(name) for name in names[:NAMED])
     return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def suggestion(name: str, names: Collection[str], *, otherwise: str) -> str:
+    """Return the question whether a similar name was meant, or what to do where none is."""
+    similar = get_close_matches(name.lower(), [each.lower() for each in names], 1)
+    meant = next((each for each in names if each.lower() in similar), None)
+    return otherwise if meant is None else f"Did you mean {meant!r}?"
 
 
 def quoted(names: Sequence[str]) -> str:

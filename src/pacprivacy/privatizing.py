@@ -67,8 +67,8 @@ def privatize(
     n_jobs : int, optional
         Worker processes, through joblib.
     backend : str, optional
-        Where they run: ``"dask://host:port"`` and ``"ray://host:port"`` are clusters, ``"dask"``
-        and ``"ray"`` those that are connected already; by default as joblib is configured.
+        Where they run: ``"dask://host:port"`` is a cluster, ``"dask"`` the one that is
+        connected already; by default as joblib is configured.
     checkpoint : path, optional
         File from which an interrupted run goes on.
     rng : Generator or int, optional
@@ -192,12 +192,12 @@ def sql(
         What every attacker is held to, for the whole answer and not for each cell.
     keys : mapping, list or "universe", optional
         The groups of a GROUP BY: values of every key, a list of groups, or ``"universe"``, which
-        lets out which groups there are as a fact of the universe; the certificate says so.
+        publishes the groups in the data; the certificate says so.
     at_least : int
         With ``keys="universe"``: groups with fewer units are left out.
     fill : float, optional
-        What a cell is where it has no value, as the average of nobody. Without it such queries
-        are refused; counts and sums of nobody are zero.
+        Value reported for an empty group, which has no average. Without it such queries are
+        refused; counts and sums of empty groups are zero.
     checkpoint : path, optional
         Where candidates that were asked one by one are kept, to go on after a stop; as for
         :func:`privatize`. Other plans write none.

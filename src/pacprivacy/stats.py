@@ -195,7 +195,7 @@ def mean(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanis
 
 
 def sum(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
-    """Return the sums of columns; of nobody it is 0."""
+    """Return the sums of columns; 0 for an empty group."""
     return _with_options(TableSum(columns=_names("columns", columns)), options)
 
 

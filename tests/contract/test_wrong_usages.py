@@ -328,7 +328,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "a long delimiter": (f"{MEAN} --delimiter ab", "one character"),
     "a folder that is a file": (MEAN.replace("-o out", "-o p.csv"), "must be a folder"),
     "a folder with a release": (MEAN.replace("-o out", "-o good"), "must not hold a release yet"),
-    "a column in capitals": (f"{MEAN} --columns A", "case-sensitive"),
+    "a column in capitals": (f"{MEAN} --columns A", "Did you mean 'a'"),
     "a column twice": (f"{MEAN} --columns a,a", "distinct names"),
     "a target and columns": (f"{MEAN} --target b", "must not be given together"),
     "an unknown unit": (f"{MEAN} --unit who", "'who'"),

@@ -81,7 +81,7 @@ MissingValues = Annotated[
         autocompletion=console_choices(POLICIES),
     ),
 ]
-Fill = Annotated[float | None, option("--fill", "X", "Stands for the mean of nobody.")]
+Fill = Annotated[float | None, option("--fill", "X", "Value reported for an empty group.")]
 Quantiles = Annotated[
     str | None, option("--quantiles", "LIST", "Of quantiles; default 0.25,0.5,0.75.")
 ]

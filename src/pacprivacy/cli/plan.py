@@ -199,32 +199,26 @@ def _plan(
             _row(text, limit, rehearsal, outputs, rule=rule, certify=certify)
             for text, limit in limits.items()
         ]
-        more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
     if plot is not None:
         plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
     if as_json:
         before = {} if planned is None else {"coins": planned.to_dict()}
         named = {"mechanism": outputs.mechanism_name, "n_subsets": drawn.n_subsets}
-        figures = {"certified": certify, **_plain_rows(rows, more, model, limits)}
+        figures = {"certified": certify, **_plain_rows(rows, model, limits)}
         show_json({**before, **named, **figures})
     elif not quiet:
         _show(rows, outputs, drawn, _without_noise(rows[0]))
-        if more is not None:
-            show(f"\nAt {rows[0].budget}, {more}.")
         if advice := _advise(model, list(limits.values())):
             show(f"\n{describe_advice(advice)}")
         if plot is not None:
             show(f"Plot: {plot}")
 
 
-def _plain_rows(
-    rows: list[PlanRow], more: Any, model: str, limits: Mapping[str, AnyBudget]
-) -> dict[str, Any]:
+def _plain_rows(rows: list[PlanRow], model: str, limits: Mapping[str, AnyBudget]) -> dict[str, Any]:
     """Return the figures of a pool as plain JSON types."""
     return {
         "without_noise": _plain(_without_noise(rows[0])),
         "rows": [_plain(row) for row in rows],
-        "more": None if more is None else more._asdict(),
         "advice": _advice_dict(_advise(model, list(limits.values()))),
     }
 

@@ -70,11 +70,9 @@ class LinearTransform:
 
     @property
     def n_outputs(self) -> int:
-        """Number of new coordinates."""
         return int(self.matrix.shape[1])
 
     def apply(self, X: Matrix) -> Matrix:
-        """Return the new coordinates of the rows."""
         if X.shape[1] != len(self.mean):
             raise MechanismError(
                 f"X must have {len(self.mean)} columns; got {X.shape[1]}. "
@@ -210,7 +208,6 @@ class RidgePenalty:
             )
 
     def describe(self) -> str:
-        """Return one public sentence for the certificate."""
         source = (
             "estimated on the whole universe" if self.snr == "universe" else "given from outside"
         )
@@ -282,7 +279,6 @@ class RidgeFrame:
         freeze(self.penalty)
 
     def coordinates(self, parts: Parts, name: str) -> tuple[Matrix, Vector]:
-        """Return the coordinates and the centred target of some rows."""
         X, y = _read_ridge_data(parts, name)
         return self.transform.apply(X), y - self.target_mean
 
@@ -353,7 +349,6 @@ class _Ridge(Mechanism):
         return replace(self, frame=frame)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Vector:
-        """Return the coefficients of one subset."""
         Z, target = fixed_mechanism(self.frame, "frame").coordinates(parts, self.name)
         second = Z.T @ Z if self.joint else np.square(Z).sum(axis=0)
         slopes = self._solve((Z.T @ target)[None], second[None])
@@ -384,7 +379,6 @@ class _Ridge(Mechanism):
         return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
 
     def finish(self, value: Any) -> dict[str, Any]:
-        """Turn released coefficients into those of the original features, with the intercept."""
         frame = fixed_mechanism(self.frame, "frame")
         released = np.asarray(value, dtype=np.float64)
         if self.universe_facts:
@@ -437,7 +431,6 @@ class OrthogonalRidge(_Ridge):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return "ridge regression, one coordinate at a time"
 
 
@@ -451,7 +444,6 @@ class JointRidge(_Ridge):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return "ridge regression"
 
 

@@ -53,6 +53,10 @@ from pacprivacy.mechanism.datasets import (
     DatasetStream as DatasetStream,
     dataset_triangle as dataset_triangle,
     is_dataset_stream as is_dataset_stream,
+    products_of_columns as products_of_columns,
+    subset_sizes as subset_sizes,
+    subset_sums as subset_sums,
+    symmetric_matrices as symmetric_matrices,
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
@@ -88,11 +92,4 @@ from pacprivacy.mechanism.structure import (
     shown_name as shown_name,
     total_numbers as total_numbers,
 )
-from pacprivacy.mechanism.sums import (
-    products_of_columns as products_of_columns,
-    subset_sizes as subset_sizes,
-    subset_sums as subset_sums,
-    symmetric_matrices as symmetric_matrices,
-)
 from pacprivacy.mechanism.value_types import node_type as node_type, node_value as node_value
-from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

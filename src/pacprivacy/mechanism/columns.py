@@ -123,7 +123,6 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all columns."""
         return tuple(self._columns)
 
     def kind(self, name: str) -> Kind:

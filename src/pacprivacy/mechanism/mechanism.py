@@ -96,11 +96,6 @@ class Mechanism(ABC):
         """What joblib runs candidates in: "threads", "processes", or its own choice."""
         return None if self.inner is None else self.inner.prefer
 
-    @property
-    def agreement(self) -> float:
-        """How far ``batch`` may be from ``evaluate``, as a share of the largest number."""
-        return 1e-8 if self.inner is None else self.inner.agreement
-
     def prepare(self, data: Data) -> Mechanism:
         """Return the mechanism to run, fixed with all records where it needs to be."""
         return self

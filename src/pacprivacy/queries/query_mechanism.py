@@ -241,7 +241,7 @@ class QueryMechanism(Mechanism):
             raise refuse(
                 self.query.text,
                 self.query.key_names[0],
-                "group keys must be declared, or be let out as facts of the universe",
+                "group keys must be declared, or be published as the data have them",
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}} or keys='universe'.",
             )
         if not isinstance(self.keys, str):

@@ -1,4 +1,4 @@
-"""What leaves: a value with certified noise, its certificate, and how to check it."""
+"""Releases: a value with certified noise, its certificate, and how to check it."""
 
 from pacprivacy._certificates import Verified as Verified, verify as verify
 from pacprivacy.release.answer_bundle import (

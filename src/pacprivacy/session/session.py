@@ -552,13 +552,10 @@ class SingleSession(Session):
         return super()._request(mechanism, chosen, share=share, rule=rule, checkpoint=checkpoint)
 
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
-        """Return what would be released, and what more candidates would buy."""
+        """Return what would be released."""
         self.check_process()
         with self._lock:
-            plan = super().plan(mechanism, budget, **options)
-            titled = mechanism_with_totals(mechanism, options.get("totals"))
-            request = self._request(titled, budget, rule=options.get("rule"))
-            self._planned = self._secret.with_prospect(plan, request)
+            self._planned = super().plan(mechanism, budget, **options)
             return self._planned
 
     def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Any]:

@@ -39,7 +39,7 @@ class SampleValue(ABC):
 
     @abstractmethod
     def value(self, kept: Mask) -> Vector:
-        """Return the value on the used units. Defined for *every* sample, also that of nobody."""
+        """Return the value on the used units. Defined for *every* sample, also an empty one."""
 
     @property
     @abstractmethod

@@ -102,7 +102,7 @@ class Statistic(Mechanism):
         Gaps are left out; filled by the mean of the candidate; for categories, a level of their
         own (numbers are left out); or refused.
     fill : float, optional
-        What stands for the mean, median and so on of nobody.
+        Value reported for an empty group.
     categories : tuple of str
         Columns whose entries are levels, also where they are numbers or look like them.
     date_formats : mapping of str to str, optional

@@ -3,7 +3,7 @@
 A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, or a model of
 numbers alone, for which categories become columns of zeros and ones, and rows with gaps are left
 out of every candidate or filled inside it. In a session the data are the rows of the file, whatever
-model is released: the next release may be of another one, on the same secret half.
+model is released: the next release may be of another one, on the same sample.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pacprivacy import ledger as ledgers, stats
-from pacprivacy._checks import Array, Mask, Vector, quoted
+from pacprivacy._checks import Array, Mask, Vector, quoted, suggestion
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import BudgetError, DataError
@@ -174,7 +174,6 @@ class StatisticModel:
     predicts: None = None
 
     def build(self, table: Table, options: ModelOptions) -> Built:
-        """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
         columns = options.columns or ()
         if self.described is not None:
             columns = self.described(table, options)
@@ -212,7 +211,6 @@ class StatisticModel:
     def _ranges(
         self, table: Table, columns: tuple[str, ...], options: ModelOptions
     ) -> dict[str, tuple[float, float]] | None:
-        """Return declared ranges by column; one pair is for all columns of numbers."""
         if options.ranges is None:
             return None
         coded = {*options.levels, *options.categories}
@@ -287,7 +285,6 @@ def model_ranges(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, f
 
 
 def _class_labels(table: Table, target: str) -> Array:
-    """Return the classes to predict: whole numbers, or text as it is written; gaps are 0 or ""."""
     column = table.columns[target]
     if column.numbers is None:
         return np.array([label or "" for label in column.labels])
@@ -473,7 +470,8 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
     """Return the model of that name; refuse unknown ones and options that do not fit it."""
     model = MODELS.get(name)
     if model is None:
-        raise DataError(f"--model must be one of {', '.join(MODELS)}; got {name!r}. Choose one.")
+        advice = suggestion(name, MODELS, otherwise="Choose one.")
+        raise DataError(f"--model must be one of {', '.join(MODELS)}; got {name!r}. {advice}")
     for option in (option for other in MODELS.values() for option in other.takes):
         if getattr(options, option) is not None and option not in model.takes:
             owners = ", ".join(n for n, m in MODELS.items() if option in m.takes)
@@ -584,7 +582,6 @@ def read_model_study(
 
 
 def _needed(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
-    """Return the columns that are named; None where all of the file are used."""
     if options.columns is None:
         if isinstance(model, Model):
             every = model.learns or options.target is None

@@ -27,7 +27,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import listed
+from pacprivacy._checks import listed, suggestion
 from pacprivacy._system import check_unpacked, read_at_most, read_regular
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
@@ -222,7 +222,6 @@ def _is_number(text: str) -> bool:
 
 
 def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[Coded]:
-    """Collect the cells of the columns at these places; refuse rows of another length."""
     indices: list[defaultdict[str, int]] = []
     for _ in places:
         index: defaultdict[str, int] = defaultdict()
@@ -370,7 +369,6 @@ def _plain_cell(cell: Any) -> Any:
 def _read_excel(
     content: bytes, path: Path, reading: Reading
 ) -> tuple[Names, dict[str, TableColumn]]:
-    """Read the first sheet; its first row holds the names."""
     try:
         header, *body = _sheet(content)
     except ImportError:
@@ -452,5 +450,6 @@ def check_table_columns(table: Table, names: Sequence[str]) -> None:
     if unknown:
         raise DataError(
             f"column{'s' * (len(unknown) > 1)} {listed(unknown)} must be in the file; got a file "
-            f"with {listed(table.names)}. Names are case-sensitive."
+            f"with {listed(table.names)}. "
+            + suggestion(unknown[0], table.names, otherwise="Names are case-sensitive.")
         )
