@@ -75,12 +75,11 @@ def _perturbed_optimum(n_runs: int, seed: int) -> Iterator[CheckRow]:
     n, p, penalty, epsilon = 200, 2, 0.01, 50.0
     X = np.eye(p)[np.arange(n) % p] * rng.choice([-1.0, 1.0], size=(n, 1))
     problem = RidgeOptimumProblem(X, X @ np.ones(p), penalty=penalty, x_bound=1.0, y_bound=1.0)
-    size = {"n_records": n, "n_features": p, "penalty": penalty}
-    scale = printed_optimum_scale(epsilon, **size)
+    scale = printed_optimum_scale(epsilon, n_records=n, n_features=p, penalty=penalty)
     noise = rng.laplace(scale=scale, size=(20 * n_runs, p))
     yield CheckRow(
         claim="Theorem A.9: mean excess risk of a perturbed ridge optimum",
-        at_most=printed_optimum_excess(epsilon, **size),
+        at_most=printed_optimum_excess(epsilon, n_records=n, n_features=p, penalty=penalty),
         measured=float(problem.excess_risk(problem.best + noise).mean()),
         n_runs=20 * n_runs,
     )
