@@ -134,7 +134,9 @@ def test_every_unit_pays_enough_for_a_vote(pool, seed, nats):
     answered = questions.observe(0, source)
     units = VoteBalances(pool, ADVANTAGE, nats)
     before, reserve = units.balance.copy(), units.reserve.copy()
-    cubes = answered.cubes * units.most
+    moves, cubes = questions.only_move(units.most)
+    np.testing.assert_allclose(moves, answered.moves, rtol=1e-12)
+    assert cubes == answered.cubes * units.most
     assert (cubes > 0) == (nats == 1e-3 and seed == 0)  # by moments, or by paths
     units.pay(answered.moves, answered.cubes * units.most)
     z = np.linspace(-10, 10, 8001)[:, None]
@@ -214,11 +216,30 @@ def test_the_excess_of_a_path_is_what_is_allowed_for(ones, apart):
 
 
 @pytest.mark.claim("H-4")
-def test_answers_that_move_nothing_pay_for_the_lattice(pool):
+def test_answers_that_move_nothing_pay_for_the_lattice_and_need_a_reserve(pool):
     units, nothing = VoteBalances(pool, ADVANTAGE, 1e-3, two_votes=True), np.zeros((1000, M))
     reserve = units.reserve.copy()
+    assert units.holds(nothing, 0.0)
     units.pay(nothing, 0.0)
     assert (reserve - units.reserve >= 1000 * 2 * 2.0 * 2.0**-64).all()
+    units.reserve[:] = 1e-17
+    assert not units.holds(nothing, 0.0)
+
+
+@pytest.mark.claim("H-4")
+def test_one_vote_is_refused_if_somebody_who_pays_later_cannot_pay(monkeypatch):
+    """Those who owe are looked at where a bound does not show that they can pay."""
+    monkeypatch.setattr(balances, "WATCHED", 20)
+    pool = Balanced(n_subsets=16).draw(60, rng=1)
+    units = VoteBalances(pool, ADVANTAGE, 1e-3, two_votes=True)
+    masks = units._tilts.masks(np.arange(60), np.float64)
+    moves = np.random.default_rng(0).normal(size=(1, 16))
+    square = np.square(units._tilts.fold(moves) @ masks)[0]
+    aimed = int(units._others[np.argmax(square[units._others])])
+    for share in (0.4, 0.9, 1.1):  # of what the unit has left
+        moves *= math.sqrt(share * units.balance[aimed] / square[aimed])
+        square = np.square(units._tilts.fold(moves) @ masks)[0]
+        assert units.holds(moves, 0.0) == (square < 0.999 * units.balance).all()
 
 
 @pytest.mark.claim("H-4")

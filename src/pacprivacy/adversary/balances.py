@@ -197,8 +197,7 @@ class VoteBalances:
         if not n_answers or (not self._booked and self._holds(square)):
             return True
         self.settle()
-        worst = np.full(len(self.balance), square)
-        return bool(_can_pay(self.balance, self.reserve, worst, self.cubes).all())
+        return self._all_can_pay(np.full(len(self.balance), square), self.cubes)
 
     def _holds(self, square: float) -> bool:
         for (worst, reserve), owed in (
@@ -213,6 +212,31 @@ class VoteBalances:
             if _from_reserve(square + owed, after, self.cubes) > reserve * (1 - 1e-6):
                 return False
         return True
+
+    def holds(self, moves: Matrix, cubes: float) -> bool:
+        """Whether every unit can pay for answers that move the belief so."""
+        folded = self._tilts.fold(moves)
+        size, more = float(np.abs(folded.T @ folded).sum()), len(moves) * self._lattice
+        if not self._booked and self._others_pay(size, more, cubes):
+            square = self._rounded(np.square(folded @ self._masks).sum(axis=0) + more, size)
+            balance, reserve = self.balance[self._watched], self.reserve[self._watched]
+            if _can_pay(balance, reserve, square, cubes).all():
+                return True
+        self.settle()
+        square = np.empty(len(self.balance))
+        for place, masks in self._tilts.blocks(np.arange(len(square)), np.float64):
+            square[place] = np.square(folded @ masks).sum(axis=0)
+        return self._all_can_pay(self._rounded(square + more, size), cubes)
+
+    def _all_can_pay(self, square: Vector, cubes: float) -> bool:
+        return bool(_can_pay(self.balance, self.reserve, square, cubes).all())
+
+    def _others_pay(self, size: float, more: float, cubes: float) -> bool:
+        if not len(self._others):
+            return True
+        square = self._rounded(np.array([self.most**2 * size + more]), size) + self._most_owed()
+        balance, reserve = (np.array([least]) for least in self._others_lowest)
+        return bool(_can_pay(balance, reserve, square, max(cubes, self._owed_cubes)).all())
 
     def book(self, n_answers: int, query_nats: float) -> None:
         """Write down the worst of a batch before its first draw; :meth:`pay` replaces it."""

@@ -138,7 +138,7 @@ def _plan(
         typer.Option("--certify", help="Prove every figure as a release would: much slower."),
     ] = False,
     pool: Annotated[
-        bool, typer.Option("--pool", help="With coins: show what a pool would cost besides.")
+        bool, typer.Option("--pool", help="Where each person has a coin: show a pool's cost, too.")
     ] = False,
     plot: Annotated[
         Path | None,
@@ -150,8 +150,8 @@ def _plan(
     """Show privacy against utility for several budgets, before anything is spent.
 
     Finds the noise that each budget would ask for. No secret is drawn and nothing is released.
-    With --sample coins that takes one pass over the records, and the figures are those of a
-    release. A pool runs the model on all candidates; without --certify its noise is an estimate,
+    Where each person has a coin that takes one pass over the records, and the figures are those of
+    a release. A pool runs the model on all candidates; without --certify its noise is an estimate,
     up to about a tenth below what a release will need.
     """
     model_options, reading, rule = table.model(), table.reading(), table.rule
@@ -159,16 +159,20 @@ def _plan(
     limits = _read_budgets(budgets)
     as_rule(rule)
     options.check_plot_option(plot)
-    coins = table.coins(model)
-    if coins is not None:
+    sample, reason = table.sampled(model), None
+    if isinstance(sample, Coins):
         for limit in limits.values():
             options.check_coin_budget(limit, name="--budgets")
-    elif pool:
-        raise DataError("--pool must come with --sample coins; got it alone. Leave it out.")
-    study = read_model_study(data, model, model_options, reading, sample=coins)
+    elif pool and sample is not None:
+        raise DataError("--pool must come with coins; got --sample pool. Leave it out.")
+    study = read_model_study(data, model, model_options, reading, sample=sample)
     tell_curator(study.notes, quiet=quiet)
+    if study.sample is None:
+        reasons = (study.pool_reason(each, table.pool_options) for each in limits.values())
+        reason = next((each for each in reasons if each is not None), None)
+        study = replace(study, sample=Coins() if reason is None else None)
     planned = None
-    if coins is not None:
+    if isinstance(study.sample, Coins):
         planned = _plan_coins(study, limits)
         _show_coins(planned, plot=plot, pool=pool, as_json=as_json, quiet=quiet)
         if not pool:
@@ -185,6 +189,7 @@ def _plan(
             n_jobs=table.jobs,
             rng=seed,
             progress=False if quiet else None,
+            reason=reason,
         )
         first = next(iter(limits.values()))
         drawn, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
@@ -208,6 +213,8 @@ def _plan(
         show_json({**before, **named, **figures})
     elif not quiet:
         _show(rows, outputs, drawn, _without_noise(rows[0]))
+        if reason is not None:
+            show(f"\n{drawn.notes[-1]}")
         if advice := _advise(model, list(limits.values())):
             show(f"\n{describe_advice(advice)}")
         if plot is not None:
@@ -411,7 +418,7 @@ plan = Verb(
     function=_plan,
     example="""\
   pac plan people.csv --model mean
-  pac plan people.csv --model mean --columns income --sample coins
+  pac plan people.csv --model mean --columns income --pool
   pac plan people.csv --model kmeans --clusters 3 --budgets 55%,60%,75%
   pac plan people.csv --model ridge --target income \\
       --budgets "mi<=1/16,mi<=1/4,mi<=1" --plot plan.png""",

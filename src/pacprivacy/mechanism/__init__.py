@@ -17,6 +17,7 @@ from pacprivacy.mechanism.columns import (
     find_date_formats as find_date_formats,
     is_data_table as is_data_table,
     is_number_text as is_number_text,
+    is_one_column as is_one_column,
     is_text_column as is_text_column,
     list_columns as list_columns,
     plain_level as plain_level,
@@ -69,6 +70,7 @@ from pacprivacy.mechanism.estimator import (
 from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
 from pacprivacy.mechanism.mechanism import (
+    FILLED_GAPS as FILLED_GAPS,
     AppliedModel as AppliedModel,
     Batch as Batch,
     FilledMechanism as FilledMechanism,

@@ -26,6 +26,7 @@ from pacprivacy.release.certificate import (
 from pacprivacy.release.certificate_text import (
     TOLD_OUT as TOLD_OUT,
     open_parts_text as open_parts_text,
+    plural_text as plural_text,
     trade_off_text_rows as trade_off_text_rows,
 )
 from pacprivacy.release.coin_certificate import (

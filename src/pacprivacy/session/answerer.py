@@ -131,6 +131,20 @@ class VoteAnswers:
         self._votes, self._log_p, self._noise = votes, log_p, noise
         self._budget, self._tracked = query_nats, tracked
 
+    def only_move(self, most: float) -> tuple[Matrix, float]:
+        """Return how the belief may move at the one question that is not unanimous, and cubes.
+
+        ``most`` is the largest ``|s|``.
+        """
+        votes = self._votes[:, ~_unanimous_answers(self._votes)].T.astype(np.float64)
+        belief = np.exp(self._log_p)
+        ones, zeros = float(belief @ votes[0]), float(belief @ (1.0 - votes[0]))
+        usable, _ = usable_answer_nats(self._budget, n_directions=1, n_subsets=len(belief))
+        gap = _tracked_gap(ones, zeros, usable) if min(ones, zeros) > 0 else 0
+        moves = belief[None].copy()
+        cubes = _scale_moves(moves, votes, np.array([float(gap)]), np.array([ones]))
+        return moves, cubes * most
+
     def observe(self, index: int, source: BitSource) -> Answered:
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_subsets, n_questions = self._votes.shape
@@ -533,9 +547,15 @@ class Answerer(Keeper):
             )
         return array
 
-    def _check_fits(self, units: VoteBalances, costly: int) -> None:
+    def _check_fits(
+        self, units: VoteBalances, questions: VoteAnswers | ScoreAnswers, costly: int
+    ) -> None:
         """Refuse what some unit's balance might not cover, whatever the answers are."""
-        if not units.fits(costly, self._query_nats):
+        if costly == 1 and isinstance(questions, VoteAnswers):  # its cost is known before
+            fits = units.holds(*questions.only_move(units.most))
+        else:
+            fits = units.fits(costly, self._query_nats)
+        if not fits:
             raise BudgetExceededError(
                 f"queries must fit in what is left of every unit's membership balance, "
                 f"whatever the answers are; got {costly} that the candidates disagree on. "
@@ -567,7 +587,7 @@ class Answerer(Keeper):
         units, had = self._units, 0.0
         if units is not None:
             had = units.increment_left
-            self._check_fits(units, costly)
+            self._check_fits(units, questions, costly)
             most = units.worst_increment(costly, self._query_nats)
             worst = replace(worst, success_increment=most)
         if units is not None:

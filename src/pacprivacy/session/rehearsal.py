@@ -50,7 +50,8 @@ AS_GOOD = 1.05  # an error that pilots do not tell from the least
 class Rehearsal:
     """What a release would be made of, for one pool and any number of mechanisms and budgets.
 
-    The parameters are those of :func:`pacprivacy.privatize`.
+    The parameters are those of :func:`pacprivacy.privatize`, and why there is a pool where nobody
+    asked for one.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Rehearsal:
         backend: str | None = None,
         rng: np.random.Generator | int | None = None,
         progress: bool | None = None,
+        reason: str | None = None,
     ) -> None:
         self.data = coerce_data(data)
         self.seed = coerce_seed(rng)
@@ -71,6 +73,7 @@ class Rehearsal:
         self._given = None if rng is None else self.seed
         self._wanted, self._n_subsets, self._units = sample, n_subsets, units
         self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
+        self._reason = reason
         self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
 
     @property
@@ -123,6 +126,9 @@ class Rehearsal:
         key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
         if self._units is None and isinstance(key, str) and (called := pool_unit_name(key)):
             pool = replace(pool, unit=called)
+        if self._reason is not None:
+            why = f"Sample: a pool of {pool.n_subsets:,} candidates, because {self._reason}."
+            chosen = (*chosen, why)
         self.pool = replace(pool, notes=(*pool.notes, *chosen)) if chosen else pool
         return self.pool, notes
 

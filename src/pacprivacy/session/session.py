@@ -22,9 +22,10 @@ from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, secret_source
 from pacprivacy._system import show_stages
 from pacprivacy.adversary import Balances, Belief
-from pacprivacy.budget import BudgetLike, Spent, as_budget
+from pacprivacy.budget import AnyBudget, BudgetLike, Spent, as_budget
 from pacprivacy.errors import BudgetError, LedgerError, PoolError, SecretError
 from pacprivacy.mechanism import (
+    Data,
     as_mechanism,
     coerce_data,
     mechanism_with_totals,
@@ -32,11 +33,12 @@ from pacprivacy.mechanism import (
     titled_mechanism,
 )
 from pacprivacy.noise import AnyRule, as_rule
-from pacprivacy.queries import AT_LEAST
+from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session.account import Account, AccountShare, Holder, open_account
 from pacprivacy.session.coin_secret import CoinSecret
+from pacprivacy.session.default_sample import pool_reason
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.pool_secret import (
     Calibrate,
@@ -48,7 +50,12 @@ from pacprivacy.session.pool_secret import (
     PoolSecret,
     Terms,
 )
-from pacprivacy.session.query_release import QueryRelease, prepared_query, released_query
+from pacprivacy.session.query_release import (
+    QueryRelease,
+    coins_serve,
+    prepared_query,
+    released_query,
+)
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal
 from pacprivacy.session.secret import Accounts, Plan, Purse, Request, SessionSecret
@@ -71,8 +78,10 @@ class Session(Keeper):
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
-        As in :func:`pacprivacy.privatize`. With ``sample=pac.Coins()`` every unit has a coin, and a
-        clock that adds up what releases of sums tell of it, used or left out.
+        As in :func:`pacprivacy.privatize`; but by default there is a pool, since a session may be
+        asked for anything, except over :class:`pacprivacy.Tables` of 200 units or more where
+        membership alone is limited. With ``sample=pac.Coins()`` every unit has a coin, and a clock
+        that adds up what releases of sums reveal of it, used or left out.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
         secrets only information can be totalled, and the question "was this unit *ever* used"
@@ -138,10 +147,19 @@ class Session(Keeper):
         self._fresh = secrets == "fresh"
         self._budget = budget = None if budget is None else as_budget(budget)
         data, units = split_data_units(data, units)
+        pool_only = {"n_subsets": n_subsets, "n_jobs": n_jobs, "backend": backend}
+        reason: str | None = None
+        if sample is None:
+            data = coerce_data(data)
+            sample, reason = self._default_sample(data, units, pool_only)
         book = None
         if ledger is not None:
             opened = Opened(
-                budget=budget, sample=sample, n_subsets=n_subsets, has_units=units is not None
+                budget=budget,
+                sample=sample,
+                n_subsets=n_subsets,
+                has_units=units is not None,
+                has_tables=isinstance(data, Tables),
             )
             holder = Holder(
                 dataset=dataset or "default",
@@ -161,6 +179,9 @@ class Session(Keeper):
         try:
             if book is not None and isinstance(book.state, CoinState) and sample is None:
                 sample = book.state.coins
+            elif sample is None and not self.SINGLE:
+                of_pools = self._fresh or n_subsets or n_jobs or backend
+                sample = None if of_pools else _default_coins(data, budget, book)
             if isinstance(sample, Coins):
                 _refuse_pool_settings(self._fresh, n_subsets, n_jobs, backend)
                 if self.SINGLE and book is not None:  # every release must know of all others
@@ -169,7 +190,13 @@ class Session(Keeper):
                         "coin; got a session of one release. Use pac.Session."
                     )
                 self._secret = CoinSecret(
-                    data, sample, units=units, single=self.SINGLE, simulate=simulate, rng=rng
+                    data,
+                    sample,
+                    units=units,
+                    single=self.SINGLE,
+                    simulate=simulate,
+                    rng=rng,
+                    data_digest="" if book is None else book.data_digest,
                 )
             else:
                 rehearsal = Rehearsal(
@@ -181,6 +208,7 @@ class Session(Keeper):
                     backend=backend,
                     rng=rng,
                     progress=progress,
+                    reason=reason,
                 )
                 self._secret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
             self._begin(dataset, book, secret_source(self._secret.seed, simulate=simulate))
@@ -204,14 +232,33 @@ class Session(Keeper):
     def _terms(self) -> Terms:
         return ManyReleases(self._fresh)
 
+    def _default_sample(
+        self, data: Data, units: Any, pool_options: dict[str, Any]
+    ) -> tuple[Coins | None, str | None]:
+        """Return the sample where none is given, and why it is a pool: what follows is unknown."""
+        return None, None
+
     @staticmethod
     def alone(
-        data: Any, budget: BudgetLike, *, rule: AnyRule | None = None, **options: Any
+        data: Any,
+        budget: BudgetLike,
+        mechanism: Any = None,
+        *,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+        totals: Totals = None,
+        **options: Any,
     ) -> SingleSession:
-        """Open a session of one release, which takes the whole budget and knows of no other."""
+        """Open a session of one release, which takes the whole budget and knows of no other.
+
+        Without a ``sample`` it has coins where ``mechanism``, with all these options, can.
+        """
         if not options.get("simulate"):
             _check_independent(rule, options.get("sample"), options.get("rng"))
-        return SingleSession(data, budget=budget, **options)
+        pool_options = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
+        return SingleSession(
+            data, budget=budget, release=mechanism, pool_options=pool_options, **options
+        )
 
     @classmethod
     def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
@@ -358,8 +405,8 @@ class Session(Keeper):
         if principal is not None:
             self.account()  # refused where there is none
         with self._lock:
-            data = self._pool_secret().data
-            checked = released_query(query, data, keys, at_least, fill)
+            data, coins = self._secret.data, isinstance(self._secret, CoinSecret)
+            checked = released_query(query, data, keys, at_least, fill, coins=coins)
             request = self._request(checked, budget, share=share, checkpoint=checkpoint)
             with self._paid(request, principal):
                 prepared = prepared_query(checked, data)
@@ -426,7 +473,7 @@ class Session(Keeper):
     def _pool_secret(self) -> PoolSecret:
         if not isinstance(self._secret, PoolSecret):
             raise BudgetError(
-                "sample must be a pool for queries and for releases that are refined; got coins. "
+                "sample must be a pool for releases that are refined; got coins. "
                 "Use sample=pac.Balanced()."
             )
         return self._secret
@@ -536,8 +583,25 @@ class SingleSession(Session):
 
     SINGLE = True
 
+    def __init__(
+        self, data: Any, *, release: Any, pool_options: dict[str, Any], **options: Any
+    ) -> None:
+        self._mechanism = None if release is None else as_mechanism(release)
+        self._pool_options = pool_options
+        super().__init__(data, **options)
+
     def _terms(self) -> Terms:
         return OneRelease()
+
+    def _default_sample(
+        self, data: Data, units: Any, pool_options: dict[str, Any]
+    ) -> tuple[Coins | None, str | None]:
+        """Return coins, or why there is a pool."""
+        if self._mechanism is None or self._budget is None:
+            return None, None
+        options = {**self._pool_options, **pool_options}
+        reason = pool_reason(self._mechanism, data, units, self._budget, options=options)
+        return (Coins() if reason is None else None), reason
 
     def _request(
         self,
@@ -568,6 +632,15 @@ class SingleSession(Session):
                     "pac.Session for several."
                 )
             return super().publish(plan, payer=payer)
+
+
+def _default_coins(data: Any, budget: AnyBudget | None, book: Account | None) -> Coins | None:
+    """Return coins for a new session on tables, where they serve it; None for a pool."""
+    if not coins_serve(data, budget) or (book is not None and book.state is not None):
+        return None
+    left = Spent() if book is None else book.left()
+    pools_alone = left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None)
+    return None if pools_alone else Coins()
 
 
 def _refuse_pool_settings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data
+
+SEVERAL_ROWS: Final = "a {unit} may have several rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

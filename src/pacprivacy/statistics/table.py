@@ -14,6 +14,7 @@ from pacprivacy._checks import Matrix, Vector, as_told, shorten
 from pacprivacy._values import DATES
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
+    FILLED_GAPS,
     GAP_LEVEL,
     Columns,
     Condition,
@@ -186,6 +187,10 @@ class Statistic(Mechanism):
         """Levels that were read off all records: the value shows that each of them occurs."""
         measured = () if self.layout is None else self.layout.measured
         return tuple(f"levels of {name!r}: those that occur in the table" for name in measured)
+
+    def coin_obstacle(self, *, has_units: bool) -> str | None:
+        """Return why it is not released with coins: gaps are filled by means."""
+        return FILLED_GAPS if self.missing == "mean" else None
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ model is released: the next release may be of another one, on the same sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -42,7 +42,7 @@ from pacprivacy.mechanism import (
     identity_warning,
 )
 from pacprivacy.sample import Balanced, Coins, Pool
-from pacprivacy.session import Session
+from pacprivacy.session import Session, pool_reason
 from pacprivacy.statistics import Covariance, Histogram
 from pacprivacy.tables.cells import Reading
 from pacprivacy.tables.table import (
@@ -516,6 +516,16 @@ class ModelStudy:
     def universe(self) -> Data:
         """Everybody who might be in: all rows of the file, also those that are then left out."""
         return self.built.data if self.built.kept.all() else self.rows()
+
+    def pool_reason(self, budget: AnyBudget, options: Mapping[str, Any]) -> str | None:
+        """Return why a single release has a pool where no sample was asked for; None for coins."""
+        return pool_reason(self.mechanism, self.universe, self.units, budget, options=options)
+
+    def with_default_sample(self, budget: AnyBudget, options: Mapping[str, Any]) -> ModelStudy:
+        """Return the study with coins where no sample was asked for and nothing bars them."""
+        if self.sample is not None or self.pool_reason(budget, options) is not None:
+            return self
+        return replace(self, sample=Coins())
 
     def of_rows(self) -> RowsMechanism:
         """Return the mechanism as sessions of :meth:`open_session` release it."""
