@@ -840,7 +840,11 @@ def residual_quantities() -> Any:
         "intrinsic": left.intrinsic,
         "residual": [left.residual.value, left.residual.lower, left.residual.upper],
         "entropy": [left.entropy.value, left.entropy.lower, left.entropy.upper],
-        "gaps": [[gap.value, gap.lower, gap.upper, gap.n_draws] for gap in gaps],
+        # the upper end of the two lower bounds is the log-determinant bound, which is elsewhere
+        "gaps": [
+            [gap.value, gap.lower, gap.upper if gap is gaps[0] else None, gap.n_draws]
+            for gap in gaps
+        ],
         "corrected": residual.corrected_budget(0.5, gaps[0]),
         "anisotropy": stackelberg.anisotropy(plan),
     }
