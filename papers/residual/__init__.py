@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from papers import run
-from papers.residual import logits, mean, soundness
+from papers.residual import base, logits, mean, soundness
 from papers.run import Paper, Settings
 
 __all__ = ["RESIDUAL"]
@@ -43,7 +43,7 @@ RESIDUAL: Final = Paper(
     name="residual",
     title="Residual-PAC Privacy, recomputed",
     protocol=PROTOCOL,
-    sections=(mean.SECTION, logits.SECTION, soundness.SECTION),
+    sections=(mean.SECTION, base.SECTION, logits.SECTION, soundness.SECTION),
     full=FULL,
     quick=QUICK,
     reference=None,
