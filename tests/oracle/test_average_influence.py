@@ -208,13 +208,12 @@ def test_a_wager_is_done_when_the_bound_is_below_the_cap() -> None:
 
 
 def least_squares(
-    rng: np.random.Generator, n: int, keep: float, penalty: float
+    rng: np.random.Generator, n: int, keep: float, penalty: float, rows: int = 1
 ) -> LeastSquaresValue:
-    x = rng.normal(size=n)
-    Z = np.column_stack([np.ones(n), x])
-    return LeastSquaresValue.fit(
-        Z, x + 0.3 * rng.normal(size=n), keep=keep, penalty=np.full(2, penalty)
-    )
+    x = rng.normal(size=rows * n)
+    Z, units = np.column_stack([np.ones(rows * n), x]), (np.repeat(np.arange(n), rows), n)
+    y = x + 0.3 * rng.normal(size=rows * n)
+    return LeastSquaresValue.fit(Z, y, keep=keep, units=units, penalty=np.full(2, penalty))
 
 
 @pytest.mark.claim("C-13")
@@ -222,7 +221,7 @@ def test_the_influence_on_least_squares_is_the_difference_of_two_fits() -> None:
     rng = np.random.default_rng(7)
     for penalty in (0.0, 2.0):
         value = least_squares(rng, 8, 0.7, penalty)
-        Z, y = value.rows.Z, value.rows.y
+        Z, y = value.rows.Z[:, 0], value.rows.y[:, 0]
         for mask in samples(8):
             if mask.sum() < 4:
                 continue
@@ -239,11 +238,38 @@ def test_the_influence_on_least_squares_is_the_difference_of_two_fits() -> None:
 
 
 @pytest.mark.claim("C-13")
-def test_the_closed_form_of_least_squares_bounds_every_draw() -> None:
+def test_the_influence_of_units_with_several_rows_is_the_difference_of_two_fits() -> None:
+    rng = np.random.default_rng(17)
+    units = np.repeat(np.arange(8), [1, 2, 5, 1, 3, 2, 1, 0])
+    Z = np.column_stack([np.ones(15), rng.normal(size=15)])
+    y = Z @ [1.0, 2.0] + rng.normal(size=15)
+    value = LeastSquaresValue.fit(Z, y, keep=0.7, units=(units, 8), penalty=np.array([0.0, 2.0]))
+    assert value.X.shape == (8, 2, 2)
+    for mask in samples(8):
+        rows = mask[units]
+        if rows.sum() < 5:
+            continue
+        fit = np.linalg.solve(
+            Z[rows].T @ Z[rows] + np.diag([0.0, 1.4]), Z[rows].T @ y[rows]
+        )
+        np.testing.assert_allclose(value.outputs_of(value.value(mask)), fit, atol=1e-9)
+        moved = value.influence(mask, np.arange(8))
+        for unit in np.flatnonzero(np.isfinite(moved).all(axis=1)):
+            used = np.arange(8) == unit
+            difference = value.value(mask | used) - value.value(mask & ~used)
+            np.testing.assert_allclose(moved[unit], difference, atol=1e-9)
+    assert np.isfinite(value.influence(np.ones(8, dtype=bool), np.arange(8))[[0, 1, 4]]).all()
+
+
+@pytest.mark.claim("C-13")
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_closed_form_of_least_squares_bounds_every_draw(rows: int) -> None:
     rng = np.random.default_rng(8)
     n = 4000
-    Z = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
-    value = LeastSquaresValue.fit(Z, Z @ [1.0, 2.0, 3.0] + rng.standard_t(4, n), keep=0.95)
+    Z = np.column_stack([np.ones(rows * n), rng.normal(size=(rows * n, 2))])
+    y = Z @ [1.0, 2.0, 3.0] + rng.standard_t(4, rows * n)
+    units = (np.repeat(np.arange(n), rows), n)
+    value = LeastSquaresValue.fit(Z, y, keep=0.95, units=units)
     whiten = rng.normal(size=(3, 3))
     far, off_event = value.bound_distances(whiten, 0.95)
     assert off_event < 1e-6
@@ -251,7 +277,8 @@ def test_the_closed_form_of_least_squares_bounds_every_draw() -> None:
     for _ in range(50):
         moved = value.influence(rng.random(n) < 0.95, np.arange(n)) @ whiten
         assert (np.linalg.norm(moved, axis=1) <= far).all()
-    nominal = np.linalg.norm(value.X * value.residuals[:, None] @ whiten, axis=1)
+    scores = np.einsum("ukd,uk->ud", value.X, value.residuals)
+    nominal = np.linalg.norm(scores @ whiten, axis=1)
     assert np.median(far / nominal) < 3  # of use
 
 
@@ -260,16 +287,19 @@ def test_the_closed_form_of_least_squares_bounds_every_draw() -> None:
 def test_no_attacker_beats_the_certificate_of_least_squares_and_ridge() -> None:
     rng = np.random.default_rng(9)
     proved = 0
-    for penalty in (0.0, 1.0, 5.0, 20.0) * 2:
-        keep = float(rng.choice([0.8, 0.9]))
-        value = least_squares(rng, 10, keep, penalty)
+    for case, penalty in enumerate((0.0, 1.0, 5.0, 20.0) * 3):
+        keep, success = float(rng.choice([0.8, 0.9])), 0.7 if penalty else 0.6
+        value = least_squares(rng, 10, keep, penalty, rows=1 + case // 8)
+        clip = None if case % 2 else 1.0
         try:
-            plan = plan_average(value, success=0.85, keep=keep, seed=0, clip=None)
+            plan = plan_average(value, success=success, keep=keep, seed=0, clip=clip)
         except BudgetError:
             continue
         proved += 1
-        check_plan(plan, 10, 0.85)
-    assert proved >= 5
+        check_plan(plan, 10, success)
+        halved = 2 * lattice_values(plan, 10)
+        assert average_advantage(halved, keep).max() > plan.risk.advantage
+    assert proved >= 10
 
 
 class TrimmedMean(Mechanism):

@@ -161,6 +161,7 @@ def _release(
     if coins is not None:
         options.check_coin_budget(limits)
         options.check_coin_budget(total, name="--total")
+        options.check_coin_session(model, account)
     check_release_folder(output)
     study = read_model_study(data, model, model_options, reading, sample=coins)
     tell_curator(study.notes, quiet=quiet)

@@ -41,6 +41,7 @@ from pacprivacy.statistics.regressions import (
     OLS as OLS,
     LogisticRegression as LogisticRegression,
     Poisson as Poisson,
+    Ridge as Ridge,
 )
 from pacprivacy.statistics.sums import (
     SummedStatistic as SummedStatistic,
