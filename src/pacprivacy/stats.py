@@ -272,10 +272,14 @@ def ridge(
     ``penalty`` is the weight of the sum of their squares without the intercept's, for all records,
     with columns in deviations over these; a sample has its share of it. Otherwise as :func:`ols`.
     """
-    named = {"target": _text("target", target), "columns": _names("columns", columns)}
     if isinstance(penalty, bool) or not isinstance(penalty, int | float):
         raise MechanismError(f"penalty must be a number; got {as_told(penalty)}. Write penalty=1.")
-    return _with_options(Ridge(penalty=float(penalty), **named), options)
+    fitted = Ridge(
+        target=_text("target", target),
+        columns=_names("columns", columns),
+        penalty=float(penalty),
+    )
+    return _with_options(fitted, options)
 
 
 def logistic(target: str, columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:

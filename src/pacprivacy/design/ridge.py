@@ -212,9 +212,7 @@ class RidgePenalty:
 
     def describe(self) -> str:
         """Return one public sentence for the certificate."""
-        source = (
-            "estimated on all records" if self.snr == "universe" else "given from outside"
-        )
+        source = "estimated on all records" if self.snr == "universe" else "given from outside"
         aim = "without regard to the noise" if self.mi_nats is None else "for the noise to come"
         return (
             f"ridge penalty: chosen {aim}, from a signal-to-noise ratio {source}; it does not "

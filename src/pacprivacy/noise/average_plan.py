@@ -37,6 +37,7 @@ from pacprivacy.statistics import (
     LeastSquaresValue,
     OrderStatistics,
     SampleValue,
+    UnitQuantiles,
     UnitSums,
 )
 from pacprivacy.theory import lattice_total_variation_bound
@@ -50,8 +51,10 @@ CLIP_RADII: Final = (1.0, 0.7, 0.5, 0.35)  # 1 is the influence of the tenth lar
 CLIP_ROUNDS: Final = 2
 PILOT_DRAWS: Final = 32
 MORE_PILOT_DRAWS: Final = 256  # of the units that show most
+MOST_PILOT_NUMBERS: Final = 1 << 24
 PILOT_UNITS: Final = 1000  # those that show most, on which the size of the noise is guessed
 MOST_DRAWS: Final = 2500
+DRAWS_AT_ONCE: Final = 512  # between two looks at how far bets are
 MOST_DRAWS_TIMES: Final = 260.0  # over the advantage: what a tenth less than that takes to prove
 SCALES: Final = ((1.25, 1.1, 1.05, 1.02), (6.0, 2.5, 1.6))  # times the noise of the pilot
 LEAST_DRAWN_SCALE: Final = 1.1  # smaller ones would take many draws: by closed forms alone
@@ -373,7 +376,16 @@ def least_noise(fits: Callable[[float], bool], floor: float) -> tuple[float, boo
 @calibrate_average.register
 def _calibrate_by_draws(value: InfluencedValue, target: AverageTarget) -> AveragePlan:
     """Find the shape on some draws, then prove scales from large noise to small on fresh ones."""
-    pilot = _Pilot.draw(value, target)
+    return _prove_scales(value, target, _Pilot.draw(value, target))
+
+
+@calibrate_average.register
+def _calibrate_unit_quantiles(value: UnitQuantiles, target: AverageTarget) -> AveragePlan:
+    return _prove_scales(value, target, _pilot_of_quantiles(value, target))
+
+
+def _prove_scales(value: InfluencedValue, target: AverageTarget, pilot: _Pilot) -> AveragePlan:
+    """Prove scales from large noise to small, each on fresh draws."""
     proved = None
     for scales in SCALES:  # each tried from large noise to small until one is not proved
         for factor in scales:
@@ -414,9 +426,7 @@ def _calibrate_least_squares(value: LeastSquaresValue, target: AverageTarget) ->
     return replace(plan, published=(*plan.published, fact))
 
 
-def _clip_fit(
-    value: LeastSquaresValue, target: AverageTarget
-) -> tuple[LeastSquaresValue, float]:
+def _clip_fit(value: LeastSquaresValue, target: AverageTarget) -> tuple[LeastSquaresValue, float]:
     """Return the fit in which units count less, of the radius with the least predicted error.
 
     Fits are made anew for every radius: a unit that counts less leaves others more to say, so what
@@ -468,8 +478,8 @@ def _clipped_at(value: LeastSquaresValue, whiten: Matrix, most: float) -> LeastS
 class _Pilot:
     """What a few draws show: the shape of the noise, its size, and the spread by the coins."""
 
-    into: Matrix
-    back: Matrix
+    into: Matrix | None
+    back: Matrix | None
     noise_std: Vector
     scale: float
     spread: Vector
@@ -496,15 +506,7 @@ class _Pilot:
         for line in distances:
             kept = _draw_kept(rng, value.n_units, target.keep)
             line[:] = np.linalg.norm(value.influence(kept, hardest) @ (into / std), axis=1)
-        distances = np.nan_to_num(distances, nan=np.inf)
-
-        def fits(scale: float) -> bool:
-            at_scale = distances / scale
-            advantage = average_gains(np.minimum(at_scale, 99.0)).mean(axis=0).max()
-            large = (at_scale > LARGE_MOVE).mean(axis=0).max()
-            return bool(advantage <= target.advantage and large <= 0.4 * target.large_moves)
-
-        scale, _ = least_noise(fits, 0.25)
+        scale = _least_scale(np.nan_to_num(distances, nan=np.inf), target, 0.25)
         return cls(into=into, back=back, noise_std=std, scale=scale, spread=spread)
 
     def lattice(self, scale: float) -> OutputLattice:
@@ -512,6 +514,46 @@ class _Pilot:
         return OutputLattice.choose(
             round_up_two_digits(scale * self.noise_std), into=self.into, back=self.back
         )
+
+
+def _least_scale(distances: Matrix, target: AverageTarget, floor: float) -> float:
+    """Return the least scale of the noise that hides distances, (draws, units), on average."""
+
+    def fits(scale: float) -> bool:
+        at_scale = distances / scale
+        advantage = average_gains(np.minimum(at_scale, 99.0)).mean(axis=0).max()
+        large = (at_scale > LARGE_MOVE).mean(axis=0).max()
+        return bool(advantage <= target.advantage and large <= 0.4 * target.large_moves)
+
+    return least_noise(fits, floor)[0]
+
+
+def _pilot_of_quantiles(value: UnitQuantiles, target: AverageTarget) -> _Pilot:
+    """Return noise for every number by itself, which shares what may be shown.
+
+    What a number shows is about in proportion to the inverse of its noise, and adds up over the
+    numbers that a unit has part in: the sum of squares is least in proportion to the cube root.
+    """
+    rng = public_generator(target.seed, "pilot", 0)
+    units, scales = value.tested_units, value.scales
+    n_draws = MORE_PILOT_DRAWS
+    while n_draws > PILOT_DRAWS and n_draws * len(units) * len(scales) > MOST_PILOT_NUMBERS:
+        n_draws //= 2
+    moved, squares = np.empty((n_draws, len(units), len(scales))), np.zeros(len(scales))
+    for line in moved:
+        kept = _draw_kept(rng, value.n_units, target.keep)
+        line[:] = np.abs(value.influence(kept, units))
+        squares += np.square(value.value(kept) - value.on_all)
+    floor = LEAST_NOISE * np.maximum(np.abs(value.on_all), scales)
+    alone = np.array(
+        [_least_scale(moved[:, :, i], target, floor[i]) for i in range(len(scales))]
+    ) / scales  # fmt: skip
+    cells = np.unique(value.shared_cells, return_inverse=True)[1]
+    together = np.bincount(cells, weights=alone ** (2 / 3))[cells]
+    std = scales * alone ** (1 / 3) * together
+    scale = _least_scale(np.linalg.norm(moved / std, axis=2), target, 0.05)
+    spread = np.sqrt(squares / n_draws)
+    return _Pilot(into=None, back=None, noise_std=std, scale=scale, spread=spread)
 
 
 def _typical(
@@ -537,8 +579,9 @@ def _prove_by_draws(
     most_draws: int,
 ) -> DrawnInfluence | None:
     """Return a proof that no unit shows too much, or None: closed forms first, then draws."""
-    assert lattice.into is not None
-    whiten = lattice.into / lattice.noise_std
+    whiten = np.diag(1 / lattice.noise_std)
+    if lattice.into is not None:
+        whiten = lattice.into / lattice.noise_std
     rounding = lattice.rounding + value.rounding(whiten)
     far, off_event = value.bound_distances(whiten, target.keep)
     easy = (average_gains(far + rounding) + off_event <= target.advantage) & (
@@ -546,12 +589,18 @@ def _prove_by_draws(
     )
     if not off_event <= target.large_moves:
         easy[:] = False
-    pending = np.flatnonzero(~easy)
+    tested = value.tested_units
+    pending = tested[~easy[tested]]
+    n_drawn = len(pending)
     wager = InfluenceWager(value.n_units, target.advantage, target.large_moves)
     history: list[tuple[Integers, Vector]] = []
     while len(pending):
-        if len(history) >= most_draws:
+        drawn = len(history)
+        if drawn >= most_draws:
             return None
+        if drawn and drawn % DRAWS_AT_ONCE == 0:  # a bet that is far behind is given up
+            if 2 * wager.progress(pending) < drawn / most_draws:
+                return None
         kept = _draw_kept(rng, value.n_units, target.keep)
         moved = value.influence(kept, pending) @ whiten
         distances = np.sqrt(np.einsum("ij,ij->i", moved, moved)) + rounding
@@ -559,7 +608,6 @@ def _prove_by_draws(
         wager.add(distances, pending)
         history.append((pending, distances))
         pending = pending[~wager.done[pending]]
-    n_drawn = int(np.count_nonzero(~easy))
     return DrawnInfluence(
         distances=_longest(history, value.n_units),
         advantage=target.advantage,

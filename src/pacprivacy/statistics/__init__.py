@@ -57,6 +57,7 @@ from pacprivacy.statistics.table import (
     Statistic as Statistic,
     number_cells as number_cells,
 )
+from pacprivacy.statistics.unit_quantiles import UnitQuantiles as UnitQuantiles
 from pacprivacy.statistics.unit_sums import (
     COUNT_STD as COUNT_STD,
     WIDEST_BLOCK as WIDEST_BLOCK,

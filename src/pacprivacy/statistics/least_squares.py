@@ -34,9 +34,9 @@ UnitCodes = tuple[Integers, int]  # the unit of every row, and how many units th
 class LeastSquaresRows:
     """Rows and what is fitted to them; curator-only.
 
-    ``Z``, shape (units, rows of a unit, columns), has zeros where a unit has fewer rows. ``penalty``
-    is that of the square of every coefficient, for all rows; ``outputs`` an affine map from
-    coefficients to what is released.
+    ``Z``, shape (units, rows of a unit, columns), has zeros where a unit has fewer rows.
+    ``penalty`` is that of the square of every coefficient, for all rows; ``outputs`` an affine map
+    from coefficients to what is released.
     """
 
     Z: Cube = field(repr=False)
@@ -174,7 +174,7 @@ class LeastSquaresValue(InfluencedValue):
     @property
     def _scores(self) -> Matrix:
         """What every unit adds to the slope of the squares at the fit."""
-        return np.einsum("ukd,uk->ud", self.X, self.residuals)
+        return np.asarray(np.einsum("ukd,uk->ud", self.X, self.residuals))
 
     def typical_influence(self) -> Matrix:
         """Return about what every unit moves the fit on all rows by, in coordinates of the fit."""
@@ -256,7 +256,7 @@ class LeastSquaresValue(InfluencedValue):
             between = sign[fine, None, None] * (moved[fine] @ X[fine].swapaxes(1, 2))
             system = np.eye(X.shape[1]) + between
             factors[fine] = np.linalg.solve(system, residuals[fine][:, :, None])[:, :, 0]
-        return np.einsum("ukd,uk->ud", moved, factors)
+        return np.asarray(np.einsum("ukd,uk->ud", moved, factors))
 
     def bound_distances(self, whiten: Matrix, keep: float) -> tuple[Vector, float]:
         """Return what every unit moves the fit by at most, but for two events.

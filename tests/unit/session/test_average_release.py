@@ -104,6 +104,22 @@ def test_least_squares_and_ridge_with_several_rows_of_a_unit(tmp_path: Path) -> 
         assert abs(row["value"] - 2) < 5 * row["standard_error"] < 0.3
 
 
+@pytest.mark.claim("C-14")
+def test_quantiles_with_several_rows_of_a_unit(tmp_path: Path) -> None:
+    people = RNG.integers(0, 1200, 3000)
+    gaps = TABLE.assign(income=TABLE["income"].where(RNG.random(3000) < 0.9))
+    statistic = pac.stats.quantiles("income", q=(0.25, 0.5), by="region", where="age >= 25")
+    made = release(statistic, gaps, units=people)
+    certificate = check(made, tmp_path)
+    assert certificate.n_units == len(np.unique(people))
+    assert certificate.n_draws > 0
+    truth = gaps[gaps["age"] >= 25].groupby("region")["income"].quantile([0.25, 0.5])
+    frame = made.to_frame().set_index("name")
+    for (region, q), number in truth.items():
+        row = frame.loc[f"{region}.{q:g}"]
+        assert abs(row["value"] - number) < 5 * row["standard_error"] < 1
+
+
 def test_a_ridge_is_that_of_scikit_learn_with_coins_and_without() -> None:
     X = TABLE[["age", "income"]].to_numpy()
     slopes = Ridge(alpha=300.0).fit((X - X.mean(0)) / X.std(0), TABLE["cost"]).coef_ / X.std(0)
