@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from pacprivacy.cli import app
 FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 VARYING = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 RUN = ("python", "pycon", "console", "bash")
+WITH_COINS = {
+    "mean", "sum", "count", "variance", "covariance", "crosstab", "histogram",
+    "median", "quantiles", "ols",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,14 @@ def run_doctest(block: Block, names: dict[str, Any]) -> None:
     names.update(parsed.globs)
 
 
+def has_coins(words: list[str]) -> bool:
+    """Whether a release has a coin for each person: by option, or by default."""
+    options = dict(pairwise(words))
+    model = options.get("--model", options.get("--statistic", ""))
+    default = model in WITH_COINS and "membership" in options.get("--budget", "")
+    return options.get("--sample", "coins" if default else "pool") == "coins"
+
+
 def run_command(command: Command, extra: dict[str, list[str]]) -> None:
     """Run one ``pac`` command here; compare what it prints with what the page shows."""
     words = list(command.words)
@@ -109,7 +122,7 @@ def run_command(command: Command, extra: dict[str, list[str]]) -> None:
         at = words.index(">")
         target, words = Path(words[at + 1]), words[:at]
     more = [word for word in extra.get(words[1], []) if word.partition("=")[0] not in words]
-    if {"--promise", "--ledger", "coins"} & set(words):  # no candidates, or those of a session
+    if {"--promise", "--ledger"} & set(words) or has_coins(words):  # no candidates, or a session's
         more = [word for word in more if not word.startswith("--subsets")]
     result = CliRunner().invoke(app, [*words[1:], *more])
     assert result.exit_code == 0, (command.words, result.output)

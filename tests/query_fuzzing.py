@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ import pandas as pd
 import pacprivacy as pac
 from pacprivacy.errors import PacPrivacyError, QueryError
 from pacprivacy.mechanism import coerce_data, flatten
-from pacprivacy.queries import make_query_mechanism
+from pacprivacy.queries import QuerySums, make_query_mechanism
 from pacprivacy.queries.tree import number, write_sql
 
 KINDS = ("a", "b", "c")
@@ -118,9 +119,9 @@ def make_frames(rng: np.random.Generator) -> dict[str, pd.DataFrame]:
     }
 
 
-def make_query(chance: random.Random) -> tuple[str, bool]:
+def make_query(chance: random.Random, *, plain: bool = False) -> tuple[str, bool]:
     """Return a query, and whether it must be refused."""
-    plain = chance.random() < 0.4  # sums of rows, which have a plan of their own
+    plain = chance.random() < 0.4 or plain  # sums of rows, which have a plan of their own
     sources = SOURCES[:8] if plain else SOURCES
     aggregates = [a for a in AGGREGATES if not plain or re.match("count|sum|avg|std|var|cov", a)]
     filters = FILTERS[:6] if plain else FILTERS
@@ -234,3 +235,45 @@ def _close(one: float, other: Any) -> bool:
     if other is None or not np.isfinite(float(other)):
         return one in (-1.0, 0.0)  # filled, or a total of nothing
     return bool(np.isclose(one, float(other), rtol=1e-9, atol=1e-9))
+
+
+def run_sums(seed: int, n_queries: int) -> list[Outcome]:
+    """Compare what units add to the sums of queries with each query on the rows of one unit alone.
+
+    And on a few sets of units: what all of them add is what the query says of them together.
+    """
+    rng, chance = np.random.default_rng(seed), random.Random(seed)
+    frames = make_frames(rng)
+    via: Any = {"visits": "person", "tests": ("visit", "visits.visit")}
+    tables = pac.Tables(frames, unit="people.id", via=via)
+    n = len(frames["people"])
+    groups = [[unit] for unit in rng.permutation(n)[:4]] + [rng.permutation(n)[: n // 2]]
+    with ExitStack() as stack:
+        worlds = []
+        for units in groups:
+            connect = duckdb.connect(":memory:", config={"threads": 1})
+            worlds.append((np.asarray(units), stack.enter_context(connect)))
+            world_engine(worlds[-1][1], frames, units)
+        queries = [make_query(chance, plain=True) for _ in range(n_queries)]
+        return [_compare_sums(text, refused, tables, worlds) for text, refused in queries]
+
+
+def _compare_sums(text: str, refused: bool, tables: pac.Tables, worlds: list[Any]) -> Outcome:
+    data, keys = coerce_data(tables), {"k": list(KINDS)}
+    try:
+        query = make_query_mechanism(text, tables, keys=keys, fill=-1.0, kind=QuerySums)
+        query = query.prepare(data)
+        assert isinstance(query, QuerySums)
+        added = query.contributions(data)
+    except QueryError as error:
+        known = refused or "function of sums" in str(error)
+        return Outcome(text=text, kind="refused", wrong="" if known else f"refused: {error}")
+    if refused:
+        return Outcome(text=text, kind="answered", wrong="it should have been refused")
+    wrong = ""
+    for units, engine in worlds:
+        inside = np.zeros(tables.n_units)
+        inside[units] = 1.0
+        mine = query.shaped(query.value(added.total(inside)), data)
+        wrong = wrong or _check(query, text, engine, 1.0, mine)
+    return Outcome(text=text, kind="answered", plan=query.plan, wrong=wrong)

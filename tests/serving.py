@@ -29,7 +29,7 @@ from pacprivacy._random import SystemSource
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.ledger import Ledger
-from pacprivacy.release import AnswerBundle, certify_answer_bundle
+from pacprivacy.release import AnswerBundle
 from pacprivacy.serve import Limits, Service, Tokens, run_service
 from pacprivacy.session import Answerer, leases
 
@@ -332,8 +332,7 @@ class Attack:
         """
         place.mkdir()
         rng, pool, votes = np.random.default_rng(seed), self.pool, self.questions(n_answers)
-        certificate = certify_answer_bundle(self.terms(pool))
-        service = Answering(self, place, certificate)
+        service = Answering(self, place)
         service.begin()
         secret, start = service.secret, 0
         log_p, n_seen = np.full(self.n_subsets, -np.log(self.n_subsets)), 0
@@ -362,7 +361,7 @@ class Attack:
         """
         place.mkdir()
         rng, pool, votes = np.random.default_rng(seed), self.pool, self.questions(n_answers)
-        service = Answering(self, place, certify_answer_bundle(self.terms(pool)))
+        service = Answering(self, place)
         service.begin()
         service.close()
         log_p, start, n_seen = np.full(self.n_subsets, -np.log(self.n_subsets)), 0, 0
@@ -399,13 +398,13 @@ class Answering:
 
     NAME = "a" * 64
 
-    def __init__(self, attack: Attack, place: Path, certificate: Any) -> None:
-        self._attack, self._place, self._certificate = attack, place, certificate
+    def __init__(self, attack: Attack, place: Path) -> None:
+        self._attack, self._place = attack, place
         self._forgotten: Any = None
 
     def _leases(self) -> leases.Leases:
         place = self._place / "study.db"
-        return leases.Leases(place, self.NAME, self._certificate, dataset="votes")
+        return leases.Leases(place, self.NAME, dataset="votes")
 
     def _responder(self, book: Any, standing: Any) -> Answerer:
         return Answerer(

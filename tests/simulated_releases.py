@@ -422,7 +422,6 @@ CASES |= {
     "predictor, probabilities": lambda: answers(
         "score", LABELS, LogisticRegression(), pac.Information(1.0)
     ),
-    "predictor, membership": lambda: answers("one_hot", LABELS, TREE, pac.Membership(0.95)),
 }
 
 # Algorithms that know of the noise to come.
@@ -733,16 +732,6 @@ CASES |= {
     "dp fit logistic, output": lambda: fit_dp(dp.DPLogisticRegression, method="output", **LOGISTIC),
     "dp fit sgd": lambda: fit_dp(
         dp.DPSGDClassifier, batch_size=40, fit_intercept=False, **LOGISTIC
-    ),
-    "dp fit pate": lambda: fit_dp(
-        dp.PATEClassifier,
-        TREE,
-        student=LogisticRegression(),
-        n_estimators=12,
-        n_questions=30,
-        classes=(0, 1),
-        box=(-3.0, 3.0),
-        on=DP_LABELS,
     ),
 }
 

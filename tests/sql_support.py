@@ -158,7 +158,7 @@ NOT_ANSWERED = [
     case("outputs that are no numbers", REFUSED, "SELECT max(kind) FROM visits", "«max(kind)»"),
     case("outputs that are no numbers", REFUSED,
          "SELECT max(DATE '2020-01-01' + visit::INT) AS d FROM visits", "not DATE"),
-    case("keys that were neither declared nor let out", REFUSED,
+    case("keys that were neither declared nor published", REFUSED,
          "SELECT kind, count(*) FROM visits GROUP BY kind", "keys="),
     case("keys that are lists or structures", REFUSED,
          "SELECT [kind] AS k, count(*) FROM visits GROUP BY 1", "«[kind]»"),

@@ -16,7 +16,7 @@ import numpy as np
 
 import pacprivacy as pac
 from pacprivacy.mechanism import coerce_data, flatten
-from pacprivacy.queries import make_query_mechanism
+from pacprivacy.queries import QueryMechanism, make_query_mechanism
 
 VIA = {"orders": "o_custkey", "lineitem": ("l_orderkey", "orders.o_orderkey")}
 
@@ -188,11 +188,13 @@ REASONS = {
 }
 
 
-def ask_tpch(number: int, tables: pac.Tables) -> Any:
+def ask_tpch(
+    number: int, tables: pac.Tables, kind: type[QueryMechanism] = QueryMechanism
+) -> QueryMechanism:
     """Return a query of TPC-H with its cells and its plan."""
     keys = KEYS.get(number, "universe")
     asked = make_query_mechanism(
-        QUERIES[number], tables, keys=keys, at_least=2, fill=FILL.get(number)
+        QUERIES[number], tables, keys=keys, at_least=2, fill=FILL.get(number), kind=kind
     )
     return asked.prepare(coerce_data(tables))
 

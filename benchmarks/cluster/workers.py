@@ -1,4 +1,4 @@
-"""Two workers against one on loky, Dask and Ray; bytes of a task; two workers killed.
+"""Two workers against one on loky and Dask; bytes of a task; two workers killed.
 
 Usage: python benchmarks/cluster/workers.py [n_subsets] [milliseconds] [backend ...]
 
@@ -26,7 +26,7 @@ from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism, workers
 
 RESULTS = Path(__file__).parents[1] / "results" / "cluster_workers.json"
-LEAST = {"loky": 1.8, "dask": 1.7, "ray": 1.7}
+LEAST = {"loky": 1.8, "dask": 1.7}
 MOST_BYTES = 2000
 
 
@@ -68,23 +68,6 @@ def cluster(kind: str, n_workers: int) -> Iterator[tuple[dict[str, Any], Callabl
             Client(made) as client,
         ):
             yield {"backend": "dask"}, lambda: list(client.run(os.getpid).values())
-    else:
-        import ray
-
-        ray.init(
-            num_cpus=n_workers,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="critical",
-        )
-
-        def pids() -> list[int]:
-            return list(set(ray.get([ray.remote(pid).remote() for _ in range(2 * n_workers)])))
-
-        try:
-            yield {"backend": "ray"}, pids
-        finally:
-            ray.shutdown()
 
 
 def measure(kind: str, n_subsets: int, seconds: float) -> dict[str, Any]:

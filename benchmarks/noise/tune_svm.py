@@ -22,7 +22,6 @@ from threadpoolctl import threadpool_limits
 from pacprivacy.budget import Information
 from pacprivacy.design.tuning import TuneResult, tune, tune_budgets
 from pacprivacy.mechanism import LinearSVM
-from pacprivacy.reporting import plot_tune
 from pacprivacy.sample import Balanced
 from papers.alg.protocol import load_split
 
@@ -105,14 +104,6 @@ def main() -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))
-    if len(sys.argv) > 2:
-        plot_tune(
-            curves,
-            sys.argv[2],
-            title="Rice, linear SVM",
-            parameter="C",
-            utility="accuracy of a release",
-        )
     passed = result["behind_best"] <= WITHIN and result["ahead_of_C_1"] >= AHEAD
     return 0 if passed else 1
 

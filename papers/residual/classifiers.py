@@ -125,8 +125,7 @@ def fit_classifier(
         import optax  # noqa: F401
     except ImportError as error:
         raise PacPrivacyError(
-            "classifiers need jax and optax, which are not installed. "
-            "Run: pip install 'pacprivacy[jax]'"
+            "classifiers need jax and optax, which are not installed. Run: pip install '.[jax]'"
         ) from error
     params = _first_params(features.shape[1:], n_classes, rng)
     n_batches = len(features) // BATCH

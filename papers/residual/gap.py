@@ -271,7 +271,7 @@ def _train_layers(
     except ImportError:
         raise PacPrivacyError(
             "fit_neural_critic needs jax and optax, which are not installed. "
-            "Run: pip install 'pacprivacy[jax]'"
+            "Run: pip install '.[jax]'"
         ) from None
 
     rows = jnp.asarray(released, dtype=jnp.float32)

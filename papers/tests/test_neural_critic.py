@@ -53,5 +53,5 @@ def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 
     plan = calibrate(HEAVY, pac.Information(1.0), rule="waterfill")
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(PacPrivacyError, match=r"pip install 'pacprivacy\[jax\]'"):
+    with pytest.raises(PacPrivacyError, match=r"pip install '\.\[jax\]'"):
         fit_neural_critic(HEAVY, plan)

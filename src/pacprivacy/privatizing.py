@@ -1,9 +1,10 @@
 """The whole story in two short functions: read this first.
 
-records -> pool of subsets -> mechanism on every subset -> noise plan -> release + certificate
-records -> a coin for every unit -> what every unit adds -> noise plan -> release + certificate
+records -> a coin for every unit -> what every unit changes -> noise plan -> release + certificate
+records -> pool of candidates -> mechanism on every candidate -> noise plan -> release + certificate
 
-The steps themselves are those of a session, here of one release.
+Statistics that say what one unit changes have coins, all other functions a pool. The steps
+themselves are those of a session, here of one release.
 """
 
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from pacprivacy.budget import BudgetLike
+from pacprivacy.budget import BudgetLike, as_budget
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import AnyRule
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins, Pool, PoolStrategy
-from pacprivacy.session import Accuracy, Plan, QueryRelease, Session
+from pacprivacy.session import Accuracy, Plan, QueryRelease, Session, coins_for_query
 
 
 def privatize(
@@ -52,23 +53,26 @@ def privatize(
         The universe of records. The release is computed on a secret part of it.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         What every attacker is held to; or the text of one, ``"membership<=0.6"``.
-    sample : Pool, strategy or Coins, optional
-        Which subsets are candidates. By default ``Balanced(folds="auto")``: all but a fold, in as
+    sample : Coins, Pool or strategy, optional
+        How the used units are chosen. By default :class:`pacprivacy.Coins`, a coin for every unit,
+        where the mechanism states what one unit changes: ``pac.stats`` and NumPy's functions of
+        columns do. It is a pool where the mechanism does not, where the budget is not membership
+        alone, where there are fewer than 200 units, and where an option of pools is set; the
+        certificate says why. The default pool is ``Balanced(folds="auto")``: all but a fold, in as
         many folds as a pilot finds best where membership is limited and a fold has 100 subsets;
-        halves and their complements otherwise. :class:`pacprivacy.Coins` gives every unit a coin
-        of its own, for statistics of sums.
+        halves and their complements otherwise.
     n_subsets : int, optional
-        Number of candidates; 2000 where all are evaluated at once, else 256.
+        Number of candidates of a pool; 2000 where all are evaluated at once, else 256.
     rule : str or rule object, optional
-        How noise is found; the least certified noise by default.
+        How the noise of a pool is found; the least certified noise by default.
     units : array or str, optional
         Group label of each row, when a person has several rows; or the column of a frame that
         holds it, which the mechanism then does not see.
     n_jobs : int, optional
         Worker processes, through joblib.
     backend : str, optional
-        Where they run: ``"dask://host:port"`` and ``"ray://host:port"`` are clusters, ``"dask"``
-        and ``"ray"`` those that are connected already; by default as joblib is configured.
+        Where they run: ``"dask://host:port"`` is a cluster, ``"dask"`` the one that is
+        connected already; by default as joblib is configured.
     checkpoint : path, optional
         File from which an interrupted run goes on.
     rng : Generator or int, optional
@@ -103,18 +107,21 @@ def privatize(
 
     Guarantee
     ---------
-    Claim R-3. The release meets ``budget`` against every attacker who knows the universe, the
-    pool, the mechanism and the noise law. All subsets are evaluated before the secret is drawn.
-    Claim C-2. With coins, also against those who know every coin but one.
+    Claim C-2. With coins, statistics of sums meet ``budget`` against every attacker, also those who
+    know every coin but one; claim C-10: other statistics meet it on average over the coins.
+    Claim R-3. With a pool, the release meets ``budget`` against every attacker who knows the
+    universe, the pool, the mechanism and the noise law. All candidates are evaluated before the
+    secret is drawn.
+    Claim C-1. Which of the two it is depends on options, types and the number of units alone.
 
     Examples
     --------
     >>> import numpy as np
     >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=200)
-    >>> release = pac.privatize(np.mean, ages, pac.Membership(0.6), n_subsets=64, rng=0)
-    >>> bool(release.certificate.membership_bound <= 0.6)
-    True
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=1000)
+    >>> release = pac.privatize(np.mean, ages, "membership<=0.6")
+    >>> release.certificate.sampling, release.certificate.membership_bound <= 0.6
+    ('coins', True)
     """
     if target is None and levels is not None:
         raise BudgetError("levels must come with a target; got levels alone. Leave it out.")
@@ -128,14 +135,12 @@ def privatize(
         "progress": progress,
         "simulate": simulate,
     }
+    options: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
     if target is None:
-        with Session.alone(data, budget, rule=rule, **settings) as session:
-            return session.release(
-                mechanism, budget, rule=rule, checkpoint=checkpoint, name=name, totals=totals
-            )
-    asked: dict[str, Any] = {"checkpoint": checkpoint, "name": name, "totals": totals}
+        with Session.alone(data, budget, mechanism, **options, **settings) as session:
+            return session.release(mechanism, budget, name=name, **options)
     with Session(data, budget=budget, **settings) as session:
-        return session.refine(mechanism, budget, target, rule=rule, levels=levels, **asked)
+        return session.refine(mechanism, budget, target, levels=levels, name=name, **options)
 
 
 def plan(
@@ -158,13 +163,14 @@ def plan(
     --------
     >>> import numpy as np
     >>> import pacprivacy as pac
-    >>> ages = np.random.default_rng(0).normal(40, 10, size=200)
-    >>> found = pac.plan(np.mean, ages, pac.Membership(0.6), n_subsets=64, rng=0)
-    >>> bool(found.certificate.membership_bound <= 0.6)
-    True
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=1000)
+    >>> plan = pac.plan(np.mean, ages, "membership<=0.6")
+    >>> plan.certificate.sampling, plan.certificate.n_units
+    ('coins', 1000)
     """
-    with Session.alone(data, budget, **options) as session:
-        return session.plan(mechanism, budget, rule=rule, checkpoint=checkpoint, totals=totals)
+    known: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
+    with Session.alone(data, budget, mechanism, **known, **options) as session:
+        return session.plan(mechanism, budget, **known)
 
 
 def sql(
@@ -192,12 +198,12 @@ def sql(
         What every attacker is held to, for the whole answer and not for each cell.
     keys : mapping, list or "universe", optional
         The groups of a GROUP BY: values of every key, a list of groups, or ``"universe"``, which
-        lets out which groups there are as a fact of the universe; the certificate says so.
+        publishes the groups in the data; the certificate says so.
     at_least : int
         With ``keys="universe"``: groups with fewer units are left out.
     fill : float, optional
-        What a cell is where it has no value, as the average of nobody. Without it such queries
-        are refused; counts and sums of nobody are zero.
+        Value reported for an empty group, which has no average. Without it such queries are
+        refused; counts and sums of empty groups are zero.
     checkpoint : path, optional
         Where candidates that were asked one by one are kept, to go on after a stop; as for
         :func:`privatize`. Other plans write none.
@@ -205,7 +211,9 @@ def sql(
         What the release is called in its certificate and in the ledger, before the query.
 
     Takes ``sample``, ``n_subsets``, ``n_jobs``, ``backend``, ``rng``, ``progress`` and ``simulate``
-    besides, as :func:`privatize` does.
+    besides, as :func:`privatize` does. By default every unit has a coin (:class:`pacprivacy.Coins`)
+    where the query is a function of sums over units, membership alone is limited and there are
+    200 units or more; any other query is answered from a pool.
 
     Returns
     -------
@@ -233,6 +241,9 @@ def sql(
     >>> list(found.frame.columns)
     ['region', 'cost', 'cost noise', 'cost low', 'cost high']
     """
+    asked: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
+    of_pools = ("n_subsets", "n_jobs", "backend", "sample")
+    if checkpoint is None and all(options.get(name) is None for name in of_pools):
+        options["sample"] = coins_for_query(query, tables, as_budget(budget), **asked)
     with Session.alone(tables, budget, **options) as session:
-        asked: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
         return session.sql(query, budget, **asked, checkpoint=checkpoint, name=name)

@@ -4,13 +4,13 @@
 >>> people = np.array([("north", 31.0), ("south", np.nan), ("south", 52.0), ("north", 40.0)] * 50,
 ...                   dtype=[("region", "U5"), ("age", "f8")])
 >>> ages = pac.stats.mean("age", by="region", where="age >= 18")
->>> sorted(pac.privatize(ages, people, pac.Membership(0.6), n_subsets=64).value)
+>>> sorted(pac.privatize(ages, people, pac.Membership(0.6)).value)
 ['north', 'south']
 
-A table is a pandas, polars or Arrow frame, or an array. Gaps are looked after inside every
-candidate: a row is dropped, or a gap is filled, by what the candidate's own rows say. Names of
-columns and the levels of categories are the same for all candidates: declared with ``levels``, or
-those that occur in the universe, which the certificate then lists as published without noise.
+A table is a pandas, polars or Arrow frame, or an array. A row with a gap is dropped, or the gap is
+filled by what the used rows say. Names of columns and the levels of categories do not depend on who
+is used: they are declared with ``levels``, or those that occur in all records, which the
+certificate then lists as published without noise.
 
 Over :class:`pacprivacy.Tables` every function takes ``table``: the name of a table, or joined ones
 as SQL has them after FROM. A candidate then has the joined rows of its units:
@@ -197,7 +197,7 @@ def mean(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanis
 
 
 def sum(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
-    """Return the sums of columns; of nobody it is 0."""
+    """Return the sums of columns; 0 for an empty group."""
     return _with_options(TableSum(columns=_names("columns", columns)), options)
 
 
@@ -354,7 +354,11 @@ class JoinedStatistic(MechanismWrapper):
                 "joined rows must each be of one unit where every unit has a coin; got rows of "
                 "two. Use a pool: sample=pac.Balanced()."
             )
-        return self.rows, self.units
+        return self.rows, self.units if units is None else np.asarray(units)[self.units]
+
+    def coin_obstacle(self, *, has_units: bool) -> str:
+        """Return that a joined row may be of two units, which is known only when it is read."""
+        return "a row of joined tables may be of two {units}"
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the statistic of one candidate."""

@@ -1,4 +1,4 @@
-"""Black boxes on Dask and on Ray: the same bytes as here, whoever dies."""
+"""Black boxes on Dask: the same bytes as here, whoever dies."""
 
 from __future__ import annotations
 
@@ -40,38 +40,21 @@ class Cluster:
     """A cluster of two workers on this machine, and the numbers of their processes."""
 
     name: str
-    address: str | None
+    address: str
     pids: Callable[[], list[int]]
 
 
-@pytest.fixture(scope="module", params=["dask", "ray"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    if request.param == "dask":
-        distributed = pytest.importorskip("distributed", reason="pip install 'pacprivacy[cluster]'")
-        with (
-            distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
-            ) as made,
-            distributed.Client(made) as client,
-        ):
-            address = made.scheduler_address.replace("tcp", "dask")
-            yield Cluster("dask", address, lambda: list(client.run(os.getpid).values()))
-        return
-    ray = pytest.importorskip("ray", reason="pip install 'pacprivacy[cluster]'")
-    joblib_of_ray = pytest.importorskip("ray.util.joblib")
-    options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "critical"}
-    ray.init(num_cpus=2, **options)
-    joblib_of_ray.register_ray()
-
-    def pid() -> int:
-        time.sleep(0.2)
-        return os.getpid()
-
-    def pids() -> list[int]:
-        return list(set(ray.get([ray.remote(pid).remote() for _ in range(4)])))
-
-    yield Cluster("ray", None, pids)
-    ray.shutdown()
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    distributed = pytest.importorskip("distributed", reason="pip install 'pacprivacy[cluster]'")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        ) as made,
+        distributed.Client(made) as client,
+    ):
+        address = made.scheduler_address.replace("tcp", "dask")
+        yield Cluster("dask", address, lambda: list(client.run(os.getpid).values()))
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +77,8 @@ def test_same_bytes(cluster: Cluster, here: bytes) -> None:
     assert run(cluster, n_jobs=1).values.tobytes() == here
     with configured(cluster.name):
         assert run_mechanism(make_work(), X, POOL, rng=1).values.tobytes() == here
-    if cluster.address is not None:
-        outputs = run_mechanism(make_work(), X, POOL, rng=1, backend=cluster.address)
-        assert outputs.values.tobytes() == here
+    outputs = run_mechanism(make_work(), X, POOL, rng=1, backend=cluster.address)
+    assert outputs.values.tobytes() == here
 
 
 @pytest.mark.claim("M-5")

@@ -142,6 +142,26 @@ def test_links_between_pages_exist() -> None:
     assert not missing, missing
 
 
+def anchors(path: Path) -> set[str]:
+    """What the headings of a page are called in links, as the site's own rule makes it."""
+    text = re.sub(r"^ *```.*?^ *```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", heading) for heading in headings)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h.lower()).strip()) for h in plain}
+
+
+def test_headings_that_links_name_exist() -> None:
+    missing = [
+        f"{name_of(path)}: {page}#{anchor}"
+        for path in sorted(DOCS.rglob("*.md"))
+        for page, anchor in re.findall(
+            r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text(encoding="utf-8")
+        )
+        if anchor not in anchors(path.parent / page if page else path)
+    ]
+    assert not missing, missing
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.base import clone, is_regressor
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pacprivacy.dp import DPLinearRegression, PATEClassifier
-from pacprivacy.errors import BudgetError, DataError, MechanismError
+from pacprivacy.dp import DPLinearRegression
+from pacprivacy.errors import BudgetError, MechanismError
 
 # Seeded, and with promises so weak that the suite's demands on accuracy can be met on its tiny
 # data; how strong a promise is does not matter to scikit-learn.
 WEAK: dict[str, Any] = {"epsilon": 300.0, "delta": 1e-2, "random_state": 0, "simulate": True}
 ESTIMATORS = [
-    PATEClassifier(
-        LogisticRegression(),
-        n_estimators=2,
-        n_questions=60,
-        box=(-6.0, 6.0),
-        classes="public",
-        **WEAK,
-    ),
     DPLinearRegression(x_bound=6.0, y_bound=4.0, **WEAK),
 ]
 # What scikit-learn wants refused is a fact about single records here, and errors would tell it.
@@ -57,30 +47,6 @@ X = RNG.normal(size=(3000, 3))
 Y = (X @ [1.0, -1.0, 0.5] > 0).astype(int)
 TARGET = X @ [1.0, -1.0, 0.5] + 2.0
 SEEDED: dict[str, Any] = {"random_state": 1, "simulate": True}
-
-
-@pytest.mark.claim("DP-15")
-def test_student_learns_and_can_be_pickled() -> None:
-    public = RNG.normal(size=(300, 3))
-    model = PATEClassifier(
-        LogisticRegression(), n_estimators=100, n_questions=200, classes=("a", "b"), epsilon=4.0,
-        delta=1e-5, **SEEDED,
-    )  # fmt: skip
-    labels = np.where(Y == 1, "b", "a")
-    model.fit(X, labels, public=public)
-    assert model.score(X, labels) > 0.85
-    assert model.certificate_.epsilon == 4.0
-    assert model.release_.value.shape == (200,)
-    kept = pickle.loads(pickle.dumps(model))
-    assert np.array_equal(kept.predict(X[:9]), model.predict(X[:9]))
-
-
-def test_answers_of_one_class_make_a_constant_student() -> None:
-    model = PATEClassifier(
-        LogisticRegression(), n_estimators=30, n_questions=5, classes=(0, 1), box=(-1.0, 1.0),
-        epsilon=20.0, delta=1e-3, **SEEDED,
-    ).fit(X, np.zeros(3000, dtype=int))  # fmt: skip
-    assert set(model.predict(X)) == {0}
 
 
 @pytest.mark.claim("DP-13")
@@ -114,26 +80,6 @@ def test_seeds_decide_only_in_simulations() -> None:
         (DPLinearRegression("ols", x_bound=1.0, y_bound=1.0), MechanismError, "method must be"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, epsilon=0.0), BudgetError, "epsilon must"),
         (DPLinearRegression(x_bound=1.0, y_bound=1.0, delta=1.0), BudgetError, "delta must"),
-        (PATEClassifier(LogisticRegression()), BudgetError, "classes must be declared"),
-        (PATEClassifier(LogisticRegression(), classes="seen"), BudgetError, "or 'public'"),
-        (PATEClassifier(LogisticRegression(), classes=(0, 1)), BudgetError, "public must be given"),
-        (PATEClassifier(LogisticRegression(), classes=(0, 1), delta=0.0), BudgetError, "delta"),
-        (
-            PATEClassifier(LogisticRegression(), classes=(0, 1), box=(0, 1), n_questions=0),
-            BudgetError,
-            "n_questions must be",
-        ),
-        (
-            PATEClassifier(
-                LogisticRegression(),
-                classes=(0, 1),
-                box=(0, 1),
-                n_estimators=2000,
-                neighbours="replace",
-            ),
-            DataError,
-            "Use fewer blocks",
-        ),
     ],
 )
 def test_bad_settings_are_refused_and_nothing_is_kept(

@@ -155,7 +155,7 @@ def test_commands_of_the_tutorial_with_a_table_of_their_own(
     blocks = [block for block in read_blocks(TUTORIAL) if block.language == "console"]
     blocks.pop()  # the ledger is shown when a session has used it, in Python
     rng = np.random.default_rng(11)
-    people = [f"k{i % 120},{rng.integers(20, 80)}" for i in range(240)]
+    people = [f"k{i % 400},{rng.integers(20, 80)}" for i in range(800)]
     rows = [f"{person},{rng.normal(31_000, 7_000):.1f}" for person in people]
     (tmp_path / "people.csv").write_text("\n".join(["person,age,income", *rows]) + "\n")
     follow(environment, tmp_path, blocks)

@@ -26,9 +26,7 @@ from pacprivacy.release import Certificate
 from pacprivacy.reporting import (
     About,
     CuratorFigures,
-    CurvePoint,
     ReportData,
-    UtilityCurve,
     build_report_contents,
     render_page,
 )
@@ -211,8 +209,6 @@ def data(**changes: Any) -> ReportData:
         "not_promised": 5 * certificate.not_promised,
         "unit": "person",
     } | changes
-    stops = {0.55: 2.0, 0.5998: 1.0, 0.75: 0.4}
-    points = tuple(CurvePoint(success=s, times_noise=times) for s, times in stops.items())
     figures = CuratorFigures(unit_success_edges=(0.5, 0.55, 0.6), unit_success_counts=(90, 60))
     plain = build_report_contents(
         replace(certificate, **changes),
@@ -220,26 +216,23 @@ def data(**changes: Any) -> ReportData:
         values=ROWS,
         audit=[ATTACK],
     )
-    return replace(plain, curve=UtilityCurve(points=points, start=1), curator=figures)
+    return replace(plain, curator=figures)
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    public = render_page(replace(data().to_public(), curve=None))
+    public = render_page(data().to_public())
     curator = render_page(data())
-    hostile = replace(data(mechanism=INJECTED, notes=(INJECTED,)), values=(), audit=(), curve=None)
+    hostile = replace(data(mechanism=INJECTED, notes=(INJECTED,)), values=(), audit=())
     contents = {
         "public": public,
-        "curve": render_page(data().to_public()),
         "curator": curator,
         "officer": render_page(data().to_public(), officer=True),
         "hostile": render_page(hostile),
         # What a flaw in escaping would let through must still not run.
         "injected": public.replace("</h1>", f"</h1>{INJECTED}"),
-        "flawed": curator.replace('<label for="bound">', "<label>").replace(
-            'role="img" aria-label=', 'role="img" data-label='
-        ),
+        "flawed": curator.replace('role="img" aria-label=', 'role="img" data-label='),
     }
     for name, content in contents.items():
         (folder / f"{name}.html").write_text(content, encoding="utf-8")
@@ -262,30 +255,6 @@ def test_errors_would_be_seen(browser: Browser, pages: dict[str, Path]) -> None:
     browser.run("document.title")
     assert browser.complaints() != []
     assert browser.run("window.hit") is None
-
-
-def read(browser: Browser) -> dict[str, str]:
-    names = ["bound-text", "noise-text", "error-0"]
-    found = browser.run(
-        f"{json.dumps(names)}.map(n => (document.getElementById(n) || {{}}).textContent)"
-    )
-    marker = browser.run("document.getElementById('marker').getAttribute('cx')")
-    return dict(zip([*names, "marker"], [*found, marker], strict=True))
-
-
-def test_slider_moves_the_numbers(browser: Browser, pages: dict[str, Path]) -> None:
-    browser.open(pages["curator"])
-    browser.run("document.getElementById('bound').focus()")
-    seen = [read(browser)]
-    for key in ("Home", "ArrowRight", "End"):
-        browser.press(key)
-        seen.append(read(browser))
-    assert [s["bound-text"] for s in seen] == ["≤ 59.98 %", "≤ 55 %", "≤ 59.98 %", "≤ 75 %"]
-    assert [s["noise-text"] for s in seen] == ["1 ×", "2 ×", "1 ×", "0.4 ×"]
-    assert [s["error-0"] for s in seen] == ["± 700", "± 1,300", "± 700", "± 350"]
-    assert float(seen[1]["marker"]) < float(seen[0]["marker"]) < float(seen[3]["marker"])
-    assert seen[2] == seen[0]
-    assert browser.complaints() == []
 
 
 def test_public_page_has_no_curator_reading(browser: Browser, pages: dict[str, Path]) -> None:
@@ -367,9 +336,7 @@ def test_what_is_not_hidden_is_as_large_as_the_promise(
             assert one[1:] == other[1:]
 
 
-@pytest.mark.parametrize(
-    ("version", "most"), [("public", 2), ("curve", 2), ("curator", 2), ("officer", 1)]
-)
+@pytest.mark.parametrize(("version", "most"), [("public", 2), ("curator", 2), ("officer", 1)])
 def test_sheets_of_paper(browser: Browser, pages: dict[str, Path], version: str, most: int) -> None:
     browser.open(pages[version])
     assert 1 <= browser.n_printed_pages() <= most

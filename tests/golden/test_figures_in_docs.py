@@ -134,7 +134,7 @@ def test_what_large_runs_took_is_what_was_measured() -> None:
     assert shown == [[f"{row['seconds']:.0f}", f"{row['peak_gb']:.1f}"] for row in (*rows, *whole)]
     for words in (
         "{:.0f}, {:.0f} and {:.0f} seconds".format(*(row["script"]["seconds"] for row in rows)),
-        "{:.2f} (loky), {:.2f} (Dask) and {:.2f} (Ray)".format(
+        "{:.2f} (loky) and {:.2f} (Dask)".format(
             *(row["speedup"] for row in measured["workers"]["rows"])
         ),
     ):

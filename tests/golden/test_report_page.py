@@ -17,9 +17,7 @@ from pacprivacy.release import Certificate
 from pacprivacy.reporting import (
     About,
     CuratorFigures,
-    CurvePoint,
     ReportData,
-    UtilityCurve,
     build_report_contents,
     render_page,
 )
@@ -65,8 +63,6 @@ class Reader(HTMLParser):
 
 def fixed_report(*, curator: bool) -> ReportData:
     certificate = Certificate.read(DATA / "report_certificate.json")
-    stops = ((0.55, 2.0), (0.5998, 1.0), (0.75, 0.4))
-    points = tuple(CurvePoint(success=success, times_noise=times) for success, times in stops)
     figures = CuratorFigures(unit_success_edges=(0.5, 0.55, 0.6), unit_success_counts=(90, 60))
     values = (
         Row("age", 44.2, 0.5, 43.2, 45.2, 0.3, 0.4),
@@ -74,8 +70,7 @@ def fixed_report(*, curator: bool) -> ReportData:
     )
     about = About(title="Ages and incomes", by="A. Curator", dataset="people.csv", date="May 2026")
     data = build_report_contents(certificate, about=about, values=values)
-    curve = UtilityCurve(points=points, start=1)
-    return replace(data, curve=curve, curator=figures) if curator else data
+    return replace(data, curator=figures) if curator else data
 
 
 @pytest.mark.parametrize("version", ["public", "curator", "officer"])

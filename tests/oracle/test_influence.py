@@ -258,7 +258,7 @@ def test_the_noise_of_a_mean_is_what_its_bound_asks() -> None:
         assert 1.0 <= std / nominal < most
     one_value = MeanInfluence.of(np.ones((9, 1)))
     assert 0 < least_mean_noise(one_value, advantage=0.1, keep=0.5) < 1e-10
-    with pytest.raises(BudgetError, match="samples of nobody"):
+    with pytest.raises(BudgetError, match="empty samples"):
         least_mean_noise(MeanInfluence.of(np.eye(3)), advantage=0.01, keep=0.05)
 
 

@@ -20,7 +20,6 @@ from pacprivacy.dp import (
     FullBatch,
     Logistic,
     MeanAggregator,
-    PATEClassifier,
     PoissonBatch,
     Softmax,
     Squared,
@@ -171,19 +170,6 @@ ADD_REMOVE: dict[str, tuple[Release, Array]] = {
     ),
     "DPLinearRegression": (linear("adassp"), TARGET),
     "DPLinearRegression statistics": (linear("statistics"), TARGET),
-    "PATEClassifier": (
-        fitted(
-            PATEClassifier(
-                LogisticRegression(),
-                n_estimators=6,
-                n_questions=4,
-                box=(-1.0, 1.0),
-                classes=(0, 1),
-                **PROMISE,
-            )
-        ),
-        LABELS,
-    ),
 }
 REPLACE: dict[str, tuple[Release, Array]] = {
     "fixed batches": (descend(Logistic(classes=(0, 1)), FixedBatch(size=6)), LABELS),

@@ -202,7 +202,7 @@ COINS = Kind(
     data=np.random.default_rng(0).normal(size=(400, 1)),
     amount="mu_squared",
     share=session_cap(0.51) + 1e-9,
-    secret=lambda state: (state.key, state.coins, state.units_digest),
+    secret=lambda state: (state.key, state.coins, state.marks),
     memory=lambda session: session._secret.balances.spent.tobytes(),
     unused=np.zeros(400).tobytes(),
 )

@@ -443,69 +443,14 @@ def test_a_vote_that_is_all_but_known_is_still_charged(pool):
     assert found.cubes <= VoteBalances(pool, ADVANTAGE, 1e-3).cubes
 
 
-LENDS = {"n_answers": 24, "query_nats": 1e-3}  # more than the reserve of two votes is for
-
-
-@pytest.fixture
-def leaning(pool):
-    """A belief under which unit 0 is far off, and some others are not."""
-    log_p = 1.2 * (2.0 * pool.masks()[:, 0] - 1)
-    return log_p - np.logaddexp.reduce(log_p)
-
-
-def reserve_and_potential(units, pool, log_p):
-    return units.reserve + heat_potential(
-        ViewTilts(pool).before(log_p, np.arange(pool.n_units)), units.balance
-    )
-
-
-@pytest.mark.claim("H-5")
-def test_a_batch_of_coarse_votes_is_answered_while_nearly_all_is_left(pool, votes, monkeypatch):
-    source = SimulatedSource(0)
-    responder = Answerer(
-        pool, query_nats=0.01, total_nats=math.inf, source=source, advantage=0.9, two_votes=True
-    )
-    units, full = responder._units, responder._units.increment_left
-    before = units.balance.copy(), units.reserve.copy()
-    assert not units.fits(9, 0.01)
-    with monkeypatch.context() as patch:
-        patch.setattr(responder._book, "spend", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):  # refused after a balance has lent
-            responder.answer_votes(votes[:, :9], n_classes=2)
-    np.testing.assert_array_equal((units.balance, units.reserve), before)
-    assert units._lent is None
-    for whose, name in ((VoteAnswers, "observe"), (units, "pay")):
-        spent = responder.spent.success_increment
-        with monkeypatch.context() as patch:
-            patch.setattr(units, "give_back", lambda _: None)
-            patch.setattr(whose, name, lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):  # stopped after the draw: the worst is paid
-                responder.answer_votes(votes[:, :9], n_classes=2)
-        worst = responder.spent.success_increment - spent
-        assert full - units.increment_left == pytest.approx(worst, rel=1e-3)
-        assert (units.reserve > 0).all()
-        assert units._lent is None
-        units.balance[:], units.reserve[:] = before
-    given, back = [], units.give_back
-    monkeypatch.setattr(units, "give_back", lambda log_p: back(given.append(log_p) or log_p))
-    for _ in range(2):
-        had = units.balance.copy()
-        responder.answer_votes(votes[:, :9], n_classes=2)
-        assert (units.balance < had).all()
-        assert units._lent is None
-        np.testing.assert_array_equal(given[-1], responder.belief.log_p)  # what the answers leave
-    assert 0 < full - units.increment_left < worst
-    VoteBalances(pool, 0.9, 0.01, two_votes=True).restore(units.to_arrays())
-
-
-@pytest.mark.claim("H-3", "H-5")
+@pytest.mark.claim("H-3")
 def test_whoever_is_stopped_at_any_moment_goes_on_with_everybodys_own_masks(monkeypatch):
     """At every product or choice of masks: units must not pay later by the masks of others."""
     monkeypatch.setattr(balances, "WATCHED", 6)
     pool = Balanced(n_subsets=M).draw(20, rng=0)
     masks = pool.masks().astype(np.int64)
-    real, number, lent = ViewTilts.masks, 0, []
-    while not lent or lent[-1] is not None:  # until one is not stopped
+    real, number, stopped = ViewTilts.masks, 0, True
+    while stopped:  # until one is not stopped
         responder = Answerer(
             pool,
             query_nats=0.002,
@@ -516,8 +461,6 @@ def test_whoever_is_stopped_at_any_moment_goes_on_with_everybodys_own_masks(monk
         )
         responder.answer_votes(masks[:, [0, 3, 5, 9]], n_classes=2)  # some owe
         units, calls, number = responder._units, itertools.count(), number + 1
-        units.reserve *= 0.05
-        units.settle()
 
         def stops(self, *asked, calls=calls, number=number, **options):
             if next(calls) == number - 1:
@@ -528,119 +471,14 @@ def test_whoever_is_stopped_at_any_moment_goes_on_with_everybodys_own_masks(monk
             patch.setattr(ViewTilts, "masks", stops)
             try:
                 responder.answer_votes(masks[:, [1, 2, 1, 7, 7, 1, 12, 13, 1]], n_classes=2)
-                lent.append(None)
+                stopped = False
             except KeyboardInterrupt:
-                lent.append(units._lent is not None)
+                stopped = True
         np.testing.assert_array_equal(units._masks, real(units._tilts, units._watched, np.float64))
         for said, array in zip(units._others_lowest, (units.balance, units.reserve), strict=True):
             assert said <= array[units._others].min() or units._booked or units._owed.any()
         responder.answer_votes(masks[:, :1], n_classes=2)
-    assert True in lent
-
-
-@pytest.mark.claim("H-5")
-@pytest.mark.parametrize("aimed", [0, 1])
-def test_what_is_lent_and_given_back_adds_nothing(pool, leaning, aimed):
-    """By quadrature over the noise of a vote between the two; the floor of H-2 too."""
-    p, inside = np.exp(leaning), pool.masks()
-    vote = inside[:, aimed].astype(np.int64)
-    answered = VoteAnswers(vote[:, None], leaning, 0.02, tracked=True).observe(
-        0, SimulatedSource(0)
-    )
-    units = VoteBalances(pool, 0.4, 1e-3, two_votes=True)
-    full, reserve = units.balance.copy(), units.reserve.copy()
-    start = reserve_and_potential(units, pool, leaning)
-    assert units.fits(**LENDS, log_p=leaning)
-    np.testing.assert_allclose(reserve_and_potential(units, pool, leaning), start, rtol=1e-9)
-    assert (reserve_and_potential(units, pool, leaning) <= start).all()
-    lent = full - units.balance
-    assert (lent > 0).all()
-    assert lent[0] > 1.5 * lent[1:].max()  # far off, it must lend more for as much
-    units.pay(answered.moves, answered.cubes * units.most)
-    paid, after = units.to_arrays(), np.zeros(N_UNITS)
-    paid = {name: array.copy() for name, array in paid.items()}
-    z = np.linspace(-7, 8, 61)[:, None]
-    joint = p * np.exp(-0.5 * np.square(z - vote / answered.noise_std[0]))
-    mass = joint.sum(axis=1) / joint.sum()
-    backs = []
-    for chance, row in zip(mass, joint, strict=True):
-        units.restore({name: array.copy() for name, array in paid.items()})
-        units._lent = (full, reserve, lent)
-        belief = np.log(row / row.sum())
-        then = reserve_and_potential(units, pool, belief)
-        units.give_back(belief)
-        now = reserve_and_potential(units, pool, belief)
-        assert (now <= then).all()
-        after += chance * now
-        backs.append(units.balance - paid["balance"])
-    assert (after <= start).all()
-    assert (start - after <= 0.02 * start).all()
-    assert (np.array(backs) <= lent).all()
-    assert (mass @ np.array(backs)).sum() > 0.7 * lent.sum()  # and hardly less
-
-
-@pytest.mark.claim("H-5")
-def test_lending_at_the_rate_of_a_unit_of_which_nothing_is_known_is_caught(pool, leaning):
-    units = VoteBalances(pool, 0.4, 1e-3, two_votes=True)
-    start = reserve_and_potential(units, pool, leaning)
-    assert units.fits(**LENDS, log_p=LOG_P)
-    grown = reserve_and_potential(units, pool, leaning) - start
-    assert grown[0] > 1e-4
-
-
-@pytest.mark.claim("H-5")
-def test_who_owes_has_paid_when_a_loan_is_made_for_one_vote_and_when_it_is_taken_back(
-    pool, monkeypatch
-):
-    """Or the choice of who pays at once would forget it."""
-    monkeypatch.setattr(balances, "WATCHED", 3)
-    moves = 0.01 * np.random.default_rng(0).normal(size=(8, M))
-    square = np.square(moves @ (2.0 * pool.masks() - 1))
-    units = VoteBalances(pool, 0.4, 1e-3, two_votes=True)
-    start = np.where(np.arange(N_UNITS) < 3, 0.5, 1.0) * units.balance
-    units._watch(start.copy(), units.reserve)
-    units.pay(moves[:4], 0.0)
-    assert units._owed.any()
-    units.reserve[:] = 2e-5
-    units._others_lowest = units._others_lowest[0], 2e-5
-    assert units.holds(2 * moves[4:5], 0.0, LOG_P)
-    assert units._lent is not None
-    settled = units.balance + units._lent[2]
-    np.testing.assert_allclose(start - settled, square[:4].sum(axis=0), rtol=1e-3)
-    units.pay(moves[5:], 0.0)
-    assert units._owed.any()
-    units.give_back(LOG_P)
-    assert (start - units.balance >= np.delete(square, 4, axis=0).sum(axis=0)).all()
-
-
-@pytest.mark.claim("H-5")
-def test_a_reserve_is_never_more_than_its_balance_leaves_of_the_advantage(pool, leaning):
-    """Also where it was lent while nothing was known, and is taken back when much is."""
-    units = VoteBalances(pool, 0.4, 1e-3, two_votes=True)
-    assert units.fits(**LENDS, log_p=LOG_P)
-    units.give_back(leaning)
-    assert (heat_potential(0.0, units.balance) + units.reserve <= 0.4 * (1 + 1e-12)).all()
-    VoteBalances(pool, 0.4, 1e-3, two_votes=True).restore(units.to_arrays())
-
-
-@pytest.mark.claim("H-5")
-@pytest.mark.parametrize("settles", [True, False])
-def test_lending_before_what_is_owed_was_paid_is_caught(pool, leaning, settles, monkeypatch):
-    monkeypatch.setattr(balances, "WATCHED", 3)
-    moves = 0.01 * np.random.default_rng(0).normal(size=(4, M))
-    units, true = (VoteBalances(pool, 0.4, 1e-3, two_votes=True) for _ in "ab")
-    with monkeypatch.context() as patch:
-        patch.setattr(VoteBalances, "settle", lambda _: None)
-        units.pay(moves, 0.0)
-        true.pay(moves, 0.0)
-        assert settles or units.fits(**LENDS, log_p=leaning)
-    true.settle()
-    assert not settles or units.fits(**LENDS, log_p=leaning)
-    assert units._lent is not None
-    units.settle()
-    grown = reserve_and_potential(units, pool, leaning) - reserve_and_potential(true, pool, leaning)
-    assert (grown.max() <= 0) == settles
-    assert settles or grown.max() > 1e-4
+    assert number >= 3  # two were stopped
 
 
 def transcripts(pool, n, seed=0):

@@ -10,6 +10,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.mechanism import flatten
+from pacprivacy.queries import QuerySums, make_query_mechanism
 from pacprivacy.sample import Coins, draw_coins
 from pacprivacy.statistics import Correlation, Covariance, Histogram
 
@@ -54,16 +55,41 @@ def test_coverage(name: str, keep: float) -> None:
     plan: Any = pac.plan(
         statistic, data, "membership<=0.6", sample=Coins(keep=keep), units=units, rng=0
     )
+    covered = coverage(plan, keep, N_DRAWS)
+    # Standard errors are rounded up to two digits, and the bias of clipping is part of them.
+    assert covered.min() >= 0.91, covered
+    assert covered.mean() <= 0.995, covered
+
+
+QUERY = """SELECT region, count(*) AS n, sum(income) AS s, avg(income) AS a, stddev(age) AS d,
+    corr(age, w) AS r, sum(w) FILTER (WHERE sex = 'f') / sum(w) AS share, round(avg(age), 2) AS o,
+    avg(CASE WHEN sex = 'f' THEN age END) - avg(age) AS gap, count(DISTINCT person) AS u
+    FROM rows GROUP BY region"""
+
+
+@pytest.mark.claim("R-8")
+@pytest.mark.parametrize("keep", [0.9, 0.98])
+def test_coverage_of_a_query(keep: float) -> None:
+    people = pd.DataFrame({"id": range(2000)})
+    tables = pac.Tables({"people": people, "rows": TABLE}, unit="people.id", via={"rows": "person"})
+    keys: Any = {"region": ["north", "south", "east"]}
+    query = make_query_mechanism(QUERY, tables, keys=keys, kind=QuerySums)
+    with pac.Session.alone(tables, "membership<=0.7", sample=Coins(keep=keep)) as session:
+        plan: Any = session.plan(query)
+    covered = coverage(plan, keep, 300)
+    assert covered.min() >= 0.90, covered  # four standard errors of 300 draws below .95
+    assert covered.mean() <= 0.995, covered
+
+
+def coverage(plan: Any, keep: float, n_draws: int) -> Any:
+    """Return how often the interval of every number holds its value on all records."""
     bars, truth = plan.error_bars, plan.outputs.on_all
     truth = flatten(plan.outputs.restore(truth, exact=True))[0]
     measured = np.setdiff1d(np.arange(len(truth)), bars.constants)
     hits = np.zeros(len(truth))
-    for draw in range(N_DRAWS):
+    for draw in range(n_draws):
         kept = draw_coins(plan.bundle.n_units, keep, SimulatedSource(2 * draw))
         value = plan.value_of(plan.sampler.observe(kept, SimulatedSource(2 * draw + 1)))
         low, high = bars.interval(bars.numbers_of(value), 0.95, "records")
         hits += (low <= truth) & (truth <= high)
-    covered = hits[measured] / N_DRAWS
-    # Standard errors are rounded up to two digits, and the bias of clipping is part of them.
-    assert covered.min() >= 0.91, covered
-    assert covered.mean() <= 0.995, covered
+    return hits[measured] / n_draws

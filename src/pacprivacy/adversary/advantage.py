@@ -85,7 +85,6 @@ class AdvantageSums:
         return len(self.share)
 
     def select(self, places: npt.NDArray[np.bool_] | slice) -> "AdvantageSums":
-        """Return the sums of some of the units."""
         units = np.arange(len(self)) if isinstance(self.units, slice) else self.units
         selection = AdvantageSums(units[places], self.before[places], self.share[places])
         selection.sums, selection.tilted = self.sums[:, places], self.tilted
@@ -119,7 +118,6 @@ class AdvantageSums:
 
     @property
     def variance(self) -> Vector:
-        """The variance of ``|a|`` over the draws."""
         mean, square = self.sums[0] / self.n_draws, self.sums[2] / self.n_draws
         variance: Vector = np.maximum(square - mean**2, 0.0)
         return variance
@@ -274,7 +272,6 @@ class _Simulation:
         return np.sort(champions[order[:FINALISTS]])
 
     def bound_finalists(self, finalists: Units) -> None:
-        """Bound a few units as sharply as the draws allow."""
         sums = self._draw(self._sums(finalists), self._n_draws)
         center = self.value[finalists]
         self._bound_mean(sums, center)
@@ -303,7 +300,6 @@ class _Simulation:
         np.clip(self.value, self.lower, self.upper, out=self.value)
 
     def bounds(self) -> AdvantageBounds:
-        """Return what was shown, with what the draws do not count."""
         slack = bound_slack(self._view, self._tilts, self._before, EVERYONE)
         upper, most = self.upper + slack, float(slack.max())
         low, high = max(self._mean[0] - most, 0.0), min(self._mean[1] + most, float(upper.max()))
@@ -338,7 +334,6 @@ class _Simulation:
         self.value[units], self._variance = sums.value, float(np.median(sums.variance))
 
     def _bound_mean(self, sums: AdvantageSums, center: Vector) -> None:
-        """Bound the mean over units where all of them are listed."""
         if len(sums) == len(self.value):
             low, high = sums.mean(center, self._gamma / 8)
             self._mean = max(self._mean[0], low), min(self._mean[1], high)

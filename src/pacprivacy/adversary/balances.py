@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector, freeze
-from pacprivacy.adversary.heat import TOP, Heat, heat_potential
+from pacprivacy.adversary.heat import TOP, Heat
 from pacprivacy.adversary.view_and_belief import Candidates, Floats, Units, ViewTilts
 
 RESERVE = 0.02  # of the advantage, kept for what the proofs cannot resolve
@@ -27,8 +27,6 @@ STEADIEST = 1.25  # a vote that would be charged more by its path is charged by 
 FINENESS, LONGEST = 2048, 0.3  # of the table of path charges
 LATTICE = 2.0**-64  # total variation of an answer's noise from a continuous one (L-2)
 WATCHED = 1024  # units that are worst off, and pay at every batch of votes
-LENT = tuple(2.0 ** (-0.5 * k) for k in range(18, 7, -1))  # of a balance, to its reserve
-DUST = 1e-12  # of the largest tilt: more than a potential is off by rounding
 
 
 def first_balance(advantage: float) -> float:
@@ -59,13 +57,11 @@ class Balances:
 
     @classmethod
     def begin(cls, advantage: float, n_units: int) -> Self:
-        """Return full balances: all but the reserve."""
         full = first_balance((1 - RESERVE) * advantage)
         return cls(per_unit=np.full(n_units, full), advantage=advantage)
 
     @property
     def worst(self) -> float:
-        """The smallest balance."""
         return float(self.per_unit.min())
 
     @property
@@ -101,7 +97,6 @@ class Balances:
         )
 
     def after(self, charges: Vector, part: float) -> Self:
-        """Return the balances when every unit has paid."""
         remaining = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
         return replace(self, per_unit=remaining, reserve=self.reserve * (1 - part))
 
@@ -119,7 +114,7 @@ class VoteBalances:
 
     Claim H-3: with ``square`` the sum of ``E (a' - a)²`` over answers and ``cubes`` a bound of
     ``E |a' - a|³ / E (a' - a)²`` of each, what a unit pays is enough for (7). H-4: so is ``square``
-    alone, where it is the sum of path charges. H-5: lending to a reserve costs nothing.
+    alone, where it is the sum of path charges.
     """
 
     def __init__(
@@ -140,7 +135,6 @@ class VoteBalances:
         # for the lattice, so much of a charge that its part of the reserve is enough
         lattice = 2 * self._scale * LATTICE * math.sqrt(self._full) / (TOP * STRAY)
         self._lattice = max(lattice, self._scale**2 * LATTICE)
-        self._lent: tuple[Vector, Vector, Vector] | None = None  # both as they were; how much
         n_units = pool.n_units
         self._watch(np.full(n_units, self._full), np.full(n_units, reserved * advantage))
 
@@ -198,13 +192,12 @@ class VoteBalances:
     def _increment(self, balance: float) -> float:
         return 0.5 * self.advantage * math.sqrt(balance / self._full)
 
-    def fits(self, n_answers: int, query_nats: float, log_p: Vector | None = None) -> bool:
-        """Whether so many answers can be paid for at their worst, with loans under ``log_p``."""
-        self._lent, square = None, self._worst_square(n_answers, query_nats)
+    def fits(self, n_answers: int, query_nats: float) -> bool:
+        square = self._worst_square(n_answers, query_nats)
         if not n_answers or (not self._booked and self._holds(square)):
             return True
         self.settle()
-        return self._lend(np.full(len(self.balance), square), self.cubes, log_p)
+        return self._all_can_pay(np.full(len(self.balance), square), self.cubes)
 
     def _holds(self, square: float) -> bool:
         for (worst, reserve), owed in (
@@ -220,9 +213,9 @@ class VoteBalances:
                 return False
         return True
 
-    def holds(self, moves: Matrix, cubes: float, log_p: Vector | None = None) -> bool:
-        """Whether every unit can pay for answers that move the belief so; as :meth:`fits`."""
-        self._lent, folded = None, self._tilts.fold(moves)
+    def holds(self, moves: Matrix, cubes: float) -> bool:
+        """Whether every unit can pay for answers that move the belief so."""
+        folded = self._tilts.fold(moves)
         size, more = float(np.abs(folded.T @ folded).sum()), len(moves) * self._lattice
         if not self._booked and self._others_pay(size, more, cubes):
             square = self._rounded(np.square(folded @ self._masks).sum(axis=0) + more, size)
@@ -233,54 +226,10 @@ class VoteBalances:
         square = np.empty(len(self.balance))
         for place, masks in self._tilts.blocks(np.arange(len(square)), np.float64):
             square[place] = np.square(folded @ masks).sum(axis=0)
-        return self._lend(self._rounded(square + more, size), cubes, log_p)
+        return self._all_can_pay(self._rounded(square + more, size), cubes)
 
-    def _lend(self, square: Vector, cubes: float, log_p: Vector | None) -> bool:
-        """Lower balances for more of a reserve where units could not pay (claim H-5)."""
-        balance, reserve = self.balance.copy(), self.reserve.copy()
-        short = np.flatnonzero(~_can_pay(balance, reserve, square, cubes))
-        tilt = np.zeros(0) if log_p is None else self._tilts.before(log_p, short)
-        for part in () if log_p is None else LENT:
-            if not len(short):
-                break
-            had = self.balance[short]
-            balance[short] = lowered = had * (1 - part)
-            freed = heat_potential(tilt, had) - heat_potential(tilt, lowered) - DUST * self.most
-            reserve[short] = self.reserve[short] + np.maximum(freed, 0.0)
-            still = ~_can_pay(balance[short], reserve[short], square[short], cubes)
-            short, tilt = short[still], tilt[still]
-        if len(short):
-            return False
-        lent = self.balance - balance
-        if lent.any():
-            self._lent = self.balance, self.reserve, lent
-            self._watch(balance, reserve)
-        return True
-
-    def give_back(self, log_p: Vector) -> None:
-        """Return unneeded loans from reserves to balances, under this belief (claim H-5)."""
-        if self._lent is None:
-            return
-        self.settle()
-        (_, _, lent), self._lent = self._lent, None
-        units = np.flatnonzero(lent)
-        tilt = self._tilts.before(log_p, units)
-        had, reserve = self.balance[units], self.reserve[units]
-        least = LEAST_RESERVE * self.advantage * np.sqrt(had / self._full)
-        spare = np.maximum(reserve - least, 0.0)
-        start = heat_potential(tilt, had)
-        goal, low, high = start + spare - DUST * self.most, had, had + lent[units] * (1 - DUST)
-        low = np.where(heat_potential(tilt, high) <= goal, high, low)
-        for _ in range(20):
-            middle = 0.5 * (low + high)
-            fits = heat_potential(tilt, middle) <= goal
-            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-        price = heat_potential(tilt, low) - start + DUST * self.most
-        reserve = np.where(low > had, reserve - price, reserve)
-        after = self.balance.copy(), self.reserve.copy()
-        after[0][units] = low
-        after[1][units] = np.minimum(reserve, self.advantage - np.sqrt(low * 2 / math.pi))
-        self._watch(*after)
+    def _all_can_pay(self, square: Vector, cubes: float) -> bool:
+        return bool(_can_pay(self.balance, self.reserve, square, cubes).all())
 
     def _others_pay(self, size: float, more: float, cubes: float) -> bool:
         if not len(self._others):
@@ -294,11 +243,8 @@ class VoteBalances:
         self._booked += self._worst_square(n_answers, query_nats)
 
     def unbook(self) -> None:
-        """Undo the bookings and loans of a batch that was refused before its first draw."""
+        """Undo the bookings of a batch that was refused before its first draw."""
         self._booked = 0.0
-        if self._lent is not None:
-            (balance, reserve, _), self._lent = self._lent, None
-            self._watch(balance, reserve)
 
     def _worst_square(self, n_answers: int, query_nats: float) -> float:
         # Var(s) <= scale²/4, and the distance of two votes is set by their information
@@ -310,7 +256,6 @@ class VoteBalances:
 
     @property
     def increment_left(self) -> float:
-        """What the smallest balance would add to a blind guess; public."""
         if self._booked:
             self.settle()
         return self._increment(float(self.balance[self._watched].min()))
@@ -337,7 +282,7 @@ class VoteBalances:
         """Let all units pay what they owe, and what was booked and never replaced."""
         booked, cubes = self._booked, self._owed_cubes
         if booked:  # an interruption: nobody knows what it would have been
-            cubes, self._lent = self.cubes, None
+            cubes = self.cubes
             self._charge(self._watched, np.full(len(self._watched), booked), 0.0, cubes)
         size, more = float(np.abs(self._owed).sum()), booked + self._owed_more
         if len(self._others) and (size or more):
@@ -359,7 +304,6 @@ class VoteBalances:
 
 
 def _lowest(balance: Vector, reserve: Vector, units: Units) -> tuple[float, float]:
-    """Return the smallest balance and the smallest reserve of these units."""
     least = (float(array[units].min(initial=math.inf)) for array in (balance, reserve))
     return next(least), next(least)
 
@@ -414,7 +358,6 @@ def _path_table() -> Vector:
 
 
 def _after(balance: float, square: float) -> float:
-    """Return a balance less the price."""
     return balance - float(_vote_price(balance, square))
 
 

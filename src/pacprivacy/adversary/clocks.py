@@ -55,6 +55,10 @@ class Clocks:
         """Return clocks at zero under a total membership success."""
         return cls(spent=np.zeros(n_units), cap=session_cap(success))
 
+    def extended(self, n_units: int) -> Self:
+        """Return clocks of more units, those who came at zero."""
+        return replace(self, spent=np.append(self.spent, np.zeros(n_units - len(self.spent))))
+
     @property
     def left(self) -> Vector:
         """What every unit may still pay, less what rounding up may add."""

@@ -100,7 +100,6 @@ class Heat:
             freeze(array)
 
     def of(self, units: Units) -> Self:
-        """Return the part of these units."""
         return replace(
             self,
             before=self.before[units],
@@ -172,7 +171,7 @@ def heat_charges(
     """
     tilts = ViewTilts(pool)
     if view.points.shape[1] and not has_line_advantage(view):
-        return _by_draws(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
+        return _bound_by_simulation(view, tilts, heat, n_draws=n_draws, gamma=gamma, rng=rng)
     if view.points.shape[1] and view.groups is None:
         span = float(np.ptp(view.points)) + 2 * REACH
         step = min(max(span / NODES, FINEST), COARSEST)
@@ -275,7 +274,7 @@ def _worth_a_test(heat: Heat, floor: Vector, quick: Vector) -> Units:
     return np.flatnonzero(wasted | (quick > 0.8 * heat.allowed))
 
 
-def _by_draws(
+def _bound_by_simulation(
     view: View,
     tilts: ViewTilts,
     heat: Heat,
@@ -284,7 +283,6 @@ def _by_draws(
     gamma: float,
     rng: np.random.Generator,
 ) -> Vector:
-    """Charge by draws: a test for units that a pilot selects, the mean square for others."""
     n = tilts.n_units
     pilot = _squares(view, tilts, np.arange(n), HEAT_PILOT, rng)
     per_test = gamma / N_BOUNDS
@@ -329,7 +327,6 @@ def _by_draws(
 def _squares(
     view: View, tilts: ViewTilts, units: Units, n_draws: int, rng: np.random.Generator
 ) -> Vector:
-    """Return the mean square of the move of every unit, on a few draws."""
     sums = np.zeros(len(units))
     center = tilts.fold(np.exp(view.log_prior)[None, :])
     for draws in draw_view_blocks(view, n_draws, rng):
@@ -340,8 +337,6 @@ def _squares(
 
 
 class _Tests:
-    """Sums over draws for units that are tested one by one."""
-
     def __init__(self, heat: Heat, share: Vector, pilot: Vector, level: float) -> None:
         self._heat, self._level = heat, level
         roomy = np.maximum(2.1 * pilot, heat.allowed / 16)
@@ -368,7 +363,6 @@ class _Tests:
         return after - self._slope * moved - self._goal
 
     def add(self, moved: Matrix) -> None:
-        """Add a block of moves, shape (N, u)."""
         step = max(1, IN_CACHE // max(1, moved.shape[1]))  # nobody may be left to test
         for start in range(0, len(moved), step):
             rows = moved[start : start + step]

@@ -219,7 +219,7 @@ def least_mean_noise(
         high += 2.0
         if high > start + 100.0:
             raise BudgetError(
-                "success must leave room for samples of nobody and for rounding; got too small a "
+                "success must leave room for empty samples and for rounding; got too small a "
                 "one for so few units. Allow a larger success or release sums."
             )
     while excess(low) <= 0:

@@ -45,14 +45,8 @@ def exact_information(
 ) -> Estimate:
     """Estimate the mutual information between the secret index and the release, in nats.
 
-    Parameters
-    ----------
-    view : View
-        What the attacker compares, as from :meth:`pacprivacy.noise.NoisePlan.view`.
-    n_draws : int, optional
-        Simulated releases; by default as many as a few seconds allow.
-    gamma : float
-        Probability that the interval is wrong.
+    ``view`` is what the attacker compares, as from :meth:`pacprivacy.noise.NoisePlan.view`; by
+    default as many releases are simulated as a few seconds allow.
 
     Guarantee
     ---------
@@ -102,7 +96,6 @@ class InformationDivergence:
 
     @classmethod
     def of(cls, name: DivergenceName, estimate: Estimate) -> InformationDivergence:
-        """Return the record with its success rates at the priors that certificates print."""
         success = {p: divergence_success(name, estimate.upper, float(p)) for p in ("0.5", "0.01")}
         return cls(name=name, estimate=estimate, success=success)
 

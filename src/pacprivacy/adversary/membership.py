@@ -73,17 +73,14 @@ class MembershipRisk:
 
     @property
     def value(self) -> float:
-        """Estimated success on the worst-placed unit."""
         return self.worst.value
 
     @property
     def lower(self) -> float:
-        """Lower end for the worst-placed unit."""
         return self.worst.lower
 
     @property
     def upper(self) -> float:
-        """Upper end for the worst-placed unit."""
         return self.worst.upper
 
     def __repr__(self) -> str:
@@ -101,17 +98,9 @@ def membership_risk(
 ) -> MembershipRisk:
     """Bound the success of the best attacker in telling whether a unit was used.
 
-    Parameters
-    ----------
-    view, n_draws
-        As in :func:`exact_information`.
-    pool : Pool
-        The candidate subsets.
-    gamma : float
-        Probability that the worst-placed unit or the mean is outside its interval. The bounds per
-        unit hold one by one, not all at once.
-    caps : ndarray, optional
-        What is allowed; once a unit is above it, the others are bounded less sharply.
+    The worst-placed unit or the mean is outside its interval with probability ``gamma``; the bounds
+    per unit hold one by one, not all at once. Once a unit is above its entry of ``caps``, the
+    others are bounded less sharply. The rest is as in :func:`exact_information`.
 
     Guarantee
     ---------
@@ -271,7 +260,6 @@ class SideKnowledge:
             raise ValueError("increments must both be known, or neither. Record both.")
 
     def to_public_dict(self) -> dict[str, float | int | str]:
-        """Return every field that is known."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

@@ -47,23 +47,17 @@ class Candidates(Protocol):
     """A pool, as far as the attacker cares."""
 
     @property
-    def n_subsets(self) -> int:
-        """Number of candidate subsets."""
-        ...
+    def n_subsets(self) -> int: ...
 
     @property
-    def n_units(self) -> int:
-        """Number of units."""
-        ...
+    def n_units(self) -> int: ...
 
     @property
     def folds(self) -> int:
         """Candidates ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one partition."""
         ...
 
-    def counts(self) -> npt.NDArray[np.int32]:
-        """Return the number of subsets that contain each unit."""
-        ...
+    def counts(self) -> npt.NDArray[np.int32]: ...
 
     def inside(
         self, units: Units | slice, subset: int | None = None, *, n_subsets: int | None = None
@@ -96,12 +90,10 @@ class View:
 
     @property
     def n_subsets(self) -> int:
-        """Number of candidates."""
         return len(self.log_prior)
 
     @property
     def prior_entropy(self) -> float:
-        """Entropy of the belief before the release, in nats."""
         return float(entropy(self.log_prior))
 
     def scaled(self, noise_scale: float) -> View:
@@ -187,8 +179,6 @@ def rounding_slack(view: View, whitened: Matrix) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """Simulated releases: which candidate, and the unit-variance noise."""
-
     indices: npt.NDArray[np.int64]
     noise: Matrix
 
@@ -285,7 +275,6 @@ class Belief:
 
     @classmethod
     def uniform(cls, n_subsets: int) -> Belief:
-        """Return the belief before any release."""
         return cls(log_p=check_log_belief(None, n_subsets))
 
     def updated(self, log_likelihood: Vector) -> Belief:
@@ -436,7 +425,6 @@ def unit_beliefs_of_view(
 
 
 def check_view_size(n_outputs: int, pool: Candidates) -> None:
-    """Refuse a pool with another number of candidates."""
     if pool.n_subsets != n_outputs:
         raise PoolError(
             f"pool must have one subset per output; got {pool.n_subsets} subsets for "

@@ -6,13 +6,10 @@ mistakes.
 
 from pacprivacy.audit.attacks import (
     Bayes as Bayes,
-    FreeOverlap as FreeOverlap,
     Guess as Guess,
     LikelihoodRatio as LikelihoodRatio,
     Naming as Naming,
-    Overlap as Overlap,
     Precision as Precision,
-    Reconstruction as Reconstruction,
 )
 from pacprivacy.audit.coin_attacks import (
     COIN_ATTACKS as COIN_ATTACKS,

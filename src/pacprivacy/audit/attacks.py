@@ -8,7 +8,6 @@ from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._checks import (
     Integers,
@@ -18,12 +17,10 @@ from pacprivacy._checks import (
 )
 from pacprivacy.audit.target import (
     Blocks,
-    NoiseModel,
     Releases,
     Target,
     learn_noise_model,
     noise_model_axes,
-    noise_model_blocks,
     noise_model_posteriors,
     noise_model_unit_blocks,
     noise_model_units,
@@ -59,12 +56,10 @@ class Attack(Protocol):
     """An attack by name; a frozen record of its settings."""
 
     @property
-    def name(self) -> str:
-        """Name in tables and on the command line."""
+    def name(self) -> str: ...
 
     @property
-    def question(self) -> str:
-        """What it guesses, in words."""
+    def question(self) -> str: ...
 
     @property
     def fresh_secrets(self) -> bool:
@@ -87,7 +82,6 @@ class Bayes:
     fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Learn the noise and find the units that are easiest to guess."""
         see = partial(noise_model_posteriors, target, learn_noise_model(target, shadow))
         cost = len(target.known) * target.pool.n_units
         enough = shadow.part(slice(0, max(200, TRAINING_PRODUCTS // cost)))
@@ -122,7 +116,6 @@ def _ask_easiest(
 
 
 def _worst_units(success_per_unit: Vector, n_attacked: int) -> Integers:
-    """Return the units with the highest success in training, the worst first."""
     return np.argsort(-success_per_unit, kind="stable")[:n_attacked].astype(np.int64)
 
 
@@ -150,7 +143,6 @@ class LikelihoodRatio:
     fresh_secrets: bool = True
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Learn directions on one half of the shadow releases and laws of scores on the other."""
         fit = fit_gaussian_attack if self.score == "gaussian" else fit_empirical_attack
         says_in = gaussian_attack_guess if self.score == "gaussian" else empirical_attack_guess
         if self.confidence is not None:
@@ -185,7 +177,6 @@ class LikelihoodRatio:
         fit: Callable[[Matrix, Mask], Matrix],
         says_in: Callable[[Matrix, Matrix], Mask],
     ) -> Trained:
-        """Learn the laws of the confidence with and without each unit."""
         everybody = np.arange(target.pool.n_units)
         scores = np.asarray(confidence(shadow.values), dtype=np.float64)
         if scores.shape != (len(shadow), len(everybody)) or not np.isfinite(scores).all():
@@ -253,7 +244,6 @@ def attack_mean_shifts(whitened: Matrix, members: Mask) -> Matrix:
 
 
 def fit_gaussian_attack(scores: Matrix, members: Mask) -> Matrix:
-    """Fit a Gaussian to the scores with and without each unit."""
     inside = members.astype(np.float64)
     n_in = np.maximum(inside.sum(axis=0), 1.0)
     n_out = np.maximum(len(scores) - n_in, 1.0)
@@ -278,7 +268,6 @@ def fit_gaussian_attack(scores: Matrix, members: Mask) -> Matrix:
 
 
 def gaussian_attack_guess(scores: Matrix, laws: Matrix) -> Mask:
-    """Say *in* where the Gaussian log likelihood ratio is 0 or more."""
     _, mean_in, std_in, mean_out, std_out = laws
     ratio = 0.5 * np.square((scores - mean_out) / std_out) + np.log(std_out)
     ratio -= 0.5 * np.square((scores - mean_in) / std_in) + np.log(std_in)
@@ -303,7 +292,6 @@ def fit_empirical_attack(scores: Matrix, members: Mask) -> Matrix:
 
 
 def empirical_attack_guess(scores: Matrix, laws: Matrix) -> Mask:
-    """Say *in* above the cut."""
     says_in: Mask = scores >= laws[1]
     return says_in
 
@@ -322,7 +310,6 @@ class Precision:
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Find out which test of the bits the true candidate always passes, then whom to attack."""
         if target.simulated:
             raise AuditError(
                 "precision must attack a procedure that really runs; got a simulation of a noise "
@@ -396,14 +383,6 @@ def _neighbour(values: Matrix | Vector, step: int) -> Matrix | Vector:
     return values if step == 0 else np.nextafter(values, step * np.inf)
 
 
-# --- the subset that was used ---------------------------------------------------------------
-
-MAX_GUESSES = 1024
-MAX_DECOMPOSITION = 4096
-MAX_CELLS = 1 << 26
-ROUNDING = 1e-9
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
     """Name the subset that was used: the candidate of highest posterior probability."""
@@ -413,222 +392,25 @@ class Naming:
     fresh_secrets: bool = False
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Learn the noise; nothing else is to be chosen."""
-        return attack_once(
-            float(np.exp(target.log_p.max())),
-            partial(noise_model_posteriors, target, learn_noise_model(target, shadow)),
-            lambda posterior, indices: target.known[posterior.argmax(axis=1)] == indices,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconstruction:
-    """Rebuild the subset from the release, without a model of the noise."""
-
-    name: str = "reconstruction"
-    question: str = "the subset that was used"
-    fresh_secrets: bool = False
-
-    def train(self, target: Target, shadow: Releases) -> Trained:
-        """Nothing is learned; the share of units that it gets right is measured here."""
-        nearest = attack_nearest(target, shadow)
-        packed, sampled = target.pool.bits, slice(max(1, MAX_CELLS // target.pool.n_units))
-        differ = np.unpackbits(packed[nearest[sampled]] ^ packed[shadow.indices[sampled]], axis=1)
-        right = 1.0 - float(differ.sum(axis=1).mean()) / target.pool.n_units
-        note = f"in training it places {100 * right:.1f} % of all units rightly"
+        model = learn_noise_model(target, shadow)
 
         def hits(releases: Releases) -> Mask:
-            right: Mask = attack_nearest(target, releases) == releases.indices
-            return right[:, None]
+            right = np.empty((len(releases), 1), dtype=np.bool_)
+            for chosen, posterior in noise_model_posteriors(target, model, releases):
+                right[chosen, 0] = (
+                    target.known[posterior.argmax(axis=1)] == releases.indices[chosen]
+                )
+            return right
 
-        prior = float(np.exp(target.log_p.max()))
-        return Trained(guesses=(Guess(prior=prior),), hits=hits, notes=(note,))
-
-
-def attack_nearest(target: Target, releases: Releases) -> Integers:
-    """Return the candidate whose output is nearest to each release, among those not ruled out."""
-    q = target.centers.shape[1]
-    as_is = NoiseModel(shift=np.zeros(q), whiten=np.eye(q))
-    nearest = np.empty(len(releases), dtype=np.int64)
-    for chosen, distances in noise_model_blocks(target, as_is, releases):
-        distances[:, np.isneginf(target.log_p)] = np.inf
-        nearest[chosen] = distances.argmin(axis=1)
-    return nearest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """Guess a candidate that shares at least ``n_right`` units with the secret subset.
-
-    By default as many as a blind guess reaches with probability at most ``blind_rate``.
-    """
-
-    n_right: int | None = None
-    blind_rate: float = 0.05
-    name: str = "overlap"
-    question: str = "a candidate with k units in common"
-    fresh_secrets: bool = False
-
-    def train(self, target: Target, shadow: Releases) -> Trained:
-        """Count shared units and choose k; the posterior does the rest."""
-        m = target.pool.n_subsets
-        n_guesses = min(m, MAX_GUESSES)
-        listed = np.linspace(0, m - 1, n_guesses).astype(np.int64)
-        shared = np.zeros((m, n_guesses), dtype=np.float32)
-        for units in noise_model_unit_blocks(target.pool.n_units):
-            inside = target.members(units).astype(np.float32)
-            shared += inside @ inside[listed].T
-        weights = np.exp(target.log_p)
-        n_right = self.n_right
-        if n_right is None:
-            n_right = _smallest_count(shared, weights, self.blind_rate)
-        elif not 1 <= n_right <= int(shared.max()):
-            raise AuditError(
-                f"n_right must be between 1 and {int(shared.max())}, the largest subset; got "
-                f"{n_right}. Leave it out for a number that is hard to reach blindly."
-            )
-        enough = shared >= n_right
-        score = enough.astype(np.float64)
-        return attack_once(
-            float((weights @ enough).max()),
-            partial(noise_model_posteriors, target, learn_noise_model(target, shadow)),
-            lambda posterior, indices: enough[indices, (posterior @ score).argmax(axis=1)],
-            notes=(
-                f"k = {n_right} of about {int(target.pool.sizes().mean())} members; guesses are "
-                f"{n_guesses} of the {m} candidates, blind success is the best of these",
-            ),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreeOverlap:
-    """Guess the half of the units that is likeliest to be in; right if ``n_right`` of them are.
-
-    By default as many as blind success is proved to reach at most at ``blind_rate``.
-    """
-
-    n_right: int | None = None
-    blind_rate: float = 0.25
-    name: str = "free_overlap"
-    question: str = "half of the units, k of them in"
-    fresh_secrets: bool = False
-
-    def train(self, target: Target, shadow: Releases) -> Trained:
-        """Bound blind success and choose k; the posterior does the rest."""
-        n_named = target.pool.n_units // 2
-        priors = np.minimum(1.0, blind_attack_bounds(target, n_named))
-        n_right = self.n_right
-        if n_right is None:
-            n_right = 1 + int(np.argmax(priors <= max(self.blind_rate, float(priors.min()))))
-        elif not 1 <= n_right <= n_named:
-            raise AuditError(
-                f"n_right must be between 1 and {n_named}, half of the units; got {n_right}. "
-                f"Leave it out for a number that is hard to reach blindly."
-            )
-        n_units = target.pool.n_units
-
-        def enough_are_in(posterior: Matrix, indices: Integers) -> Mask:
-            """Name the likeliest units: this maximises the expected overlap."""
-            inside = np.empty((len(posterior), n_units))
-            for block in noise_model_unit_blocks(n_units):
-                inside[:, block] = noise_model_units(target, posterior, block)
-            named = np.argpartition(-inside, n_named - 1, axis=1)[:, :n_named]
-            shared = [
-                int(target.pool.mask(int(k))[units].sum())
-                for k, units in zip(indices, named, strict=True)
-            ]
-            return np.array(shared) >= n_right
-
-        return attack_once(
-            float(priors[n_right - 1]),
-            partial(
-                noise_model_posteriors, target, learn_noise_model(target, shadow), width=n_units
-            ),
-            enough_are_in,
-            notes=(
-                f"k = {n_right} of {n_named} units named; blind success is an upper bound over "
-                "all sets of that size",
-            ),
-        )
-
-
-def _smallest_count(shared: npt.NDArray[np.float32], weights: Vector, blind_rate: float) -> int:
-    """Return the smallest number of shared units that is rare for every guess of the list."""
-    low, high = 1, int(shared.max())
-    lowest = float((weights @ (shared >= high)).max())
-    while low < high:
-        middle = (low + high) // 2
-        if float((weights @ (shared >= middle)).max()) <= max(blind_rate, lowest):
-            high = middle
-        else:
-            low = middle + 1
-    return high
-
-
-def blind_attack_bounds(target: Target, n_named: int) -> Vector:
-    """Bound the best blind chance that ``n_named`` units hold at least k members (claim U-2).
-
-    The overlap of a fixed set with the secret has mean at most ``M`` (the likeliest units) and
-    variance at most ``V = λ |a|²``, ``λ`` the largest eigenvalue of the covariance of memberships,
-    ``a`` the part of the set's indicator that can vary. Cantelli gives ``V / (V + (k - M)²)``;
-    where subsets come in complement pairs the overlap is symmetric, and Chebyshev gives ``V / 2(k -
-    M)²``.
-    """
-    counts = np.arange(1, n_named + 1, dtype=np.float64)
-    weights = np.exp(target.log_p)
-    m, n_units = target.pool.n_subsets, target.pool.n_units
-    inside = np.concatenate(
-        [weights @ target.members(units) for units in noise_model_unit_blocks(n_units)]
-    )
-    mean = float(np.sort(inside)[::-1][:n_named].sum()) * (1 + ROUNDING)
-    paired = target.pool.folds == 2 and bool(np.ptp(target.log_p) == 0.0)
-    bounds = np.ones(n_named)
-    if min(m, n_units) <= MAX_DECOMPOSITION and m * n_units <= MAX_CELLS:
-        members = target.members(slice(0, n_units))
-        variance = _largest_variance(members - inside, weights, n_named)
-        beyond = np.maximum(counts - mean, 0.0)
-        bounds = variance / (variance + beyond**2)
-        if paired:
-            bounds = np.minimum(bounds, variance / (2 * np.maximum(beyond, 1e-9) ** 2))
-    if paired:
-        bounds[counts > mean] = np.minimum(bounds[counts > mean], 0.5)
-    return bounds
-
-
-def _largest_variance(centered: Matrix, weights: Vector, n_named: int) -> float:
-    """Bound the variance of the overlap over all sets of ``n_named`` units."""
-    scaled = np.sqrt(weights)[:, None] * centered
-    n_units = centered.shape[1]
-    small = scaled @ scaled.T if len(scaled) < n_units else scaled.T @ scaled
-    largest = float(np.linalg.eigvalsh(small)[-1])
-    length = float(n_named)
-    if np.abs(scaled.sum(axis=1)).max() <= ROUNDING:  # all subsets have one size
-        length = n_named * (1 - n_named / n_units)
-    return max(0.0, largest) * length * (1 + ROUNDING) + ROUNDING
+        return Trained(guesses=(Guess(prior=float(np.exp(target.log_p.max()))),), hits=hits)
 
 
 def attack_members(
     target: Target, units: Integers, hits: Callable[[Releases], Mask], notes: tuple[str, ...] = ()
 ) -> Trained:
-    """Return the attack that asks of each chosen unit whether it is in."""
     chances = (target.odds(int(unit))[0] for unit in units)
     guesses = tuple(
         Guess(prior=max(chance, 1 - chance), unit=int(unit))
         for unit, chance in zip(units, chances, strict=True)
     )
     return Trained(guesses=guesses, hits=hits, notes=notes)
-
-
-def attack_once(
-    prior: float,
-    see: Callable[[Releases], Blocks],
-    is_right: Callable[[Matrix, Integers], Mask],
-    notes: tuple[str, ...] = (),
-) -> Trained:
-    """Return the attack with one question; ``is_right(block, indices)`` judges its answers."""
-
-    def hits(releases: Releases) -> Mask:
-        parts = [is_right(block, releases.indices[chosen]) for chosen, block in see(releases)]
-        return np.concatenate(parts)[:, None]
-
-    return Trained(guesses=(Guess(prior=min(1.0, prior)),), hits=hits, notes=notes)

@@ -82,7 +82,6 @@ class AuditResult:
         return _results_html([self])
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return everything but the unit, as plain JSON types."""
         return {
             "schema_version": self.schema_version,
             "attack": self.attack,
@@ -114,12 +113,10 @@ class AuditResults(tuple[AuditResult, ...]):
         return _results_html(self)
 
     def plot(self, path: str | Path | None = None, *, title: str = "") -> Any:
-        """Draw every attack beside the promise; also to a file, if ``path`` is named."""
         return draw("plot_audit", self, path, title=title)
 
 
 def _results_html(results: Sequence[AuditResult]) -> str:
-    """Return several results as a table for a notebook; public."""
     names = ("attack", "question", "success", "interval", "blind", "promised", "verdict")
     head = "".join(f'<th style="text-align:left">{name}</th>' for name in names)
     body = "".join(_html_row(result) for result in results)
@@ -178,9 +175,6 @@ ATTACKS: Final[dict[str, Attack]] = {
         known.LikelihoodRatio(),
         known.LikelihoodRatio(score="empirical", name="empirical_ratio"),
         known.Naming(),
-        known.Reconstruction(),
-        known.Overlap(),
-        known.FreeOverlap(),
         known.Precision(),
     )
 }
@@ -196,7 +190,6 @@ class AuditPromise:
 
     @classmethod
     def of(cls, certificate: PoolCertificate) -> Self:
-        """Read them off a certificate."""
         return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
 
     def bound(self, guess: Guess, target: Target) -> float:
@@ -281,7 +274,6 @@ def _enough(n_trials: int, *, fresh: bool = False) -> int:
 
 
 def _count(trials: CoinTrials, gamma: float) -> AuditResult:
-    """Count the successes of an attack on a release with coins."""
     successes = int(np.count_nonzero(trials.right))
     estimate = clopper_pearson(successes, len(trials.right), gamma=gamma)
     return AuditResult(
@@ -303,7 +295,6 @@ def _attack_coins(
     game: CoinGame,
     attacks: Sequence[str | Attack] | None,
 ) -> list[CoinTrials]:
-    """Attack a release with coins, or a procedure that says it is one."""
     if not isinstance(certificate, CoinCertificate):
         raise AuditError(
             "certificate must be that of a release with coins; got another, or none. "
@@ -357,7 +348,6 @@ def _resolve(
 
 
 def _choose(attacks: Sequence[str | Attack] | None, target: Target) -> list[Attack]:
-    """Return the chosen attacks, or all that fit."""
     if attacks is None:
         fitting = [ATTACKS[name] for name in DEFAULT_ATTACKS]
         if not target.simulated:
@@ -379,8 +369,6 @@ def _choose(attacks: Sequence[str | Attack] | None, target: Target) -> list[Atta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Game:
-    """What attacks are measured on, and against."""
-
     target: Target
     trials: Releases
     promise: AuditPromise

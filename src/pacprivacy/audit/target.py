@@ -54,7 +54,6 @@ class Releases:
         return len(self.indices)
 
     def part(self, chosen: slice | Integers) -> Releases:
-        """Return the chosen releases."""
         groups = None if self.groups is None else self.groups[chosen]
         return Releases(indices=self.indices[chosen], values=self.values[chosen], groups=groups)
 
@@ -188,7 +187,6 @@ class Target:
         return Releases(indices=indices, values=self.draw(indices, rng), groups=groups)
 
     def members(self, units: Integers | slice) -> Mask:
-        """Return membership of these units in every candidate, shape (m, n_chosen)."""
         if isinstance(units, slice):
             return self.pool.signs(units.start, units.stop, dtype=np.int8) > 0
         columns = [self.pool.signs(int(i), int(i) + 1, dtype=np.int8) for i in units]
@@ -312,12 +310,10 @@ def noise_model_axes(centered: Matrix) -> tuple[Vector, Matrix]:
     return variances, axes
 
 
-def noise_model_blocks(
-    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
-) -> Blocks:
+def noise_model_blocks(target: Target, model: NoiseModel, releases: Releases) -> Blocks:
     """Yield squared distances to the known candidates, infinite for other groups, in blocks."""
     centers = target.centers[target.known]
-    block = max(1, BLOCK_CELLS // max(len(centers), width))
+    block = max(1, BLOCK_CELLS // max(len(centers), UNIT_BLOCK))
     for start in range(0, len(releases), block):
         chosen = slice(start, min(start + block, len(releases)))
         part = releases.part(chosen)
@@ -327,17 +323,14 @@ def noise_model_blocks(
         yield chosen, distances
 
 
-def noise_model_posteriors(
-    target: Target, model: NoiseModel, releases: Releases, *, width: int = UNIT_BLOCK
-) -> Blocks:
+def noise_model_posteriors(target: Target, model: NoiseModel, releases: Releases) -> Blocks:
     """Yield the posterior over the known candidates for blocks of releases; rows sum to one."""
     log_p = target.log_p[target.known]
-    for chosen, distances in noise_model_blocks(target, model, releases, width=width):
+    for chosen, distances in noise_model_blocks(target, model, releases):
         yield chosen, noise_model_weights(log_p - 0.5 * distances)
 
 
 def noise_model_weights(logs: Matrix) -> Matrix:
-    """Turn log weights into probabilities, row by row."""
     top = logs.max(axis=1, keepdims=True)
     weights: Matrix = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
     total = weights.sum(axis=1, keepdims=True)
@@ -348,13 +341,11 @@ def noise_model_weights(logs: Matrix) -> Matrix:
 
 
 def noise_model_units(target: Target, posterior: Matrix, units: Integers | slice) -> Matrix:
-    """Return the probability that each chosen unit is in, given each release."""
     members = target.members(units)[target.known].astype(np.float64)
     inside: Matrix = posterior @ members
     return inside
 
 
 def noise_model_unit_blocks(n_units: int) -> Iterator[slice]:
-    """Yield slices that cover all units, so that arrays stay small."""
     for start in range(0, n_units, UNIT_BLOCK):
         yield slice(start, min(start + UNIT_BLOCK, n_units))

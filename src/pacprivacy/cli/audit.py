@@ -133,6 +133,6 @@ audit = Verb(
     function=_audit,
     example="""\
   pac audit out/release.json
-  pac audit out/release.json --attack bayes --attack overlap --trials 10000
+  pac audit out/release.json --attack bayes --attack naming --trials 10000
   pac audit out/release.json --json --plot audit.png""",
 )

@@ -18,7 +18,7 @@ from pacprivacy.cli.console import (
 )
 from pacprivacy.errors import BudgetError, CertificateError, DataError, LedgerError
 from pacprivacy.noise import RULES
-from pacprivacy.sample import Coins
+from pacprivacy.sample import Balanced, Coins
 from pacprivacy.statistics import POLICIES
 from pacprivacy.tables import MODELS, ModelOptions, Ranges as DeclaredRanges, Reading
 
@@ -81,7 +81,7 @@ MissingValues = Annotated[
         autocompletion=console_choices(POLICIES),
     ),
 ]
-Fill = Annotated[float | None, option("--fill", "X", "Stands for the mean of nobody.")]
+Fill = Annotated[float | None, option("--fill", "X", "Value reported for an empty group.")]
 Quantiles = Annotated[
     str | None, option("--quantiles", "LIST", "Of quantiles; default 0.25,0.5,0.75.")
 ]
@@ -116,7 +116,7 @@ Sample = Annotated[
     typer.Option(
         "--sample",
         metavar="KIND",
-        help="Who is used: coins, one for each person, or a pool (default).",
+        help="Who is used: coins, one for each person (default where they can be), or a pool.",
         autocompletion=console_choices(SAMPLES),
     ),
 ]
@@ -248,18 +248,22 @@ class TableOptions:
         )
 
     def coins(self, model: str) -> Coins | None:
-        """Return the coins that were asked for; refuse options of the other kind of sample."""
+        """Return the coins that were asked for; refuse options of the other kind of sample.
+
+        None for a pool, and where nothing says which: the release then has coins if it can.
+        """
         if self.sample not in (None, *SAMPLES):
             raise DataError(
-                f"--sample must be coins or pool; got {self.sample[:60]!r}. Leave it out for a "
-                "pool."
+                f"--sample must be coins or pool; got {self.sample[:60]!r}. Leave it out for "
+                "coins, where they can be."
             )
-        if self.sample != "coins":
-            for name in ("keep", "clip"):
-                if getattr(self, name) is not None:
-                    raise DataError(
-                        f"--{name} must come with --sample coins; got it alone. Add --sample coins."
-                    )
+        of_coins = [name for name in ("keep", "clip") if getattr(self, name) is not None]
+        if self.sample == "pool" and of_coins:
+            raise DataError(
+                f"--{of_coins[0]} must be left out with --sample pool; got a value. It belongs to "
+                "--sample coins."
+            )
+        if self.sample != "coins" and not of_coins:
             return None
         known = [name for name, each in MODELS.items() if each.with_coins is not None]
         if model not in known:
@@ -284,6 +288,16 @@ class TableOptions:
                 "a gap is filled with would depend on who is used. Use drop, or --sample pool."
             )
         return Coins(keep=self.keep, clip=_read_clip(self.clip))
+
+    def sampled(self, model: str) -> Coins | Balanced | None:
+        """Return the sample that was asked for; None where nothing says which."""
+        pool = Balanced(folds="auto") if self.sample == "pool" else None
+        return self.coins(model) or pool
+
+    @property
+    def pool_options(self) -> dict[str, object]:
+        """Options that only a pool has, by name."""
+        return {name: getattr(self, name) for name in _POOL_ONLY}
 
     def reading(self) -> Reading:
         """Return how the file is to be read."""

@@ -138,7 +138,7 @@ def _plan(
         typer.Option("--certify", help="Prove every figure as a release would: much slower."),
     ] = False,
     pool: Annotated[
-        bool, typer.Option("--pool", help="With coins: show what a pool would cost besides.")
+        bool, typer.Option("--pool", help="Where each person has a coin: show a pool's cost, too.")
     ] = False,
     plot: Annotated[
         Path | None,
@@ -150,8 +150,8 @@ def _plan(
     """Show privacy against utility for several budgets, before anything is spent.
 
     Finds the noise that each budget would ask for. No secret is drawn and nothing is released.
-    With --sample coins that takes one pass over the records, and the figures are those of a
-    release. A pool runs the model on all candidates; without --certify its noise is an estimate,
+    Where each person has a coin that takes one pass over the records, and the figures are those of
+    a release. A pool runs the model on all candidates; without --certify its noise is an estimate,
     up to about a tenth below what a release will need.
     """
     model_options, reading, rule = table.model(), table.reading(), table.rule
@@ -159,16 +159,20 @@ def _plan(
     limits = _read_budgets(budgets)
     as_rule(rule)
     options.check_plot_option(plot)
-    coins = table.coins(model)
-    if coins is not None:
+    sample, reason = table.sampled(model), None
+    if isinstance(sample, Coins):
         for limit in limits.values():
             options.check_coin_budget(limit, name="--budgets")
-    elif pool:
-        raise DataError("--pool must come with --sample coins; got it alone. Leave it out.")
-    study = read_model_study(data, model, model_options, reading, sample=coins)
+    elif pool and sample is not None:
+        raise DataError("--pool must come with coins; got --sample pool. Leave it out.")
+    study = read_model_study(data, model, model_options, reading, sample=sample)
     tell_curator(study.notes, quiet=quiet)
+    if study.sample is None:
+        reasons = (study.pool_reason(each, table.pool_options) for each in limits.values())
+        reason = next((each for each in reasons if each is not None), None)
+        study = replace(study, sample=Coins() if reason is None else None)
     planned = None
-    if coins is not None:
+    if isinstance(study.sample, Coins):
         planned = _plan_coins(study, limits)
         _show_coins(planned, plot=plot, pool=pool, as_json=as_json, quiet=quiet)
         if not pool:
@@ -185,6 +189,7 @@ def _plan(
             n_jobs=table.jobs,
             rng=seed,
             progress=False if quiet else None,
+            reason=reason,
         )
         first = next(iter(limits.values()))
         drawn, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
@@ -199,32 +204,28 @@ def _plan(
             _row(text, limit, rehearsal, outputs, rule=rule, certify=certify)
             for text, limit in limits.items()
         ]
-        more = rehearsal.prospect(study.mechanism, first, outputs, rule=rule)
     if plot is not None:
         plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
     if as_json:
         before = {} if planned is None else {"coins": planned.to_dict()}
         named = {"mechanism": outputs.mechanism_name, "n_subsets": drawn.n_subsets}
-        figures = {"certified": certify, **_plain_rows(rows, more, model, limits)}
+        figures = {"certified": certify, **_plain_rows(rows, model, limits)}
         show_json({**before, **named, **figures})
     elif not quiet:
         _show(rows, outputs, drawn, _without_noise(rows[0]))
-        if more is not None:
-            show(f"\nAt {rows[0].budget}, {more}.")
+        if reason is not None:
+            show(f"\n{drawn.notes[-1]}")
         if advice := _advise(model, list(limits.values())):
             show(f"\n{describe_advice(advice)}")
         if plot is not None:
             show(f"Plot: {plot}")
 
 
-def _plain_rows(
-    rows: list[PlanRow], more: Any, model: str, limits: Mapping[str, AnyBudget]
-) -> dict[str, Any]:
+def _plain_rows(rows: list[PlanRow], model: str, limits: Mapping[str, AnyBudget]) -> dict[str, Any]:
     """Return the figures of a pool as plain JSON types."""
     return {
         "without_noise": _plain(_without_noise(rows[0])),
         "rows": [_plain(row) for row in rows],
-        "more": None if more is None else more._asdict(),
         "advice": _advice_dict(_advise(model, list(limits.values()))),
     }
 
@@ -417,7 +418,7 @@ plan = Verb(
     function=_plan,
     example="""\
   pac plan people.csv --model mean
-  pac plan people.csv --model mean --columns income --sample coins
+  pac plan people.csv --model mean --columns income --pool
   pac plan people.csv --model kmeans --clusters 3 --budgets 55%,60%,75%
   pac plan people.csv --model ridge --target income \\
       --budgets "mi<=1/16,mi<=1/4,mi<=1" --plot plan.png""",

@@ -119,8 +119,10 @@ def _release(
     values.csv, its numbers, may be published; curator.npz is for the curator alone and serves
     'pac verify'.
 
-    With --sample coins each person is used or left out by a coin of their own, and the promise
-    holds also against those who know all others.
+    Each person is used or left out by a secret coin of their own, and the promise holds also
+    against those who know all others. Where that cannot be, as for models that are fitted, fewer
+    than 200 people or budgets besides membership, the sample is one of a pool of candidates, and
+    the certificate says why. --sample says which it must be.
 
     With --ledger it is one more release of a session: the same secret part for all of them, under
     one total budget, which is spent before the release leaves.
@@ -157,13 +159,15 @@ def _release(
         return
     find_model(model, model_options)
     as_rule(rule)
-    total, coins = account.read_total(), table.coins(model)
-    if coins is not None:
+    total, sample = account.read_total(), table.sampled(model)
+    if isinstance(sample, Coins):
         options.check_coin_budget(limits)
         options.check_coin_budget(total, name="--total")
         options.check_coin_session(model, account)
     check_release_folder(output)
-    study = read_model_study(data, model, model_options, reading, sample=coins)
+    study = read_model_study(data, model, model_options, reading, sample=sample)
+    if limits is not None and account.ledger is None:
+        study = study.with_default_sample(limits, table.pool_options)
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
         if quiet:
@@ -175,7 +179,7 @@ def _release(
             "progress": False if quiet else None,
             "simulate": simulate,
         }
-        session, mechanism = _open_session(study, account, total, limits, rule=rule, drawn=drawn)
+        session, mechanism = _open_session(study, account, total, limits, table, drawn=drawn)
         with session:
             release = session.release(
                 mechanism,
@@ -230,15 +234,24 @@ def _open_session(
     account: options.AccountOptions,
     total: AnyBudget | None,
     limits: AnyBudget | None,
+    table: options.TableOptions,
     *,
-    rule: str | None,
     drawn: dict[str, Any],
 ) -> tuple[Session, Mechanism]:
     """Return the session of the ledger, or one of a single release, and what it releases."""
     if account.ledger is None:
         assert limits is not None  # a share is one of a ledger
-        sample: dict[str, Any] = {"sample": study.sample, "units": study.units, "rule": rule}
-        return Session.alone(study.universe, limits, **drawn, **sample), study.mechanism
+        session: Session = Session.alone(
+            study.universe,
+            limits,
+            study.mechanism,
+            rule=table.rule,
+            checkpoint=table.checkpoint,
+            sample=study.sample,
+            units=study.units,
+            **drawn,
+        )
+        return session, study.mechanism
     session = study.open_session(
         ledger=account.ledger,
         total=total,
@@ -348,7 +361,7 @@ release = Verb(
   pac release visits.parquet --model histogram --target age --bins 12 \\
       --ranges 0,120 --unit patient --budget "mi<=1/16" -o out-ages
   pac release visits.csv --model mean --columns cost --group-by region \\
-      --unit patient --sample coins --budget "membership<=0.6" -o out-cost
+      --unit patient --budget "membership<=0.6" -o out-cost
   pac release people.csv --model svm --target smoker --C 0.1 \\
       --budget "membership<=0.6 & mi<=0.5" -o out-svm
   pac release people.csv --model mean --budget "mi<=1/16" \\

@@ -38,12 +38,6 @@ def _report(
         list[Path] | None,
         option("--session", "FILE", "Another release of the same session; may repeat."),
     ] = None,
-    curve: Annotated[
-        bool | None,
-        typer.Option(
-            "--curve/--no-curve", help="Noise against budget: a fact of all records, not noised."
-        ),
-    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -56,8 +50,8 @@ def _report(
     """Write a page that says what was released and promised, for readers of all kinds.
 
     One HTML file that works offline and prints on two pages. The public version is a function of
-    the release file. The curator's version adds the risk per unit and noise against budget, from
-    the bundle; the officer's is a certificate on one page, with a glossary.
+    the release file. The curator's version adds the risk per unit, from the bundle; the
+    officer's is a certificate on one page, with a glossary.
     """
     with show_status("gathering the figures", quiet=quiet):
         page = write_report(
@@ -69,7 +63,6 @@ def _report(
             date=date,
             officer=officer,
             curator=curator,
-            curve=curve,
             bundle=bundle,
             audit=audit or (),
             session=session or (),

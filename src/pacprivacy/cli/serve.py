@@ -20,6 +20,7 @@ from pacprivacy.cli.sql import Via, read_sql_paths
 from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.queries import Tables
+from pacprivacy.sample import Balanced
 from pacprivacy.session import Session
 
 MAX_TLS_BYTES = 1 << 20
@@ -141,7 +142,8 @@ def _open_tables(
             f"then, and its noise tells a fact of all rows. Use --total '{total} & mi<=1'.",
             kind="warning",
         )
-    return Session(tables, budget=budget, progress=False, **names)
+    pool = Balanced(folds="auto")  # principals share what a pool has left
+    return Session(tables, budget=budget, sample=pool, progress=False, **names)
 
 
 def _serving() -> Any:

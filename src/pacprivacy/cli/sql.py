@@ -45,8 +45,8 @@ _Keys = Annotated[
     typer.Option(
         "--keys",
         metavar="KEY=A,B,...",
-        help="Groups of a GROUP BY: values of a key (repeat it), or 'universe' to let out which "
-        "groups there are.",
+        help="Groups of a GROUP BY: values of a key (repeat it), or 'universe' to publish the "
+        "groups in the data.",
     ),
 ]
 _AtLeast = Annotated[

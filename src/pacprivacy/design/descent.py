@@ -110,7 +110,6 @@ class DescentStepRule:
         return np.broadcast_to(steps, start.shape).copy()
 
     def describe(self) -> str:
-        """Return one public sentence for the certificate."""
         aim = "without regard to the noise" if self.mi_nats is None else "for the noise to come"
         known = "given from outside"
         if isinstance(self.start_error, str):
@@ -212,7 +211,6 @@ class Descent:
         return None
 
     def steps(self, X: Matrix, targets: Matrix, mi_nats: float) -> Matrix:
-        """Return step sizes of the shape of the weights."""
         rule = self.rule(mi_nats)
         if rule is not None:
             return rule.choose(self.objective, X, targets, n_steps=self.n_steps)
@@ -222,7 +220,6 @@ class Descent:
         return np.broadcast_to(sizes, (X.shape[1], *targets.shape[1:])).copy()
 
     def describe(self, mi_nats: float) -> str:
-        """Return what came from the universe, for the certificate."""
         rule = self.rule(mi_nats)
         return "step sizes: given" if rule is None else rule.describe()
 
@@ -420,16 +417,13 @@ class DescentGradient(Mechanism):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return f"mean gradient of the {self.objective.loss} loss"
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
-        """Return the gradient of one subset."""
         X, targets = self._read(parts)
         return self.objective.gradient(X, targets, self.weights)
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the flattened gradients of all subsets."""
         X, targets = self._read(data.parts)
         slopes = self.objective.slopes(X @ self.weights, targets).reshape(len(X), 1, -1)
 

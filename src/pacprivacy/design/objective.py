@@ -56,7 +56,6 @@ class Objective:
         check_positive("penalty", self.penalty, advice="Use about 0.1.", error=MechanismError)
 
     def check_targets(self, targets: Array) -> None:
-        """Refuse targets that the loss is not defined for."""
         if self.loss == "logistic" and not (np.abs(targets) == 1).all():
             raise MechanismError(
                 "targets must be -1 or 1 for the logistic loss; got others. Code the classes first."
@@ -86,7 +85,6 @@ class Objective:
         return _CURVATURE[self.loss] * top + self.penalty
 
     def minimise(self, X: Matrix, targets: Array) -> Array:
-        """Return the weights that are best on all rows, by Newton's method."""
         if targets.ndim == 2:
             return np.stack([self.minimise(X, column) for column in targets.T], axis=1)
         weights: Vector = np.zeros(X.shape[1])
@@ -133,7 +131,6 @@ def read_objective_targets(parts: Parts, name: str) -> tuple[Matrix, Matrix]:
 
 
 def objective_constant(rows: Matrix) -> Matrix:
-    """Return the rows with a column of ones."""
     return np.hstack([rows, np.ones((len(rows), 1))])
 
 
@@ -153,7 +150,6 @@ class _ClassFrame:
     def code(
         self, X: Matrix, y: MatrixLike, name: str, *, every_class: bool = True
     ) -> tuple[Matrix, Array]:
-        """Return the same for rows that are at hand."""
         codes = code_data_labels(y, self.classes, name, every_class=every_class)
         if len(self.classes) == 2:
             targets = np.where(codes == 1, 1.0, -1.0)
@@ -192,17 +188,14 @@ class LogisticFit(Mechanism):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return "logistic regression"
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
         return () if self.frame is None else (self.frame.transform.description,)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """The classes, as they are called."""
         return CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
@@ -226,7 +219,6 @@ class LogisticFit(Mechanism):
         return replace(self, frame=frame)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Array:
-        """Return the weights of one subset."""
         rows, targets = fixed_mechanism(self.frame, "frame").read(parts, self.name)
         columns = targets.reshape(len(rows), -1)
         inside = np.ones((len(rows), 1))
@@ -250,7 +242,6 @@ class LogisticFit(Mechanism):
         return np.concatenate(blocks)
 
     def finish(self, value: Any) -> dict[str, Any]:
-        """Turn released weights into those of the original features."""
         frame = fixed_mechanism(self.frame, "frame")
         transform = frame.transform
         columns = np.asarray(value, dtype=np.float64).reshape(transform.n_outputs + 1, -1)
@@ -262,7 +253,6 @@ class LogisticFit(Mechanism):
         }
 
     def _batch_of_files(self, data: Data, pool: Pool) -> Matrix:
-        """Return the weights of all subsets; one pass over the files for each step and class."""
         frame = fixed_mechanism(self.frame, "frame")
         X, y = (part.stream() for part in data.parts)
         n_columns = 1 if len(frame.classes) == 2 else len(frame.classes)
@@ -294,8 +284,6 @@ class LogisticFit(Mechanism):
         return Objective(loss="logistic", penalty=self.penalty)
 
     def _fit(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
-        """Return the weights for every column of ``inside``, shape (m, d)."""
-
         def pull(ahead: Matrix) -> Matrix:
             slopes: Matrix = self._loss.slopes(rows @ ahead, targets[:, None]) * inside
             return rows.T @ slopes

@@ -71,11 +71,9 @@ class LinearTransform:
 
     @property
     def n_outputs(self) -> int:
-        """Number of new coordinates."""
         return int(self.matrix.shape[1])
 
     def apply(self, X: Matrix) -> Matrix:
-        """Return the new coordinates of the rows."""
         if X.shape[1] != len(self.mean):
             raise MechanismError(
                 f"X must have {len(self.mean)} columns; got {X.shape[1]}. "
@@ -281,7 +279,6 @@ class RidgeFrame:
         freeze(self.penalty)
 
     def coordinates(self, parts: Parts, name: str) -> tuple[Matrix, Vector]:
-        """Return the coordinates and the centred target of some rows."""
         X, y = _read_ridge_data(parts, name)
         return self.transform.apply(X), y - self.target_mean
 
@@ -352,7 +349,6 @@ class _Ridge(Mechanism, AveragedStatistic):
         return replace(self, frame=frame)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Vector:
-        """Return the coefficients of one subset."""
         Z, target = fixed_mechanism(self.frame, "frame").coordinates(parts, self.name)
         second = Z.T @ Z if self.joint else np.square(Z).sum(axis=0)
         slopes = self._solve((Z.T @ target)[None], second[None])
@@ -381,6 +377,10 @@ class _Ridge(Mechanism, AveragedStatistic):
                 second[:, left, right] = second[:, right, left] = sums[part, d:-1]
             slopes[part] = self._solve(sums[part, :d], second)
         return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
+
+    def coin_obstacle(self, *, has_units: bool) -> str | None:
+        """Return why it is not released with coins unless they are asked for."""
+        return "a ridge regression has coins only where they are asked for"
 
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
@@ -483,7 +483,6 @@ class OrthogonalRidge(_Ridge):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return "ridge regression, one coordinate at a time"
 
 
@@ -497,7 +496,6 @@ class JointRidge(_Ridge):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return "ridge regression"
 
 

@@ -25,7 +25,6 @@ class Tuned(MechanismWrapper):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What the mechanism says, and how its parameter was chosen."""
         return (*self.inner.public, self.note)
 
 
@@ -48,7 +47,6 @@ class TunePoint:
     def of(
         cls, theta: Any, plan: NoisePlan, utility: float, standard_error: float, no_noise: float
     ) -> Self:
-        """Return the point of a plan with these utilities."""
         return cls(
             theta=theta,
             utility=utility,
@@ -70,7 +68,6 @@ class TuneResult:
 
     @property
     def best_point(self) -> TunePoint:
-        """The point of largest utility; of several, the first."""
         return max(self.points, key=lambda point: point.utility)
 
     @property

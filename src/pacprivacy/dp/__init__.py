@@ -102,7 +102,6 @@ if typing.TYPE_CHECKING:
         DPLinearRegression as DPLinearRegression,
         DPLogisticRegression as DPLogisticRegression,
         DPSGDClassifier as DPSGDClassifier,
-        PATEClassifier as PATEClassifier,
     )
 
 

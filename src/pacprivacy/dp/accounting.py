@@ -139,7 +139,6 @@ def account(
 
 
 def _figures(composed: Composed, delta: float, discretization: float) -> dict[str, float | None]:
-    """Return ``ε`` by method, each with the price of its grid."""
     events, neighbours = composed.events, composed.neighbours
     distance = event_grid_distance(events)
     # Pure losses hold for discrete noise as it is.
@@ -179,8 +178,6 @@ def _pay_for_grid(
 
 
 def _single(event: Event, delta: float) -> float:
-    """Return the ``ε`` of one run on its sample at this ``δ``."""
-
     def excess(epsilon: float) -> float:
         return float(accounting_profile(event, np.array([epsilon]))[0]) - delta
 
@@ -256,7 +253,6 @@ def _loss_distribution(
 def _compose_losses(
     events: Sequence[Event], neighbours: Neighbours, discretization: float, delta: float
 ) -> Any:
-    """Return the loss distribution of all events together."""
     combined: Any = None
     for event in events:
         one = _loss_distribution(event, neighbours, discretization, delta)
@@ -267,7 +263,6 @@ def _compose_losses(
 def pld_epsilon(
     events: Sequence[Event], delta: float, neighbours: Neighbours, discretization: float
 ) -> float:
-    """Return the ``ε`` at ``δ`` of the loss distribution of all events."""
     plain = [e for e in events if isinstance(e, GaussianEvent) and e.sampling is None]
     runs = [event for event in events if event not in plain]
     if plain:  # all Gaussian runs on all records are one run
@@ -279,7 +274,6 @@ def pld_epsilon(
 
 
 def _from_profile(event: Event, discretization: float, least_delta: float) -> Any:
-    """Build the distribution from the profile alone; the relation is symmetric."""
     # Slow to import, not always needed.
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 
@@ -422,7 +416,6 @@ def calibrate_to_advantage(
 
 
 def _between(low: tuple[float, float], high: tuple[float, float], aim: float) -> float:
-    """Return where to look next: on the chord, not too near an end."""
     if math.isinf(high[0]):
         return 2.0 * low[0]
     if low[0] == 0.0:

@@ -66,7 +66,6 @@ def draw_aggregate_blocks(
 
 
 def draw_aggregate_seeds(n_blocks: int, source: BitSource) -> list[int]:
-    """Draw a seed of 128 bits for every block."""
     _check_number(n_blocks)
     words = source.words(2 * n_blocks).tolist()
     return [low | high << 64 for low, high in zip(words[::2], words[1::2], strict=True)]
@@ -166,24 +165,20 @@ class MeanAggregator:
         check_positive("clip_norm", self.clip_norm, advice="Use a length outputs rarely exceed.")
 
     def center(self, size: int) -> Vector:
-        """Return zeros."""
         return np.zeros(size)
 
     def combine(
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
     ) -> tuple[Vector, dict[str, float]]:
-        """Return the noisy sum of clipped outputs over their number."""
         k, reach = len(outputs), 2.0 * self.clip_norm
         total = sum_clipped(outputs, clip_norm=self.clip_norm, norm="l2" if delta else "l1")
         noisy = add_noise(total, sensitivity=reach, epsilon=epsilon, delta=delta, source=source)
         return np.asarray(noisy.values / k), {"std": noisy.noise_std / k}
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
-        """Return one Gaussian or Laplace mechanism."""
         return noise_event(epsilon, delta, size)
 
     def describe(self) -> str:
-        """Return what is assumed of the outputs, in words."""
         return f"Each block's output is scaled down to length {self.clip_norm:g}."
 
 
@@ -204,13 +199,11 @@ class MedianAggregator:
             )
 
     def center(self, size: int) -> Vector:
-        """Return the middle of the grid."""
         return np.asarray(np.broadcast_to(np.add(*self.bounds) / 2.0, (size,)))
 
     def combine(
         self, outputs: Matrix, epsilon: float, delta: float, source: BitSource
     ) -> tuple[Vector, dict[str, float]]:
-        """Choose every coordinate by the exponential mechanism, scored by ranks."""
         size = outputs.shape[1]
         lower, upper = (np.broadcast_to(end, (size,)) for end in self.bounds)
         share = _share_of_choices(epsilon, delta, size)
@@ -231,11 +224,9 @@ class MedianAggregator:
         return medians, {"epsilon of each coordinate": share}
 
     def event(self, size: int, epsilon: float, delta: float) -> Event:
-        """Return one choice for each coordinate."""
         return PureEvent(epsilon=_share_of_choices(epsilon, delta, size), count=size)
 
     def describe(self) -> str:
-        """Return what is assumed of the outputs, in words."""
         return f"Medians are chosen from {self.n_points} points of a grid that was declared."
 
 

@@ -63,7 +63,7 @@ def audit_dp(
     Parameters
     ----------
     draw : callable ``(side, n) -> array of shape (n,) or (n, k)``
-        Runs the procedure ``n`` times on data set 0 or 1 and returns what leaves: one number or
+        Runs the procedure ``n`` times on data set 0 or 1 and returns the releases: one number or
         category for each run, or ``k`` statistics of which the most telling one is used.
     epsilon, delta : float
         The promise that is put to the test.
@@ -128,7 +128,6 @@ class _Event:
         return counts[self.likely], counts[1 - self.likely]
 
     def value(self, outputs: list[Array], delta: float, gamma: float) -> float:
-        """Return the lower end of ``ln((p - δ)/q)``."""
         often, rarely = self.hits(outputs)
         n = len(outputs[0])
         lower = _clopper_pearson(often, n, gamma / 2.0, upper=False)

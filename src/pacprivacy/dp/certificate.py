@@ -62,7 +62,6 @@ _LISTS: Final = ("assumptions", "events", "notes", "not_promised")
 
 
 def check_neighbours(neighbours: str) -> None:
-    """Refuse a relation that is not named."""
     if neighbours not in NEIGHBOURS:
         raise BudgetError(
             f"neighbours must be 'add_remove' or 'replace'; got {neighbours!r}. "
@@ -131,7 +130,6 @@ class DPCertificate:
 
     @property
     def _point_bound(self) -> float:
-        """Success that ``epsilon`` and ``delta`` alone allow."""
         if math.isinf(self.epsilon):
             return 1.0
         return float(success_for_epsilon(self.epsilon, delta=self.delta))
@@ -213,7 +211,6 @@ class DPCertificate:
         return plain
 
     def to_json(self) -> str:
-        """Return the certificate as JSON text."""
         return json.dumps(self.to_public_dict(), indent=2, sort_keys=True, allow_nan=False)
 
     @classmethod
@@ -298,7 +295,6 @@ class DPRelease:
         return release_html(repr(self.value), self.certificate._repr_html_(), shown)
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return value and certificate as plain JSON types."""
         return {
             "schema_version": DP_SCHEMA,
             "value": plain_value(self.value),
@@ -316,7 +312,6 @@ class DPRelease:
 
 
 def _is_table(values: Any) -> bool:
-    """Return whether all leaves of nested dictionaries are numbers."""
     if isinstance(values, dict):
         return bool(values) and all(map(_is_table, values.values()))
     return isinstance(values, int | float)

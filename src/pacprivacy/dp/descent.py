@@ -67,11 +67,9 @@ class PoissonBatch:
 
     @property
     def rate(self) -> float:
-        """Probability of every record."""
         return self.size / self.n_public
 
     def size_for(self, n_records: int) -> float:
-        """Return the expected size."""
         return float(self.size)
 
     def draw(self, n_records: int, source: BitSource) -> Integers:
@@ -82,18 +80,14 @@ class PoissonBatch:
         return np.flatnonzero(source.words(n_records) < limit)
 
     def sampling(self, n_records: int) -> PoissonSampling:
-        """Return the rule as an accountant is told it."""
         return PoissonSampling(rate=self.rate)
 
     def describe(self, n_records: int) -> str:
-        """Return the rule in words."""
         return f"Poisson batches of rate {self.rate:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CountedBatch:
-    """So many records, of a public number."""
-
     neighbours: ClassVar[Neighbours] = "replace"
     size: int
 
@@ -106,7 +100,6 @@ class FixedBatch(_CountedBatch):
     """A uniformly random set of ``size`` different records."""
 
     def size_for(self, n_records: int) -> float:
-        """Return the size; refuse fewer records."""
         if self.size > n_records:
             raise DataError(
                 f"size must be at most the number of records, {n_records}; got {self.size}. "
@@ -130,11 +123,9 @@ class FixedBatch(_CountedBatch):
         return np.flatnonzero(left)
 
     def sampling(self, n_records: int) -> FixedSampling:
-        """Return the rule as an accountant is told it."""
         return FixedSampling(n_records=n_records, batch_size=self.size)
 
     def describe(self, n_records: int) -> str:
-        """Return the rule in words."""
         return f"batches of {self.size} of {n_records} records without replacement"
 
 
@@ -143,20 +134,16 @@ class ReplacementBatch(_CountedBatch):
     """``size`` independent uniform draws; a record may be drawn several times."""
 
     def size_for(self, n_records: int) -> float:
-        """Return the number of draws; refuse to draw from nobody."""
         _check_any(n_records)
         return float(self.size)
 
     def draw(self, n_records: int, source: BitSource) -> Integers:
-        """Draw records independently."""
         return _draw_places(n_records, self.size, source)
 
     def sampling(self, n_records: int) -> ReplacementSampling:
-        """Return the rule as an accountant is told it."""
         return ReplacementSampling(n_records=n_records, batch_size=self.size)
 
     def describe(self, n_records: int) -> str:
-        """Return the rule in words."""
         return f"batches of {self.size} draws with replacement from {n_records} records"
 
 
@@ -182,21 +169,17 @@ class FullBatch:
             )
 
     def size_for(self, n_records: int) -> float:
-        """Return the public number of records; refuse none, where the true one is public."""
         if self.n_public is not None:
             return float(self.n_public)
         _check_any(n_records)
         return float(n_records)
 
     def draw(self, n_records: int, source: BitSource) -> Integers:
-        """Return all records."""
         return np.arange(n_records)
 
-    def sampling(self, n_records: int) -> None:
-        """Return None: nothing is sampled."""
+    def sampling(self, n_records: int) -> None: ...
 
     def describe(self, n_records: int) -> str:
-        """Return the rule in words."""
         return "all records in every step"
 
 
@@ -204,7 +187,6 @@ Batch: TypeAlias = PoissonBatch | FixedBatch | ReplacementBatch | FullBatch
 
 
 def _check_any(n_records: int) -> None:
-    """Refuse no records at all, where their number is public."""
     if n_records == 0:
         raise DataError("X must have at least one row; got none. Pass one row for each record.")
 
@@ -289,7 +271,6 @@ class Steps:
 
     @property
     def rate(self) -> float:
-        """The learning rate; refused where there is none."""
         if self.learning_rate is None:
             raise MechanismError(
                 "learning_rate must be given here, where the length of rows is not declared; got "
@@ -302,8 +283,7 @@ class _GradientSums(Protocol):
     """Data as descent sees them: sums of clipped gradients, in whole multiples of 2^-40 C."""
 
     @property
-    def n_records(self) -> int:
-        """Number of records."""
+    def n_records(self) -> int: ...
 
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
         """Return the sum over the records at these places."""
@@ -477,7 +457,6 @@ def run_dp_descent(
 
 
 def describe_dp_descent(batch: Batch, steps: Steps, n_records: int) -> str:
-    """Return a descent in words."""
     iterate = "average" if steps.average else "last"
     return (
         f"{steps.n_steps} steps of descent on {batch.describe(n_records)}: gradients clipped to "
@@ -529,7 +508,6 @@ def dp_descent_noise(
 
 
 def _reach(batch: Batch) -> float:
-    """Return how far one record moves a sum, in clipping norms."""
     return 1.0 if batch.neighbours == "add_remove" else 2.0
 
 

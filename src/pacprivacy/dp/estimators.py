@@ -1,4 +1,4 @@
-"""scikit-learn's interface: what estimators share, linear models, and PATE."""
+"""scikit-learn's interface: what estimators share, and linear models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 from scipy import sparse, special
-from sklearn.base import ClassifierMixin, RegressorMixin, clone
-from sklearn.dummy import DummyClassifier
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,9 +20,8 @@ from sklearn.utils.validation import validate_data
 
 from pacprivacy import dp
 from pacprivacy._checks import Array, Matrix, Vector, check_positive
-from pacprivacy._random import coerce_seed, fresh_seed, public_generator
+from pacprivacy._random import fresh_seed
 from pacprivacy._sklearn import Fitted, read_new, read_seed
-from pacprivacy.dp.noise import check_epsilon_delta, dp_noise_source
 from pacprivacy.dp.records import (
     clipping_norms,
     read_record_numbers,
@@ -62,7 +60,6 @@ class DPBase(Fitted):
     simulate: bool = False
 
     def _noise_seed(self) -> int | None:
-        """Return the seed of the noise, or None for the operating system's randomness."""
         if not self.simulate:
             return None
         seed = read_seed(self.random_state)
@@ -133,7 +130,6 @@ def _occurring(y: Array) -> Array:
 
 
 def dp_estimator_label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
-    """Return what the certificate says about labels that were not listed."""
     return (PUBLIC_LABELS,) if isinstance(classes, str) else ()
 
 
@@ -147,8 +143,6 @@ SMALLEST_BATCH: Final = 256
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPLinear(DPBase):
-    """What linear models share: a bound on rows, and perhaps a constant."""
-
     x_bound: float | None = None
     fit_intercept: bool = True
 
@@ -211,12 +205,10 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Matrix:
-        """Return the score of every class, or one score if there are two."""
         scores: Matrix = read_new(self, X) @ self.coef_.T + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> Array:
-        """Return the class with the highest score."""
         scores = self.decision_function(X)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
         named: Array = self.classes_[chosen]
@@ -224,7 +216,6 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Matrix:
-        """Return probabilities of the classes."""
         scores = self.decision_function(X)
         if scores.ndim == 2:
             return np.asarray(special.softmax(scores, axis=1))
@@ -232,8 +223,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         return np.column_stack([1.0 - chances, chances])
 
     @abstractmethod
-    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease:
-        """Release the weights of rows of norm at most ``row_bound``."""
+    def _train(self, rows: Matrix, labels: Array, declared: tuple[Any, ...]) -> dp.DPRelease: ...
 
     @property
     def _row_bound(self) -> float:
@@ -241,7 +231,6 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         return float(np.sqrt(2.0)) if self.fit_intercept else 1.0
 
     def _scale(self, features: Matrix, bound: float) -> Matrix:
-        """Divide rows by their bound, clip them to norm 1, and append the constant."""
         with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
             scaled = np.asarray(features, dtype=np.float64) / bound
             scaled /= np.maximum(clipping_norms(scaled), 1.0)
@@ -462,11 +451,9 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Vector:
-        """Return the predictions of the released coefficients."""
         return np.asarray(read_new(self, X) @ self.coef_ + self.intercept_)
 
     def _rows(self, features: Any, bound: float) -> tuple[Any, float]:
-        """Return clipped rows, with a constant column if there is an intercept, and their norm."""
         if not self.fit_intercept:
             return features, bound
         with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
@@ -491,103 +478,4 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
             y_bound=y_bound,
             neighbours=self.neighbours,
             simulate=self._noise_seed(),
-        )
-
-
-@dataclass(eq=False, repr=False)
-class PATEClassifier(ClassifierMixin, DPBase):  # type: ignore[misc]
-    """Train teachers on disjoint records; release a student taught by their noisy majorities.
-
-    Parameters
-    ----------
-    estimator, student : scikit-learn classifiers
-        What every teacher is, and the student: the same by default.
-    n_estimators, n_questions : int
-        Number of teachers, each with a block of records; of public questions that are answered. The
-        promise covers all of them.
-    classes : sequence or "public"
-        The labels, declared; records with others are left out.
-    box : tuple of two floats or arrays, optional
-        Where no public questions are given to ``fit``, they are drawn uniformly between these
-        ends, which must not be read off the data.
-
-    Attributes
-    ----------
-    student_ : classifier
-        Trained on public questions and released answers.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> rng = np.random.default_rng(0)
-    >>> X, public = rng.normal(size=(5000, 2)), rng.normal(size=(100, 2))
-    >>> y = (X[:, 0] > 0).astype(int)
-    >>> model = PATEClassifier(LogisticRegression(), n_estimators=100, classes=(0, 1), epsilon=3.0)
-    >>> model.fit(X, y, public=public).score(X, y) > 0.8
-    True
-    """
-
-    estimator: Any
-    _: KW_ONLY
-    student: Any = None
-    n_estimators: int = 50
-    n_questions: int = 100
-    classes: Sequence[Any] | str | None = None
-    box: tuple[Any, Any] | None = None
-    n_jobs: int | None = None
-
-    def fit(self, X: Any, y: Any, *, public: Any = None) -> Self:
-        """Train teachers, release their answers to rows of ``public``, and teach the student."""
-        self._forget()
-        check_epsilon_delta(self.epsilon, self.delta)
-        features, target = read_dp_estimator_input(self, X, y)
-        self.classes_: Array = read_dp_estimator_classes(self.classes, target)
-        questions = self._questions(public, features.shape[1])
-        seed = self._noise_seed()
-        votes = dp.count_pate_votes(
-            self.estimator,
-            features,
-            target,
-            questions,
-            classes=self.classes_.tolist(),
-            n_teachers=self.n_estimators,
-            neighbours=self.neighbours,
-            source=dp_noise_source(seed),
-            n_jobs=self.n_jobs,
-        )
-        release = dp.label_by_votes(
-            votes,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbours=self.neighbours,
-            simulate=None if seed is None else seed + 1,
-        )
-        self._keep(release, *dp_estimator_label_notes(self.classes))
-        self.student_ = self._teach(questions, self.classes_[release.value])
-        return self
-
-    def predict(self, X: Any) -> Array:
-        """Return the student's predictions."""
-        rows = read_new(self, X)
-        return np.asarray(self.student_.predict(rows))
-
-    def _questions(self, public: Any, n_features: int) -> Vector:
-        if self.n_questions < 1:
-            raise BudgetError(f"n_questions must be at least 1; got {self.n_questions}. Use 100.")
-        if public is not None:
-            return np.asarray(public, dtype=np.float64)[: self.n_questions]
-        if self.box is None:
-            raise BudgetError(
-                "public must be given, or box, from which questions are drawn; got neither. Pass "
-                "rows that are not about these records."
-            )
-        lower, upper = (np.broadcast_to(np.asarray(end), (n_features,)) for end in self.box)
-        rng = public_generator(coerce_seed(read_seed(self.random_state)), "questions")
-        return rng.uniform(lower, upper, size=(self.n_questions, n_features))
-
-    def _teach(self, questions: Any, answers: Any) -> Any:
-        if len(np.unique(answers)) == 1:
-            return DummyClassifier(strategy="constant", constant=answers[0]).fit(questions, answers)
-        return clone(self.estimator if self.student is None else self.student).fit(
-            questions, answers
         )

@@ -57,7 +57,6 @@ class FixedSampling(BatchSampling, kw_only=True, frozen=True, tag="fixed"):
 
     @property
     def rate(self) -> float:
-        """Probability that a record is in the batch."""
         return self.batch_size / self.n_records
 
 
@@ -66,7 +65,6 @@ class ReplacementSampling(BatchSampling, kw_only=True, frozen=True, tag="with re
 
     @property
     def rate(self) -> float:
-        """Probability that a record is in the batch at all."""
         return -math.expm1(self.batch_size * math.log1p(-1.0 / self.n_records))
 
     @property
@@ -111,7 +109,6 @@ class GaussianEvent(_NoiseEvent, kw_only=True, frozen=True, tag="gaussian"):
 
     @property
     def pure_epsilon(self) -> float | None:
-        """None: the loss has no bound."""
         return None
 
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
@@ -132,11 +129,9 @@ class LaplaceEvent(_NoiseEvent, kw_only=True, frozen=True, tag="laplace"):
 
     @property
     def pure_epsilon(self) -> float | None:
-        """``1 / noise_multiplier``."""
         return 1.0 / self.noise_multiplier
 
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
-        """Least ``δ`` of one run without sampling, for ``repeats`` times the sensitivity."""
         largest = repeats / self.noise_multiplier
         return np.asarray(-np.expm1(np.minimum(0.0, (epsilon - largest) / 2.0)))
 
@@ -155,7 +150,6 @@ class PureEvent(_Event, kw_only=True, frozen=True, tag="pure"):
 
     @property
     def pure_epsilon(self) -> float | None:
-        """``epsilon``."""
         return self.epsilon
 
     def profile(self, epsilon: Vector, repeats: float = 1) -> Vector:
@@ -315,7 +309,6 @@ def publish_event(
 
 
 def carried_events(*events: Event) -> tuple[dict[str, Any], ...]:
-    """Return events as a certificate carries them: plain JSON types."""
     return tuple(
         msgspec.to_builtins(event, enc_hook=lambda number: number.item()) for event in events
     )

@@ -116,7 +116,6 @@ def gaussian(
 
 
 def _as_shaped(noisy: noise.Perturbed) -> Any:
-    """Return a float for one number, an array for several."""
     return noisy.values if noisy.values.ndim else float(noisy.values)
 
 

@@ -114,7 +114,6 @@ def dp_noise_parameter(epsilon: float, delta: float, n_numbers: int) -> float:
 
 
 def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return both as floats; refuse ``ε <= 0`` and ``δ`` outside (0, 1)."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     if isinstance(delta, bool) or not 0.0 < delta < 1.0:
         raise BudgetError(f"delta must be between 0 and 1; got {delta!r}. Use below 1/n.")
@@ -122,7 +121,6 @@ def check_epsilon_delta(epsilon: float, delta: float) -> tuple[float, float]:
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> None:
-    """Refuse anything but a whole number of at least ``least``."""
     try:
         good = operator.index(value) >= least and not isinstance(value, bool)
     except TypeError:
@@ -134,7 +132,6 @@ def check_count(name: str, value: Any, *, least: int = 1) -> None:
 
 
 def check_dp_noise_promise(epsilon: float, delta: float, neighbours: str) -> tuple[float, float]:
-    """Return ``ε`` and ``δ`` as floats; ``δ = 0`` is allowed."""
     check_neighbours(neighbours)
     if delta == 0.0:
         return check_positive("epsilon", epsilon, advice="Use about 1."), 0.0
@@ -163,7 +160,6 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
 
 
 def _perturb(values: Any, grid_step: float, units: int, law: Law, source: BitSource) -> Perturbed:
-    """Round numbers to the grid and add noise of so many steps."""
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise DataError(

@@ -45,7 +45,6 @@ def read_records(X: Any, name: str = "X") -> Matrix:
 
 
 def read_record_numbers(y: Any, n_records: int) -> Vector:
-    """Return a numerical target, one number for each record; what is not a number is NaN."""
     return _one_each(_as_numbers("y", y), n_records)
 
 
@@ -58,7 +57,6 @@ def read_regression_records(X: Any, y: Any) -> tuple[Matrix, Vector]:
 
 
 def finite_records(rows: Matrix) -> Matrix:
-    """Return rows, with zeros for those that are not finite."""
     return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
 
@@ -85,7 +83,6 @@ def _check_type(labels: Array, classes: tuple[Any, ...]) -> None:
 
 
 def _equal(labels: Array, label: Any) -> Mask:
-    """Compare label by label, also where some cannot be compared at all."""
     if labels.dtype.kind != "O":
         # Other kinds are comparable as a whole, or not at all, which numpy says by one False.
         return np.broadcast_to(np.asarray(labels == label, dtype=np.bool_), labels.shape)
@@ -124,7 +121,6 @@ def _as_numbers(name: str, part: Any) -> Vector:
 
 
 def _column_types(part: Any) -> list[Any]:
-    """Return the types of a frame's columns; nothing for an array."""
     types = getattr(part, "dtypes", ())
     return list(getattr(types, "values", types)) if np.ndim(types) == 1 else [types]
 
@@ -256,7 +252,6 @@ class ExactTotal:
         return (high << _HALF) + np.where(self._high < high, 0, low)
 
     def rounded(self) -> Vector:
-        """Return the sum as float64, rounded once."""
         self._settle()
         return self._high.astype(np.float64) * 2.0**_HALF + self._low
 
@@ -301,14 +296,12 @@ def add_gradients_to_total(total: ExactTotal, gradients: Array, clip_norm: float
 
 
 def _add_carefully(gradients: Array, clip_norm: float) -> Matrix:
-    """Return the sum of clipped gradients of any size, in the same units."""
     rows = finite_records(np.asarray(gradients, dtype=np.float64))
     whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
     return np.asarray(whole.sum(axis=0))
 
 
 def _copy_to(room: Matrix, part: Array) -> Matrix:
-    """Copy a part to as much of a room as it needs."""
     copied = room[: part.shape[0], : part.shape[1]]
     copied[...] = part
     return copied

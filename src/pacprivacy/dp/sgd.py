@@ -52,7 +52,6 @@ class Squared:
         return np.where(np.isfinite(target), clipped, np.nan)
 
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
-        """Return the errors."""
         return np.asarray(np.nan_to_num(scores - target[:, None], nan=0.0))
 
 
@@ -79,7 +78,6 @@ class Logistic(_TwoClasses):
     """The logistic loss of two declared classes; the second one has positive scores."""
 
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
-        """Return the derivative."""
         signs = target[:, None]
         return np.asarray(-signs * scipy.special.expit(-scores * signs))
 
@@ -89,7 +87,6 @@ class Hinge(_TwoClasses):
     """The hinge loss of two declared classes; the second one has positive scores."""
 
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
-        """Return a subgradient."""
         signs = target[:, None]
         return np.asarray(-signs * (scores * signs < 1.0))
 
@@ -109,7 +106,6 @@ class Softmax:
 
     @property
     def n_scores(self) -> int:
-        """Scores per record."""
         return len(self.classes)
 
     def encode(self, y: Any, n_records: int) -> Array:
@@ -117,7 +113,6 @@ class Softmax:
         return encode_record_labels(y, self.classes, n_records)
 
     def slopes(self, scores: Matrix, target: Array) -> Matrix:
-        """Return probabilities, less one for the true class."""
         slopes: Matrix = scipy.special.softmax(scores, axis=1)
         slopes[np.arange(len(target)), target] -= 1.0
         slopes[target < 0] = 0.0
@@ -212,7 +207,6 @@ def dp_sgd(
 def _read_linear(
     X: Any, y: Any, loss: LinearLoss, x_bound: float
 ) -> tuple[records.WholeRows, Array, tuple[int, ...]]:
-    """Return clipped rows, encoded targets, and the shape of the weights."""
     rows = records.clip_to_whole_rows(X, x_bound)
     n_records, n_features = rows.whole.shape
     shape = (n_features,) if loss.n_scores == 1 else (loss.n_scores, n_features)
@@ -237,11 +231,9 @@ class LinearSGDSums:
 
     @property
     def n_records(self) -> int:
-        """Number of records."""
         return len(self._target)
 
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
-        """Return the sum over the records at these places."""
         shape = (self._loss.n_scores, self._rows.whole.shape[1])
         grid, unit = _whole_weights(weights.reshape(shape))
         total = records.ExactTotal(shape)
@@ -412,7 +404,6 @@ def _best_run(
     n_runs: int,
     source: BitSource,
 ) -> dict[str, Any]:
-    """Train with settings drawn at random; return what has the best score, and the score."""
     best: dict[str, Any] = {}
     for _ in range(n_runs):
         number = uniform_below(source, len(candidates))
@@ -494,8 +485,6 @@ def dp_sgd_jax(
 
 
 class _JaxSums:
-    """Sums of clipped gradients of single records."""
-
     def __init__(
         self, loss: Loss, start: Any, data: tuple[Any, ...], *, clip_norm: float, chunk: int
     ) -> None:
@@ -533,11 +522,9 @@ class _JaxSums:
 
     @property
     def n_records(self) -> int:
-        """Number of records."""
         return len(self._columns[0])
 
     def whole_sum(self, weights: Vector, places: Integers) -> Integers:
-        """Return the sum over the records at these places."""
         total = records.ExactTotal((len(weights),))
         at = np.asarray(weights, dtype=self._dtype)
         for begin in range(0, len(places), self._most()):
@@ -550,11 +537,9 @@ class _JaxSums:
         return total.held()
 
     def restore(self, weights: Vector) -> Any:
-        """Return weights in the structure of the starting point."""
         return self._tree_map(np.asarray, self._restore(np.asarray(weights, dtype=self._dtype)))
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what the promise rests on besides public settings."""
         alone = "The loss of a record depends on that record and the weights alone."
         if self._chunk == 1:
             return (alone,)

@@ -52,15 +52,12 @@ class _Column:
         return 0.0, 1.0 if statistic != "sum" else max(abs(self.low), abs(self.high))
 
     def bins(self, n_bins: int) -> Vector:
-        """Return the edges of bins of equal width."""
         return np.linspace(self.low, self.high, n_bins + 1)
 
     def counts(self, n_cells: int) -> Vector:
-        """Count the records of every cell."""
         return _count(self.cells, n_cells)
 
     def counts_in_bins(self, n_cells: int, n_bins: int) -> Vector:
-        """Count the records of every cell and bin."""
         place = bin_of(self.values, self.bins(n_bins).tolist())
         inside = (self.cells >= 0) & (place < n_bins)
         return _count(np.where(inside, self.cells * n_bins + place, -1), n_cells * n_bins)
@@ -72,7 +69,6 @@ class _Column:
 
 
 def _count(codes: Integers, size: int) -> Vector:
-    """Count records by a code of their own; -1 is not counted."""
     return np.bincount(codes[codes >= 0], minlength=size).astype(np.float64)
 
 
@@ -179,7 +175,6 @@ def _check_request(
 def _certificate(
     noisy: DPCertificate, read: list[_Column], names: Sequence[str], statistic: str, reach: float
 ) -> DPCertificate:
-    """Return the certificate of the noise, with what it was added to."""
     groups = f" in {len(names)} groups" if len(names) > 1 else ""
     moved = f"A record is in one group at most, and moves the numbers by {reach:.6g} in all."
     return replace(
@@ -262,7 +257,6 @@ def _bin_names(column: _Column, names: Sequence[str], bins: int) -> list[str]:
 
 
 def _named(values: Vector, names: Sequence[str]) -> Any:
-    """Return one number as it is, several by name."""
     numbers = [float(value) for value in values]
     return numbers[0] if list(names) == [""] else dict(zip(names, numbers, strict=True))
 

@@ -236,7 +236,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         leases = Leases(
             ledger,
             hashlib.sha256(content).hexdigest(),
-            self.certificate_,
             dataset=dataset or target.stem,
             state=state,
         )
@@ -277,7 +276,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         leases = Leases(
             ledger,
             hashlib.sha256(content).hexdigest(),
-            predictor.certificate_,
             dataset=dataset or target.stem,
             state=state,
         )
@@ -304,7 +302,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still answer."""
         return bool(self._models) and not self._responder.is_closed
 
     def left_for(self, principal: str, *, fresh: bool = False) -> tuple[Left, Left]:
@@ -377,14 +374,13 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def odometer(self) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
         self._require_fit()
         return self._responder.odometer()
 
     def close(self) -> None:
         """Forget the secret and the models; the certificate and the odometer stay."""
         self._require_fit()
-        self._responder.retire()
+        self._responder.close()
         self._models = ()
 
     def _tabulate(self, X: MatrixLike) -> Array:
@@ -422,7 +418,6 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return strategy.draw(len(y), rng=seed, units=units, strata=y)
 
     def _check_settings(self) -> Information:
-        """Refuse settings that make no sense; return the budget of one answer."""
         if self.output not in ("one_hot", "score"):
             raise MechanismError(
                 f"output must be 'one_hot' or 'score'; got {self.output!r}. Use 'one_hot'."

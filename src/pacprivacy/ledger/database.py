@@ -23,11 +23,11 @@ from sqlalchemy.pool import NullPool
 
 from pacprivacy._random import fresh_seed
 from pacprivacy.errors import LedgerError
-from pacprivacy.ledger.amounts import Units
 from pacprivacy.ledger.entries import (
     COLUMNS,
     EVERY,
     LedgerEntry,
+    Units,
     entry_hash,
     entry_scopes,
     genesis_hash,
@@ -77,12 +77,10 @@ class Database:
 
     @property
     def is_file(self) -> bool:
-        """Whether the ledger is a SQLite file."""
         return self.path is not None
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """Open one consistent snapshot."""
         on_server = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",)
         with self._transaction("BEGIN", () if self.is_file else on_server) as connection:
             yield connection
@@ -105,7 +103,6 @@ class Database:
             )
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return which file the ledger is; ``None`` on a server, or where there is none."""
         if self.path is None:
             return None
         try:
@@ -183,7 +180,6 @@ class Database:
 
 
 def _parse(where: str | Path) -> URL | None:
-    """Return the URL; ``None`` for a path."""
     text = os.fspath(where)
     if "://" not in text:
         return None
@@ -247,7 +243,6 @@ def _postgres_engine(url: URL, timeout_s: float) -> sa.Engine:
 
 
 def _code(error: Exception) -> str:
-    """Return SQLite's name of an error, or the five characters of SQL's."""
     if isinstance(error, UnicodeDecodeError):  # a damaged text, or a message that quotes one
         return "SQLITE_CORRUPT"
     original = getattr(error, "orig", None) or error
@@ -335,7 +330,6 @@ def _database_now() -> str:
 
 
 def read_database_head(connection: sa.Connection) -> DatabaseHead:
-    """Read the ledger's own row."""
     row = connection.execute(sa.select(LEDGER).where(LEDGER.c.id == 1)).one_or_none()
     fields = {} if row is None else dict(row._mapping)
     kinds = (int, int, str, str, int, str)
@@ -431,7 +425,6 @@ def _ends_at(entry: LedgerEntry, n_entries: int, head: str) -> bool:
 def read_database_entries(
     connection: sa.Connection, *, dataset: str | None = None, principal: str | None = None
 ) -> Iterator[LedgerEntry]:
-    """Yield the entries in order, all of them or those of one dataset or principal."""
     query = sa.select(ENTRIES).order_by(ENTRIES.c.seq)
     if dataset is not None:
         query = query.where(ENTRIES.c.dataset == dataset)
@@ -444,7 +437,6 @@ def read_database_entries(
 def database_budgets(
     connection: sa.Connection, dataset: str, principal: str
 ) -> tuple[LedgerEntry, ...]:
-    """Return the budget entries that limit what a principal learns about a dataset."""
     scopes = entry_scopes(dataset, principal)
     query = (
         sa.select(ENTRIES)
@@ -471,7 +463,6 @@ def database_spent(connection: sa.Connection, budget: LedgerEntry) -> Units:
 
 
 def database_settled(connection: sa.Connection, reservation: str) -> list[str]:
-    """Return the kinds of entries that a reservation has."""
     query = sa.select(ENTRIES.c.kind).where(ENTRIES.c.reservation == reservation)
     return [str(kind) for (kind,) in connection.execute(query)]
 
@@ -489,13 +480,6 @@ def read_last_reservation(connection: sa.Connection, session: str) -> tuple[str,
     return None if name is None else (str(name), "commit" in database_settled(connection, name))
 
 
-def read_open_reservation(connection: sa.Connection, name: str) -> LedgerEntry | None:
-    """Return a reservation that is neither committed nor cancelled."""
-    rows = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.reservation == name)).all()
-    entries = [_entry(row) for row in rows]
-    return entries[0] if [entry.kind for entry in entries] == ["reserve"] else None
-
-
 def database_has(connection: sa.Connection, head: DatabaseHead) -> bool:
     """Whether the chain has the entry with which it ended once."""
     if head.n_entries == 0:
@@ -505,7 +489,6 @@ def database_has(connection: sa.Connection, head: DatabaseHead) -> bool:
 
 
 def read_database_mark(connection: sa.Connection, session: str) -> str | None:
-    """Return the mark of a session; ``None`` if it has none."""
     if not sa.inspect(connection).has_table(MARKS.name):  # a ledger from before there were marks
         return None
     query = sa.select(MARKS.c.mark).where(MARKS.c.session == session)

@@ -20,9 +20,19 @@ from pacprivacy._system import write_atomically
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, SecretError
 from pacprivacy.ledger import database as db
-from pacprivacy.ledger.amounts import FAMILIES, Units, amounts_allowed, amounts_charged, amounts_of
 from pacprivacy.ledger.database import database_spent
-from pacprivacy.ledger.entries import EVERY, EntryKind, LedgerEntry, Verification, check_entries
+from pacprivacy.ledger.entries import (
+    EVERY,
+    FAMILIES,
+    EntryKind,
+    LedgerEntry,
+    Units,
+    Verification,
+    amounts_allowed,
+    amounts_charged,
+    amounts_of,
+    check_entries,
+)
 
 
 class Reservation:
@@ -87,7 +97,6 @@ class Balance:
     left: Spent
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return the budget as plain JSON types."""
         plain: dict[str, Any] = {"dataset": self.dataset, "principal": self.principal}
         for name in ("limits", "spent", "left"):
             plain[name] = {kind: getattr(getattr(self, name), kind) for kind in SUMS}
@@ -248,7 +257,6 @@ class Ledger:
 
     @property
     def label(self) -> str:
-        """Path or URL without its password."""
         return self._database.label
 
     @property
@@ -258,7 +266,6 @@ class Ledger:
 
     @property
     def ledger_id(self) -> str:
-        """The name that the ledger was given when it was made."""
         return self._head.ledger_id
 
     @contextmanager
@@ -442,39 +449,6 @@ class Ledger:
         with self._writing() as connection:
             return self._append(connection, reservation, "cancel", units=reservation.entry.units)
 
-    def settle(
-        self,
-        name: str,
-        unused: Spent,
-        certificate_digest: str,
-        *,
-        session: str,
-        after: SessionPlace,
-    ) -> Spent:
-        """Record what came of an open reservation of a session; return what was given back.
-
-        Any process may do so that goes on with the session from ``after``. The part that was used
-        is reserved and committed in the same transaction. Amounts given back are rounded down.
-        """
-        with self._writing() as connection:
-            self._check_place(connection, session, after)
-            entry = db.read_open_reservation(connection, name)
-            if entry is None or entry.session != session:
-                return Spent()
-            reservation, digest = Reservation(entry, self.ledger_id), _plain(certificate_digest)
-            spare = amounts_allowed(unused) if unused != Spent() else {}
-            back = {kind: min(amount, spare.get(kind, 0)) for kind, amount in entry.units.items()}
-            if any(back.values()):
-                kept = {kind: amount - back[kind] for kind, amount in entry.units.items()}
-                self._append(connection, reservation, "cancel", units=entry.units)
-                if not any(kept.values()):
-                    return amounts_of(back)
-                used = replace(entry, units=kept, reservation=self.new_name())
-                check_ledger_spend(connection, used)
-                reservation = Reservation(db.append_to_database(connection, used), self.ledger_id)
-            self._append(connection, reservation, "commit", certificate=digest)
-            return amounts_of(back)
-
     def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
         """Return every budget that limits what a principal learns about a dataset."""
         with self._reading() as connection:
@@ -484,7 +458,6 @@ class Ledger:
             )
 
     def balances(self) -> tuple[Balance, ...]:
-        """Return every budget."""
         with self._reading() as connection:
             budgets = [
                 entry for entry in db.read_database_entries(connection) if entry.kind == "budget"
@@ -499,7 +472,6 @@ class Ledger:
             return tuple(db.read_database_entries(connection, dataset=dataset, principal=principal))
 
     def tally(self, session: str) -> Spent:
-        """Return what a session spent, and how often."""
         query = select(db.ENTRIES.c.kind, func.count()).where(db.ENTRIES.c.session == session)
         with self._reading() as connection:
             rows = connection.execute(query.group_by(db.ENTRIES.c.kind))
@@ -513,7 +485,6 @@ class Ledger:
             return db.read_last_reservation(connection, session)
 
     def knows(self, reservation_id: str) -> bool:
-        """Whether a reservation of this name was made."""
         with self._reading() as connection:
             return "reserve" in db.database_settled(connection, reservation_id)
 

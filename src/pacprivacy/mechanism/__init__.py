@@ -17,6 +17,7 @@ from pacprivacy.mechanism.columns import (
     find_date_formats as find_date_formats,
     is_data_table as is_data_table,
     is_number_text as is_number_text,
+    is_one_column as is_one_column,
     is_text_column as is_text_column,
     list_columns as list_columns,
     plain_level as plain_level,
@@ -53,6 +54,10 @@ from pacprivacy.mechanism.datasets import (
     DatasetStream as DatasetStream,
     dataset_triangle as dataset_triangle,
     is_dataset_stream as is_dataset_stream,
+    products_of_columns as products_of_columns,
+    subset_sizes as subset_sizes,
+    subset_sums as subset_sums,
+    symmetric_matrices as symmetric_matrices,
 )
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
@@ -65,6 +70,7 @@ from pacprivacy.mechanism.estimator import (
 from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
 from pacprivacy.mechanism.mechanism import (
+    FILLED_GAPS as FILLED_GAPS,
     AppliedModel as AppliedModel,
     Batch as Batch,
     FilledMechanism as FilledMechanism,
@@ -88,11 +94,4 @@ from pacprivacy.mechanism.structure import (
     shown_name as shown_name,
     total_numbers as total_numbers,
 )
-from pacprivacy.mechanism.sums import (
-    products_of_columns as products_of_columns,
-    subset_sizes as subset_sizes,
-    subset_sums as subset_sums,
-    symmetric_matrices as symmetric_matrices,
-)
 from pacprivacy.mechanism.value_types import node_type as node_type, node_value as node_value
-from pacprivacy.mechanism.vmap import VmapMechanism as VmapMechanism

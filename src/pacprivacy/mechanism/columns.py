@@ -61,6 +61,13 @@ def is_data_table(part: Any) -> bool:
     return isinstance(frame, nw.DataFrame | nw.Series)
 
 
+def is_one_column(part: Any) -> bool:
+    """Whether a part is an array of numbers, not of rows, or a series."""
+    if isinstance(part, np.ndarray):
+        return part.ndim == 1
+    return is_data_table(part) and isinstance(read_data_table(part), nw.Series)
+
+
 def read_data_table(part: Any) -> Any:
     """Return a native frame or series as narwhals sees it."""
     return nw.from_native(part, eager_only=True, allow_series=True)
@@ -123,7 +130,6 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all columns."""
         return tuple(self._columns)
 
     def kind(self, name: str) -> Kind:

@@ -190,7 +190,6 @@ def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[s
 
 
 def warn_of_identities(names: tuple[str, ...]) -> None:
-    """Warn that rows will be protected where people have several."""
     if names:
         warnings.warn(f"{identity_warning(names)} Pass units={names[0]!r}.", UnitWarning, 3)
 
@@ -255,17 +254,11 @@ def is_data_streamed(data: Data, *, mixed: bool = False) -> bool:
 class _Subsettable(Protocol):
     """Data of another kind, whose rows are its units: tables with keys."""
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        ...
+    def __len__(self) -> int: ...
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Any:
-        """Return what a mechanism sees of the chosen rows."""
-        ...
+    def take(self, rows: npt.NDArray[np.int64]) -> Any: ...
 
-    def digest(self) -> str:
-        """Return a hash of the contents."""
-        ...
+    def digest(self) -> str: ...
 
 
 def _is_own(part: Any) -> bool:
@@ -520,7 +513,6 @@ def coarse_data_ranges(X: Matrix) -> Matrix:
 
 
 def check_data_varying(X: Matrix, name: str) -> None:
-    """Refuse columns that are constant over the whole universe."""
     flat = np.flatnonzero(X.min(axis=0) == X.max(axis=0))
     if flat.size:
         listed = ", ".join(str(column) for column in flat[:_NAMED])

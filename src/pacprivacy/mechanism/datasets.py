@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Array, Matrix, Vector, as_told
 from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.sample import encode_pool_labels, named_pool_units
+from pacprivacy.sample import Pool, encode_pool_labels, named_pool_units
 
 Entries = tuple[Array, Array | None]  # of a column, and of texts the distinct ones
 
@@ -141,7 +141,6 @@ class Dataset:
         return self._stream
 
     def take(self, rows: npt.NDArray[np.int64]) -> Matrix:
-        """Return the chosen rows, which are in order, in memory."""
         chunks, first = [], 0
         for chunk in self._chunks():
             start, stop = np.searchsorted(rows, (first, first + len(chunk)))
@@ -164,7 +163,6 @@ class Dataset:
         return state.hexdigest()
 
     def _look(self) -> list[tuple[str, int, int]]:
-        """Return size and time of every file, where it is on this machine."""
         files = [Path(path) for path in getattr(self._table, "files", ())]
         if not all(file.is_file() for file in files):
             return []
@@ -310,12 +308,10 @@ class DatasetStream:
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
         return len(self.shape)
 
     @property
     def width(self) -> int:
-        """Number of columns."""
         return 1 if self.ndim == 1 else self.shape[1]
 
     def reshape(self, *shape: int) -> DatasetStream:
@@ -341,7 +337,6 @@ class DatasetStream:
         return block[:, 0] if self.ndim == 1 else block
 
     def load(self) -> Matrix:
-        """Return all rows."""
         loaded, first = np.empty((len(self), self.width)), 0
         for block in self.chunks():
             loaded[first : first + len(block)] = block
@@ -349,7 +344,6 @@ class DatasetStream:
         return loaded[:, 0] if self.ndim == 1 else loaded
 
     def map(self, function: Callable[[Matrix], Matrix], width: int) -> DatasetStream:
-        """Return what a function makes of every block of rows."""
         shape = (len(self),) if self.ndim == 1 and width == 1 else (len(self), width)
         return DatasetStream(lambda: map(function, self.chunks()), shape)
 
@@ -360,23 +354,18 @@ class DatasetStream:
         return self.map(lambda block: block @ matrix, matrix.shape[1])
 
     def mean(self, axis: int = 0) -> Any:
-        """Return the means of the columns."""
         return self._answer(0)
 
     def std(self, axis: int = 0) -> Any:
-        """Return the standard deviations of the columns, divisor n."""
         return self._answer(1)
 
     def min(self, axis: int = 0) -> Any:
-        """Return the least numbers of the columns."""
         return self._answer(2)
 
     def max(self, axis: int = 0) -> Any:
-        """Return the largest numbers of the columns."""
         return self._answer(3)
 
     def distinct(self) -> Vector:
-        """Return the sorted values of a vector."""
         return np.unique(np.concatenate([np.unique(block) for block in self.chunks()]))
 
     def _answer(self, which: int) -> Any:
@@ -419,3 +408,95 @@ def dataset_triangle(first: Any, second: Any) -> tuple[Matrix, Vector]:
     for blocks in zip(first.chunks(), second.chunks(), strict=True):
         factor = np.asarray(np.linalg.qr(np.vstack([factor, np.hstack(blocks)]), mode="r"))
     return factor[:, :-1], factor[:, -1]
+
+
+# --- sums over the rows of every candidate, by matrix products in bounded memory ----------------
+
+Features = Callable[[npt.NDArray[np.int64]], Matrix]
+_CHUNK_NUMBERS: Final = 2**23  # float64 numbers held at a time, about 64 MB
+_CACHED_NUMBERS: Final = 2**19
+_SLAB: Final = 4096  # features that are summed at a time
+
+
+def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
+    """Return the sum of the features over the rows of every subset, shape (m, n_features).
+
+    ``features`` maps row numbers to a float64 matrix with one line per row. Takes about 64 MB of
+    temporary memory beyond the result, or a quarter of it.
+    """
+    most = _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features)
+    least = min(pool.n_subsets // 4, pool.n_units)  # of rows that are wider than there are subsets
+    width = max(1, least, min(most, max(_CACHED_NUMBERS // pool.n_subsets, n_features)))
+    # The complement of a half has the same signed sum, but for the sign.
+    n_products = pool.n_subsets // 2 if pool.folds == 2 else pool.n_subsets
+    sums = np.zeros((pool.n_subsets, n_features))
+    product, total = sums[:n_products], np.zeros(n_features)
+    order, starts = _rows_by_unit(pool)
+    for start in range(0, pool.n_units, width):
+        stop = min(start + width, pool.n_units)
+        block = _unit_features(features, order, starts, start, stop)
+        total += block.sum(axis=0)
+        if pool.folds > 2:
+            factor = (1 - pool.inside(slice(start, stop))).astype(np.float64)
+        else:
+            factor = pool.signs(start, stop, np.float64, n_subsets=n_products)
+        for first in range(0, n_features, _SLAB):
+            slab = slice(first, first + _SLAB)
+            product[:, slab] += factor @ block[:, slab]
+    if pool.folds > 2:  # all minus the fold
+        return np.subtract(total, sums, out=sums)
+    if pool.folds == 2:
+        np.negative(product, out=sums[n_products:])
+    # A unit counts +1 when it is in and -1 when it is out: the sum over those in is the mean
+    # of the signed sum and the total. Exact for counts below 2**52.
+    sums += total
+    sums /= 2.0
+    return sums
+
+
+def subset_sizes(pool: Pool) -> Matrix:
+    """Return the number of rows of every subset, shape (m,)."""
+    if pool.row_units is None:
+        return pool.sizes().astype(np.float64)
+    sizes = subset_sums(pool, lambda rows: np.ones((len(rows), 1)), 1)
+    return sizes[:, 0]
+
+
+def _rows_by_unit(
+    pool: Pool,
+) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]:
+    if pool.row_units is None:
+        return None, None
+    order = np.argsort(pool.row_units, kind="stable").astype(np.int64)
+    starts = np.searchsorted(pool.row_units[order], np.arange(pool.n_units + 1))
+    return order, starts.astype(np.int64)
+
+
+def _unit_features(
+    features: Features,
+    order: npt.NDArray[np.int64] | None,
+    starts: npt.NDArray[np.int64] | None,
+    start: int,
+    stop: int,
+) -> Matrix:
+    if order is None or starts is None:
+        return features(np.arange(start, stop, dtype=np.int64))
+    first, last = int(starts[start]), int(starts[stop])
+    block = features(order[first:last])
+    return np.add.reduceat(block, starts[start:stop] - first, axis=0)
+
+
+def products_of_columns(X: Matrix) -> Matrix:
+    """Return the products of every two columns, in the order of an upper triangle."""
+    left, right = np.triu_indices(X.shape[1])
+    products: Matrix = X[:, left] * X[:, right]
+    return products
+
+
+def symmetric_matrices(triangles: Matrix) -> Matrix:
+    """Return the symmetric matrices with these upper triangles, shape (m, p, p)."""
+    p = int((np.sqrt(8.0 * triangles.shape[1] + 1.0) - 1.0) / 2.0 + 0.5)
+    left, right = np.triu_indices(p)
+    full = np.zeros((len(triangles), p, p))
+    full[:, left, right] = full[:, right, left] = triangles
+    return full

@@ -108,7 +108,6 @@ class EstimatorNode(Node):
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
-        """Parameters, released and static attributes."""
         attributes = [(f".{name}", node) for name, node in (*self.released, *self.static)]
         return ((".get_params()", StaticNode(value=self.parameters)), *attributes)
 
@@ -133,12 +132,10 @@ class EstimatorNode(Node):
         return estimator
 
     def describe(self) -> str:
-        """Return a short public text."""
         inner = ", ".join(f"{name}: {node.describe()}" for name, node in self.released)
         return f"{self.kind.rpartition('.')[2]}({inner})"
 
     def as_record(self) -> Node:
-        """Return a dictionary of the released attributes."""
         keys = tuple(name for name, _ in self.released)
         nodes = tuple(node.as_record() for _, node in self.released)
         return MappingNode(kind=dict, keys=keys, nodes=nodes)
@@ -175,12 +172,10 @@ def last_estimator_step(estimator: Any) -> Any:
 
 
 def is_estimator(value: Value) -> bool:
-    """Whether a value is an instance with scikit-learn's estimator interface."""
     return not isinstance(value, type) and hasattr(value, "fit") and hasattr(value, "get_params")
 
 
 def build_estimator(value: Value, pieces: list[Vector], path: str) -> EstimatorNode:
-    """Measure the released attributes of a fitted estimator."""
     template, parameters = _unfitted(value, path)
     static: tuple[tuple[str, Node], ...] = ()
     if _is_a(value, "Pipeline"):
@@ -401,7 +396,6 @@ class EstimatorFit(Mechanism):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         kind = type(self.estimator).__name__
         steps = getattr(self.estimator, "steps", None)
         if not isinstance(steps, list):
@@ -410,11 +404,9 @@ class EstimatorFit(Mechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """The classes, as they are called."""
         return () if self.classes is None else CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
-        """Fix the classes of a classifier on the whole universe."""
         # scikit-learn takes a second to import; only those who fit with it pay for it.
         from sklearn.base import is_classifier
 
@@ -423,7 +415,6 @@ class EstimatorFit(Mechanism):
         return replace(self, classes=find_data_classes(np.asarray(data.parts[1]), self.name))
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the estimator fitted on one subset."""
         if self.classes is not None:
             code_data_labels(np.asarray(parts[1]), self.classes, self.name)
         model = _clone(self.estimator)
@@ -472,17 +463,14 @@ class LinearSVM(Mechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """The classes, as they are called."""
         return CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
-        """Fix the classes on the whole universe."""
         X, y = read_labelled_data(data.parts, self.name)
         check_data_varying(X, self.name)
         return replace(self, classes=find_data_classes(y, self.name, self.classes))
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
-        """Return coefficients and intercepts of one subset."""
         # scikit-learn takes a second to import; only those who fit with it pay for it.
         from sklearn.svm import LinearSVC
 
@@ -497,7 +485,6 @@ class LinearSVM(Mechanism):
         }
 
     def finish(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the public classes to a released value."""
         return {**value, "classes": np.asarray(fixed_mechanism(self.classes, "classes"))}
 
     def predict(self, value: Mapping[str, Any], X: MatrixLike) -> Array:

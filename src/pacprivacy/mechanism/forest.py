@@ -151,7 +151,6 @@ class Forest(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What is fixed by the universe or declared."""
         ranges = "of the universe" if self.ranges is None else "declared"
         return (
             f"forest features per level: drawn with seed {self.seed}",
@@ -161,7 +160,6 @@ class Forest(Mechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What the value shows of the universe."""
         facts = CLASS_LABELS if self.classes is None else ()
         if self.ranges is None and self.universe_facts:
             facts += ("forest ranges: minimum and maximum of every feature over the universe",)
@@ -185,7 +183,6 @@ class Forest(Mechanism):
         return replace(self, layout=layout)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
-        """Return the thresholds and the leaf scores of one subset."""
         X, y = read_labelled_data(parts, self.name)
         thresholds, leaves = self._measure([fixed_mechanism(self.layout, "layout").cells(X, y)])
         return {"thresholds": thresholds, "leaves": leaves}
@@ -205,7 +202,6 @@ class Forest(Mechanism):
         return np.vstack(values)
 
     def finish(self, value: Value) -> dict[str, Any]:
-        """Return the released forest in the units of the features, with its public parts."""
         layout = fixed_mechanism(self.layout, "layout")
         return {
             "thresholds": layout.thresholds(np.asarray(value["thresholds"], dtype=np.float64)),
@@ -255,7 +251,6 @@ class Forest(Mechanism):
         return drawn
 
     def _measure(self, subsets: Sequence[Integers]) -> tuple[Matrix, Matrix]:
-        """Return thresholds in fractions of the range, and class shares of every leaf."""
         points, counts = _grow_trees(self, fixed_mechanism(self.layout, "layout"), subsets)
         n_classes = counts.shape[2]
         rows = counts.sum(axis=2, keepdims=True) + self.smoothing
@@ -263,7 +258,6 @@ class Forest(Mechanism):
         return points / (self.n_thresholds - 1), np.where(rows > 0, shares, 1.0 / n_classes)
 
     def _chunks(self, pool: Pool) -> Iterator[range]:
-        """Yield the numbers of a few subsets at a time."""
         n_classes = len(fixed_mechanism(self.layout, "layout").classes)
         cells = self.n_estimators * 2 ** (self.max_depth - 1) * (self.n_thresholds + 1) * n_classes
         entries = self.n_estimators * max(1, int(pool.sizes().max()))
@@ -302,7 +296,6 @@ class ForestLayout:
                 freeze(getattr(self, each.name))
 
     def thresholds(self, fractions: Matrix) -> Matrix:
-        """Return thresholds in the units of the features, given fractions of their ranges."""
         tested = np.repeat(self.features, 2 ** np.arange(self.features.shape[1]), axis=1)
         return self.low[tested] + fractions * self.width[tested]
 
@@ -349,7 +342,6 @@ def _as_pairs(ranges: Value) -> Ranges:
 
 
 def forest_grids(low: Matrix, width: Matrix, n_thresholds: int) -> Matrix:
-    """Return the points of every column's grid."""
     fractions = np.arange(n_thresholds) / (n_thresholds - 1)
     return np.asarray(low[:, None] + fractions * width[:, None])
 

@@ -170,13 +170,11 @@ class KMeans(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
         use = "order and start" if self.warm_start else "order"
         return (f"k-means reference centres ({use}): fitted on the whole universe",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """The classes, as they are called."""
         return () if self.order == "reference" else CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
@@ -197,7 +195,6 @@ class KMeans(Mechanism):
         return replace(self, n_clusters=k, classes=classes, reference=reference)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
-        """Return the ordered centres of one subset, shape (n_clusters, p)."""
         reference = fixed_mechanism(self.reference, "reference")
         X, y = self._read(parts)
         _check_rows(len(X), len(reference))
@@ -289,7 +286,6 @@ class KMeansSteps(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Where the steps begin."""
         return (
             f"k-means start: declared, or fitted on at most {_START_ROWS} rows of the universe, "
             "evenly spaced",
@@ -313,14 +309,12 @@ class KMeansSteps(Mechanism):
         return replace(self, start=centres)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
-        """Return the centres of one subset, shape (n_clusters, p)."""
         X = read_data_columns(parts, self.name)
         everyone = np.ones((1, len(X)), dtype=np.uint8)
         centres: Matrix = self._walk(1, lambda of: of(X, everyone))[0]
         return centres
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the flattened centres of all subsets."""
         X = read_data_columns(data.parts, self.name)
         width = max(1, _SCORES_AT_ONCE // (pool.n_subsets * self.n_clusters))
 

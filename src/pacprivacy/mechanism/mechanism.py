@@ -34,6 +34,7 @@ AppliedModel: TypeAlias = Mapping[str, Any]  # how a value is applied to new row
 Totals = Literal["sum", "count"] | tuple[str, ...]  # of all numbers, or the names of those
 Fixed = TypeVar("Fixed")
 LONGEST_TITLE: Final = 200
+FILLED_GAPS: Final = "gaps are filled by means of whoever is used"
 FLAT: Final = 1e-12  # a spread below this share of the column's size is rounding error
 
 
@@ -96,11 +97,6 @@ class Mechanism(ABC):
         """What joblib runs candidates in: "threads", "processes", or its own choice."""
         return None if self.inner is None else self.inner.prefer
 
-    @property
-    def agreement(self) -> float:
-        """How far ``batch`` may be from ``evaluate``, as a share of the largest number."""
-        return 1e-8 if self.inner is None else self.inner.agreement
-
     def prepare(self, data: Data) -> Mechanism:
         """Return the mechanism to run, fixed with all records where it needs to be."""
         return self
@@ -137,6 +133,14 @@ class Mechanism(ABC):
         numbers), is the value with unit ``i`` less that without it, among the others that are used,
         whether it is one of them or not; NaN where either is not defined.
         :func:`pacprivacy.check_influence` compares it with leaving units out.
+        """
+        return None
+
+    def coin_obstacle(self, *, has_units: bool) -> str | None:
+        """Return why it is not released with coins, to follow "because"; None where nothing bars.
+
+        ``has_units`` says that a unit may have several rows. Asked of mechanisms that state
+        contributions or influence, and of wrappers around them; others have no coins anyway.
         """
         return None
 
@@ -476,6 +480,10 @@ class FilledMechanism(MechanismWrapper):
     def influence(self) -> None:
         """What fills a gap depends on who is used."""
         return None
+
+    def coin_obstacle(self, *, has_units: bool) -> str:
+        """Return that gaps are filled."""
+        return FILLED_GAPS
 
     def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
         """Refuse: what a gap is filled with depends on who is used."""

@@ -11,13 +11,13 @@ import scipy
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data, MatrixLike, Parts, read_data_columns
-from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
-from pacprivacy.mechanism.sums import (
+from pacprivacy.mechanism.datasets import (
     products_of_columns,
     subset_sizes,
     subset_sums,
     symmetric_matrices,
 )
+from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
 from pacprivacy.sample import Pool
 
 _MOST_COLUMNS: Final = 32  # of moments kept for all subsets at once: 4.5 KB for each subset
@@ -67,14 +67,12 @@ class PCA(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was computed from the whole universe."""
         basis = "PCA reference basis (orientation only): components of the whole universe"
         if self.center == "subset":
             return (basis,)
         return (basis, "PCA mean: released as it is, the mean of the whole universe")
 
     def prepare(self, data: Data) -> Self:
-        """Compute mean and components of the whole universe."""
         X = read_data_columns(data.parts, self.name)
         mean = X.mean(axis=0)
         values, basis = _leading(X - mean, self.n_components, _rounding(X))
@@ -85,7 +83,6 @@ class PCA(Mechanism):
         return replace(self, basis=basis, mean=mean, at_once=at_once)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
-        """Return the aligned components of one subset and, unless it is public, its mean."""
         universe_mean, basis = (
             fixed_mechanism(self.mean, "mean"),
             fixed_mechanism(self.basis, "basis"),
@@ -196,7 +193,6 @@ def _gap(values: Vector, d: int) -> float:
 
 
 def _check_values(values: Vector, d: int, size: int, rounding: float) -> None:
-    """Refuse directions in which rows do not vary, and a cut between equal eigenvalues."""
     floor = size * max(float(values[0]) * float(np.finfo(np.float64).eps), rounding)
     rank = int(np.count_nonzero(values > floor))
     if d > rank:

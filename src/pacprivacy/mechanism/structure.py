@@ -61,7 +61,6 @@ class Structure:
         return self.root.restore(NodeReader(numbers))
 
     def describe(self) -> str:
-        """Return a short public text, such as ``tuple(array[3], number)``."""
         text = self.root.describe()
         return text if len(text) <= _DESCRIBE_LIMIT else text[: _DESCRIBE_LIMIT - 3] + "..."
 
@@ -75,7 +74,6 @@ class Structure:
         return tuple(map(slice, [0, *stops[:-1]], stops))
 
     def as_record(self) -> Structure:
-        """Return the structure with dictionaries of attributes in the place of estimators."""
         return replace(self, root=self.root.as_record())
 
     def difference(self, other: Structure) -> str | None:
@@ -225,7 +223,6 @@ class NodeReader:
         self._position = 0
 
     def take(self, size: int) -> npt.NDArray[np.float64]:
-        """Return a copy of the next ``size`` numbers."""
         start = self._position
         self._position += size
         return self._vector[start : start + size].copy()
@@ -243,7 +240,6 @@ class Node(ABC):
 
     @property
     def size(self) -> int:
-        """How many measured numbers belong to this place."""
         return sum(node.size for _, node in self.children)
 
     @abstractmethod
@@ -251,8 +247,7 @@ class Node(ABC):
         """Build the value from the next ``size`` numbers."""
 
     @abstractmethod
-    def describe(self) -> str:
-        """Return a short public text."""
+    def describe(self) -> str: ...
 
     def as_record(self) -> Node:
         """Return the node with dictionaries of attributes in the place of estimators."""
@@ -270,18 +265,15 @@ class ArrayNode(Node):
 
     @property
     def size(self) -> int:
-        """Number of entries."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     def restore(self, reader: NodeReader) -> Value:
-        """Return an array or a number of the original shape and precision."""
         numbers = reader.take(self.size).reshape(self.shape).astype(self.dtype)
         if not self.is_number:
             return numbers
         return float(numbers) if self.is_python else numbers[()]
 
     def describe(self) -> str:
-        """Return a short public text."""
         return "number" if self.is_number else f"array{list(self.shape)}"
 
 
@@ -295,7 +287,6 @@ class StaticNode(Node):
     shape: tuple[int, ...] | None = None
 
     def restore(self, reader: NodeReader) -> Value:
-        """Return the value."""
         if self.dtype is None or self.shape is None:
             return self.value
         result = np.empty(len(self.value), dtype=self.dtype)
@@ -303,41 +294,33 @@ class StaticNode(Node):
         return result.reshape(self.shape)
 
     def describe(self) -> str:
-        """Return a short public text."""
         return "fixed"
 
 
 def static_node_array(array: Array) -> StaticNode:
-    """Return a static leaf for an array of labels."""
     dtype = "O" if array.dtype.kind in "OT" else array.dtype.str
     return StaticNode(value=tuple(array.ravel().tolist()), dtype=dtype, shape=array.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceNode(Node):
-    """A tuple, a list or a named tuple."""
-
     kind: type
     nodes: tuple[Node, ...]
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
-        """The items, labelled by position or field name."""
         names: Sequence[str] = getattr(self.kind, "_fields", ())
         labels = [f".{name}" for name in names] or [f"[{i}]" for i in range(len(self.nodes))]
         return tuple(zip(labels, self.nodes, strict=True))
 
     def restore(self, reader: NodeReader) -> Value:
-        """Return the same kind of sequence."""
         items = [node.restore(reader) for node in self.nodes]
         return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
 
     def describe(self) -> str:
-        """Return a short public text."""
         return f"{self.kind.__name__}({', '.join(node.describe() for node in self.nodes)})"
 
     def as_record(self) -> Node:
-        """Return the node with dictionaries of attributes in the place of estimators."""
         return replace(self, nodes=tuple(node.as_record() for node in self.nodes))
 
 
@@ -351,23 +334,19 @@ class MappingNode(Node):
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
-        """The entries, labelled by key."""
         labels = [f"[{key!r}]" for key in self.keys]
         return tuple(zip(labels, self.nodes, strict=True))
 
     def restore(self, reader: NodeReader) -> Value:
-        """Return the same kind of dictionary, with sorted keys."""
         return self.kind(
             (key, node.restore(reader)) for key, node in zip(self.keys, self.nodes, strict=True)
         )
 
     def describe(self) -> str:
-        """Return a short public text."""
         inner = ", ".join(f"{label[1:-1]}: {node.describe()}" for label, node in self.children)
         return f"{self.kind.__name__}({inner})"
 
     def as_record(self) -> Node:
-        """Return the node with dictionaries of attributes in the place of estimators."""
         return replace(self, nodes=tuple(node.as_record() for node in self.nodes))
 
 
@@ -377,7 +356,6 @@ def sort_node_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def node_difference(first: Node, second: Node, path: str = "value") -> str | None:
-    """Return the place where two structures part, or None if they are equal."""
     if first == second:
         return None
     labels = [label for label, _ in first.children]
@@ -413,11 +391,9 @@ class TableNode(Node):
 
     @property
     def size(self) -> int:
-        """Number of cells that are measured."""
         return self.n_rows * len(self.columns)
 
     def restore(self, reader: NodeReader) -> Value:
-        """Return a frame or series of float64 in the same library."""
         cells = reader.take(self.size).reshape(len(self.columns), self.n_rows)
         if self.library == "pandas":
             return self._restore_pandas(cells)
@@ -447,7 +423,6 @@ class TableNode(Node):
         return frame
 
     def describe(self) -> str:
-        """Return a short public text."""
         if self.is_series:
             return f"series[{self.n_rows}]"
         return f"frame[{self.n_rows}, {len(self.columns)}]"

@@ -88,12 +88,10 @@ class AnswerPlan:
 
     @property
     def noise_var(self) -> Vector:
-        """Variance of the noise along each direction."""
         variances: Vector = np.square(self.grid_step * UNITS)
         return variances
 
     def value_of(self, integers: Integers) -> Vector:
-        """Return the released vector."""
         released: Vector = self.center + self.basis @ (self.grid_step * integers)
         return released
 

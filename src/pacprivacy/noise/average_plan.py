@@ -598,9 +598,9 @@ def _prove_by_draws(
         drawn = len(history)
         if drawn >= most_draws:
             return None
-        if drawn and drawn % DRAWS_AT_ONCE == 0:  # a bet that is far behind is given up
-            if 2 * wager.progress(pending) < drawn / most_draws:
-                return None
+        looks = drawn > 0 and drawn % DRAWS_AT_ONCE == 0
+        if looks and 2 * wager.progress(pending) < drawn / most_draws:
+            return None  # a bet is far behind
         kept = _draw_kept(rng, value.n_units, target.keep)
         moved = value.influence(kept, pending) @ whiten
         distances = np.sqrt(np.einsum("ij,ij->i", moved, moved)) + rounding

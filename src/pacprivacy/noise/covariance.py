@@ -51,7 +51,6 @@ class Spread:
 
     @property
     def rank(self) -> int:
-        """Number of directions along which the output moves."""
         return len(self.eigenvalues)
 
     def expand(self, coordinates: Vector) -> Vector:
@@ -163,17 +162,14 @@ class AxisFrame:
     center: Vector
 
     def coordinates(self, values: Matrix) -> Matrix:
-        """Return centred coordinates along the selected axes."""
         return values[:, self.axes] - self.center[self.axes]
 
     def expand(self, coordinates: Vector) -> Vector:
-        """Return the vector that is zero outside the selected axes."""
         full = np.zeros(len(self.center))
         full[self.axes] = coordinates
         return full
 
     def variances(self, along: Vector) -> Vector:
-        """Return the variance per coordinate of noise with these variances along the axes."""
         full = np.zeros(len(self.center))
         full[self.axes] = along
         return full
@@ -195,7 +191,6 @@ class SpreadFrame:
         return along if self.rotation is None else along @ self.rotation
 
     def expand(self, coordinates: Vector) -> Vector:
-        """Return the vector with these coordinates."""
         along = coordinates if self.rotation is None else self.rotation @ coordinates
         return self.spread.expand(along)
 
@@ -244,19 +239,7 @@ def proportional(variances: Vector, *, mi_nats: float) -> Vector:
 
 
 def waterfill(variances: Vector, *, mi_nats: float) -> Vector:
-    """Return the least noise that the log-determinant bound can certify.
-
-    Parameters
-    ----------
-    variances : array of shape (r,), curator-only
-        Variance of the output along each principal axis of the pool, >= 0.
-    mi_nats : float > 0, public
-        Budget on the mutual information between the secret index and the release.
-
-    Returns
-    -------
-    array of shape (r,), curator-only
-        Noise variance (not standard deviation) along each axis; 0 where the output never moves.
+    """Return the least noise *variance* along each axis that the log-determinant bound can certify.
 
     Guarantee
     ---------

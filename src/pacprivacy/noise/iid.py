@@ -52,7 +52,6 @@ class IidRule(Rule):
 
     @property
     def name(self) -> str:
-        """Family and shape."""
         return f"{self.family} {self.shape}"
 
     @property
@@ -61,7 +60,6 @@ class IidRule(Rule):
         """Probability, over the simulation, that the claim holds; 0 where nothing is claimed."""
 
     def clipped(self, values: Matrix) -> Matrix:
-        """Return the outputs as they are released, before noise."""
         return values
 
     @abstractmethod
@@ -74,7 +72,6 @@ class IidRule(Rule):
     def terms(
         self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
-        """Return the information budget; refuse pools of dependent subsets."""
         if pool is None or not getattr(pool, "independent", False):
             raise PoolError(
                 "pool must hold independent subsets for this rule: a confidence or empirical "
@@ -193,11 +190,9 @@ class Boxed(IidRule):
         return 1 - self.gamma
 
     def clipped(self, values: Matrix) -> Matrix:
-        """Return the outputs clipped into the box."""
         return np.clip(values, self.low, self.high)
 
     def variances(self, values: Matrix) -> Vector:
-        """Return upper bounds of the variances."""
         simulated = values[:-N_RESERVE]
         std = std_upper_bound(
             simulated.std(axis=0, ddof=1),
@@ -246,7 +241,6 @@ class Empirical(IidRule):
         return 0.0
 
     def variances(self, values: Matrix) -> Vector:
-        """Return estimates of the variances."""
         return np.asarray(values[:-N_RESERVE].var(axis=0))
 
     def _notes(self, values: Matrix) -> tuple[str, ...]:

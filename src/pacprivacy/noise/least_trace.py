@@ -192,7 +192,7 @@ def _effective_entries(sums: UnitSums, factors: Vector | None) -> Vector:
 def _weigh_errors(slopes: Cube, count_noise: Vector) -> Cube:
     """Return the matrix by which squared errors count in every cell, up to a common factor.
 
-    A cell of so few units that its count does not stand out of its noise has no value to speak of.
+    A cell of so few units that noise exceeds its count has no useful value.
     It counts like an average one of the others, or its units alone would decide all noise.
     """
     largest = np.abs(slopes).max(initial=0.0)

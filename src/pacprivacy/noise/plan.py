@@ -79,7 +79,7 @@ class Revealed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What leaves: the integers (and the group) that the released value is a function of."""
+    """The integers (and the group) that the released value is a function of."""
 
     integers: Integers
     group: int | None

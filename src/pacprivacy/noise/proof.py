@@ -256,7 +256,6 @@ class _Search:
         return max(shown, self.smallest(effort))
 
     def _has_grid(self, scale: float) -> bool:
-        """Whether a grid leaves nothing to chance."""
         return has_line_advantage(self._view.scaled(scale))
 
     def _excess(self, scale: float) -> float:
@@ -331,20 +330,16 @@ class _Template:
 
     @property
     def groups(self) -> Integers | None:
-        """Groups of candidates that the plan tells apart without noise."""
         return self.plan_before.groups
 
     def scaled(self, noise_scale: float) -> _Template:
-        """Return the template with every standard deviation multiplied."""
         return replace(self, noise_std=self.noise_std * noise_scale)
 
     def view(self, spread: Spread, log_p: Vector) -> View:
-        """Return what the attacker compares under this noise."""
         points = self.plan_before.frame.coordinates(spread.values) / self.noise_std
         return make_view(points, log_p, groups=self.groups)
 
     def plan(self, spread: Spread, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
-        """Put this noise on its lattice."""
         before = self.plan_before
         return make_plan(
             rule=rule,
@@ -403,13 +398,11 @@ class Proof:
     gamma: float
 
     def information(self, view: View) -> Estimate:
-        """Return the exact information, estimated on these draws."""
         return exact_information(view, n_draws=self.n_draws, gamma=self.gamma, rng=self._rng())
 
     def membership(
         self, view: View, pool: Candidates, caps: Vector | None = None
     ) -> MembershipRisk:
-        """Return the membership risk, estimated on these draws."""
         rng = self._rng()
         return membership_risk(
             view, pool, caps=caps, n_draws=self.n_draws, gamma=self.gamma, rng=rng

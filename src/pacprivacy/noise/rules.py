@@ -125,8 +125,7 @@ class Rule(ABC):
         )
 
     @abstractmethod
-    def plan(self, problem: PlanProblem) -> NoisePlan:
-        """Return noise that meets the problem's limits."""
+    def plan(self, problem: PlanProblem) -> NoisePlan: ...
 
     def propose(self, problem: PlanProblem) -> NoisePlan:
         """Return about the noise of the plan; nothing may be released on it."""
@@ -137,12 +136,10 @@ class PoolRule(Rule):
     """A rule for a secret from the pool: an output that may leave as it is gets no noise."""
 
     def plan(self, problem: PlanProblem) -> NoisePlan:
-        """Return the plan without noise where the limits allow it, or else one with noise."""
         return problem.noiseless_plan(self.name) or self.noisy_plan(problem)
 
     @abstractmethod
-    def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
-        """Return noise that meets the problem's limits."""
+    def noisy_plan(self, problem: PlanProblem) -> NoisePlan: ...
 
 
 AnyRule: TypeAlias = str | Rule
@@ -162,7 +159,7 @@ def plan_by_formula(plan_for: Callable[[float], NoisePlan], problem: PlanProblem
     raise BudgetError(
         f"budget must leave the release something to say: mi_nats must be large enough for the "
         f"lattice of {plan.n_directions} directions; got {mi_nats:.3g}. Use at least "
-        f"Membership(0.51) or Information(1e-4); with less the noise drowns everything."
+        f"Membership(0.51) or Information(1e-4); with less the noise exceeds everything."
     )
 
 
@@ -182,11 +179,9 @@ class CovarianceRule(PoolRule):
     formula: Formula
 
     @abstractmethod
-    def measure(self, problem: PlanProblem) -> Measured:
-        """Measure the outputs along the directions of the rule."""
+    def measure(self, problem: PlanProblem) -> Measured: ...
 
     def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
-        """Return noise that the log-determinant bound proves."""
         measured = self.measure(problem)
 
         def plan_for(mi_nats: float) -> NoisePlan:
@@ -212,7 +207,6 @@ class AxisRule(CovarianceRule):
     formula: Formula
 
     def measure(self, problem: PlanProblem) -> Measured:
-        """Measure the variance of every coordinate."""
         weights = np.exp(problem.log_p)
         center = weighted_spread_mean(problem.values, weights)
         return Measured(
@@ -230,7 +224,6 @@ class SpreadRule(CovarianceRule):
     formula: Formula
 
     def measure(self, problem: PlanProblem) -> Measured:
-        """Find the principal directions; the outputs move along all of them."""
         spread = problem.spread
         return Measured(
             center=spread.center,
@@ -261,7 +254,6 @@ class AutoConfidence(CovarianceRule):
             raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
 
     def measure(self, problem: PlanProblem) -> Measured:
-        """Decompose the covariance."""
         values, weights = problem.values, np.exp(problem.log_p)
         dimension = values.shape[1]
         if dimension > LARGEST_FULL_DIMENSION:
@@ -462,7 +454,6 @@ class _Default(SearchingRule):
     family = "default"
 
     def plan(self, problem: PlanProblem) -> NoisePlan:
-        """Plan by the rule that fits the limits."""
         return RULES["exact" if problem.per_unit is None else "risk"].plan(problem)
 
 
@@ -500,13 +491,11 @@ class Exact(SearchingRule):
         object.__setattr__(self, "cost", cost)
 
     def cost_matrix(self, dimension: int) -> Matrix:
-        """Return ``W`` as a matrix."""
         cost = np.asarray(self.cost, dtype=np.float64)
         _check_rows("cost", cost, dimension)
         return np.diag(cost) if cost.ndim == 1 else cost
 
     def cost_along(self, spread: Spread) -> Matrix:
-        """Return ``UᵀWU``."""
         cost = np.asarray(self.cost, dtype=np.float64)
         _check_rows("cost", cost, len(spread.center))
         directions = np.stack([spread.expand(row) for row in np.eye(spread.rank)])
@@ -562,7 +551,6 @@ class Protect(SearchingRule):
         return cost
 
     def cost_along(self, spread: Spread) -> Matrix:
-        """Return ``UᵀWU``."""
         along = spread.project(self._orthonormal(len(spread.center)))
         cost: Matrix = np.eye(spread.rank) + (self.weight - 1) * (along.T @ along)
         return cost
@@ -733,7 +721,6 @@ def propose_rule_variance(
 
 
 def _check_rows(name: str, array: Matrix, dimension: int) -> None:
-    """Refuse an array for outputs of another dimension."""
     if len(array) != dimension:
         raise BudgetError(
             f"{name} must have one row per output coordinate ({dimension}); got {len(array)}. "

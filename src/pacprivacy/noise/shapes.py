@@ -64,11 +64,9 @@ class Shape:
 
     @property
     def total_variance(self) -> float:
-        """Expected squared length of the noise."""
         return float(self.noise_var.sum())
 
     def scaled(self, noise_scale: float) -> Shape:
-        """Return the shape with every standard deviation multiplied."""
         return Shape(
             rotation=self.rotation, noise_var=self.noise_var * noise_scale**2, groups=self.groups
         )
@@ -79,7 +77,6 @@ class Shape:
         return make_view(points, log_p, groups=self.groups)
 
     def plan(self, spread: Spread, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
-        """Put this noise on its lattice."""
         return make_plan(
             rule=rule,
             frame=SpreadFrame(spread=spread, rotation=self.rotation),
@@ -101,7 +98,6 @@ class Shape:
 
 
 def axis_shape(noise_var: Vector) -> Shape:
-    """Return noise along the principal directions themselves."""
     keep = noise_var > 0
     return Shape(rotation=np.eye(len(noise_var))[:, keep], noise_var=noise_var[keep])
 
@@ -426,7 +422,6 @@ def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
 
 
 def _blocks(units: Floats) -> Iterator[Floats]:
-    """Yield rows, so many at a time that copies of them take little room."""
     return (units[start : start + BLOCK] for start in range(0, len(units), BLOCK))
 
 
@@ -476,7 +471,6 @@ class ShapeProbe:
         return p
 
     def information(self, scale: float) -> tuple[float, float]:
-        """Return the mean and the sample variance of the information gain."""
         log_p, p, total = self._likelihoods(scale)
         np.maximum(log_p, -80.0, out=log_p)  # where p is 0 the product must be 0, not NaN
         weighted = np.einsum("ij,ij->i", p, log_p, dtype=np.float64)
@@ -594,7 +588,6 @@ class HeatShapeProbe(RiskShapeProbe):
     def measure(
         self, scale: float, rng: np.random.Generator, room: float, n_draws: int, gamma: float
     ) -> float:
-        """Do nothing: the draws that are kept are many."""
         return room
 
     def focus(self, scale: float) -> None:
@@ -636,7 +629,6 @@ class HeatShapeProbe(RiskShapeProbe):
 
 
 def risk_shape_probe(probe: ShapeProbe, tilts: ViewTilts, limits: Vector | Heat) -> RiskShapeProbe:
-    """Return the probe for caps on success, or for balances."""
     if isinstance(limits, Heat):
         return HeatShapeProbe(probe, tilts, limits)
     return RiskShapeProbe(probe, tilts, limits)

@@ -11,6 +11,7 @@ from pacprivacy.queries.query_mechanism import (
     query_mechanism_columns as query_mechanism_columns,
     query_mechanism_keys as query_mechanism_keys,
 )
+from pacprivacy.queries.query_sums import QuerySums as QuerySums
 from pacprivacy.queries.tables import (
     Tables as Tables,
     TablesWorld as TablesWorld,

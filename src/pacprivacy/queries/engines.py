@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+import numpy as np
+
 from pacprivacy.errors import DataError, QueryError
 from pacprivacy.queries.tree import Column, Select, Table, folded, quote, quote_text, walk
 
@@ -86,10 +88,15 @@ def frame_of_tables(result: Any, library: str = "pandas") -> Any:
 
 
 def arrow_of_tables(columns: Mapping[str, Any]) -> Any:
-    """Return columns as a table that the engine reads without copying."""
+    """Return columns as a table that the engine reads without copying; what is masked is NULL."""
     import pyarrow
 
-    return pyarrow.table(dict(columns))
+    masked = {name: c for name, c in columns.items() if isinstance(c, np.ma.MaskedArray)}
+    filled = {
+        name: pyarrow.array(np.ma.getdata(c), mask=np.ma.getmaskarray(c))
+        for name, c in masked.items()
+    }
+    return pyarrow.table({**columns, **filled})
 
 
 def open_engine(**options: Any) -> Any:

@@ -8,10 +8,13 @@ unit, :func:`sums_plan` says which; they give the cells of all candidates at onc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
+
+import numpy as np
 
 from pacprivacy.errors import QueryError
 from pacprivacy.queries.engines import SHARE, UNIT, WHOLE
@@ -55,6 +58,7 @@ from pacprivacy.queries.tree import (
     walk,
     with_children,
 )
+from pacprivacy.statistics import round_centre
 
 CELLS: Final = "pac_cells"
 MAX_SETS: Final = 2**10  # grouping sets of a query
@@ -62,6 +66,7 @@ COUNTS: Final = frozenset({"count", "count_star", "count_if"})
 NARROW: Final = 1e-5  # spreads below this share of the mean have few digits, whoever computes them
 ROUNDED: Final = "its spread, which is small beside its mean, would be rounded in another way"
 IN_SUBQUERY: Final = "it reads private tables in a subquery"
+DIVISIONS: Final = frozenset({"/", "//", "%"})
 TOTALS: Final = COUNTS | {"sum", "sumkahan", "kahan_sum", "fsum"}
 
 
@@ -361,15 +366,23 @@ class SumsPlan:
 
     ``query`` gives group keys ``k0...``, unit ``u``, sums ``s0...`` over the unit's rows, and
     ``pac_two``: whether some row belongs to two units. ``cells`` are the columns of the core as
-    expressions of the sums over a candidate, and of ``pac_share``. ``crossings`` ask whether a left
-    join meets rows of another unit: without that unit it would keep a row that is not there
-    otherwise.
+    expressions of the sums over a sample, and of ``pac_share``; sums that something is divided by
+    are called ``n0...`` there. ``crossings`` ask whether a left join meets rows of another unit:
+    without that unit it would keep a row that is not there otherwise. ``centres`` were subtracted
+    from columns, to a sixteenth of their deviations.
     """
 
     query: Select
     n_sums: int
     cells: tuple[Node, ...]
     crossings: tuple[Select, ...]
+    centres: tuple[float, ...] = ()
+
+    @property
+    def counts(self) -> tuple[bool, ...]:
+        """Which sums are numbers of rows."""
+        values = [item.value for item in self.query.items if re.fullmatch(r"s\d+", item.name)]
+        return tuple(isinstance(value, Call) and value.name in COUNTS for value in values)
 
 
 def sums_plan(query: CellQuery, tables: Tables) -> SumsPlan | str:
@@ -392,7 +405,13 @@ def sums_plan(query: CellQuery, tables: Tables) -> SumsPlan | str:
         groups=(unit, *keys),  # in the order in which the sets name them
         sets=tuple((0, *(i + 1 for i in chosen)) for chosen in core.sets),
     )
-    return SumsPlan(query=per_unit, n_sums=len(sums.values), cells=cells, crossings=crossings)
+    return SumsPlan(
+        query=per_unit,
+        n_sums=len(sums.values),
+        cells=cells,
+        crossings=crossings,
+        centres=tuple(sums.subtracted),
+    )
 
 
 def _inlined(select: Select) -> Select:
@@ -518,6 +537,7 @@ class _Sums:
     def __init__(self, core: Select, tables: Tables) -> None:
         self.core, self.tables = core, tables
         self.values: list[Node] = []
+        self.subtracted: list[float] = []
 
     def sum(self, value: Node) -> Node:
         if value not in self.values:
@@ -539,7 +559,21 @@ class _Sums:
             return node  # of public tables: the same for all units
         if isinstance(node, Call) and is_aggregate(node):
             return self.aggregate(node)
-        return with_children(node, [self.of(part) for part in children(node)])
+        parts = [self.of(part) for part in children(node)]
+        if isinstance(node, Operation) and node.symbol in DIVISIONS and len(parts) == 2:
+            parts[1] = self.divisor(parts[1])
+        return with_children(node, parts)
+
+    def divisor(self, node: Node) -> Node:
+        """Name the sum in a divisor, if it is one, so that it can be missing where it is noise."""
+        sums = {part for part in walk(node) if isinstance(part, Column) and part.name[0] == "s"}
+        if len(sums) != 1:
+            return node
+        (column,) = sums
+        divisor = Column(name=f"n{column.name[1:]}")
+        # A sum is never NULL, and what is missing must not become zero again.
+        whole = operation("COALESCE", column, number(0))
+        return substitute(substitute(node, {whole: divisor}), {column: divisor})
 
     def aggregate(self, node: Call) -> Node:
         where, arguments = node.where, node.arguments
@@ -560,7 +594,7 @@ class _Sums:
         if node.name == "sum":
             return self.total(arguments[0], where)
         if node.name == "avg":
-            count = self.sum(call("count", arguments[0], where=where))
+            count = self.divisor(self.sum(call("count", arguments[0], where=where)))
             return operation("/", self.total(arguments[0], where), call("nullif", count, number(0)))
         if node.name not in MOMENTS:
             raise NoSumError(f"{node.name} is no function of sums over units")
@@ -576,13 +610,13 @@ class _Sums:
         ]
         if len(arguments) == 1:
             square = operation("*", values[0], values[0])
-            parts = {"n": self.sum(call("count", arguments[0], where=where))}
+            parts = {"n": self.divisor(self.sum(call("count", arguments[0], where=where)))}
             parts |= {"x": self.total(values[0], where), "xx": self.total(square, where)}
         else:
             there = operation("AND", *(operation("IS NOT NULL", a) for a in arguments))
             y, x = (Case(branches=((there, value),), otherwise=NULL) for value in values)
             one = Case(branches=((there, number(1)),), otherwise=NULL)
-            parts = {"n": self.sum(call("count", one, where=where))}
+            parts = {"n": self.divisor(self.sum(call("count", one, where=where)))}
             products = {"xy": (x, y), "xx": (x, x), "yy": (y, y)}
             parts |= {"x": self.total(x, where), "y": self.total(y, where)}
             for name, pair in products.items():
@@ -600,11 +634,12 @@ class _Sums:
             where=self.core.where,
         )
         (row,) = self.tables.ask(query)
-        means = [value or 0.0 for value in row[: len(doubles)]]
-        for mean, spread in zip(means, row[len(doubles) :], strict=True):
-            if (spread or 0.0) < NARROW * abs(mean):
-                raise NoSumError(ROUNDED)
-        return [number(float(mean)) for mean in means]
+        means, spreads = np.array([float(v or 0.0) for v in row]).reshape(2, len(doubles))
+        if (spreads < NARROW * np.abs(means)).any():
+            raise NoSumError(ROUNDED)
+        centres = round_centre(means, spreads).tolist()
+        self.subtracted += centres
+        return [number(centre) for centre in centres]
 
 
 # A difference at the level of rounding is zero: its root would not be small.

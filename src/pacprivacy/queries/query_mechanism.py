@@ -33,7 +33,7 @@ from pacprivacy.queries.engines import (
 )
 from pacprivacy.queries.grammar import checked_sql, refuse
 from pacprivacy.queries.query import CELLS, CellQuery, SumsPlan, parse_query, sums_plan
-from pacprivacy.queries.tables import Tables, TablesWorld
+from pacprivacy.queries.tables import SUMS, Tables, TablesWorld
 from pacprivacy.queries.tree import (
     Cast,
     Column,
@@ -71,6 +71,7 @@ class QueryMechanism(Mechanism):
 
     prefer: ClassVar = "threads"  # the engine works outside Python, and they share one
     own_units: ClassVar[bool] = True
+    EVERYBODY: ClassVar[str] = "the universe"
 
     query: CellQuery
     name: str = field()  # the query, on one line
@@ -96,19 +97,24 @@ class QueryMechanism(Mechanism):
         """Find the cells and the plan, which are facts of the universe or declared."""
         if self.plan:
             return self
-        sums, description = self._plan()
+        sums, why = self._sums()
+        description = "sums per unit, once, then products with the subsets"
+        if sums is None:
+            description = f"one query per world, since {why}"
         cells, published = (self.cells, ()) if self.cells is not None else self._supported(sums)
         published = (*published, f"the plan of the query: {description}")
         ready = replace(self, cells=cells, sums=sums, plan=description, published=published)
         return replace(ready, nothing=self._nothing())
 
-    def _plan(self) -> tuple[SumsPlan | None, str]:
-        """Return sums per unit where they give the query's cells; and what is done, and why."""
+    def _sums(self) -> tuple[SumsPlan | None, str]:
+        """Return sums per unit where they give the query's cells; else None, and why not."""
         sums = sums_plan(self.query, self.tables)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
-        if isinstance(sums, SumsPlan) and not why:
-            return sums, "sums per unit, once, then products with the subsets"
-        return None, f"one query per world, since {why}"
+        return (sums, "") if isinstance(sums, SumsPlan) and not why else (None, why)
+
+    def is_sums(self) -> bool:
+        """Whether the cells are functions of sums over units; reads rows."""
+        return self._sums()[0] is not None
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -152,13 +158,13 @@ class QueryMechanism(Mechanism):
         values = (Cast(operand=cell, type="DOUBLE") for cell in sums.cells)
         query = Select(
             items=tuple(Item(value=value, name=f"c{i}") for i, value in enumerate(values)),
-            source=Table(path=("pac_sums",)),
+            source=Table(path=(SUMS,)),
         )
         for start in range(0, pool.n_subsets, step):
             block = totals[start : start + step].reshape(-1, sums.n_sums)
-            names = {f"s{i}": block[:, i] for i in range(sums.n_sums)}
+            names = {f"{kind}{i}": block[:, i] for kind in "sn" for i in range(sums.n_sums)}
             share = np.repeat(shares[start : start + step], n)
-            with self.tables.lend("pac_sums", {**names, SHARE: share}):
+            with self.tables.lend(SUMS, {**names, SHARE: share}):
                 result = self.tables.ask(query, fetch="fetchnumpy")
             columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
             answers[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
@@ -241,7 +247,7 @@ class QueryMechanism(Mechanism):
             raise refuse(
                 self.query.text,
                 self.query.key_names[0],
-                "group keys must be declared, or be let out as facts of the universe",
+                "group keys must be declared, or be published as the data have them",
                 f"Give keys={{{self.query.key_names[0]!r}: [...]}} or keys='universe'.",
             )
         if not isinstance(self.keys, str):
@@ -273,9 +279,10 @@ class QueryMechanism(Mechanism):
             )
         _check_arranged(self.query, kept)
         dropped = len(rows) - len(kept)
+        listed = _listed(query_cell_names(self.query, kept))
         published = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
-            f"{self.at_least} units in the universe: {_listed(query_cell_names(self.query, kept))}"
+            f"{self.at_least} units in {self.EVERYBODY}: {listed}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
         return kept, published
@@ -444,26 +451,35 @@ def _placed(sums: SumsPlan, kept: str, places: Mapping[Row, int]) -> str:
     return f"SELECT p.cell, q.u, {shown} FROM {kept} q JOIN pac_places p ON {same}"
 
 
-def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[Row, int]) -> Any:
-    """Return the lattice, units, and the parts of their sums: see :func:`_matrix`."""
-    n_sums = sums.n_sums
+def query_unit_rows(
+    sums: SumsPlan, tables: Tables, places: Mapping[Row, int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Matrix]:
+    """Return cell, unit and sums of every unit in every cell; curator-only."""
     with tables.lend("pac_places", _places(places)):
         text = _placed(sums, "{}", places)
         rows = tables.ask_kept(sums.query, text, fetch="fetchnumpy")
-    values = _columns(rows, n_sums)
+    numbers = [np.asarray(rows[f"s{i}"], dtype=np.float64) for i in range(sums.n_sums)]
+    cells, units = (np.asarray(rows[name]).astype(np.int64) for name in ("cell", "u"))
+    return cells, units, np.stack(numbers, axis=1)
+
+
+def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[Row, int]) -> Any:
+    """Return the lattice, units, and the parts of their sums: see :func:`_matrix`."""
+    cells, units, values = query_unit_rows(sums, tables, places)
     lattice = _Lattice(np.abs(values).max(axis=0, initial=0.0), tables.n_units)
-    return lattice, *_matrix(lattice, rows, values, len(places))
+    return lattice, *_matrix(lattice, (cells, units), values, len(places))
 
 
-def _columns(rows: Any, n_sums: int) -> Matrix:
-    return np.stack([np.asarray(rows[f"s{i}"], dtype=np.float64) for i in range(n_sums)], axis=1)
-
-
-def _matrix(lattice: _Lattice, table: Any, values: Matrix, n_cells: int) -> tuple[Any, Any]:
+def _matrix(
+    lattice: _Lattice,
+    entries: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    values: Matrix,
+    n_cells: int,
+) -> tuple[Any, Any]:
     """Return units and the parts of their sums: sparse, units x (parts x cells x sums)."""
-    n_sums = values.shape[1]
-    units, rows = np.unique(np.asarray(table["u"]).astype(np.int64), return_inverse=True)
-    columns = np.asarray(table["cell"]).astype(np.int64)[:, None] * n_sums + np.arange(n_sums)
+    cells, n_sums = entries[0], values.shape[1]
+    units, rows = np.unique(entries[1], return_inverse=True)
+    columns = cells[:, None] * n_sums + np.arange(n_sums)
     parts = np.hstack(lattice.parts(values))
     places = np.hstack([columns, columns + n_cells * n_sums])
     matrix = scipy.sparse.csr_array(
@@ -596,8 +612,9 @@ def make_query_mechanism(
     keys: Keys = None,
     at_least: int = AT_LEAST,
     fill: float | None = None,
+    kind: type[QueryMechanism] = QueryMechanism,
 ) -> QueryMechanism:
-    """Return a query as a mechanism; no private row is read."""
+    """Return a query as a mechanism of a kind; no private row is read."""
     if at_least < 2:
         raise QueryError(
             f"at_least must be 2 or more, since a group of one unit singles it out; got {at_least}."
@@ -606,7 +623,7 @@ def make_query_mechanism(
         query = parse_query(text, tables)
         line = " ".join(text.split())
         name = line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
-        mechanism = QueryMechanism(
+        mechanism = kind(
             query=query, name=name, tables=tables, keys=keys, at_least=at_least, fill=fill
         )
         return mechanism.checked()

@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from pacprivacy.errors import DataError, QueryError
 from pacprivacy.mechanism import Value
 from pacprivacy.queries.engines import (
     BASE,
+    SHARE,
     UNIT,
     WHOLE,
     WORLD,
@@ -56,10 +57,12 @@ from pacprivacy.queries.tree import (
     quote,
     substitute,
     walk,
+    write_sql,
 )
 
 UNITS: Final = "pac_units"
 KEPT: Final = "pac_kept"
+SUMS: Final = "pac_sums"
 RESERVED: Final = "pac_"
 _Path = tuple[str, tuple[str, str] | None]  # own column; column of another private table
 
@@ -209,6 +212,10 @@ class Tables:
         """Table and column of the unit's key."""
         return split_column(self.unit, "unit")
 
+    def unit_keys(self) -> list[Any]:
+        """Return the key of every unit, in the order of their numbers; curator-only."""
+        return [key for (key,) in self.rows(f"SELECT key FROM {UNITS} ORDER BY code")]
+
     def is_key(self, table: str, column: str) -> bool:
         """Whether a column of a table holds the unit's key, so that it tells units apart."""
         key, other = self._paths.get(table, ("", None))
@@ -306,6 +313,23 @@ class Tables:
             yield
         finally:
             connection.unregister(name)
+
+    def compute(self, values: Sequence[Node], columns: Columns) -> npt.NDArray[np.float64]:
+        """Return expressions of the columns of a table of ours, line by line; NaN where one fails.
+
+        ``columns`` hold released numbers, or sums of all units. No table is read.
+        """
+        source = Table(path=(SUMS,))
+        checked_sql(Select(items=tuple(Item(value=value) for value in values), source=source))
+        shown = (f"TRY(CAST({write_sql(value)} AS DOUBLE))" for value in values)
+        text = ", ".join(f"{value} AS c{i}" for i, value in enumerate(shown))
+        lines = len(next(iter(columns.values())))
+        with self.lend(SUMS, {**columns, SHARE: np.ones(lines)}):
+            result = run_quietly(
+                self._here().asked, f"SELECT {text} FROM {SUMS}", fetch="fetchnumpy"
+            )
+        filled = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(len(values))]
+        return np.stack(filled, axis=1)
 
     def describe(self, query: Select) -> list[str]:
         """Return the types of a query's outputs; refuse one that cannot be bound. Reads no row."""

@@ -1,4 +1,4 @@
-"""What leaves: a value with certified noise, its certificate, and how to check it."""
+"""Releases: a value with certified noise, its certificate, and how to check it."""
 
 from pacprivacy._certificates import Verified as Verified, verify as verify
 from pacprivacy.release.answer_bundle import (
@@ -26,6 +26,7 @@ from pacprivacy.release.certificate import (
 from pacprivacy.release.certificate_text import (
     TOLD_OUT as TOLD_OUT,
     open_parts_text as open_parts_text,
+    plural_text as plural_text,
     trade_off_text_rows as trade_off_text_rows,
 )
 from pacprivacy.release.coin_certificate import (

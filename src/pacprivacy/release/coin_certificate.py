@@ -84,7 +84,8 @@ class CoinSession:
     """Where a release stands in its session; public but for what is said of each unit.
 
     ``charge`` is what the release adds to the busiest clock. ``clocks`` are what every unit had
-    paid before it, ``allowed`` is the influence that each may have in it.
+    paid before it, ``allowed`` is the influence that each may have in it. ``absent`` is the largest
+    clock of a unit that is no longer in the table; ``data_digest`` is of all records, as they were.
     """
 
     total: Spent
@@ -92,6 +93,8 @@ class CoinSession:
     charge: Spent
     clocks: Vector = field(repr=False)
     allowed: Vector = field(repr=False)
+    absent: float = field(default=0.0, repr=False)
+    data_digest: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         freeze(self.clocks)
@@ -115,6 +118,8 @@ class _Record(msgspec.Struct, kw_only=True):
     total: Spent | None
     before: Spent | None
     charge: Spent | None
+    absent: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    data_digest: str = ""
     declaration: Declaration | None = None
 
 
@@ -198,6 +203,8 @@ class CoinBundle(CuratorBundle):
             "before": None if part is None else asdict(part.before),
             "charge": None if part is None else asdict(part.charge),
         }
+        if part is not None:
+            record |= {"absent": part.absent, "data_digest": part.data_digest}
         if self.declaration is not None:
             record["declaration"] = msgspec.to_builtins(self.declaration)
         write_bundle_archive(path, KIND, arrays, record)
@@ -219,6 +226,8 @@ class CoinBundle(CuratorBundle):
                 charge=read.charge,
                 clocks=arrays["clocks"],
                 allowed=arrays["allowed"],
+                absent=read.absent,
+                data_digest=read.data_digest,
             )
         elif (read.total, read.before, read.charge) != (None, None, None) or "clocks" in arrays:
             raise ValueError("session")
@@ -734,8 +743,8 @@ def _check_session(bundle: CoinBundle, part: CoinSession, charges: Vector) -> No
     latest = float((part.clocks + np.square(part.allowed)).max(initial=0.0))
     if not max(latest, before + charge) <= total * _ROUNDING + LEDGER_ROUNDING:
         raise unproved("the session's total is passed")
-    busiest = float(part.clocks.max(initial=0.0))
-    added = float((part.clocks + np.square(charges)).max(initial=0.0)) - busiest
+    busiest = float(part.clocks.max(initial=part.absent))
+    added = float((part.clocks + np.square(charges)).max(initial=part.absent)) - busiest
     if not charge >= added * (1 - RELATIVE) - LEDGER_ROUNDING:
         raise unproved("the release costs more than it was charged")
 

@@ -543,7 +543,7 @@ def picked_error_bars(value: Value, like: object) -> Value:
     return value
 
 
-# --- when the noise is most of what leaves -------------------------------------------------------
+# --- when the noise is most of a number ---------------------------------------------------------
 
 
 def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
@@ -609,7 +609,7 @@ def warn_of_error_bars(value: object, bars: ErrorBars | None, outputs: Outputs) 
     tails = _odd_tails(values)
     if tails:
         _warn(
-            f"{tails} of {values.shape[1]} measured numbers have heavy tails or hang on single "
+            f"{tails} of {values.shape[1]} measured numbers have heavy tails or depend on single "
             "records: their intervals may cover less than they say."
         )
 

@@ -285,7 +285,7 @@ Observed_co = TypeVar("Observed_co", covariant=True)
 
 
 class ReleaseSampler(Protocol[Secret_contra, Observed_co]):
-    """Something that draws what leaves, given the secret: a candidate's index, or the coins."""
+    """Something that draws a release, given the secret: a candidate's index, or the coins."""
 
     def observe(self, secret: Secret_contra, source: BitSource, /) -> Observed_co:
         """Draw the noise around the value of the secret sample."""

@@ -7,14 +7,11 @@ from pacprivacy.reporting.charts import (
     plot_plan as plot_plan,
     plot_release as plot_release,
     plot_session as plot_session,
-    plot_tune as plot_tune,
 )
 from pacprivacy.reporting.contents import (
     About as About,
     CuratorFigures as CuratorFigures,
-    CurvePoint as CurvePoint,
     ReportData as ReportData,
-    UtilityCurve as UtilityCurve,
     build_report_contents as build_report_contents,
 )
 from pacprivacy.reporting.page import (

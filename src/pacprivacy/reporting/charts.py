@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
@@ -22,7 +22,6 @@ from pacprivacy.reporting.contents import (
     LEARNED,
     Row,
     SessionFigures,
-    UtilityCurve,
     report_session_figures,
 )
 from pacprivacy.reporting.style import (
@@ -30,9 +29,7 @@ from pacprivacy.reporting.style import (
     GREEN,
     GREY,
     INK,
-    MARKERS,
     ORANGE,
-    PALETTE,
     ROOM,
     SOFT,
     Axes,
@@ -116,7 +113,6 @@ def chart_trade_off(
 
 
 def chart_noise_height(rows: Sequence[Row]) -> float:
-    """Return how high a picture of the noise is, in inches."""
     return 1.1 + 0.34 * min(len(rows), MOST_NAMES)
 
 
@@ -164,26 +160,6 @@ def chart_units(
     axes.set_yticks([0, top / 2, top], [style_number(top * share / 2) for share in range(3)])
     axes.set(xlim=(edges[0], high), ylim=(0, 1.2 * top))
     style_axes(axes, "best attacker's success", units)
-
-
-# --- noise against budget -------------------------------------------------------------------
-
-
-def chart_utility(axes: Axes, curve: UtilityCurve) -> None:
-    """Draw noise against the bound."""
-    bounds = [point.success for point in curve.points]
-    noise = [point.times_noise for point in curve.points]
-    axes.set_yscale("log")
-    axes.plot(bounds, noise, color=BLUE, ms=6)
-    shown = [value for value in noise if value > 0]
-    axes.set_ylim(0.7 * min(shown), 1.4 * max(shown))
-    room = 0.1 * (bounds[-1] - bounds[0])
-    ticks = bounds[:1]
-    for bound in bounds[1:]:
-        ticks += [bound] * (bound - ticks[-1] > room)
-    axes.set_xticks(ticks, [f"{100 * tick:.3g} %" for tick in ticks])
-    style_axes(axes, "bound on membership success", "noise, in times that of this release")
-    style_log_axis(axes.yaxis)
 
 
 # --- many releases --------------------------------------------------------------------------
@@ -369,44 +345,6 @@ def plot_audit(
     chart_audit(figure.subplots(), results, verdicts=True)
     figure.legend(loc="outside lower center", ncols=3)
     figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
-    return save_styled(figure, path)
-
-
-@styled
-def plot_tune(
-    curves: Sequence[Any],
-    path: str | Path | None = None,
-    *,
-    title: str = "",
-    parameter: str = "parameter",
-    utility: str = "utility of a release",
-) -> Figure:
-    """Draw utility against the parameter, one line per budget; the choice is ringed."""
-    _refuse_nothing(curves, "curves", "Tune for at least one budget.")
-    figure = styled_figure(4.8)
-    axes = figure.subplots()
-    points = curves[0].points
-    thetas = [point.theta for point in points]
-    numeric = all(isinstance(theta, int | float) for theta in thetas)
-    places = thetas if numeric else list(range(len(thetas)))
-    plain = [point.no_noise for point in points]
-    axes.plot(places, plain, color=INK, ls=":", marker="", label="no noise")
-    for number, curve in enumerate(curves):
-        colour, mark = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
-        worth = [point.utility for point in curve.points]
-        errors = [2 * point.standard_error for point in curve.points]
-        axes.errorbar(
-            places, worth, errors, color=colour, marker=mark, capsize=2.5, label=curve.budget
-        )
-        best = [point is curve.best_point for point in curve.points].index(True)
-        axes.plot(places[best], worth[best], "o", ms=14, mfc="none", mec=colour, mew=1.8)
-    if not numeric:
-        axes.set_xticks(places, [str(theta) for theta in thetas])
-    elif min(thetas) > 0 and max(thetas) > 20 * min(thetas):
-        axes.set_xscale("log")
-        style_log_axis(axes.xaxis)
-    axes.set(xlabel=parameter, ylabel=utility, title=title)
-    figure.legend(loc="outside lower center", ncols=2)
     return save_styled(figure, path)
 
 

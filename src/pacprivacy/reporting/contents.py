@@ -14,21 +14,18 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy._rounding import at_least, at_most, percent_at_most, two_digits
+from pacprivacy._rounding import at_least, at_most, percent_at_most
 from pacprivacy._values import Row as Row, times_in_100
 from pacprivacy.adversary import (
     LARGE_MOVE,
     influence_hits,
-    influence_parameter,
     influence_success,
     membership_draws,
     membership_risk,
     noiseless_membership,
 )
 from pacprivacy.audit import AuditResult
-from pacprivacy.budget import Membership
 from pacprivacy.errors import CertificateError
-from pacprivacy.noise import propose_rule_variance
 from pacprivacy.release import (
     AverageBundle,
     AverageCertificate,
@@ -47,31 +44,12 @@ from pacprivacy.session import QueryAnswer
 from pacprivacy.theory import posterior_success
 
 N_PRIORS: Final = 100
-STOPS: Final = (0.52, 0.55, 0.60, 0.65, 0.70, 0.80, 0.90)
-ROOM: Final = 0.01  # a stop that is nearer to the release's own bound shows nothing new
 LEARNED: Final = (
     "The promise is an average over secrets and noise: in one run readers may learn more than it "
     "says, in another less. What they learned in this run is for the curator, and is no promise."
 )
-CURVE: Final = "noise against budget: estimated from all {units}, rounded up to two digits"
 RISK_BINS: Final = 24
 RISK_DRAWS: Final = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
-    """Noise under one bound on membership success, in times that of the release; public."""
-
-    success: float
-    times_noise: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UtilityCurve:
-    """Noise against budget, by increasing success; ``start`` is the release itself; public."""
-
-    points: tuple[CurvePoint, ...]
-    start: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +111,6 @@ class SessionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorFigures:
-    """Risk of the units as a histogram; curator-only."""
-
     unit_success_edges: tuple[float, ...] = ()
     unit_success_counts: tuple[int, ...] = ()
 
@@ -165,7 +141,6 @@ class ReportData:
     value_text: str = ""
     answer: QueryAnswer | None = None
     any_inference: tuple[tuple[float, float], ...] = ()
-    curve: UtilityCurve | None = None
     session: SessionFigures | None = None
     audit: tuple[AuditResult, ...] = ()
     curator: CuratorFigures | None = None
@@ -183,7 +158,6 @@ def build_report_contents(
     certificate: Certificate,
     *,
     bundle: CuratorBundle | None = None,
-    curve: bool = False,
     curator: bool = False,
     session: Sequence[Certificate] = (),
     audit: Sequence[AuditResult] = (),
@@ -195,7 +169,7 @@ def build_report_contents(
 ) -> ReportData:
     """Return the data of a report.
 
-    Claim R-9: without ``curve`` and ``curator`` the bundle is not looked at; what is shown is a
+    Claim R-9: without ``curator`` the bundle is not looked at; what is shown is a
     function of what was published.
     """
     data = ReportData(
@@ -206,7 +180,6 @@ def build_report_contents(
         value_text=value_text,
         answer=answer,
         any_inference=_any_inference(certificate),
-        curve=None if bundle is None or not curve else _utility_curve(certificate, bundle),
         session=report_session_figures([certificate, *session]),
         audit=tuple(audit),
         curator=None if bundle is None or not curator else _curator_figures(certificate, bundle),
@@ -215,7 +188,6 @@ def build_report_contents(
 
 
 def _any_inference(certificate: Certificate) -> tuple[tuple[float, float], ...]:
-    """Return the bound on an arbitrary guess over a grid of priors, where there is one."""
     if not isinstance(certificate, PoolCertificate):
         return ()
     near_zero = np.geomspace(1e-4, 0.005, 16)[:-1]  # where the curve is steep
@@ -248,33 +220,6 @@ def check_report_contents(certificate: Certificate, bundle: CuratorBundle) -> No
         )
 
 
-def _utility_curve(certificate: Certificate, bundle: CuratorBundle) -> UtilityCurve | None:
-    """Propose noise for a grid of bounds; None in a session, and where there is no noise."""
-    bound_here = certificate.membership_bound
-    if certificate.composition or not certificate.noise.n_directions or not 0.5 < bound_here < 1:
-        return None
-    bounds = sorted([bound_here, *(stop for stop in STOPS if abs(stop - bound_here) > ROOM)])
-    if isinstance(bundle, CoinBundle):  # noise is in proportion to the influence that it allows
-        variances = [influence_parameter(bound) ** -2 for bound in bounds]
-    elif isinstance(bundle, Bundle) and bundle.iid_rule is None:
-        variances = [
-            # A fixed seed: the bundle's is not for readers, not even through the last digits.
-            propose_rule_variance(bundle.outputs, Membership(bound), pool=bundle.pool, rng=0)
-            for bound in bounds
-        ]
-    else:
-        return None
-    start = bounds.index(bound_here)
-    if not variances[start] > 0:
-        return None
-    times = [two_digits(float(np.sqrt(variance / variances[start]))) for variance in variances]
-    points = [
-        CurvePoint(success=bound, times_noise=factor)
-        for bound, factor in zip(bounds, times, strict=True)
-    ]
-    return UtilityCurve(points=tuple(points), start=start)
-
-
 def _curator_figures(certificate: Certificate, bundle: CuratorBundle) -> CuratorFigures:
     risks = None
     if isinstance(bundle, Bundle):
@@ -293,7 +238,6 @@ def _curator_figures(certificate: Certificate, bundle: CuratorBundle) -> Curator
 
 
 def _pool_risks(bundle: Bundle) -> Vector | None:
-    """Return the success of the best attacker on every unit, for pools that are known."""
     if bundle.iid_rule is not None:
         return None
     if len(bundle.units_per_std) == 0:
@@ -304,7 +248,6 @@ def _pool_risks(bundle: Bundle) -> Vector | None:
 
 
 def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
-    """Return what a session spent, from the certificates of its releases."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
     spends = ("spent_nats_so_far", "spent_influence_so_far")
     known = {f["release_number"]: (f, name) for f, name in facts if any(s in f for s in spends)}
@@ -371,7 +314,6 @@ class PageKind:
     errors: str
     rest: str
     rest_name: str
-    curve_text: str
     provenance: Pairs
     draws: str
     figures: Pairs
@@ -383,12 +325,10 @@ class PageKind:
     tiles: Pairs = ()
     hits: tuple[tuple[str, float], ...] = ()
     side: str = ""
-    curve_facts: tuple[str, ...] = ()
 
 
 @singledispatch
 def page_kind(certificate: Certificate) -> PageKind:
-    """Return what the page of a certificate says by its kind of secret."""
     raise NotImplementedError(type(certificate).__name__)
 
 
@@ -405,8 +345,6 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
         errors=f"choosing a part of the {cert.units} and from the noise",
         rest=f"a part of the {cert.units} was used",
         rest_name=f"choice of the {cert.units}",
-        curve_text=f"estimates, from the same {cert.units} and candidates.",
-        curve_facts=(CURVE.format(units=cert.units),),
         provenance=(
             (
                 "Noise",
@@ -476,7 +414,6 @@ def _of_average(cert: AverageCertificate) -> PageKind:
         errors="the coins, clipping and the noise",
         rest=f"some {units} were left out",
         rest_name="coins",
-        curve_text="",
         provenance=(
             ("Noise", f"normal, in whole numbers, in {cert.noise.n_directions} directions"),
         ),
@@ -536,7 +473,6 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
         if everybody
         else f"some {units} were left out and outlying ones clipped",
         rest_name="clipping" if everybody else "coins and clipping",
-        curve_text="with the same clipping.",
         provenance=(
             (
                 "Noise",

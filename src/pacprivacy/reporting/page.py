@@ -9,7 +9,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -43,7 +42,6 @@ from pacprivacy.reporting.contents import (
     PageKind,
     ReportData,
     Row,
-    UtilityCurve,
     build_report_contents,
     check_report_contents,
     page_kind,
@@ -67,7 +65,6 @@ from pacprivacy.session import query_answer
 
 BUNDLE_NAME: Final = "curator.npz"
 SHOWN_VALUES: Final = 10  # numbers before the rest is folded
-SHOWN_ERRORS: Final = 6  # numbers below the slider
 MOST_VALUES: Final = 400  # numbers on a page
 WHOLE: Final = 1e12  # noise below this is written without an exponent
 KINDS: Final = {
@@ -87,7 +84,6 @@ def report(
     date: str | None = None,
     officer: bool = False,
     curator: bool = False,
-    curve: bool | None = None,
     bundle: str | Path | None = None,
     audit: Sequence[AuditResult] | str | Path = (),
     session: Sequence[Release | str | Path] = (),
@@ -110,9 +106,6 @@ def report(
         Whether to write the certificate for a privacy officer instead: one page, with a glossary.
     curator : bool
         Whether to add the risk per unit; not for publication.
-    curve : bool, optional
-        Whether to add noise against budget: a fact of all records, from the bundle, that the page
-        lists as published. By default for the curator only.
     bundle : path, optional
         The curator's file; by default ``curator.npz`` beside the release.
     audit : sequence of AuditResult or path
@@ -122,7 +115,7 @@ def report(
 
     Guarantee
     ---------
-    Claim R-9. Without ``curator`` and ``curve`` the page is a function of public files.
+    Claim R-9. Without ``curator`` the page is a function of public files.
 
     Examples
     --------
@@ -154,9 +147,8 @@ def report(
         raise DataError("officer and curator must not both be set; got both. Write two pages.")
     loaded = release if isinstance(release, Release) else Release.load(release)
     certificate = loaded.certificate
-    needed = curator if curve is None else curve or curator
     curator_bundle = None
-    if needed or bundle is not None:
+    if curator or bundle is not None:
         curator_bundle = _bundle_of(release, bundle)
         check_report_contents(certificate, curator_bundle)
     rows = loaded.rows(MOST_VALUES)
@@ -168,7 +160,6 @@ def report(
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
         answer=query_answer(loaded),
         bundle=curator_bundle,
-        curve=curator if curve is None else curve,
         curator=curator,
         session=[_certificate_of(other) for other in session],
         audit=_read_audit(audit) if isinstance(audit, str | Path) else audit,
@@ -212,7 +203,6 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Cura
 
 
 def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
-    """Read what ``pac audit --json`` printed."""
     try:
         content = msgspec.json.decode(read_regular(path, most_bytes=MAX_RELEASE_BYTES))
         return msgspec.convert(content["results"], tuple[AuditResult, ...])
@@ -230,8 +220,6 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     """Return the report as HTML that loads nothing; for an ``officer`` one printed page."""
     from markupsafe import Markup  # slow to import, not always needed
 
-    if not can_draw():
-        data = replace(data, curve=None)  # its slider moves along a picture
     css, js = read_page_template("report.css"), read_page_template("report.js")
     cert = data.certificate
     subject = cert.mechanism.replace("<lambda>", "A function")
@@ -255,7 +243,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         shown_values=SHOWN_VALUES,
         most_values=MOST_VALUES,
         promised=cert.promised_success,
-        published=[*cert.published, *(kind.curve_facts if data.curve else ())],
+        published=list(cert.published),
         trade_off=kind.found,
         told_out=TOLD_OUT,
         learned=LEARNED,
@@ -303,29 +291,6 @@ def page_content_source(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
-@styled
-def _utility(data: ReportData) -> dict[str, Any]:
-    """Return the stops of the slider: at each the noise, and the error of the first numbers."""
-    curve = data.curve
-    if curve is None:
-        return {}
-    picture, places = _utility_picture(curve)
-    stops = []
-    for point, (x, y) in zip(curve.points, places, strict=True):
-        texts = {
-            "bound-text": f"≤ {at_most(point.success, significant=4, percent=True)} %",
-            "noise-text": f"{style_number(point.times_noise)} ×",
-        }
-        for number, row in enumerate(data.values[:SHOWN_ERRORS]):
-            if math.isnan(row.std_error):
-                continue
-            added = (point.times_noise**2 - 1) * row.noise_std**2
-            error = math.sqrt(max(0.0, row.std_error**2 + added))
-            texts[f"error-{number}"] = f"± {row_texts(row._replace(std_error=error))[1]}"
-        stops.append({"texts": texts, "x": round(x, 2), "y": round(y, 2)})
-    return {"stops": stops, "now": stops[curve.start]["texts"], "utility_chart": picture}
-
-
 def _picture(
     title: str, height: float, draw: Callable[..., None], *what: Any, width: float = PAGE_WIDTH
 ) -> str:
@@ -335,36 +300,16 @@ def _picture(
 
 
 def _values_picture(rows: Sequence[Row], layout: Layout) -> str:
-    """Draw the released values with their intervals."""
     width = PAGE_WIDTH if layout else BESIDE_WIDTH
     figure = styled_figure(value_chart_height(rows, layout), width)
     draw_values(figure, rows, layout)
     return style_svg(figure, "Released values with 95 % intervals")
 
 
-def _utility_picture(curve: UtilityCurve) -> tuple[str, list[tuple[float, float]]]:
-    """Draw noise against the bound; return where the stops of the slider are, too."""
-    figure = styled_figure(2.6, PAGE_WIDTH)
-    axes = figure.subplots()
-    charts.chart_utility(axes, curve)
-    figure.draw_without_rendering()  # settles where things are
-    top = 72 * figure.get_figheight()
-    values = [(point.success, max(point.times_noise, axes.get_ylim()[0])) for point in curve.points]
-    places = [(x, top - y) for x, y in axes.transData.transform(values).tolist()]
-    x, y = places[curve.start]
-    _, low, _, high = axes.get_window_extent().extents
-    marks = (
-        f'<line id="guide" x1="{x:.2f}" x2="{x:.2f}" y1="{top - high:.2f}" y2="{top - low:.2f}"/>'
-        f'<circle id="marker" cx="{x:.2f}" cy="{y:.2f}" r="7"/>'
-    )
-    return style_svg(figure, "Noise against the bound", marks), places
-
-
 def _pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
-    """Return the pictures of a page, and the stops of its slider; empty ones without matplotlib."""
     names = ("odds", "prior_chart", "trade_off_chart", "noise_chart", "session_chart")
     blank = dict.fromkeys((*names, "values_chart", "audit_chart", "unit_chart"), "")
-    return blank | _draw_pictures(data, kind) | _utility(data) if can_draw() else blank
+    return blank | _draw_pictures(data, kind) if can_draw() else blank
 
 
 @styled

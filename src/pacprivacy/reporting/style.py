@@ -102,7 +102,6 @@ def styled(draw: Callable[P, Drawn]) -> Callable[P, Drawn]:
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -122,12 +121,10 @@ def _figure_class() -> Any:
 
 
 def styled_figure(height: float, width: float = WIDTH) -> Figure:
-    """Return an empty figure of the house's width; a notebook shows it, no window opens."""
     return _figure_class()(figsize=(width, height), layout="constrained")
 
 
 def save_styled(figure: Figure, path: str | Path | None) -> Figure:
-    """Write a figure to a file, if one is named, and return it."""
     if path is None:
         return figure
     target = Path(path)
@@ -160,7 +157,6 @@ def style_log_axis(axis: Axis) -> None:
 
 
 def style_number(value: float) -> str:
-    """Write a number with three significant digits."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     mantissa, exponent = f"{value:.2e}".split("e")
@@ -170,8 +166,8 @@ def style_number(value: float) -> str:
 UNWRITTEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML has none of them
 
 
-def style_svg(figure: Figure, title: str, extra: str = "") -> str:
-    """Return a figure as plain SVG for the page, with ``extra`` SVG on top."""
+def style_svg(figure: Figure, title: str) -> str:
+    """Return a figure as plain SVG for the page."""
     import matplotlib as mpl  # slow to import, and needed for pictures only
 
     buffer = io.BytesIO()
@@ -185,7 +181,7 @@ def style_svg(figure: Figure, title: str, extra: str = "") -> str:
         ElementTree.tostring(shape, encoding="unicode") for shape in shapes if shape is not None
     )
     box = drawn.get("viewBox")
-    return f'<svg viewBox="{box}" role="img" aria-label="{html.escape(title)}">{body}{extra}</svg>'
+    return f'<svg viewBox="{box}" role="img" aria-label="{html.escape(title)}">{body}</svg>'
 
 
 SHAPES: Final = frozenset({"g", "defs", "path", "use", "text", "tspan"})

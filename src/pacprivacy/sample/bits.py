@@ -20,7 +20,6 @@ _POPCOUNT: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1
 
 
 def popcount(packed: Bits) -> int:
-    """Count the ones in a packed row."""
     return int(_POPCOUNT[packed].sum(dtype=np.int64))
 
 
@@ -30,7 +29,6 @@ def pool_padding(n_units: int) -> int:
 
 
 def pool_complement(packed: Bits, n_units: int) -> Bits:
-    """Return the packed complement of a packed subset."""
     other = ~packed
     other[-1] &= 0xFF ^ pool_padding(n_units)
     return other
@@ -115,7 +113,6 @@ class BlockBits:
         return self._name
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the number of units in each subset."""
         outside = self._counts.sum(axis=1, dtype=np.int64)  # shape (partitions, folds)
         return np.asarray(self.n_units - outside.T.ravel(), dtype=np.int64)
 

@@ -26,39 +26,17 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Pool:
-    """Candidate subsets of the units, one of which will secretly be used.
+    """Candidate subsets of the units, one of which will secretly be used; made by a strategy.
 
-    Made by a strategy (:class:`Balanced`, :class:`Half`, :class:`Poisson`), not by hand.
-
-    Parameters
-    ----------
-    bits : uint8 array of shape (n_subsets, ceil(n_units / 8)) or BlockBits, curator-only
-        Row ``k`` is subset ``k`` in the layout of :func:`numpy.packbits`; padding is zero.
-    n_units : int, public
-        Number of units (records, or groups of records) that subsets are drawn over.
-    scheme : str, public
-        Name of the distribution of the subsets.
-    prior : float, public
-        Best blind guess of one unit's membership before the pool is drawn; an upper bound
-        where the scheme has no closed form. For whoever knows the pool see :meth:`priors`.
-    independent : bool, public
-        Whether the subsets are independent and identically distributed.
-    folds : int, public
-        Subsets ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one partition; checked.
-        Two for halves and their complements, one where subsets have no such structure.
-    row_units : integer array of shape (n_rows,) or None, curator-only
-        Unit number of each row; None when every row is its own unit.
-    unit : str, public
-        What a unit is called: ``record``, ``group of rows``, or as its column is: ``person``.
-    seed : int or None, curator-only
-        Seed of the pool. No claim rests on its secrecy.
-    notes : tuple of str, public
-        What else a reader of the certificate must know about the distribution.
-
-    Raises
-    ------
-    PoolError
-        If the parts do not fit together.
+    Row ``k`` of ``bits``, curator-only, is subset ``k`` in the layout of :func:`numpy.packbits`,
+    with zero padding. ``prior`` is the best blind guess of one unit's membership before the pool is
+    drawn, an upper bound where ``scheme`` has no closed form; for whoever knows the pool see
+    :meth:`priors`. Subsets ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one
+    partition: two for halves and their complements, one where there is no such structure.
+    ``row_units``, curator-only, numbers the unit of each row, and is None when every row is its
+    own. A ``unit`` is called ``record``, ``group of rows``, or as its column is. No claim rests on
+    the secrecy of the ``seed``. ``notes`` are what else a reader of the certificate must know about
+    the distribution.
 
     Examples
     --------
@@ -129,7 +107,6 @@ class Pool:
         return np.flatnonzero(self.row_mask(k)).astype(np.int64, copy=False)
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the number of units in each subset."""
         if isinstance(self.bits, BlockBits):
             return self.bits.sizes()
         return np.array([popcount(row) for row in self.bits], dtype=np.int64)
@@ -243,7 +220,6 @@ class Pool:
         return digest.hexdigest()
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return what may be published about the pool, as plain values."""
         return {
             "schema_version": SCHEMA_VERSION,
             "scheme": self.scheme,
@@ -420,7 +396,6 @@ def pool_unit_name(column: str) -> str:
 
 
 def resolve_pool_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int, Codes | None]:
-    """Return the number of units and the unit number of each record."""
     try:
         n_records = operator.index(n_records)
     except TypeError:
@@ -449,7 +424,6 @@ def resolve_pool_units(n_records: int, units: npt.ArrayLike | None) -> tuple[int
 def resolve_pool_strata(
     strata: npt.ArrayLike | None, n_records: int, row_units: Codes | None, *, wanted_by: str
 ) -> Codes:
-    """Return the stratum number of each unit."""
     if strata is None:
         raise PoolError(
             f"strata must be given for {wanted_by}; got None. "

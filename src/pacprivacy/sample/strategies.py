@@ -7,7 +7,7 @@ and seeds are handled alike for all of them in ``draw``; a strategy adds its own
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,27 +39,6 @@ _EVERY_CLASS_NOTE: Final = (
 )
 
 
-class PoolStrategy(Protocol):
-    """Anything that can draw a pool: :class:`Balanced`, :class:`Half`, :class:`Poisson`."""
-
-    @property
-    def n_subsets(self) -> int | None:
-        """Number of subsets; ``None`` leaves the choice to the caller."""
-
-    def with_subsets(self, n_subsets: int) -> Self:
-        """Return the same strategy with that many subsets."""
-
-    def draw(
-        self,
-        n_records: int,
-        *,
-        rng: np.random.Generator | int | None = None,
-        units: npt.ArrayLike | None = None,
-        strata: npt.ArrayLike | None = None,
-    ) -> Pool:
-        """Draw a pool over ``n_records`` records, or over the distinct ``units`` among them."""
-
-
 def _check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
     """Refuse a number of subsets that no pool can have; ``None`` passes."""
     if n_subsets is None:
@@ -77,8 +56,8 @@ def _check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Strategy(ABC):
-    """What every strategy has in common."""
+class PoolStrategy(ABC):
+    """Draws pools: :class:`Balanced`, :class:`Half`, :class:`Poisson`."""
 
     n_subsets: int | None = None
 
@@ -86,7 +65,6 @@ class _Strategy(ABC):
         _check_n_subsets(self.n_subsets)
 
     def with_subsets(self, n_subsets: int) -> Self:
-        """Return the same strategy with that many subsets."""
         return replace(self, n_subsets=n_subsets)
 
     def draw(
@@ -120,7 +98,6 @@ class _Strategy(ABC):
         return Pool(n_units=n_units, row_units=row_units, unit=called, seed=seed, **law)
 
     def _wants_strata(self) -> str:
-        """Return the setting that needs strata; empty if none does."""
         return ""
 
     @abstractmethod
@@ -129,7 +106,7 @@ class _Strategy(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Balanced(_Strategy):
+class Balanced(PoolStrategy):
     """Every unit in exactly the same share of the subsets: everybody but a fold, or halves.
 
     The default. The units are split at random into ``folds`` parts as equal as can be, and every
@@ -348,7 +325,7 @@ def _draw_balanced_columns(rng: np.random.Generator, m: int, width: int) -> npt.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Half(_Strategy):
+class Half(PoolStrategy):
     """Independent uniform subsets of half the units.
 
     The distribution of the papers. Once the pool is known, some units are in more than half
@@ -423,7 +400,7 @@ def _prior(n_units: int, classes: Codes | None) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Poisson(_Strategy):
+class Poisson(PoolStrategy):
     """Each unit in each subset independently with probability ``rate``.
 
     Parameters

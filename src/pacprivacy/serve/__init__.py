@@ -4,8 +4,7 @@ One process holds the secret. Tokens say who asks, the ledger what each may spen
 whoever waits in one pass, and nothing leaves before it is paid for on the disk.
 """
 
-from pacprivacy.serve.access import Limits as Limits, Tokens as Tokens
-from pacprivacy.serve.desk import Desk as Desk
+from pacprivacy.serve.desk import Desk as Desk, Limits as Limits, Tokens as Tokens
 from pacprivacy.serve.service import (
     OF_TABLES as OF_TABLES,
     Service as Service,

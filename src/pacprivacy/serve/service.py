@@ -41,8 +41,7 @@ from pacprivacy.errors import (
 )
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.reporting import page_content_source, read_page_template
-from pacprivacy.serve.access import Limits, RateLimits, Refused, Tokens
-from pacprivacy.serve.desk import Desk
+from pacprivacy.serve.desk import Desk, Limits, RateLimits, Refused, Tokens
 from pacprivacy.session import KINDS, Left, Reply, Session
 
 Handler = Callable[[Request, str], Awaitable[Response]]
@@ -80,16 +79,12 @@ _HEADERS: Final = {
 
 
 class Questions(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request for predictions."""
-
     rows: Annotated[
         list[Annotated[list[float], msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)
     ]
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request in SQL."""
-
     query: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
 
 

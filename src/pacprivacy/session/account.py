@@ -251,6 +251,11 @@ class Account(KeeperBook, ProcessBound):
         self._unsure = ""  # one that may be in the ledger or not, and that nothing was drawn for
         self.state: SessionState | None = None
 
+    @property
+    def data_digest(self) -> str:
+        """Digest of the data that the session goes on with; curator-only."""
+        return self._holder.data_digest
+
     def left_for(self, principal: str) -> Left:
         """Return what a principal may still spend, and everyone together."""
         return account_left(self._ledger.balance(self._holder.dataset, principal))
@@ -494,8 +499,11 @@ def account_digest(certificate: Certificate) -> str:
 
 
 def _check_request(holder: Holder, state: SessionState, marks: Marks) -> None:
-    """Refuse to go on with other data, another total or another sample than it began with."""
-    if marks.data_digest != holder.data_digest:
+    """Refuse to go on with other data, another total or another sample than it began with.
+
+    Where units have names and coins, the table may be another one.
+    """
+    if marks.data_digest != holder.data_digest and not state.may_grow:
         raise DataError(
             f"data must be what the session {holder.dataset!r} began with; got other values, "
             f"types or order. Load the same data, or give dataset= another name."

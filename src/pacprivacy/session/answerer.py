@@ -5,7 +5,6 @@ Nothing here is kept: the caller takes over the belief when the answers leave, o
 """
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -26,9 +25,7 @@ from pacprivacy.budget import Spent
 from pacprivacy.errors import (
     BudgetError,
     BudgetExceededError,
-    LedgerError,
     MechanismError,
-    SecretError,
 )
 from pacprivacy.noise import (
     LEAST_NATS,
@@ -79,20 +76,12 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Answers to some questions, as they leave; public.
+    """Answers to some questions, as they leave, one vector each; public.
 
-    Parameters
-    ----------
-    values : array of shape (q, c)
-        One vector per question.
-    noise_std : array of shape (q,)
-        Largest standard deviation of the noise in a number of the answer; 0 where it is exact.
-    unanimous : array of shape (q,)
-        Which questions all candidates answer alike: exact facts of the universe, free of charge.
-    charges : array of shape (q,)
-        What each answer gave away at most, in nats.
-    spent : Spent
-        What all of them cost.
+    ``noise_std`` is the largest standard deviation of a number of each answer, 0 where it is exact;
+    ``unanimous`` says which questions all candidates answer alike: exact facts of the universe,
+    free of charge. ``charges`` is what each answer gave away at most, in nats; ``spent`` what all
+    cost.
     """
 
     values: Matrix
@@ -157,7 +146,6 @@ class VoteAnswers:
         return moves, cubes * most
 
     def observe(self, index: int, source: BitSource) -> Answered:
-        """Answer every question from candidate ``index``."""
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_subsets, n_questions = self._votes.shape
         answers = self._votes[index].astype(np.float64)
@@ -289,7 +277,6 @@ class ScoreAnswers:
         self._budget, self._n_classes, self._tracked = query_nats, n_classes, tracked
 
     def observe(self, index: int, source: BitSource) -> Answered:
-        """Answer every question from candidate ``index``."""
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
         free = _unanimous_answers(self._table)
@@ -392,22 +379,11 @@ ROUNDING = 1e-9
 class Answerer(Keeper):
     """Answers of one secret candidate, with the attacker's belief tracked over all of them.
 
-    Parameters
-    ----------
-    pool : Pool
-        The candidates. The secret is drawn here.
-    query_nats, total_nats : float, public
-        Budget of each question, and of all of them; infinite where only membership is limited.
-    advantage : float, optional
-        Of guessing one unit's membership after all answers.
-    two_votes : bool
-        Whether all questions will be votes between two classes: these need less of a reserve.
-    source : BitSource
-        The operating system for real answers.
-    book : KeeperBook, optional
-        Where charges are written; forgotten with the process by default.
-    standing : Standing, optional
-        Where to go on, instead of drawing a secret.
+    ``query_nats`` and ``total_nats`` are the budgets of each question and of all, infinite where
+    only membership is limited; ``advantage`` that of guessing one unit's membership after all
+    answers. Votes between ``two_votes`` classes alone need less of a reserve. Charges are written
+    to ``book``, by default forgotten with the process. The secret is drawn here, unless there is a
+    ``standing``.
 
     Guarantee
     ---------
@@ -467,11 +443,9 @@ class Answerer(Keeper):
 
     @property
     def n_free(self) -> int:
-        """Answers that cost nothing."""
         return self._n_free
 
     def standing(self) -> Standing:
-        """Return where this responder stands."""
         assert self._secret.secret is not None  # drawn or read at the start
         return Standing(
             secret=self._secret.secret,
@@ -526,18 +500,6 @@ class Answerer(Keeper):
                 self.close()
                 raise
 
-    def retire(self) -> None:
-        """Give back what was leased and not used, and close.
-
-        A ledger that cannot be reached keeps the leases, and the file has them for the next start.
-        """
-        with self._lock:
-            if not self.is_closed:
-                with suppress(LedgerError, SecretError):
-                    self.check_process()
-                    self._book.give_back(self.flush)
-            self.close()
-
     def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
         """As :meth:`answer_votes`; must not leave before :meth:`flush`."""
         table = self._check(labels, n_axes=2)
@@ -572,7 +534,6 @@ class Answerer(Keeper):
             return self._release(table, ScoreAnswers(table, *state, tracked=tracked))
 
     def odometer(self) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
         belief = np.exp(self.belief.log_p)
         return replace(super().odometer(), n_free=self._n_free, belief=belief)
 
@@ -590,11 +551,10 @@ class Answerer(Keeper):
         self, units: VoteBalances, questions: VoteAnswers | ScoreAnswers, costly: int
     ) -> None:
         """Refuse what some unit's balance might not cover, whatever the answers are."""
-        log_p = self.belief.log_p
         if costly == 1 and isinstance(questions, VoteAnswers):  # its cost is known before
-            fits = units.holds(*questions.only_move(units.most), log_p)
+            fits = units.holds(*questions.only_move(units.most))
         else:
-            fits = units.fits(costly, self._query_nats, log_p)
+            fits = units.fits(costly, self._query_nats)
         if not fits:
             raise BudgetExceededError(
                 f"queries must fit in what is left of every unit's membership balance, "
@@ -628,10 +588,8 @@ class Answerer(Keeper):
         if units is not None:
             had = units.increment_left
             self._check_fits(units, questions, costly)
-            lent = max(0.0, had - units.increment_left)
             most = units.worst_increment(costly, self._query_nats)
-            worst = replace(worst, success_increment=lent + most)
-        self._book.make_room(worst, self.flush)
+            worst = replace(worst, success_increment=most)
         if units is not None:
             units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
@@ -644,8 +602,6 @@ class Answerer(Keeper):
         belief = Belief(log_p=answered.log_p)
         if units is not None and costly and answered.moves is not None:
             units.pay(answered.moves, answered.cubes * units.most, answered.more)
-            self._secret.belief = belief  # first: what is taken back rests on it
-            units.give_back(belief.log_p)
         charge = Spent(mi_nats=float(answered.charges.sum()))
         if units is not None:
             charge = replace(charge, success_increment=max(0.0, had - units.increment_left))

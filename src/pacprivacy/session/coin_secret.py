@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +69,8 @@ from pacprivacy.statistics import (
     statistic_with_coins,
 )
 
+MARK_BYTES: Final = 16  # of a unit's id, hashed
+MARK: Final = np.dtype((np.void, MARK_BYTES))
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
 NO_BARS_WITH_COINS: Final = (
     "No standard errors: how much the coins change the numbers is a fact of all records, and that "
@@ -144,6 +146,50 @@ class CoinPlan(Plan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Roster:
+    """The units that a session has met: a mark for each, in the order of the clocks.
+
+    ``places`` are those of the table's units among them, ``n_known`` of which came before.
+    """
+
+    marks: npt.NDArray[np.void] = field(repr=False)
+    places: npt.NDArray[np.int64] = field(repr=False)
+    n_known: int
+
+    @classmethod
+    def begin(cls, unit_ids: tuple[bytes, ...]) -> Self:
+        """Return the units of a first table, all new."""
+        return cls.of(np.zeros(0, dtype=MARK), unit_ids)
+
+    @classmethod
+    def of(cls, marks: npt.NDArray[np.void], unit_ids: tuple[bytes, ...]) -> Self:
+        """Find the units of a table among those that are known, and add the new ones."""
+        places: dict[bytes, int] = {mark: i for i, mark in enumerate(marks.tolist())}
+        n_before = len(places)
+        here = [
+            places.setdefault(mark, len(places))
+            for mark in (hashlib.blake2b(i, digest_size=MARK_BYTES).digest() for i in unit_ids)
+        ]
+        if len(set(here)) < len(here):
+            raise PoolError("units must differ; got two of one mark. Rename one of them.")
+        found = np.array(here, dtype=np.int64)
+        whole = np.frombuffer(b"".join(places), dtype=MARK)
+        return cls(marks=whole, places=found, n_known=int(np.count_nonzero(found < n_before)))
+
+    def spread(self, charges: Vector) -> Vector:
+        """Return charges of all units that the session has met: none for those who are away."""
+        every = np.zeros(len(self.marks))
+        every[self.places] = charges
+        return every
+
+    def largest_absent(self, clocks: Vector) -> float:
+        """Return the clock of the busiest unit that is not in the table."""
+        away = np.ones(len(clocks), dtype=np.bool_)
+        away[self.places] = False
+        return float(clocks[away].max(initial=0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Allowance:
     """What a release may spend: the most of one unit, and of each, as influence."""
 
@@ -158,7 +204,8 @@ class CoinSecret(SessionSecret):
     Parameters
     ----------
     data, units
-        All records, and whose row is whose; every row is a unit where ``units`` is None.
+        All records, and whose row is whose; every row is a unit where ``units`` is None. Of tables
+        the units are the values of their key.
     coins : Coins
         How units are left out.
     single : bool
@@ -176,15 +223,22 @@ class CoinSecret(SessionSecret):
         single: bool,
         simulate: bool,
         rng: np.random.Generator | int | None = None,
+        data_digest: str = "",
     ) -> None:
         self.data: Data = coerce_data(data)
         self.seed = coerce_seed(rng)
         self._coins, self._single, self._simulate = coins, single, simulate
+        self._data_digest = data_digest
+        self.unit, self.n_units = "record", self.data.n_rows
+        tables = self.data.parts[0]
+        if isinstance(tables, Tables):
+            self.unit = pool_unit_name(tables.unit) or "unit"
+            if not single:  # coins follow from what units are called
+                units = tables.unit_keys()
         self._labels = units
         self._codes: npt.NDArray[np.int32] | None = None
         self._ids: tuple[bytes, ...] | None = None
-        self._digest: bytes | None = None
-        self.unit, self.n_units = "record", self.data.n_rows
+        self._roster: Roster | None = None
         if coins.rows_per_unit is not None and not single:
             raise PoolError(
                 "rows_per_unit must be left out in a session: presence is hidden in single "
@@ -193,7 +247,9 @@ class CoinSecret(SessionSecret):
         if units is not None:
             named = pool_unit_name(str(getattr(units, "name", "") or ""))
             self._codes, self._ids = code_units(units, self.data.n_rows)
-            self.unit, self.n_units = named or "unit", len(self._ids)
+            self.n_units = len(self._ids)
+            if not isinstance(tables, Tables):
+                self.unit = named or "unit"
         self.keep = coins.resolve(self.n_units)
         self._key: bytes | None = None
         self._held: releasing.ReleaseCoins | None = None
@@ -248,33 +304,38 @@ class CoinSecret(SessionSecret):
             key=self._key or bytes(KEY_BYTES),
             coins=replace(self._coins, keep=self.keep),
             has_units=self._labels is not None,
-            units_digest=b"" if self._single else self._units_digest(),
+            marks=b"" if self._single else self.roster.marks.tobytes(),
             clocks=balances if isinstance(balances, Clocks) else _NO_CLOCKS,
             unpaid=None if balances is self.balances else self.balances,
         )
 
-    def _units_digest(self) -> bytes:
-        """Return the SHA-256 of all ids and of whose row is whose."""
-        if self._digest is None:
-            digest = hashlib.sha256()
-            for unit_id in self._unit_ids():
-                digest.update(len(unit_id).to_bytes(8, "little") + unit_id)
-            if self._codes is not None:
-                digest.update(np.ascontiguousarray(self._codes, dtype="<i4").tobytes())
-            self._digest = digest.digest()
-        return self._digest
+    @property
+    def roster(self) -> Roster:
+        """All units that the session has met, and those of the table among them."""
+        if self._roster is None:
+            self._roster = Roster.begin(self._unit_ids())
+        return self._roster
 
     def go_on(self, state: SessionState) -> None:
-        """Take over what a file holds."""
+        """Take over what a file holds; units that are new begin with a clock at zero.
+
+        Guarantee
+        ---------
+        Claim C-20. A unit that is called as before has the coin and the clock that it had, also if
+        it was away in between.
+        """
         assert isinstance(state, CoinState)  # checked where the file was read
-        same = state.units_digest == self._units_digest()
-        if not same or len(state.clocks.spent) != self.n_units:
+        marks = np.frombuffer(state.marks, dtype=MARK)
+        roster = Roster.of(marks, self._unit_ids())
+        same = len(roster.marks) == len(marks) == self.n_units
+        if (not same and not state.has_units) or not roster.n_known:
             raise PoolError(
-                "units must be those that the session began with; got others, or other rows of "
-                "theirs. Pass the same units."
+                "units must be those that the session began with, by the same names; got others. "
+                "Pass the same units, or begin a new session."
             )
         assert state.coins.keep is not None  # that of the session
-        self._key, self.keep, self.balances = state.key, state.coins.keep, state.clocks
+        self._key, self.keep, self._roster = state.key, state.coins.keep, roster
+        self.balances = state.clocks.extended(len(roster.marks))
 
     def reading(self, spent: Spent, total: Spent) -> Reading:
         """Return what is promised, and what the busiest unit has spent."""
@@ -350,15 +411,18 @@ class CoinSecret(SessionSecret):
             bundle = self._bundle(plan, sums, outputs, bars, allowance)
         clocks = None
         if self.balances is not None:
-            clocks = self.balances.after(plan.charges, plan.lattice.total_variation)
+            charges = self.roster.spread(plan.charges)
+            clocks = self.balances.after(charges, plan.lattice.total_variation)
         charge = Spent(n_releases=1, mu_squared=self._charge(plan, clocks))
         if self.balances is not None and allowance.of_units is not None:
             part = releasing.CoinSession(
                 total=before.total,
                 before=before.spent,
                 charge=charge,
-                clocks=self.balances.spent,
+                clocks=self.balances.spent[self.roster.places],
                 allowed=allowance.of_units,
+                absent=self.roster.largest_absent(self.balances.spent),
+                data_digest=self._data_digest,
             )
             bundle = replace(bundle, session=part)
         return CoinPlan(
@@ -478,6 +542,7 @@ class CoinSecret(SessionSecret):
         if left is not None:  # no clock may pass what the ledger leaves
             room = max(0.0, clocks.busiest + left - LEDGER_STEP)
             allowed = np.minimum(allowed, np.maximum(room - clocks.spent, 0.0))
+        allowed = allowed[self.roster.places]
         if request.budget is not None:
             most, left_to_one = session_cap(_success_of(request.budget)), float(allowed.max())
             if most > left_to_one * (1 + 1e-9) + 2 * LEDGER_STEP:
@@ -511,7 +576,7 @@ class CoinSecret(SessionSecret):
             shared = purse.shared().mu_squared
             if shared is not None:
                 cap = min(cap, shared)
-            self.balances = Clocks(spent=np.zeros(self.n_units), cap=cap)
+            self.balances = Clocks(spent=np.zeros(len(self.roster.marks)), cap=cap)
         return self.balances
 
     def _deviations(

@@ -65,49 +65,27 @@ class KeeperBook:
     def commit(self, certificate: Certificate) -> None:
         """Record the certificate; nobody sees the release before this returns."""
 
-    def make_room(self, charge: Spent, flush: Callable[[], None]) -> None:
-        """Let go of what others hold and do not use, where a charge would not fit beside it.
-
-        ``flush`` is called in between, and stores where a responder stands.
-        """
-
-    def give_back(self, flush: Callable[[], None]) -> None:
-        """Let go of all that is held and not used, before the end."""
-
     def settle(self, charge: Spent) -> None:
         """Say what answers really cost, at most what was written down for them."""
 
     def flush(self, standing: Callable[[], Standing]) -> None:
         """Store where a responder stands; nobody sees its answers before this returns."""
 
-    def close(self) -> None:
-        """Let go of what is held."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What is promised, what has been spent, and what was learned in this run; curator-only.
 
-    Parameters
-    ----------
-    spent, total : Spent
-        Sum of the proved bounds so far, and what it may become; of success what the smallest
-        balance of any unit has lost, and the level that is allowed.
-    learned_nats : float
-        ``KL(belief || uniform)`` after what was released; of this run, and no promise.
-    best_guess_now, mean_guess_now : float
-        Success of the optimal attacker on the worst-placed unit, and averaged over the units; of
-        this run, and no promise.
-    success_bound : float, optional
-        No attacker guesses a unit's membership with success above this, on average over secrets
-        and noise, whatever is asked and whenever one stops: the bound at ``total``. What was
-        spent so far gives none, because where one stands depends on what was released.
-    ever_used_prior : float, optional
-        With fresh secrets: how well a blind guess does at whether a unit was ever used.
-    n_free : int
-        Answers that all candidates gave alike.
-    belief : array of shape (m,), optional
-        The optimal attacker's posterior over the candidates, where questions were answered.
+    ``spent`` is the sum of the proved bounds so far, of success what the smallest balance of any
+    unit has lost; ``total`` what it may become. ``success_bound`` is the promise: no attacker
+    guesses a unit's membership with more success, on average over secrets and noise, whatever is
+    asked and whenever one stops. What was spent so far gives no bound, because where one stands
+    depends on what was released. ``learned_nats`` and the guesses of the optimal attacker are of
+    this run, and no promise. ``ever_used_prior``: with fresh secrets, how well a blind guess does
+    at whether a unit was ever used. ``n_free`` answers all candidates gave alike; ``belief`` is the
+    optimal attacker's.
 
     Examples
     --------
@@ -208,7 +186,6 @@ class Keeper(ProcessBound):
 
     @property
     def spent(self) -> Spent:
-        """What was charged so far."""
         return self._spent
 
     def close(self) -> None:
@@ -222,7 +199,6 @@ class Keeper(ProcessBound):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more leaves from this object."""
         return self._closed
 
     def check_open(self) -> None:
@@ -321,7 +297,6 @@ class Keeper(ProcessBound):
         self._secret.belief, self._spent = belief, spent
 
     def odometer(self) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
         return self._secret.reading(self._spent, self._total)
 
     def _state(self, balances: Accounts | None) -> SessionState:

@@ -3,8 +3,8 @@
 Answers come by the million, so they have no entry each. A *lease* is an amount that was reserved,
 and so is spent in the ledger, before the first answer that it pays for is drawn; what remains of it
 is in the file. Principals have leases of their own, under their own limits and the total, and all
-of them share one secret. The more principals hold leases, the smaller is the next one, and where
-the total has too little left for a request, the others' leases are returned.
+of them share one secret. The more principals hold leases, the smaller is the next one. What a
+process leaves of its leases is in the file for the next one.
 
 The file holds the secret, the belief, the balances and the leases. It is replaced before answers
 leave, and then the ledger's *mark* moves on to it: so every older copy of the file is refused, and
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -29,11 +28,10 @@ from pacprivacy import ledger as ledgers
 from pacprivacy._random import ProcessBound
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
-from pacprivacy.release import Certificate, ReleaseSecret
+from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import (
     ROUNDING,
     Left,
-    account_digest,
     account_left,
     account_limits,
 )
@@ -44,22 +42,20 @@ from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _
 if TYPE_CHECKING:
     from pacprivacy.ledger import Balance, Ledger, SessionPlace
 
-SCHEMA_VERSION: Final = 2
-_READABLE: Final = (1, 2)  # version 1 had no names of open leases
+SCHEMA_VERSION: Final = 3
+_READABLE: Final = (1, 2, 3)  # version 2 had names of open leases
 PART: Final = 1 / 256  # of a limit that one lease takes, or more where a question needs more
 SHARED_PART: Final = 1 / 4  # of what remains of the total, over the number of lease holders
-MOST_OPEN: Final = 4  # reservations of one principal; older ones are not returned
 KINDS: Final = ("mi_nats", "success_increment")
 NOBODY: Final = "default"
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
 _ROUNDING: Final = 2.0**-51
 
 
-class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class _Stored(msgspec.Struct, kw_only=True):
     """What the file holds, below its version and its checksum.
 
     ``mark`` is where the ledger stood before this was written, ``upcoming`` where it stands after.
-    ``reservations`` names the latest ones of each principal, from which its lease can be returned.
     """
 
     service: str
@@ -73,7 +69,6 @@ class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     n_free: int
     leases: dict[str, Spent]
     units: dict[str, _Array] | None
-    reservations: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
 
 class _File(msgspec.Struct, array_like=True):
@@ -83,7 +78,6 @@ class _File(msgspec.Struct, array_like=True):
 
 
 def _parse(content: bytes) -> _Stored:
-    """Read the file's content; raise an error of some kind where it is damaged."""
     file = msgspec.msgpack.decode(content, type=_File)
     if file.schema_version not in _READABLE or file.checksum != _checksum(file.stored):
         raise ValueError("schema_version")
@@ -107,7 +101,6 @@ class Leases(KeeperBook, ProcessBound):
         self,
         ledger: str | Path | Ledger,
         service: str,
-        certificate: Certificate,
         *,
         dataset: str,
         state: str | Path | None = None,
@@ -119,10 +112,8 @@ class Leases(KeeperBook, ProcessBound):
                 f"ledger {self.ledger.label} must verify; {found.problem}. Restore a backup."
             )
         self._service, self.dataset = service, dataset
-        self._certificate = account_digest(certificate)
         self.payer: str = NOBODY
         self._leases: dict[str, Spent] = {}
-        self._reservations: dict[str, list[str]] = {}
         self._balances: dict[str, tuple[Balance, ...]] = {}
         self._booked = Spent()
         self._mark, self._changed = "", False
@@ -175,7 +166,6 @@ class Leases(KeeperBook, ProcessBound):
         if mark != stored.upcoming:  # stopped between the two writes
             self.ledger.move_mark(self._service, mark, stored.upcoming)
         self._mark, self._leases = stored.upcoming, stored.leases
-        self._reservations = stored.reservations
         units = stored.units
         return Standing(
             secret=ReleaseSecret.from_storage(int.from_bytes(stored.secret, "little"), n_subsets),
@@ -194,7 +184,6 @@ class Leases(KeeperBook, ProcessBound):
         return account_left(self._balances[principal], held, everyone)
 
     def limits_for(self, principal: str) -> Left:
-        """Return what a principal, and all together, may spend altogether."""
         if principal not in self._balances:
             self._read(principal)
         return account_limits(self._balances[principal])
@@ -212,47 +201,6 @@ class Leases(KeeperBook, ProcessBound):
             lease += self._reserve(wanted, what)
         self._leases[self.payer], self._booked = _less(lease, wanted), wanted
         self._changed = True
-
-    def make_room(self, charge: Spent, flush: Callable[[], None]) -> None:
-        """Return the leases of all others, where the total has less left than a charge needs."""
-        need, lease = replace(charge, n_releases=0), self._leases.get(self.payer, Spent())
-        if _covers(lease, need) or not any(getattr(need, kind) for kind in KINDS):
-            return
-        others = [name for name in self._reservations if name != self.payer]
-        shared = [b.left for b in self._read(self.payer) if b.principal == "*"] if others else []
-        if any(_lacks(left, need) for left in shared):
-            self._return(others, flush)
-
-    def give_back(self, flush: Callable[[], None]) -> None:
-        """Return all leases."""
-        self._return(list(self._reservations), flush)
-
-    def _return(self, principals: list[str], flush: Callable[[], None]) -> None:
-        """Give what is left of leases back to the ledger.
-
-        Guarantee
-        ---------
-        Claim V-1. The file that knows nothing of them any more is in place, and the mark stands at
-        it, before the ledger gives anything back: so no other file has them.
-        """
-        unused = {name: self._leases.pop(name, Spent()) for name in principals}
-        names = {name: self._reservations.pop(name) for name in principals}
-        if not names:
-            return
-        self._changed = True
-        flush()
-        for principal, open_ones in names.items():
-            rest = unused[principal]
-            for name in reversed(open_ones):
-                with suppress(BudgetExceededError):  # under a budget that came late it stays spent
-                    rest = _less(rest, self._settle(name, rest))
-        self._balances.clear()
-
-    def _settle(self, name: str, unused: Spent) -> Spent:
-        """Commit a reservation, but for what is unused, which is returned."""
-        return self.ledger.settle(
-            name, unused, self._certificate, session=self._service, after=self._place()
-        )
 
     def _place(self) -> SessionPlace:
         return ledgers.SessionPlace(name=self._mark)
@@ -285,7 +233,6 @@ class Leases(KeeperBook, ProcessBound):
                 spent=now.spent,
                 n_free=now.n_free,
                 leases=self._leases,
-                reservations=self._reservations,
                 units=None
                 if now.units is None
                 else {name: _Array.of(array) for name, array in now.units.items()},
@@ -297,7 +244,6 @@ class Leases(KeeperBook, ProcessBound):
         self._mark, self._changed = upcoming, False
 
     def close(self) -> None:
-        """Let another process open it."""
         self._file.close()
 
     def _reserve(self, need: Spent, what: str) -> Spent:
@@ -317,9 +263,7 @@ class Leases(KeeperBook, ProcessBound):
                 shared = SHARED_PART / n_holders if balance.principal == "*" else 1.0
                 parts.append(min(PART * getattr(balance.limits, kind), shared * left))
             taken[kind] = max(wanted, min(parts))
-        lease, open_ones = Spent(**taken), self._reservations.setdefault(self.payer, [])
-        if len(open_ones) == MOST_OPEN:  # what is left of it stays in the file
-            self._settle(open_ones.pop(0), Spent())
+        lease = Spent(**taken)
         try:
             reservation = self.ledger.reserve(
                 self.dataset,
@@ -334,8 +278,6 @@ class Leases(KeeperBook, ProcessBound):
                 f"questions must fit in what is left, whatever the answers are. {refused}"
             ) from None
         reservation.mark_used()
-        assert reservation.entry.reservation is not None  # reserve() names it
-        open_ones.append(reservation.entry.reservation)
         self._read(self.payer)
         return lease
 
@@ -367,12 +309,6 @@ def _amounts(one: Spent, other: Spent, join: Callable[[float, float], float]) ->
         if mine is not None or theirs is not None:
             joined[kind] = join(mine or 0.0, theirs or 0.0)
     return Spent(**joined)
-
-
-def _lacks(left: Spent, need: Spent) -> bool:
-    """Whether a budget has less left than is needed, of a kind that it limits."""
-    pairs = [(getattr(left, kind), getattr(need, kind)) for kind in KINDS]
-    return any(had is not None and had < (wanted or 0.0) for had, wanted in pairs)
 
 
 def _less(lease: Spent, charge: Spent) -> Spent:

@@ -30,7 +30,7 @@ from pacprivacy.noise import (
 from pacprivacy.sample import Pool
 from pacprivacy.session.account import AccountShare, account_share
 from pacprivacy.session.keeper import Reading
-from pacprivacy.session.rehearsal import Prospect, Rehearsal, rehearsal_information
+from pacprivacy.session.rehearsal import Rehearsal, rehearsal_information
 from pacprivacy.session.secret import (
     Accounts,
     HeldSecret,
@@ -61,15 +61,13 @@ class PoolPlan(Plan):
 
     ``noise`` is around every candidate's output; the certificate follows from ``bundle``;
     ``belief`` is that of whoever saw the earlier releases; ``balances`` are what the charge leaves
-    of every unit; ``more`` is what more candidates would buy, where a black box has the default
-    number.
+    of every unit.
     """
 
     noise: NoisePlan = field(repr=False)
     bundle: releasing.Bundle = field(repr=False)
     belief: adversary.Belief = field(repr=False)
     balances: adversary.Balances | None = field(default=None, repr=False)
-    more: Prospect | None = field(default=None, repr=False)
 
     @property
     def sampler(self) -> releasing.ReleaseSampler[int, Observation]:
@@ -88,7 +86,7 @@ class PoolPlan(Plan):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the value leaves without noise."""
+        """Whether the value is published exactly."""
         return self.noise.is_noiseless
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
@@ -101,10 +99,6 @@ class PoolPlan(Plan):
     def value_of(self, observed: Observation) -> Any:
         """Return the released value."""
         return self.outputs.restore(self.noise.value_of(observed))
-
-    def __str__(self) -> str:
-        text = super(PoolPlan, self).__str__()
-        return text if self.more is None else f"{text}\nfor the curator: {self.more}."
 
 
 class HeldCandidate(HeldSecret):
@@ -364,15 +358,6 @@ class PoolSecret(HeldCandidate, SessionSecret):
         """Run a mechanism on every candidate, calibrate the noise and write the certificate."""
         evaluated = self.evaluate(request, purse)
         return self.certify(evaluated, purse())
-
-    def with_prospect(self, plan: Plan, request: Request) -> Plan:
-        """Return a plan that also says what more candidates would buy."""
-        assert isinstance(plan, PoolPlan)  # its own
-        assert request.budget is not None  # a single release has one
-        more = self.rehearsal.prospect(
-            request.mechanism, request.budget, plan.outputs, rule=request.rule
-        )
-        return replace(plan, more=more)
 
     def total(self, budget: AnyBudget | None) -> Spent:
         """Return the limits of a budget, as far as they can be told before the pool is drawn."""

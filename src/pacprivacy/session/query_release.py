@@ -14,10 +14,12 @@ from typing import Any, Self
 import numpy as np
 
 from pacprivacy._values import NONE, SHOWN_ROWS, Row, row_texts
+from pacprivacy.budget import AnyBudget, budget_limits
 from pacprivacy.errors import CertificateError, DataError, QueryError
-from pacprivacy.mechanism import Data
+from pacprivacy.mechanism import Data, coerce_data
 from pacprivacy.queries import (
     QueryMechanism,
+    QuerySums,
     Tables,
     make_query_mechanism,
     query_cell_names,
@@ -27,6 +29,8 @@ from pacprivacy.queries import (
     query_mechanism_keys,
 )
 from pacprivacy.release import Release
+from pacprivacy.sample import Coins
+from pacprivacy.session.default_sample import FEWEST_UNITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -242,9 +246,12 @@ class QueryRelease(Release):
 
 
 def released_query(
-    text: str, data: Data, keys: Any, at_least: int, fill: float | None
+    text: str, data: Data, keys: Any, at_least: int, fill: float | None, *, coins: bool = False
 ) -> QueryMechanism:
-    """Return a query over a session's tables; refuse it for what no private row tells (Q-4)."""
+    """Return a query over a session's tables; refuse it for what no private row tells (Q-4).
+
+    With ``coins`` it is a function of sums.
+    """
     tables = data.parts[0]
     if not isinstance(tables, Tables):
         raise DataError(
@@ -252,7 +259,29 @@ def released_query(
             "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
         )
     with _flat():
-        return make_query_mechanism(text, tables, keys=keys, at_least=at_least, fill=fill)
+        kind = QuerySums if coins else QueryMechanism
+        return make_query_mechanism(
+            text, tables, keys=keys, at_least=at_least, fill=fill, kind=kind
+        )
+
+
+def coins_for_query(
+    text: str, tables: Tables, budget: AnyBudget, keys: Any, at_least: int, fill: float | None
+) -> Coins | None:
+    """Return coins where a query is a function of sums and they serve it; None for a pool."""
+    if not coins_serve(tables, budget):
+        return None
+    checked = released_query(text, coerce_data(tables), keys, at_least, fill, coins=True)
+    with _flat():
+        return Coins() if checked.is_sums() else None
+
+
+def coins_serve(data: Any, budget: AnyBudget | None) -> bool:
+    """Whether coins are the better secret for queries: tables of many units, membership alone."""
+    if not isinstance(data, Tables) or data.n_units < FEWEST_UNITS or budget is None:
+        return False
+    limits = budget_limits(budget, n_subsets=2)
+    return limits.success_level is not None and limits.mi_nats is None
 
 
 def prepared_query(asked: QueryMechanism, data: Data) -> QueryMechanism:

@@ -177,7 +177,6 @@ class Refinement:
 
     @property
     def total_variance(self) -> float:
-        """Expected squared length of the noise that is left in the estimate."""
         if self._base is None or self._precision == 0.0:
             return 0.0
         return self._base.total_variance / self._precision
@@ -211,7 +210,6 @@ class Refinement:
     def plan(
         self, limit: AnyBudget, rests_on: Calibration, *, gamma: float = DEFAULT_GAMMA
     ) -> noise.NoisePlan:
-        """Return the plan of the next observation."""
         if self._base is None:
             return self._first(limit, rests_on, gamma)
         rule = noise.as_rule(self._rule)
@@ -231,7 +229,6 @@ class Refinement:
         return noise.prove_rescaled(self._base, problem, simulated=rule.is_simulated)
 
     def add(self, plan: noise.NoisePlan, observation: noise.Observation) -> Vector:
-        """Return the estimate with one more observation."""
         self.n_observations += 1
         value = plan.value_of(observation)
         if plan.is_noiseless or self._base is None:
@@ -249,21 +246,11 @@ _TINY = 1e-12
 class GradualRelease(Release):
     """What was released until it was good enough, or until the cap.
 
-    Parameters
-    ----------
-    value : Any, public
-        Same structure that the mechanism returned: the precision-weighted mean of the steps.
-    certificate : PoolCertificate, public
-        Promises the *cap*; what was really spent and learned stands under ``composition``.
-    reached : bool, public
-        Whether the target was reached.
-    looks : tuple of Look, public
-        The figure of merit after every step.
-    spent : Spent, public
-        What the session has spent.
-    steps : tuple of Release
-        Every observation, each with a certificate of its own that can be verified. ``bundle``
-        is that of the last one.
+    ``value`` is the precision-weighted mean of the ``steps``, each a release with a certificate of
+    its own that can be verified; ``bundle`` is that of the last one. The certificate promises the
+    *cap*; what was really spent and learned stands under ``composition``. ``looks`` are the figures
+    of merit after every step, ``reached`` says whether the last was enough, ``spent`` what the
+    session has spent.
     """
 
     reached: bool

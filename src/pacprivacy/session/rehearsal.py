@@ -8,7 +8,7 @@ import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import available_memory, begin, single_threaded
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
-from pacprivacy.errors import MechanismError, PoolError, QueryError
+from pacprivacy.errors import PoolError, QueryError
 from pacprivacy.mechanism import (
     Mechanism,
     as_mechanism,
@@ -45,31 +45,13 @@ SUBSETS_OF_MANY = ((200_000, 512), (20_000, 1000))  # above so many records: pro
 SUBSETS_BLACK_BOX = 256
 TRYING = "trying folds"
 AS_GOOD = 1.05  # an error that pilots do not tell from the least
-MORE_FOLDS = 10  # what a default pool is compared with
-
-
-class Prospect(NamedTuple):
-    """What more candidates would buy; curator-only.
-
-    ``error`` is the predicted error against the value on all records, as a share of that of the
-    pool at hand.
-    """
-
-    n_subsets: int
-    folds: int
-    error: float
-
-    def __str__(self) -> str:
-        return (
-            f"with {self.n_subsets} subsets and {self.folds} folds the error against the value on\n"
-            f"all records would be about {self.error:.2f} of this, as far as few subsets tell"
-        )
 
 
 class Rehearsal:
     """What a release would be made of, for one pool and any number of mechanisms and budgets.
 
-    The parameters are those of :func:`pacprivacy.privatize`.
+    The parameters are those of :func:`pacprivacy.privatize`, and why there is a pool where nobody
+    asked for one.
     """
 
     def __init__(
@@ -83,6 +65,7 @@ class Rehearsal:
         backend: str | None = None,
         rng: np.random.Generator | int | None = None,
         progress: bool | None = None,
+        reason: str | None = None,
     ) -> None:
         self.data = coerce_data(data)
         self.seed = coerce_seed(rng)
@@ -90,6 +73,7 @@ class Rehearsal:
         self._given = None if rng is None else self.seed
         self._wanted, self._n_subsets, self._units = sample, n_subsets, units
         self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
+        self._reason = reason
         self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
 
     @property
@@ -142,6 +126,9 @@ class Rehearsal:
         key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
         if self._units is None and isinstance(key, str) and (called := pool_unit_name(key)):
             pool = replace(pool, unit=called)
+        if self._reason is not None:
+            why = f"Sample: a pool of {pool.n_subsets:,} candidates, because {self._reason}."
+            chosen = (*chosen, why)
         self.pool = replace(pool, notes=(*pool.notes, *chosen)) if chosen else pool
         return self.pool, notes
 
@@ -155,7 +142,7 @@ class Rehearsal:
         strategy: Any = self._wanted
         if strategy is None:
             strategy = Balanced(folds="auto", blocks=is_data_streamed(self.data))
-        if isinstance(strategy, type) or not hasattr(strategy, "with_subsets"):
+        if not isinstance(strategy, PoolStrategy):
             raise PoolError(
                 f"sample must be a Pool or a strategy; got {as_told(strategy)}. "
                 "Write pac.Half() or pac.Balanced()."
@@ -250,43 +237,6 @@ class Rehearsal:
         assert rehearsal.pool is not None  # drawn by the run
         return outputs, rehearsal.pool
 
-    def prospect(
-        self, mechanism: Any, budget: AnyBudget, outputs: Outputs, *, rule: AnyRule | None = None
-    ) -> Prospect | None:
-        """Return what 2000 candidates and ten folds would buy, where fewer are the default.
-
-        One pilot, a quarter of the run, is compared with as many of the outputs at hand. None
-        where the number of candidates was asked for, where folds are not weighed, where nothing is
-        gained, and where the mechanism does not run on more records.
-        """
-        pool, strategy = self.pool, self._wanted or Balanced(folds="auto")
-        assert pool is not None  # the outputs are those of its subsets
-        if not isinstance(strategy, Balanced) or strategy.folds != "auto" or strategy.independent:
-            return None
-        if self._n_subsets or strategy.n_subsets or not _weighs_folds(budget, rule, pool.n_subsets):
-            return None
-        if not pool.folds < MORE_FOLDS <= pool.n_units or pool.n_subsets >= SUBSETS_BATCHED:
-            return None
-        prepared, size = as_mechanism(mechanism), pool.n_subsets // 4
-        try:
-            fixed = prepare_run(prepared, self.data)
-            more, wider = self._pilot(fixed, strategy, MORE_FOLDS, size, self.seed)
-        except MechanismError:
-            return None
-        goal = run_on_all(fixed, self.data)
-        if not goal.shape == more.values.shape[1:] == outputs.values.shape[1:]:
-            return None
-        some = np.arange(pool.n_subsets).reshape(pool.folds, -1)[:, : wider.n_subsets // pool.folds]
-        fewer = replace(pool, bits=pool.bits[some.ravel()])
-        scales = scale_run_outputs(outputs).scales if outputs.scales is None else outputs.scales
-        unit = np.ones(goal.size) if scales is None else scales
-        own = outputs.values[some.ravel()] / (unit if outputs.scales is None else 1.0)
-        here = _error(own, goal / unit, budget, fewer)
-        there = _error(more.values / unit, goal / unit, budget, wider)
-        if not AS_GOOD**2 * there < here:
-            return None
-        return Prospect(SUBSETS_BATCHED, MORE_FOLDS, math.sqrt(there / here))
-
     def run(
         self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None
     ) -> Outputs:
@@ -323,7 +273,6 @@ class Rehearsal:
         return value if value.shape == none.shape else none
 
     def _prepare(self, mechanism: Mechanism) -> Mechanism:
-        """Return a mechanism that is fixed with all records; the latest is kept."""
         if self._fixed is None or self._fixed[0] is not mechanism:
             self._fixed = mechanism, prepare_run(mechanism, self.data)
         return self._fixed[1]
@@ -331,7 +280,6 @@ class Rehearsal:
     def calibrate(
         self, outputs: Outputs, budget: AnyBudget, *, rule: AnyRule | None = None
     ) -> NoisePlan:
-        """Find the noise under which one of the outputs may be released."""
         return calibrate(outputs, budget, rule=rule, pool=self.pool, rng=self.seed)
 
 
@@ -353,7 +301,6 @@ def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None
 
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
-    """Return about the mean square error of one release against the value on all records."""
     with single_threaded():
         noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
     return noise + float(np.square(values - goal).sum(axis=1).mean())

@@ -101,7 +101,7 @@ class Plan(ABC):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the value leaves without noise."""
+        """Whether the value is published exactly."""
         return False
 
     @abstractmethod
@@ -207,7 +207,3 @@ class SessionSecret(HeldSecret):
         self, plan: Plan, observed: Any
     ) -> tuple[Belief | None, Certificate, CuratorBundle]:
         """Return what is believed after a release, its certificate and its bundle."""
-
-    def with_prospect(self, plan: Plan, request: Request) -> Plan:
-        """Return a plan that also says what more work would buy, where that is known."""
-        return plan

@@ -22,9 +22,10 @@ from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, secret_source
 from pacprivacy._system import show_stages
 from pacprivacy.adversary import Balances, Belief
-from pacprivacy.budget import BudgetLike, Spent, as_budget
+from pacprivacy.budget import AnyBudget, BudgetLike, Spent, as_budget
 from pacprivacy.errors import BudgetError, LedgerError, PoolError, SecretError
 from pacprivacy.mechanism import (
+    Data,
     as_mechanism,
     coerce_data,
     mechanism_with_totals,
@@ -32,11 +33,12 @@ from pacprivacy.mechanism import (
     titled_mechanism,
 )
 from pacprivacy.noise import AnyRule, as_rule
-from pacprivacy.queries import AT_LEAST
+from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session.account import Account, AccountShare, Holder, open_account
 from pacprivacy.session.coin_secret import CoinSecret
+from pacprivacy.session.default_sample import pool_reason
 from pacprivacy.session.keeper import Keeper, Reading
 from pacprivacy.session.pool_secret import (
     Calibrate,
@@ -48,7 +50,12 @@ from pacprivacy.session.pool_secret import (
     PoolSecret,
     Terms,
 )
-from pacprivacy.session.query_release import QueryRelease, prepared_query, released_query
+from pacprivacy.session.query_release import (
+    QueryRelease,
+    coins_serve,
+    prepared_query,
+    released_query,
+)
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
 from pacprivacy.session.rehearsal import Rehearsal
 from pacprivacy.session.secret import Accounts, Plan, Purse, Request, SessionSecret
@@ -71,8 +78,10 @@ class Session(Keeper):
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
         Total over all releases. Left out when a session goes on from its ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
-        As in :func:`pacprivacy.privatize`. With ``sample=pac.Coins()`` every unit has a coin, and a
-        clock that adds up what releases of sums tell of it, used or left out.
+        As in :func:`pacprivacy.privatize`; but by default there is a pool, since a session may be
+        asked for anything, except over :class:`pacprivacy.Tables` of 200 units or more where
+        membership alone is limited. With ``sample=pac.Coins()`` every unit has a coin, and a clock
+        that adds up what releases of sums reveal of it, used or left out.
     secrets : {"same", "fresh"}
         One secret throughout (default), or an independent one for every release. With fresh
         secrets only information can be totalled, and the question "was this unit *ever* used"
@@ -138,15 +147,24 @@ class Session(Keeper):
         self._fresh = secrets == "fresh"
         self._budget = budget = None if budget is None else as_budget(budget)
         data, units = split_data_units(data, units)
+        data = coerce_data(data)
+        pool_only = {"n_subsets": n_subsets, "n_jobs": n_jobs, "backend": backend}
+        reason: str | None = None
+        if sample is None:
+            sample, reason = self._default_sample(data, units, pool_only)
         book = None
         if ledger is not None:
             opened = Opened(
-                budget=budget, sample=sample, n_subsets=n_subsets, has_units=units is not None
+                budget=budget,
+                sample=sample,
+                n_subsets=n_subsets,
+                has_units=units is not None,
+                has_tables=isinstance(data.parts[0], Tables),
             )
             holder = Holder(
                 dataset=dataset or "default",
                 principal=principal or "default",
-                data_digest=coerce_data(data).digest(),
+                data_digest=data.digest(),
                 opened=opened,
             )
             book = open_account(ledger, holder, state=state, fresh=self._fresh, simulate=simulate)
@@ -159,8 +177,9 @@ class Session(Keeper):
         self._releases: list[Release] = []
         self._planned: Plan | None = None
         try:
-            if book is not None and isinstance(book.state, CoinState) and sample is None:
-                sample = book.state.coins
+            if sample is None and not self.SINGLE:
+                of_pools = self._fresh or any(pool_only.values())
+                sample = _session_coins(data, None if of_pools else budget, book)
             if isinstance(sample, Coins):
                 _refuse_pool_settings(self._fresh, n_subsets, n_jobs, backend)
                 if self.SINGLE and book is not None:  # every release must know of all others
@@ -169,7 +188,13 @@ class Session(Keeper):
                         "coin; got a session of one release. Use pac.Session."
                     )
                 self._secret = CoinSecret(
-                    data, sample, units=units, single=self.SINGLE, simulate=simulate, rng=rng
+                    data,
+                    sample,
+                    units=units,
+                    single=self.SINGLE,
+                    simulate=simulate,
+                    rng=rng,
+                    data_digest="" if book is None else book.data_digest,
                 )
             else:
                 rehearsal = Rehearsal(
@@ -181,6 +206,7 @@ class Session(Keeper):
                     backend=backend,
                     rng=rng,
                     progress=progress,
+                    reason=reason,
                 )
                 self._secret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
             self._begin(dataset, book, secret_source(self._secret.seed, simulate=simulate))
@@ -204,14 +230,33 @@ class Session(Keeper):
     def _terms(self) -> Terms:
         return ManyReleases(self._fresh)
 
+    def _default_sample(
+        self, data: Data, units: Any, pool_options: dict[str, Any]
+    ) -> tuple[Coins | None, str | None]:
+        """Return the sample where none is given, and why it is a pool: what follows is unknown."""
+        return None, None
+
     @staticmethod
     def alone(
-        data: Any, budget: BudgetLike, *, rule: AnyRule | None = None, **options: Any
+        data: Any,
+        budget: BudgetLike,
+        mechanism: Any = None,
+        *,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+        totals: Totals = None,
+        **options: Any,
     ) -> SingleSession:
-        """Open a session of one release, which takes the whole budget and knows of no other."""
+        """Open a session of one release, which takes the whole budget and knows of no other.
+
+        Without a ``sample`` it has coins where ``mechanism``, with all these options, can.
+        """
         if not options.get("simulate"):
             _check_independent(rule, options.get("sample"), options.get("rng"))
-        return SingleSession(data, budget=budget, **options)
+        pool_options = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
+        return SingleSession(
+            data, budget=budget, release=mechanism, pool_options=pool_options, **options
+        )
 
     @classmethod
     def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
@@ -358,8 +403,8 @@ class Session(Keeper):
         if principal is not None:
             self.account()  # refused where there is none
         with self._lock:
-            data = self._pool_secret().data
-            checked = released_query(query, data, keys, at_least, fill)
+            data, coins = self._secret.data, isinstance(self._secret, CoinSecret)
+            checked = released_query(query, data, keys, at_least, fill, coins=coins)
             request = self._request(checked, budget, share=share, checkpoint=checkpoint)
             with self._paid(request, principal):
                 prepared = prepared_query(checked, data)
@@ -426,7 +471,7 @@ class Session(Keeper):
     def _pool_secret(self) -> PoolSecret:
         if not isinstance(self._secret, PoolSecret):
             raise BudgetError(
-                "sample must be a pool for queries and for releases that are refined; got coins. "
+                "sample must be a pool for releases that are refined; got coins. "
                 "Use sample=pac.Balanced()."
             )
         return self._secret
@@ -536,8 +581,25 @@ class SingleSession(Session):
 
     SINGLE = True
 
+    def __init__(
+        self, data: Any, *, release: Any, pool_options: dict[str, Any], **options: Any
+    ) -> None:
+        self._mechanism = None if release is None else as_mechanism(release)
+        self._pool_options = pool_options
+        super().__init__(data, **options)
+
     def _terms(self) -> Terms:
         return OneRelease()
+
+    def _default_sample(
+        self, data: Data, units: Any, pool_options: dict[str, Any]
+    ) -> tuple[Coins | None, str | None]:
+        """Return coins, or why there is a pool."""
+        if self._mechanism is None or self._budget is None:
+            return None, None
+        options = {**self._pool_options, **pool_options}
+        reason = pool_reason(self._mechanism, data, units, self._budget, options=options)
+        return (Coins() if reason is None else None), reason
 
     def _request(
         self,
@@ -552,13 +614,10 @@ class SingleSession(Session):
         return super()._request(mechanism, chosen, share=share, rule=rule, checkpoint=checkpoint)
 
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
-        """Return what would be released, and what more candidates would buy."""
+        """Return what would be released."""
         self.check_process()
         with self._lock:
-            plan = super().plan(mechanism, budget, **options)
-            titled = mechanism_with_totals(mechanism, options.get("totals"))
-            request = self._request(titled, budget, rule=options.get("rule"))
-            self._planned = self._secret.with_prospect(plan, request)
+            self._planned = super().plan(mechanism, budget, **options)
             return self._planned
 
     def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Any]:
@@ -571,6 +630,15 @@ class SingleSession(Session):
                     "pac.Session for several."
                 )
             return super().publish(plan, payer=payer)
+
+
+def _session_coins(data: Data, budget: AnyBudget | None, book: Account | None) -> Coins | None:
+    """Return the coins of a stored session, or of a new one on tables; None for a pool."""
+    if book is not None and book.state is not None:
+        return book.state.coins if isinstance(book.state, CoinState) else None
+    left = Spent() if book is None else book.left()
+    pools_alone = left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None)
+    return Coins() if coins_serve(data.parts[0], budget) and not pools_alone else None
 
 
 def _refuse_pool_settings(

@@ -33,7 +33,7 @@ from pacprivacy.sample import KEY_BYTES, Coins, Pool, PoolStrategy
 
 Parsed = TypeVar("Parsed")
 POOL_VERSION: Final = 4
-COIN_VERSION: Final = 5
+COIN_VERSION: Final = 6
 _MODE: Final = 0o600
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
@@ -95,7 +95,7 @@ class _StoredCoins(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     keep: float
     clip: float | Literal["auto"] | None
     has_units: bool
-    units_digest: bytes
+    units: bytes
     clocks: _Array
     slack: float
     unpaid: tuple[_Array, float] | None
@@ -125,6 +125,11 @@ class SessionState(ABC):
         """Return it without the charge of a release that was about to be reserved and was not."""
         return self
 
+    @property
+    def may_grow(self) -> bool:
+        """Whether the session may go on with other records of the same people, and with more."""
+        return False
+
     @abstractmethod
     def check_sample(self, opened: Opened) -> None:
         """Refuse to go on with another total or another sample than the session began with."""
@@ -146,6 +151,7 @@ class Opened:
     sample: Pool | PoolStrategy | Coins | None
     n_subsets: int | None
     has_units: bool
+    has_tables: bool = False
 
 
 def _other_total() -> BudgetError:
@@ -233,16 +239,21 @@ def _other_units() -> PoolError:
 class CoinState(SessionState):
     """Where a session with coins stands: the key of the coins, and every unit's clock.
 
-    ``units_digest`` is of the ids of all units, in the order of ``clocks``, and of whose row is
-    whose. ``unpaid`` are the clocks before the charge of a release that is about to be reserved.
+    ``marks`` are 16 bytes for each unit that the session has met, in the order of ``clocks``.
+    ``unpaid`` are the clocks before the charge of a release that is about to be reserved.
     """
 
     key: bytes
     coins: Coins
     has_units: bool
-    units_digest: bytes
+    marks: bytes
     clocks: Clocks
     unpaid: Clocks | None = None
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether units have names, by which they are known again in another table."""
+        return self.has_units
 
     def unpaid_for(self) -> SessionState:
         """Return it with the clocks from before a release that nobody has reserved."""
@@ -261,7 +272,7 @@ class CoinState(SessionState):
                 keep=self.coins.keep or 0.0,  # it has one: that of the session
                 clip=self.coins.clip,
                 has_units=self.has_units,
-                units_digest=self.units_digest,
+                units=self.marks,
                 clocks=_Array.of(self.clocks.spent),
                 slack=self.clocks.slack,
                 unpaid=None if before is None else (_Array.of(before.spent), before.slack),
@@ -281,13 +292,15 @@ class CoinState(SessionState):
             raise ValueError("clocks")
         if len(stored.key) != KEY_BYTES:
             raise ValueError("key")
+        if len(stored.units) != 16 * len(clocks.spent):
+            raise ValueError("units")
         state = cls(
             total=stored.total,
             n_releases=stored.n_releases,
             key=stored.key,
             coins=Coins(keep=stored.keep, clip=stored.clip),
             has_units=stored.has_units,
-            units_digest=stored.units_digest,
+            marks=stored.units,
             clocks=clocks,
             unpaid=unpaid,
         )
@@ -309,7 +322,7 @@ class CoinState(SessionState):
                 f"keep must be that of the session, {self.coins.keep:g}; got "
                 f"{opened.sample.keep:g}. Leave it out."
             )
-        if opened.has_units != self.has_units:
+        if not opened.has_tables and opened.has_units != self.has_units:
             raise _other_units()
 
 

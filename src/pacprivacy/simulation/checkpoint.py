@@ -44,7 +44,6 @@ class CheckpointHeader:
     pool_seed: int | None
 
     def to_json(self) -> bytes:
-        """Return the header as JSON text."""
         fields = asdict(self)
         fields["seed"] = str(self.seed)
         fields["pool_seed"] = None if self.pool_seed is None else str(self.pool_seed)
@@ -52,7 +51,6 @@ class CheckpointHeader:
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """Read a header; raise if it is from another version of the format."""
         fields = json.loads(text)
         if fields.get("schema_version") != SCHEMA_VERSION:
             raise CheckpointError(

@@ -91,12 +91,10 @@ class Outputs:
 
     @property
     def n_subsets(self) -> int:
-        """Number of subsets m."""
         return int(self.values.shape[0])
 
     @property
     def n_outputs(self) -> int:
-        """Length d of the measured vector."""
         return int(self.values.shape[1])
 
     def restore(self, vector: npt.ArrayLike, *, exact: bool = False) -> Value:
@@ -143,6 +141,7 @@ def prepare_run(mechanism: Any, data: Data) -> Mechanism:
 
 
 _SAMPLE_ROWS: Final = 4096  # of files, on which batch and evaluate are compared
+AGREEMENT: Final = 1e-8  # of the largest number: how far batch may be from evaluate
 
 
 def run_at_once(batch: Batch, job: RunJob) -> tuple[Matrix, Structure]:
@@ -176,7 +175,7 @@ def run_at_once(batch: Batch, job: RunJob) -> tuple[Matrix, Structure]:
         )
     # Sums over all rows are as exact as the largest of their values, which an outlier makes large.
     largest = max(float(np.abs(vector).max()), float(np.abs(compared).max()))
-    if np.abs(vector - compared[0]).max() > job.mechanism.agreement * largest:
+    if np.abs(vector - compared[0]).max() > AGREEMENT * largest:
         raise MechanismError(
             "batch must agree with evaluate; got another value on subset 0. "
             "Compute the same function in both."
@@ -321,7 +320,6 @@ class SubsetRun:
     def execute(
         self, *, n_jobs: int | None, backend: str | None = None
     ) -> tuple[Matrix, Structure]:
-        """Return the values of all subsets and their common structure."""
         try:
             with open_workers(n_jobs, backend, prefer=self.job.mechanism.prefer) as workers:
                 return self._execute(workers)
@@ -422,7 +420,6 @@ class RunJob:
     home: int = field(default_factory=os.getpid)
 
     def evaluate(self, k: int) -> tuple[Vector, Structure]:
-        """Run the mechanism on subset ``k`` and flatten its value."""
         rng, rows = public_generator(self.seed, "mechanism", k), self.pool.rows(k)
         vector, structure = flatten(self.mechanism.evaluate(self.data.take(rows), rng))
         if not vector.size:
@@ -441,14 +438,11 @@ class RunJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFailure:
-    """A subset on which the mechanism failed."""
-
     subset: int
     reason: str
     details: str
 
     def to_error(self) -> MechanismError:
-        """Return the exception to raise in the caller's process."""
         error = MechanismError(f"the mechanism failed on subset {self.subset}: {self.reason}")
         if self.details:
             error.add_note(self.details)
@@ -457,8 +451,6 @@ class RunFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """What comes back from a worker."""
-
     values: dict[int, Vector]
     failure: RunFailure | None
     notices: tuple[Notice, ...] = ()
@@ -544,7 +536,6 @@ def choose_run_batch_size(n_left: int, seconds_each: float, n_workers: int) -> i
 def run_subsets(
     shared: tuple[RunJob, Structure], subsets: list[int], size: int, workers: Workers
 ) -> Generator[BatchResult, None, None]:
-    """Yield the results of the subsets, ``size`` at a time, in any order."""
     failures: list[RunFailure] = []
 
     def until_failure() -> Iterator[tuple[int, ...]]:

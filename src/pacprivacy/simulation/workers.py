@@ -1,20 +1,19 @@
-"""Where tasks run: in this process, in others through joblib, on a Dask or on a Ray cluster.
+"""Where tasks run: in this process, in others through joblib, or on a Dask cluster.
 
 All tasks of a run share one object: mechanism, universe and pool. It travels once to each worker
-(as a memory-mapped file, scattered, or through the object store) and is kept there; a task names it
+(as a memory-mapped file, or scattered) and is kept there; a task names it
 and adds a few numbers. Whatever a worker had not sent back when it died is sent again.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import islice
@@ -36,7 +35,7 @@ _LARGE: Final = 1 << 16  # bytes of an array that is not copied into a pickle
 _LOSSES: Final = 3  # in a row, without any result between
 _AHEAD: Final = 3  # tasks that wait at each worker of a cluster
 _CONNECT_SECONDS: Final = 10
-BACKENDS: Final = "'loky', 'threading', 'dask', 'dask://host:port', 'ray' or 'ray://host:port'"
+BACKENDS: Final = "'loky', 'threading', 'dask' or 'dask://host:port'"
 
 
 # --- what all tasks share, and how it travels ---------------------------------------------------
@@ -53,7 +52,6 @@ class WorkerParcel:
 
     @classmethod
     def of(cls, shared: Any) -> WorkerParcel:
-        """Pack an object."""
         arrays: list[Any] = []
 
         def keep(buffer: Any) -> bool:
@@ -90,18 +88,6 @@ class _InFiles:
         maps = (np.memmap(folder / str(i), mode="r") for i in range(self.n_arrays))
         arrays = tuple(np.asarray(array) for array in maps)
         return WorkerParcel(pickle=(folder / "pickle").read_bytes(), arrays=arrays).open()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _InStore:
-    """A parcel in the object store of Ray, one copy for each machine."""
-
-    reference: Any
-
-    def open(self) -> Any:
-        import ray
-
-        return ray.get(self.reference).open()
 
 
 def worker_versions() -> dict[str, str]:
@@ -150,8 +136,6 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
 
 
 class Workers(ABC):
-    """Somebody who runs tasks; made by :func:`open_workers`."""
-
     lost: tuple[type[BaseException], ...] = ()
 
     def __init__(self, count: int) -> None:
@@ -216,8 +200,6 @@ class Workers(ABC):
 
 
 class _Here(Workers):
-    """The process of the caller and no other."""
-
     def _attempt(
         self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
     ) -> Generator[Numbered, None, None]:
@@ -310,47 +292,6 @@ class _Dask(Workers):
             client.cancel(list(pending))
 
 
-class _Ray(Workers):
-    """The workers of a Ray cluster; a task of a lost worker is run again by another."""
-
-    def __init__(self, n_jobs: int | None) -> None:
-        import ray
-
-        self.lost = (
-            ray.exceptions.WorkerCrashedError,
-            ray.exceptions.NodeDiedError,
-            ray.exceptions.ObjectLostError,
-        )
-        cores = int(ray.cluster_resources().get("CPU", 1))
-        super().__init__(cores if n_jobs is None or n_jobs < 0 else min(n_jobs, cores))
-
-    def _attempt(
-        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
-    ) -> Generator[Numbered, None, None]:
-        import ray
-
-        remote = ray.remote(num_cpus=1, max_retries=_LOSSES)(call_in_worker)
-        label, source = Label(), _InStore(reference=ray.put(WorkerParcel.of(shared)))
-        pending: list[Any] = []
-
-        def submit(number: int, task: Task) -> None:
-            pending.append(remote.remote(label, source, function, number, task))
-
-        for each in islice(tasks, _AHEAD * self.count):
-            submit(*each)
-        try:
-            while pending:
-                (done,), _ = ray.wait(pending, num_returns=1)
-                pending.remove(done)
-                yield ray.get(done)
-                for each in islice(tasks, 1):
-                    submit(*each)
-        finally:
-            for reference in pending:
-                with suppress(Exception):
-                    ray.cancel(reference)
-
-
 @contextmanager
 def open_workers(
     n_jobs: int | None = None, backend: str | None = None, *, prefer: str | None = None
@@ -367,16 +308,13 @@ def open_workers(
         )
     active = get_active_backend(prefer=prefer)[0]
     kind, _, address = ("" if backend is None else backend).partition("://")
-    if kind not in ("", "loky", "threading", "dask", "ray") or (address and kind[0] not in "dr"):
+    if kind not in ("", "loky", "threading", "dask") or (address and kind != "dask"):
         raise DataError(
             f"backend must be {BACKENDS}; got {as_told(backend)}. Leave it out for loky."
         )
     if kind == "dask" or (not kind and type(active).__name__ == "DaskDistributedBackend"):
         with _dask_client(active, address) as client:
             yield _Dask(client, n_jobs)
-    elif kind == "ray" or (not kind and type(active).__name__ == "RayBackend"):
-        _start_ray(backend if address else None)
-        yield _Ray(n_jobs)
     else:
         with joblib.parallel_config(backend=kind) if kind else nullcontext():
             count = int(joblib.effective_n_jobs(n_jobs))
@@ -389,7 +327,10 @@ def _dask_client(active: Any, address: str) -> Iterator[Any]:
     try:
         import distributed
     except ImportError:
-        raise _missing("dask") from None
+        raise DataError(
+            "backend must be installed; got 'dask', which is not. "
+            "Run in a checkout: pip install '.[cluster]'."
+        ) from None
     if not address and (joined := getattr(active, "client", None)) is not None:
         yield joined
         return
@@ -406,19 +347,3 @@ def _dask_client(active: Any, address: str) -> Iterator[Any]:
         ) from error
     with opened as client:
         yield client
-
-
-def _start_ray(address: str | None) -> None:
-    try:
-        import ray
-    except ImportError:
-        raise _missing("ray") from None
-    if not ray.is_initialized():
-        ray.init(address=address or os.environ.get("RAY_ADDRESS"), log_to_driver=False)
-
-
-def _missing(name: str) -> DataError:
-    return DataError(
-        f"backend must be installed; got {name!r}, which is not. "
-        "Run in a checkout: pip install '.[cluster]'."
-    )

@@ -29,6 +29,7 @@ from pacprivacy.statistics.formulas import (
 )
 from pacprivacy.statistics.least_squares import LeastSquaresValue as LeastSquaresValue
 from pacprivacy.statistics.numpy_functions import (
+    coin_obstacle as coin_obstacle,
     declared_sums as declared_sums,
     statistic_with_coins as statistic_with_coins,
 )
@@ -60,8 +61,10 @@ from pacprivacy.statistics.table import (
 from pacprivacy.statistics.unit_quantiles import UnitQuantiles as UnitQuantiles
 from pacprivacy.statistics.unit_sums import (
     COUNT_STD as COUNT_STD,
+    DERIVATIVE_STEP as DERIVATIVE_STEP,
     WIDEST_BLOCK as WIDEST_BLOCK,
     Sums as Sums,
     SumStatistic as SumStatistic,
     UnitSums as UnitSums,
+    round_centre as round_centre,
 )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.mechanism import Data
+
+SEVERAL_ROWS: Final = "a {unit} may have several rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class SampleValue(ABC):
 
     @abstractmethod
     def value(self, kept: Mask) -> Vector:
-        """Return the value on the used units. Defined for *every* sample, also that of nobody."""
+        """Return the value on the used units. Defined for *every* sample, also an empty one."""
 
     @property
     @abstractmethod

@@ -13,7 +13,13 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, FunctionMechanism, Mechanism, read_data_numbers
+from pacprivacy.mechanism import (
+    Data,
+    FunctionMechanism,
+    Mechanism,
+    is_one_column,
+    read_data_numbers,
+)
 from pacprivacy.statistics.arrays import ArrayStatistic, Mean
 from pacprivacy.statistics.averaged import AveragedStatistic
 from pacprivacy.statistics.declared import Declaration, first_rows
@@ -90,6 +96,7 @@ _FUNCTIONS: Final[tuple[tuple[Any, Callable[[int], SumStatistic]], ...]] = (
     (np.var, lambda ddof: Spread(ddof=ddof)),
     (np.std, lambda ddof: Spread(ddof=ddof, root=True)),
 )
+UNKNOWN_INFLUENCE: Final = "it is not known how much one {unit} changes the value"
 _QUANTILES: Final = {np.median: 0.0, np.quantile: 1.0, np.percentile: 100.0}  # what q is out of
 
 
@@ -127,14 +134,13 @@ def _read_options(
 ) -> int:
     """Return ``ddof``; refuse other options, and several columns in one number."""
     axis, ddof = options.get("axis"), options.get("ddof", 0)
-    columns = np.ndim(data.parts[0]) if isinstance(data.parts[0], np.ndarray) else 2
     known = {"axis", "ddof"} if with_ddof else {"axis"}
     if not set(options) <= known or axis not in (None, 0) or type(ddof) is not int:
         raise MechanismError(
             f"{name} must have no options but axis=0 and ddof where every unit has a coin; got "
             "others. Use pac.stats, or a pool: sample=pac.Balanced()."
         )
-    if axis is None and columns > 1 and name != "len":
+    if axis is None and name != "len" and not is_one_column(data.parts[0]):
         raise MechanismError(
             f"{name} of several columns must be taken along axis 0 where every unit has a coin; "
             f"got one number for all. Write functools.partial(np.{name}, axis=0)."
@@ -163,6 +169,32 @@ def statistic_with_coins(
         f"a statistic must say what one unit changes where every unit has a coin; got "
         f"{mechanism.name[:60]}. Use a statistic of pac.stats, or a pool: sample=pac.Balanced()."
     )
+
+
+def coin_obstacle(mechanism: Mechanism, data: Data, *, has_units: bool) -> str | None:
+    """Return why a mechanism is not released with coins, to follow "because"; None where it can be.
+
+    A function of what it is, of its options, and of the types of the data: no record is read.
+    ``has_units`` says that a unit may have several rows.
+    """
+    inner: Mechanism | None = mechanism
+    while inner is not None:
+        if isinstance(inner, FunctionMechanism):
+            return _function_obstacle(inner, data)
+        obstacle = inner.coin_obstacle(has_units=has_units)
+        states = isinstance(inner, SumStatistic | AveragedStatistic) or inner.influence is not None
+        if obstacle is not None or states:
+            return obstacle
+        inner = inner.inner
+    return UNKNOWN_INFLUENCE
+
+
+def _function_obstacle(mechanism: FunctionMechanism, data: Data) -> str | None:
+    try:
+        statistic = _numpy_statistic(mechanism, data)
+    except MechanismError:  # of its options, or of several columns in one number
+        return f"{mechanism.name} is not taken along axis 0, or has options besides"
+    return UNKNOWN_INFLUENCE if statistic is None else None
 
 
 def declared_sums(

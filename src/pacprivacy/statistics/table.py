@@ -14,6 +14,7 @@ from pacprivacy._checks import Matrix, Vector, as_told, shorten
 from pacprivacy._values import DATES
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
+    FILLED_GAPS,
     GAP_LEVEL,
     Columns,
     Condition,
@@ -102,7 +103,7 @@ class Statistic(Mechanism):
         Gaps are left out; filled by the mean of the candidate; for categories, a level of their
         own (numbers are left out); or refused.
     fill : float, optional
-        What stands for the mean, median and so on of nobody.
+        Value reported for an empty group.
     categories : tuple of str
         Columns whose entries are levels, also where they are numbers or look like them.
     date_formats : mapping of str to str, optional
@@ -186,6 +187,10 @@ class Statistic(Mechanism):
         """Levels that were read off all records: the value shows that each of them occurs."""
         measured = () if self.layout is None else self.layout.measured
         return tuple(f"levels of {name!r}: those that occur in the table" for name in measured)
+
+    def coin_obstacle(self, *, has_units: bool) -> str | None:
+        """Return why it is not released with coins: gaps are filled by means."""
+        return FILLED_GAPS if self.missing == "mean" else None
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -70,7 +70,6 @@ class TableColumn:
 
     @property
     def is_date(self) -> bool:
-        """Whether the numbers are dates."""
         return self.numbers is not None and bool(self.date_formats)
 
     @property
@@ -85,7 +84,6 @@ class TableColumn:
 
     @property
     def gaps(self) -> npt.NDArray[np.bool_]:
-        """Where an entry is missing."""
         if self.numbers is not None:
             return np.isnan(self.numbers)
         assert self.codes is not None
@@ -130,7 +128,6 @@ class TableColumn:
 
 
 def _encode(column: Any) -> Coded:
-    """Return the distinct entries of an Arrow column, and which of them each row has."""
     coded = column.combine_chunks().dictionary_encode()
     return coded.dictionary.to_pylist(), arrow_column_array(coded.indices, np.int32, -1)
 
@@ -194,7 +191,6 @@ def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, 
 
 
 def _first(cells: Cells) -> str:
-    """Return the first entry that is no gap; empty if there is none."""
     texts = cells[0] if isinstance(cells, tuple) else (item.as_py() for item in cells)
     stripped = ((text or "").strip() for text in texts)
     return next((text for text in stripped if text.lower() not in MISSING), "")
@@ -263,7 +259,6 @@ def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableCol
 def _read_coded(
     distinct: Sequence[str], codes: Codes, decimal: str, date_format: str | None
 ) -> TableColumn:
-    """Return the column with these entries, without pyarrow."""
     stripped = [text.strip() for text in distinct]
     filled = [text for text in stripped if text.lower() not in MISSING]
     values: Vector | None = None

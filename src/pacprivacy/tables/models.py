@@ -3,13 +3,13 @@
 A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, or a model of
 numbers alone, for which categories become columns of zeros and ones, and rows with gaps are left
 out of every candidate or filled inside it. In a session the data are the rows of the file, whatever
-model is released: the next release may be of another one, on the same secret half.
+model is released: the next release may be of another one, on the same sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -42,7 +42,7 @@ from pacprivacy.mechanism import (
     identity_warning,
 )
 from pacprivacy.sample import Balanced, Coins, Pool
-from pacprivacy.session import Session
+from pacprivacy.session import Session, pool_reason
 from pacprivacy.statistics import Covariance, Histogram
 from pacprivacy.tables.cells import Reading
 from pacprivacy.tables.table import (
@@ -176,7 +176,6 @@ class StatisticModel:
     predicts: None = None
 
     def build(self, table: Table, options: ModelOptions) -> Built:
-        """Return the mechanism and its data, as :func:`pacprivacy.privatize` takes them."""
         columns = options.columns or ()
         if self.described is not None:
             columns = self.described(table, options)
@@ -214,7 +213,6 @@ class StatisticModel:
     def _ranges(
         self, table: Table, columns: tuple[str, ...], options: ModelOptions
     ) -> dict[str, tuple[float, float]] | None:
-        """Return declared ranges by column; one pair is for all columns of numbers."""
         if options.ranges is None:
             return None
         coded = {*options.levels, *options.categories}
@@ -289,7 +287,6 @@ def model_ranges(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, f
 
 
 def _class_labels(table: Table, target: str) -> Array:
-    """Return the classes to predict: whole numbers, or text as it is written; gaps are 0 or ""."""
     column = table.columns[target]
     if column.numbers is None:
         return np.array([label or "" for label in column.labels])
@@ -526,6 +523,16 @@ class ModelStudy:
         """Everybody who might be in: all rows of the file, also those that are then left out."""
         return self.built.data if self.built.kept.all() else self.rows()
 
+    def pool_reason(self, budget: AnyBudget, options: Mapping[str, Any]) -> str | None:
+        """Return why a single release has a pool where no sample was asked for; None for coins."""
+        return pool_reason(self.mechanism, self.universe, self.units, budget, options=options)
+
+    def with_default_sample(self, budget: AnyBudget, options: Mapping[str, Any]) -> ModelStudy:
+        """Return the study with coins where no sample was asked for and nothing bars them."""
+        if self.sample is not None or self.pool_reason(budget, options) is not None:
+            return self
+        return replace(self, sample=Coins())
+
     def of_rows(self) -> RowsMechanism:
         """Return the mechanism as sessions of :meth:`open_session` release it."""
         return RowsMechanism(
@@ -591,7 +598,6 @@ def read_model_study(
 
 
 def _needed(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
-    """Return the columns that are named; None where all of the file are used."""
     if options.columns is None:
         if isinstance(model, Model):
             every = model.learns or options.target is None

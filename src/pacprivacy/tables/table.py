@@ -222,7 +222,6 @@ def _is_number(text: str) -> bool:
 
 
 def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[Coded]:
-    """Collect the cells of the columns at these places; refuse rows of another length."""
     indices: list[defaultdict[str, int]] = []
     for _ in places:
         index: defaultdict[str, int] = defaultdict()
@@ -370,7 +369,6 @@ def _plain_cell(cell: Any) -> Any:
 def _read_excel(
     content: bytes, path: Path, reading: Reading
 ) -> tuple[Names, dict[str, TableColumn]]:
-    """Read the first sheet; its first row holds the names."""
     try:
         header, *body = _sheet(content)
     except ImportError:

@@ -120,7 +120,6 @@ class Categories:
         return tuple(label for label, _, _ in numbers), X
 
     def terms(self, names: Sequence[str]) -> list[Term]:
-        """Return the numbers that stand for a row."""
         numbers: list[Term] = []
         for name in names:
             if name not in self.levels:
@@ -132,7 +131,6 @@ class Categories:
 
     @property
     def declarations(self) -> tuple[str, ...]:
-        """What was declared."""
         notes = [f"levels of {name!r}: declared by the curator" for name in self.declared]
         if self.missing in ("drop", "mean"):
             how = "left out" if self.missing == "drop" else "filled by the mean of the rows used"
@@ -158,7 +156,6 @@ class Categories:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What was read off all records."""
         measured = (name for name in self.levels if name not in self.declared)
         gaps = self.declared if self.missing == "category" else ()
         return (
@@ -173,7 +170,6 @@ def _term_columns(
     levels: Mapping[str, Sequence[str]],
     coded: Mapping[str, Codes],
 ) -> Matrix:
-    """Return the number of every term for every row, NaN where something is missing."""
     X = np.empty((table.n_rows, len(terms)))
     for j, (_, name, level) in enumerate(terms):
         if level is None:
@@ -284,7 +280,6 @@ def _refuse_gaps(table: Table, names: Sequence[str | None]) -> None:
 
 
 def check_category_numbers(table: Table, names: Sequence[str]) -> None:
-    """Refuse text where numbers are needed."""
     for name in names:
         if table.columns[name].numbers is None:
             raise DataError(f"column {name!r} must hold numbers; got text. Choose another.")

@@ -193,7 +193,6 @@ class Estimate:
             )
 
     def to_public_dict(self) -> dict[str, float | int]:
-        """Return every field: an estimate has no curator-only part of its own."""
         return {
             "schema_version": 1,
             "value": self.value,

@@ -1,6 +1,5 @@
 """The parts of an audit: targets, posteriors, scores, priors, results, the picture, the verb."""
 
-import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,8 @@ from pacprivacy.audit import (
     AuditPromise,
     AuditResult,
     AuditResults,
-    FreeOverlap,
     Guess,
     LikelihoodRatio,
-    Overlap,
     Releases,
     Target,
     audit,
@@ -27,9 +24,7 @@ from pacprivacy.audit import (
 )
 from pacprivacy.audit.attacks import (
     attack_mean_shifts,
-    attack_nearest,
     attack_reachable,
-    blind_attack_bounds,
     empirical_attack_guess,
     fit_empirical_attack,
     fit_gaussian_attack,
@@ -44,7 +39,7 @@ from pacprivacy.audit.target import (
 from pacprivacy.errors import AuditError, DataError
 from pacprivacy.release import Release
 from pacprivacy.reporting import plot_audit
-from pacprivacy.sample import Balanced, Poisson, Pool
+from pacprivacy.sample import Balanced
 from pacprivacy.theory import clopper_pearson, posterior_success
 
 RNG = np.random.default_rng
@@ -152,7 +147,6 @@ def test_groups_rule_candidates_out(release: Release) -> None:
     trials = target.trials(100, RNG(0))
     ((_, found),) = noise_model_posteriors(target, learn_noise_model(target, trials), trials)
     assert found[groups[trials.indices][:, None] != groups[None, :]].max() == 0.0
-    assert np.array_equal(groups[attack_nearest(target, trials)], groups[trials.indices])
 
 
 # --- likelihood ratio -----------------------------------------------------------------------
@@ -187,66 +181,6 @@ def test_empirical_score_cuts_where_most_guesses_are_right() -> None:
 def test_empirical_score_can_say_always() -> None:
     members = np.ones((4, 1), dtype=bool)
     assert fit_empirical_attack(np.arange(4.0)[:, None], members)[:, 0].tolist() == [0.5, -np.inf]
-
-
-# --- at least k members ---------------------------------------------------------------------
-
-
-def test_blind_success_of_the_candidates_is_exact() -> None:
-    target = toy_target(m=16)
-    masks = target.pool.masks().astype(int)
-    trained = Overlap(n_right=7).train(target, target.shadow(100, RNG(0)))
-    shared = masks @ masks.T
-    assert trained.guesses[0].prior == pytest.approx((shared >= 7).mean(axis=0).max())
-    by_default = Overlap(blind_rate=0.3).train(target, target.shadow(100, RNG(0)))
-    assert by_default.guesses[0].prior <= 0.3
-    rates = {k: (shared >= k).mean(axis=0).max() for k in range(1, 11)}
-    smallest = min(k for k, rate in rates.items() if rate <= 0.3)
-    assert by_default.notes[0].startswith(f"k = {smallest} of")
-
-
-@pytest.mark.claim("U-2")
-@pytest.mark.parametrize(
-    "pool",
-    [
-        Balanced(n_subsets=12).draw(10, rng=0),
-        Balanced(n_subsets=12, independent=True).draw(10, rng=1),
-        Poisson(rate=0.5, n_subsets=12).draw(10, rng=2),
-    ],
-    ids=["pairs", "independent", "poisson"],
-)
-@pytest.mark.parametrize("uniform", [True, False])
-def test_blind_bound_covers_every_set_of_units(pool: Pool, uniform: bool) -> None:
-    weights = np.full(12, 1 / 12) if uniform else RNG(0).dirichlet(np.ones(12))
-    target = Target.of(np.zeros((12, 1)), pool, lambda k, g: [0.0], log_p=np.log(weights))
-    bounds = blind_attack_bounds(target, 5)
-    masks = pool.masks().astype(int)
-    best = np.zeros(5)
-    for chosen in itertools.combinations(range(10), 5):
-        shared = masks[:, chosen].sum(axis=1)
-        best = np.maximum(best, [weights @ (shared >= k) for k in range(1, 6)])
-    assert (bounds >= best - 1e-12).all()
-    assert bounds[-1] < 1.0
-
-
-@pytest.mark.parametrize(
-    "attack", [Overlap(n_right=0), Overlap(n_right=99), FreeOverlap(n_right=99)]
-)
-def test_impossible_counts_are_refused(attack: Overlap | FreeOverlap) -> None:
-    target = toy_target()
-    with pytest.raises(AuditError, match="n_right must be between 1 and"):
-        attack.train(target, target.shadow(100, RNG(0)))
-
-
-# --- reconstruction and precision -----------------------------------------------------------
-
-
-def test_nearest_output_is_named() -> None:
-    target = toy_target(noise=0.0)
-    releases = target.trials(100, RNG(0))
-    assert np.array_equal(attack_nearest(target, releases), releases.indices)
-    moved = Releases(indices=releases.indices, values=releases.values + 1e-3, groups=None)
-    assert np.array_equal(attack_nearest(target, moved), releases.indices)
 
 
 def test_the_true_candidate_is_always_reachable() -> None:

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pacprivacy.cli import app
+from pacprivacy.release import Certificate
 
 N = 1500
 POOL_WORDS = re.compile(r"\b(pool|candidate|fold|universe|subset|belief)s?\b", re.IGNORECASE)
@@ -178,8 +179,8 @@ def test_a_session_with_shares(people: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         (["--sample", "coin"], "--sample must be coins or pool"),
-        (["--keep", "0.9"], "--keep must come with --sample coins"),
-        (["--clip", "1"], "--clip must come with --sample coins"),
+        (["--sample", "pool", "--keep", "0.9"], "--keep must be left out with --sample pool"),
+        (["--sample", "pool", "--clip", "1"], "--clip must be left out with --sample pool"),
         ([*COINS, "--keep", "2"], "--keep must be between"),
         ([*COINS, "--keep", "0.999"], "Choose a smaller --keep, use --sample pool, or --keep 1"),
         ([*COINS, "--clip", "much"], "--clip must be auto, none or a positive number"),
@@ -215,7 +216,8 @@ def test_what_coins_cannot_do_is_refused_before_reading(people: Path, tmp_path: 
     assert "--budget must limit membership alone" in said
     said = refused("release", "nowhere.csv", "--model", "mean", *COINS, "--share", 1, *out)
     assert "--ledger must be given with --share" in said
-    assert "--pool must come with" in refused("plan", "nowhere.csv", "--model", "mean", "--pool")
+    said = refused("plan", "nowhere.csv", "--model", "mean", "--sample", "pool", "--pool")
+    assert "--pool must come with coins" in said
 
 
 def test_verify_refuses_another_table(people: Path, tmp_path: Path) -> None:
@@ -233,3 +235,49 @@ def test_verify_refuses_another_table(people: Path, tmp_path: Path) -> None:
     )
     assert "--data must come with" in refused("verify", release, "--data", people)
     assert "--data must come with" in refused("verify", release, "--columns", "age")
+
+
+DEFAULTS = {
+    "mean": ["--columns", "income", "--group-by", "region"],
+    "median": ["--columns", "income"],
+    "histogram": ["--target", "age", "--bins", 8, "--ranges", "0,100"],
+    "ols": ["--target", "income", "--columns", "age,region"],
+}
+
+
+@pytest.mark.parametrize("model", DEFAULTS)
+def test_whoever_sets_nothing_has_coins_and_reads_of_nothing_else(
+    model: str, people: Path, tmp_path: Path
+) -> None:
+    options = ["--model", model, *DEFAULTS[model]]
+    text = pac("release", people, *options, *BUDGET, "-o", tmp_path, "--full").stdout
+    assert Certificate.read(tmp_path / "release.json").sampling in ("coins", "average")
+    text += pac("verify", tmp_path / "release.json").stdout
+    pac("report", tmp_path / "release.json")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    seen = re.sub(r"<style.*?</style>|<script.*?</script>|<[^>]*>", " ", page, flags=re.DOTALL)
+    assert "coin" in text
+    assert "coin" in seen
+    assert not POOL_WORDS.search(text), POOL_WORDS.search(text)
+    assert not POOL_WORDS.search(seen), POOL_WORDS.search(seen)
+
+
+def test_a_pool_says_why_in_release_and_plan(people: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.csv"
+    pd.read_csv(people).iloc[:150].to_csv(few, index=False)
+    mean = ["--model", "mean", "--columns", "age"]
+    why = "because the table has fewer than 200 records."
+    pac("release", few, *mean, *BUDGET, "--subsets", 32, "-o", tmp_path / "o")
+    notes = Certificate.read(tmp_path / "o" / "release.json").notes
+    assert f"Sample: a pool of 32 candidates, {why}" in notes
+    plan = pac("plan", few, *mean, "--budgets", "60%", "--subsets", 32).stdout
+    assert why in " ".join(plan.split())
+    assert "coin" in pac("plan", people, *mean, "--budgets", "60%").stdout
+    pac(
+        "release", people, *mean, *BUDGET, "--sample", "pool", "--subsets", 32, "-o", tmp_path / "p"
+    )
+    certificate = Certificate.read(tmp_path / "p" / "release.json")
+    assert certificate.sampling == "pool"
+    assert not any(note.startswith("Sample:") for note in certificate.notes)
+    pac("release", people, *mean, *BUDGET, "--keep", 0.8, "-o", tmp_path / "k")
+    assert Certificate.read(tmp_path / "k" / "release.json").used_prior == 0.8

@@ -5,10 +5,9 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.design.tuning import Tuned, simulate_tuned_releases, tune, tune_budgets
-from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import LinearSVM, as_mechanism, coerce_data
 from pacprivacy.noise import calibrate
-from pacprivacy.reporting import plot_tune
 from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
@@ -142,21 +141,3 @@ def test_refuses_what_cannot_be_compared(heavy):
         tune(clipped_mean, [], heavy, pac.Information(1.0), squared_error)
     with pytest.raises(MechanismError, match="finite"):
         tune(clipped_mean, [1.0], heavy, pac.Information(1.0), lambda _: np.nan, **RULE)
-
-
-def test_picture_is_written(heavy, tmp_path):
-    pytest.importorskip("matplotlib")
-    curves = tune_budgets(
-        clipped_mean,
-        [0.5, 2.0, 50.0],
-        heavy,
-        [pac.Information(0.01), pac.Information(1.0)],
-        squared_error,
-        n_releases=20,
-        rng=0,
-        **RULE,
-    )
-    plot_tune(curves, tmp_path / "tune.png", title="clipped mean", parameter="bound")
-    assert (tmp_path / "tune.png").stat().st_size > 10_000
-    with pytest.raises(DataError, match=r"must end in \.png"):
-        plot_tune(curves, tmp_path / "tune.gif")

@@ -18,8 +18,7 @@ import sqlalchemy
 from pacprivacy.budget import SUMS, Spent
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError
 from pacprivacy.ledger import Ledger, LedgerEntry, database as schema, ledger as ledger_module
-from pacprivacy.ledger.amounts import amounts_allowed, amounts_charged
-from pacprivacy.ledger.entries import entry_hash, genesis_hash
+from pacprivacy.ledger.entries import amounts_allowed, amounts_charged, entry_hash, genesis_hash
 
 DIGEST = "ab" * 32
 

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 import pacprivacy as pac
 from pacprivacy._rounding import percent_at_most
-from pacprivacy._values import row_texts
 from pacprivacy.audit import AuditResult
 from pacprivacy.cli import app
 from pacprivacy.errors import CertificateError, DataError
@@ -138,7 +137,6 @@ def full(release: Release) -> ReportData:
         release.certificate,
         values=tuple(release.rows()),
         bundle=release.bundle,
-        curve=True,
         curator=True,
         audit=[audit_result(570)],
     )
@@ -152,7 +150,7 @@ def test_page_says_what_is_promised_and_what_is_not(full: ReportData) -> None:
     certificate = full.certificate
     found = Page(page)
     assert len(set(found.ids)) == len(found.ids)
-    wanted = ["values", "promise", "not-hidden", "odds", "trade-off", "noise", "utility", "audit"]
+    wanted = ["values", "promise", "not-hidden", "odds", "trade-off", "noise", "audit"]
     wanted += ["side", "published", "not-promised", "details", "prior", "assumptions", "json"]
     assert [name for name in found.ids if name in wanted] == wanted
     assert page.count(certificate.promise) == page.count(certificate.not_hidden) == 1
@@ -219,28 +217,10 @@ def test_hostile_names_stay_text(release: Release, full: ReportData) -> None:
     assert "<img" not in replace(release, certificate=hostile)._repr_html_()
 
 
-def test_stops_are_ordered_and_more_privacy_is_more_noise(full: ReportData) -> None:
-    curve = full.curve
-    assert curve is not None
-    success = [point.success for point in curve.points]
-    noise = [point.times_noise for point in curve.points]
-    assert success == sorted(success)
-    assert noise == sorted(noise, reverse=True)
-    assert (success[curve.start], noise[curve.start]) == (full.certificate.membership_bound, 1.0)
-
-
-def test_the_slider_starts_at_what_the_table_says(full: ReportData) -> None:
-    page = render_page(full)
-    for number, row in enumerate(full.values):
-        error = row_texts(row)[1]
-        assert f'<td class="number">± {error}</td>' in page
-        assert f'<b id="error-{number}">± {error}</b' in page
-
-
 def test_tiles_have_no_epsilon(full: ReportData) -> None:
     page = render_page(full)
     tiles = re.findall(r'<div class="tile">(.*?)</div>', page, re.DOTALL)
-    assert len(tiles) >= 4
+    assert len(tiles) >= 3
     assert not [tile for tile in tiles if "ε" in tile or "epsilon" in tile]
     assert "ε" in page.split('id="details"')[1]
 
@@ -414,17 +394,13 @@ def test_the_public_page_is_a_function_of_the_public_file(release: Release, tmp_
     bundle = tmp_path / "curator.npz"
     with_bundle = pac.report(saved, date="").read_bytes()
     officer = pac.report(saved, officer=True, date="").read_bytes()
-    shown = pac.report(saved, curve=True, date="").read_text(encoding="utf-8")
     bundle.write_bytes(b"not even a bundle")
     assert pac.report(saved, date="").read_bytes() == with_bundle
     assert pac.report(saved, officer=True, date="").read_bytes() == officer
     bundle.unlink()
     assert pac.report(saved, date="").read_bytes() == with_bundle
-    # What comes from the bundle is asked for, and is named among what has no noise.
-    assert b"noise against budget" not in with_bundle
-    assert "noise against budget" in shown.split('id="published"')[1].split("</section>")[0]
     with pytest.raises(CertificateError, match="bundle must be a file"):
-        pac.report(saved, curve=True)
+        pac.report(saved, curator=True)
 
 
 # --- the function and the verb --------------------------------------------------------------
@@ -433,15 +409,15 @@ def test_the_public_page_is_a_function_of_the_public_file(release: Release, tmp_
 def test_a_release_in_memory_is_reported(
     release: Release, session_releases: tuple[Release, ...], tmp_path: Path
 ) -> None:
-    page = pac.report(release, tmp_path / "page.html", audit=[audit_result(900)], curve=False)
+    page = pac.report(release, tmp_path / "page.html", audit=[audit_result(900)])
     assert page == tmp_path / "page.html"
     assert release.certificate.promise in page.read_text(encoding="utf-8")
     assert "VIOLATED" in page.read_text(encoding="utf-8")
-    secret = pac.report(release, tmp_path / "own.html", curator=True, curve=False)
+    secret = pac.report(release, tmp_path / "own.html", curator=True)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     first, second = session_releases
     saved = first.save(tmp_path / "first")
-    both = pac.report(second, tmp_path / "session.html", session=[saved], curve=False)
+    both = pac.report(second, tmp_path / "session.html", session=[saved])
     assert "<td>1</td>" in both.read_text(encoding="utf-8")
     assert "<td>2</td>" in both.read_text(encoding="utf-8")
 
@@ -453,7 +429,7 @@ def test_a_saved_release_is_reported_as_the_one_in_memory(release: Release, tmp_
     other = pac.report(release, tmp_path / "page.html")
     assert page.read_text(encoding="utf-8") == other.read_text(encoding="utf-8")
     with pytest.raises(DataError, match="a folder that is not there"):
-        pac.report(release, tmp_path / "nowhere" / "page.html", curve=False)
+        pac.report(release, tmp_path / "nowhere" / "page.html")
 
 
 def run_pac(*args: object, code: int = 0) -> Any:
@@ -466,12 +442,12 @@ def test_report_verb(release: Release, tmp_path: Path) -> None:
     public = release.save(tmp_path)
     audit = tmp_path / "audit.json"
     audit.write_text(json.dumps({"results": [audit_result(570).to_public_dict()]}))
-    shown = json.loads(run_pac("report", public, "--audit", audit, "--no-curve", "--json").stdout)
+    shown = json.loads(run_pac("report", public, "--audit", audit, "--json").stdout)
     assert shown["version"] == "public"
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert shown["bytes"] == len(page.encode())
     assert "Attacks against the promise" in page
-    assert run_pac("report", public, "--curator", "--no-curve", "--quiet").stdout == ""
+    assert run_pac("report", public, "--curator", "--quiet").stdout == ""
     private = tmp_path / "curator.html"
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     assert "Risk per record" in private.read_text(encoding="utf-8")
@@ -482,8 +458,7 @@ def test_report_works_without_a_bundle(release: Release, tmp_path: Path) -> None
     (tmp_path / "curator.npz").unlink()
     run_pac("report", public, "--title", "Means", "--by", "me")
     assert 'id="bound"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    for asked in ("--curator", "--curve"):
-        assert "bundle must be a file" in run_pac("report", public, asked, code=2).stderr
+    assert "bundle must be a file" in run_pac("report", public, "--curator", code=2).stderr
     assert (
         json.loads(run_pac("report", public, "--officer", "--json").stdout)["version"] == "officer"
     )
@@ -505,7 +480,7 @@ def test_report_refuses_what_does_not_belong(release: Release, tmp_path: Path) -
     broken = tmp_path / "broken.json"
     broken.write_text('{"results": [{"attack": 3}]}')
     assert "audit must be" in run_pac("report", public, "--audit", broken, code=2).stderr
-    refused = run_pac("report", public, "--no-curve", "-o", tmp_path, code=2).stderr
+    refused = run_pac("report", public, "-o", tmp_path, code=2).stderr
     assert "must be a file in an existing folder" in refused
 
 

@@ -188,12 +188,8 @@ def test_what_cannot_be_asked_of_coins(ask: Any, error: type[Exception], message
 
 def test_other_work_needs_a_pool() -> None:
     with begin() as session:
-        for use in (
-            lambda: session.sql("SELECT 1"),
-            lambda: session.refine(mean, TOTAL, pac.Accuracy(at_least=0.0, on=(0.0,))),
-        ):
-            with pytest.raises(BudgetError, match=r"sample must be a pool.*sample=pac.Balanced"):
-                use()
+        with pytest.raises(BudgetError, match=r"sample must be a pool.*sample=pac.Balanced"):
+            session.refine(mean, TOTAL, pac.Accuracy(at_least=0.0, on=(0.0,)))
         with pytest.raises(MechanismError, match="function of sums in a session"):
             session.release(functools.partial(np.median, axis=0))
 
@@ -247,20 +243,24 @@ def test_a_session_goes_on_with_the_same_key_keep_and_clocks(tmp_path: Path) -> 
     assert Ledger(path).verify().ok
 
 
-def test_order_of_rows_is_not_that_of_units_but_both_must_stay(study: Path) -> None:
-    """The same ids in the same order, whose rows are those of others."""
-    swapped = UNITS.copy()
-    swapped[[599, 3]] = swapped[[3, 599]]
-    for units in (swapped, np.arange(600), None, UNITS.astype("U9").astype(object) + "x"):
+def test_units_of_other_names_are_refused(study: Path) -> None:
+    for units in (np.arange(600), None, UNITS.astype("U9").astype(object) + "x"):
         with pytest.raises(PoolError, match="units must be those that the session began with"):
             begin(study, units=units)
     begin(study).close()
 
 
+def test_rows_without_names_must_stay_as_they_are(tmp_path: Path) -> None:
+    with begin(tmp_path / "study.db", units=None) as session:
+        session.release(mean, share=0.1)
+    for other in (DATA + 1, DATA[::-1], np.concatenate([DATA, DATA])):
+        with pytest.raises(DataError, match="data must be what the session"):
+            begin(tmp_path / "study.db", units=None, data=other)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"data": DATA + 1}, DataError, "data must be what the session"),
         ({"budget": "membership<=0.7"}, BudgetError, "the total that the session began with"),
         ({"budget": "mi<=1"}, BudgetError, "the total that the session began with"),
         ({"sample": pac.Balanced()}, PoolError, "the session began with, coins; got a pool"),
@@ -325,6 +325,8 @@ def stored_clocks(value: float) -> Clocks:
         {"clocks": stored_clocks(1.0)},
         {"clocks": Clocks(spent=np.zeros(300, dtype=np.float32), cap=1.0)},
         {"clocks": Clocks(spent=np.zeros((1, 300)), cap=1.0)},
+        {"clocks": Clocks(spent=np.zeros(299), cap=1.0)},
+        {"marks": bytes(16 * 299)},
         {"clocks": Clocks(spent=np.zeros(300), cap=1.0, slack=1.0)},
         {"total": Spent(mi_nats=1.0)},
     ],
@@ -336,7 +338,7 @@ def test_a_file_that_no_session_wrote_is_refused(study: Path, fields: dict[str, 
 
 
 def test_a_file_of_other_units_is_refused(study: Path) -> None:
-    change(study, clocks=Clocks(spent=np.zeros(299), cap=1.0))
+    change(study, marks=bytes(range(240)) * 20)
     with pytest.raises(PoolError, match="units must be those"):
         begin(study)
 

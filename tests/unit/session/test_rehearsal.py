@@ -150,46 +150,6 @@ def counted(calls: list[int], x: Any) -> Any:
     return x.mean(axis=0)
 
 
-def test_a_plan_says_what_more_candidates_would_buy() -> None:
-    calls: list[int] = []
-    found = pac.plan(lambda x: counted(calls, x), X, LIMIT, rng=0, n_jobs=1)
-    assert found.more is not None
-    assert (found.more.n_subsets, found.more.folds) == (2000, 10)
-    assert f"for the curator: {found.more}." in str(found)
-    assert sum(size == 108 for size in calls) in (60, 61)  # one is tried first
-    goal, errors = X.mean(axis=0), []
-    for m, k in ((256, 2), (2000, 10)):
-        pool = Balanced(n_subsets=m, folds=k).draw(len(X), rng=1)
-        values = run_mechanism(Mean(), X, pool, rng=0).values
-        noise = propose_rule_variance(values, LIMIT, pool=pool, rng=0)
-        errors.append(np.sqrt(noise + np.square(values - goal).sum(axis=1).mean()))
-    assert errors[1] / errors[0] == pytest.approx(found.more.error, abs=0.15)
-
-
-def test_a_release_does_not_pay_for_what_more_would_buy() -> None:
-    calls: list[int] = []
-    pac.privatize(lambda x: counted(calls, x), X, LIMIT, n_jobs=1, rng=0)
-    assert calls.count(120) == 1  # once on all records, to tell whether the value estimates theirs
-    assert set(calls) == {60, 120}
-
-
-@pytest.mark.parametrize(
-    ("function", "budget", "options"),
-    [
-        (np.median, LIMIT, {"n_subsets": 128}),
-        (np.median, LIMIT, {"sample": Balanced()}),
-        (np.median, LIMIT, {"rule": "waterfill"}),
-        (np.median, pac.Information(0.1), {}),
-        (lambda x: np.sort(x, axis=None)[: len(x) // 4], LIMIT, {}),  # longer for more records
-        (lambda x: np.ones(2), LIMIT, {}),  # nothing to gain
-    ],
-)
-def test_nothing_is_said_of_more_where_it_was_not_left_open(
-    function: Any, budget: Any, options: Any
-) -> None:
-    assert pac.plan(function, X, budget, rng=0, n_jobs=1, **options).more is None
-
-
 def test_a_value_as_long_as_the_subset_keeps_halves() -> None:
     assert (
         drawn(LIMIT, mechanism=lambda x: np.sort(x[:, 0])[: len(x) // 4], n_subsets=800).folds == 2

@@ -1,25 +1,5 @@
 (function () {
   "use strict";
-  var slider = document.getElementById("bound");
-  if (slider) {
-    var stops = JSON.parse(slider.dataset.stops);
-    var marker = document.getElementById("marker");
-    var guide = document.getElementById("guide");
-    var update = function () {
-      var stop = stops[Number(slider.value)];
-      Object.keys(stop.texts).forEach(function (name) {
-        var place = document.getElementById(name);
-        if (place) { place.textContent = stop.texts[name]; }
-      });
-      slider.setAttribute("aria-valuetext", stop.texts["bound-text"]);
-      marker.setAttribute("cx", stop.x);
-      marker.setAttribute("cy", stop.y);
-      guide.setAttribute("x1", stop.x);
-      guide.setAttribute("x2", stop.x);
-    };
-    slider.addEventListener("input", update);
-    update();
-  }
   var button = document.getElementById("copy");
   if (button) {
     button.hidden = false;

@@ -1,0 +1,241 @@
+"""A query as a function of sums over units: what every unit adds, and what is made of the sums.
+
+The engine joins, filters and groups by cell and unit, once; noise goes to the sums, and the numbers
+of the query are computed from noisy sums afterwards. So joins, filters and groups may be anything,
+as long as every row of the join belongs to one unit; what is made of the sums may be anything that
+the engine can compute of numbers. No statement of the engine ever holds a sample: sums of used
+units are made in Python, and what the engine computes of them has noise already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector
+from pacprivacy.errors import QueryError
+from pacprivacy.mechanism import Data, Parts, Value, fixed_mechanism, flatten
+from pacprivacy.queries.query_mechanism import QueryMechanism, query_unit_rows
+from pacprivacy.queries.tree import (
+    NULL,
+    Call,
+    Cast,
+    Item,
+    Nested,
+    Node,
+    Operation,
+    Select,
+    children,
+    number,
+    substitute,
+    walk,
+    with_children,
+)
+from pacprivacy.statistics import COUNT_STD, DERIVATIVE_STEP, Sums, SumStatistic, UnitSums
+
+ROUNDING_CALLS: Final = frozenset({"round", "floor", "ceil", "ceiling", "trunc"})
+ROUNDING_TYPES: Final = ("INT", "DECIMAL", "NUMERIC")
+FLAT_SHARE: Final = 1e-12  # of a number: a smaller change of it is rounding
+LEAST_TYPICAL: Final = 1e-2  # of what one unit changes in the same column of another group
+PLAN: Final = "sums per unit and group, once; noise goes to the sums"
+INSTEAD: Final = (
+    "Write it with count, sum, avg, variance, stddev, covar, corr or regr_slope of rows that "
+    "belong to one unit each"
+)
+# Why a query is no function of sums, by words of the reason, and what would be one.
+REWRITINGS: Final = (
+    ("min ", "Ask count(*) FILTER (WHERE x < limit) for a few limits"),
+    ("max ", "Ask count(*) FILTER (WHERE x > limit) for a few limits"),
+    ("median", "Count rows below a few limits with FILTER, and read the median off the counts"),
+    ("quantile", "Count rows below a few limits with FILTER, and read the quantile off the counts"),
+    ("distinct values", "GROUP BY the column with keys=, and see which groups have rows"),
+    ("two units", "Join every private table to the unit alone, or ask two queries"),
+    ("subquery", "Join the table in place of the subquery, or count with FILTER"),
+)
+
+
+class QuerySums(QueryMechanism, SumStatistic):
+    """The cells of a query as functions of sums, for a secret of coins.
+
+    Guarantee
+    ---------
+    Claim Q-5. Assumes that the rows of the join belong to one unit each, which is checked. A unit
+    adds to every sum what its own rows add, whoever else is there; the cells are functions of the
+    sums and of public tables.
+    """
+
+    __slots__ = ()
+    EVERYBODY = "the whole table"
+
+    def prepare(self, data: Data) -> Self:
+        """Find the cells, which are declared or facts of all records; refuse what is no sum."""
+        if self.plan:
+            return self
+        sums, why = self._sums()
+        if sums is None:
+            raise QueryError(
+                "a query must be a function of sums over units where every unit has a coin; "
+                f"got one that is none: {why}. {rewriting(why)}; or use a pool: "
+                "sample=pac.Balanced()."
+            )
+        sums = replace(sums, cells=tuple(map(self._without_queries, sums.cells)))
+        cells, published = (self.cells, ()) if self.cells is not None else self._supported(sums)
+        facts = (*published, f"the plan of the query: {PLAN}")
+        return replace(self, cells=cells, sums=sums, plan=PLAN, published=facts)
+
+    def _without_queries(self, cell: Node) -> Node:
+        """Write what a cell reads of public tables as numbers."""
+        values: dict[Node, Node] = {}
+        for part in walk(cell, into_queries=False):
+            if isinstance(part, Nested):
+                values[part] = self._number_of(part)
+        return substitute(cell, values)
+
+    def _number_of(self, query: Nested) -> Node:
+        if query.kind != "SCALAR":
+            raise QueryError(
+                "a query beside aggregates must be one number; got IN or EXISTS. Put it in WHERE."
+            )
+        ((value,),) = self.tables.ask(
+            Select(items=(Item(value=Cast(operand=query, type="DOUBLE"), name="c0"),))
+        )
+        return NULL if value is None else number(float(value))
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was declared, and how totals are to be read."""
+        facts = ["counts and sums are estimates for all units"]
+        if self.fill is not None:
+            facts.append(f"cells without a value are {self.fill:g}, as declared")
+        return tuple(facts)
+
+    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
+        """Refused: there is no candidate whose cells could be computed."""
+        raise QueryError("a query with coins is computed from sums. Use a pool for candidates.")
+
+    # --- sums -----------------------------------------------------------------------------------
+
+    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+        """Return what every unit adds to the sums of every cell.
+
+        Units of the tables are numbered by their keys; ``units`` says whose coin each of them has.
+        """
+        sums, cells = fixed_mechanism(self.sums, self.name), fixed_mechanism(self.cells, self.name)
+        places = {cell: i for i, cell in enumerate(cells)}
+        of_cell, of_unit, values = query_unit_rows(sums, self.tables, places)
+        n_units = self.tables.n_units
+        if units is not None:
+            of_unit, n_units = np.asarray(units)[of_unit], int(units.max()) + 1
+        return UnitSums.of_rows(
+            values,
+            units=of_unit,
+            n_units=n_units,
+            cells=of_cell,
+            n_cells=len(cells),
+            centre=np.array(sums.centres),
+        )
+
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the numbers of the query, estimated for all units, in the order of their names."""
+        return self.arrange(self.cell_values(sums, keep))
+
+    def cell_values(self, sums: Sums, keep: float = 1.0) -> Matrix:
+        """Return the columns of every cell.
+
+        A sum below three deviations of its noise is no divisor: what is divided by it is ``fill``.
+        """
+        values = sums.values / keep
+        least = np.zeros(values.shape)
+        if sums.noise_std is not None:
+            least = COUNT_STD * sums.noise_std / keep
+        cells = self._compute(values, least, fixed_mechanism(self.sums, self.name).cells)
+        fill = np.nan if self.fill is None else self.fill
+        return np.where(np.isfinite(cells), cells, fill)
+
+    def _compute(self, values: Matrix, least: Matrix, cells: tuple[Node, ...]) -> Matrix:
+        """Return expressions of sums, one line of them for each line of ``values``."""
+        plan = fixed_mechanism(self.sums, self.name)
+        sizes = np.where(plan.counts, values, np.abs(values))
+        divisors = np.ma.masked_array(values, mask=sizes <= least)
+        columns: dict[str, Any] = {f"s{i}": values[:, i] for i in range(plan.n_sums)}
+        columns |= {f"n{i}": divisors[:, i] for i in range(plan.n_sums)}
+        return self.tables.compute(cells, columns)
+
+    def arrange(self, per_cell: Matrix) -> Vector:
+        """Return figures of every cell in the order of the released numbers."""
+        return np.asarray(per_cell.ravel()[self._order], dtype=np.float64)
+
+    @property
+    def _order(self) -> npt.NDArray[np.int64]:
+        """Where the released numbers, which are in the order of their names, are in the cells."""
+        shape = (len(fixed_mechanism(self.cells, self.name)), len(self.query.columns))
+        places = np.arange(shape[0] * shape[1], dtype=np.float64).reshape(shape)
+        return flatten(self._shaped(places))[0].astype(np.int64)
+
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        """Return the numbers by columns and groups."""
+        order = self._order
+        cells = np.empty(len(order))
+        cells[order] = numbers
+        return self._shaped(cells.reshape(-1, len(self.query.columns)))
+
+    # --- derivatives ----------------------------------------------------------------------------
+
+    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
+        """Return the derivatives of the columns of a cell by its sums, by central differences.
+
+        Rounding of outputs is left out of it, which noise of its own size would hide.
+        """
+        plan, at = fixed_mechanism(self.sums, self.name), sums.values
+        n_cells, block = at.shape
+        sizes = np.abs(at).max(axis=0) if sums.sizes is None else sums.sizes
+        sizes = np.where(sizes > 0, sizes, 1.0)
+        part = (np.abs(at) / sizes).max(axis=1, keepdims=True)  # of all sums that is in a cell
+        steps = DERIVATIVE_STEP * np.where(part > 0, part, 1.0) * sizes
+        shifts = np.einsum("cb,bd->bcd", steps, np.eye(block))
+        moved = np.concatenate([at + shifts, at - shifts]).reshape(-1, block)
+        smooth = tuple(map(_smooth, plan.cells))
+        values = self._compute(moved, np.zeros(moved.shape), smooth)
+        high, low = values.reshape(2, block, n_cells, -1)
+        with np.errstate(invalid="ignore"):
+            changed = np.abs(high - low) > FLAT_SHARE * np.maximum(np.abs(high), np.abs(low))
+            slopes = np.where(changed, (high - low) / (2 * steps.T[:, :, None]), 0.0)
+        slopes = np.where(np.isfinite(slopes), slopes, 0.0)
+        return np.ascontiguousarray(slopes.transpose(1, 2, 0))
+
+    def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
+        """Return the derivatives at the sums of all units, over what one unit typically changes.
+
+        So a table of counts, prices and shares has noise that is alike beside what units change in
+        each number.
+        """
+        slopes = self.jacobian(contributions.total())
+        squares = np.zeros(slopes.shape[:2])
+        for cell, entries in contributions.chunks():
+            squares[cell] += np.square(contributions.values[entries] @ slopes[cell].T).sum(axis=0)
+        each = np.maximum(contributions.entries_per_cell, 1)[:, None]
+        typical = np.sqrt(squares / each)
+        # By groups of all sizes: of sums it is alike in all of them, of means it falls with size.
+        elsewhere = np.minimum(typical.max(axis=0), (typical * each).max(axis=0) / each)
+        typical = np.maximum(typical, LEAST_TYPICAL * elsewhere)
+        return np.asarray(slopes / np.where(typical > 0, typical, 1.0)[:, :, None])
+
+
+def rewriting(why: str) -> str:
+    """Return what would be a function of sums in the place of what is none."""
+    return next((text for word, text in REWRITINGS if word in f"{why} "), INSTEAD)
+
+
+def _smooth(node: Node) -> Node:
+    """Return an expression without the rounding of what it is made of."""
+    if isinstance(node, Call) and node.name in ROUNDING_CALLS:
+        return _smooth(node.arguments[0])
+    if isinstance(node, Cast) and any(word in node.type for word in ROUNDING_TYPES):
+        return _smooth(node.operand)
+    parts = [_smooth(part) for part in children(node)]
+    if isinstance(node, Operation) and node.symbol == "//":
+        return Operation(symbol="/", operands=tuple(parts))
+    return with_children(node, parts)
