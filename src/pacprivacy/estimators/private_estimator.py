@@ -50,7 +50,7 @@ from pacprivacy.mechanism import (
 from pacprivacy.noise import AnyRule, as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Certificate, Release
-from pacprivacy.sample import Balanced, Pool, PoolStrategy
+from pacprivacy.sample import Balanced, Coins, Pool, PoolStrategy
 from pacprivacy.session import SUBSETS_BATCHED, Accuracy
 from pacprivacy.theory import posterior_success
 
@@ -97,9 +97,9 @@ class PrivateBase(Fitted, ABC):
     ----------
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
         What every attacker is held to.
-    sample : Pool or strategy, optional
+    sample : Pool, strategy or Coins, optional
         Which subsets are candidates. By default random halves and their complements, of every
-        class if there are classes.
+        class if there are classes. ``pac.Coins()`` where it is known what one unit changes.
     n_subsets : int, optional
         Number of candidates.
     rule : str or rule object, optional
@@ -134,7 +134,7 @@ class PrivateBase(Fitted, ABC):
         As in scikit-learn.
     """
 
-    sample: Pool | PoolStrategy | None = None
+    sample: Pool | PoolStrategy | Coins | None = None
     n_subsets: int | None = None
     rule: AnyRule | None = None
     n_jobs: int | None = None
