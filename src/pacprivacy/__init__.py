@@ -30,10 +30,12 @@ if TYPE_CHECKING:
         PrivateLinearSVC as PrivateLinearSVC,
         PrivateLogisticRegression as PrivateLogisticRegression,
         PrivatePCA as PrivatePCA,
+        PrivatePoissonRegressor as PrivatePoissonRegressor,
         PrivatePredictor as PrivatePredictor,
+        PrivateQuantileRegressor as PrivateQuantileRegressor,
         PrivateRidge as PrivateRidge,
     )
-    from pacprivacy.mechanism import Dataset as Dataset
+    from pacprivacy.mechanism import Dataset as Dataset, Descent as Descent
     from pacprivacy.privatizing import plan as plan, privatize as privatize, sql as sql
     from pacprivacy.queries import Tables as Tables
     from pacprivacy.release import Certificate as Certificate, Release as Release, verify as verify
@@ -52,8 +54,9 @@ if TYPE_CHECKING:
 _NAMES_OF = {
     "budget": "EpsilonEquivalent Information Membership ResidualEntropy parse_budget",
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
-    "PrivateLogisticRegression PrivatePCA PrivatePredictor PrivateRidge",
-    "mechanism": "Dataset",
+    "PrivateLogisticRegression PrivatePCA PrivatePoissonRegressor PrivatePredictor "
+    "PrivateQuantileRegressor PrivateRidge",
+    "mechanism": "Dataset Descent",
     "sample": "Balanced Coins Half Poisson Pool",
     "privatizing": "plan privatize sql",
     "release": "Certificate Release verify",

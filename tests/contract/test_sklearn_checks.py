@@ -20,6 +20,8 @@ from pacprivacy.estimators import (
     PrivateKMeans,
     PrivateLinearSVC,
     PrivatePCA,
+    PrivatePoissonRegressor,
+    PrivateQuantileRegressor,
 )
 
 # Seeded noise, so that the suite cannot fail by chance; few subsets, because its data are tiny.
@@ -40,6 +42,8 @@ ESTIMATORS = [
     PrivateKMeans(2, **SETTINGS),
     PrivatePCA(1, **SETTINGS),
     PrivateLinearSVC(**SETTINGS),
+    PrivatePoissonRegressor(**SETTINGS),
+    PrivateQuantileRegressor(**SETTINGS),
     PrivateForestClassifier(**SETTINGS),
 ]
 
@@ -51,6 +55,8 @@ NO_LABELS = "labels of the records are not kept; predict names the cluster of wh
 
 EXEMPT: dict[type, dict[str, str]] = {
     PrivateEstimator: {"check_parameters_default_constructible": BUDGET_DEFAULT},
+    PrivatePoissonRegressor: {"check_parameters_default_constructible": BUDGET_DEFAULT},
+    PrivateQuantileRegressor: {"check_parameters_default_constructible": BUDGET_DEFAULT},
     PrivatePCA: {"check_parameters_default_constructible": BUDGET_DEFAULT},
     PrivateForestClassifier: {"check_parameters_default_constructible": BUDGET_DEFAULT},
     PrivateLinearSVC: {

@@ -8,6 +8,8 @@ from pacprivacy.estimators.private_models import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivatePCA,
+    PrivatePoissonRegressor,
+    PrivateQuantileRegressor,
     PrivateRidge,
 )
 
@@ -18,7 +20,9 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivatePCA",
+    "PrivatePoissonRegressor",
     "PrivatePredictor",
+    "PrivateQuantileRegressor",
     "PrivateRidge",
     "search_cost",
 ]

@@ -212,6 +212,8 @@ class PrivateBase(Fitted, ABC):
         options = {field.name: parameters[field.name] for field in fields(PrivateBase)}
         drawn = sample if self.sample is None or isinstance(sample, Pool) else self.sample
         options |= {"sample": drawn, "units": units}
+        if isinstance(drawn, Coins):
+            options["n_jobs"] = None  # one pass in one process
         del options["random_state"]
         if self.target is not None:
             options["target"] = replace(self.target, metric=self._judge)

@@ -1,7 +1,8 @@
 """The library's own models as private estimators, with scikit-learn's parameter names."""
 
+from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from scipy import special
@@ -15,7 +16,7 @@ from sklearn.base import (
 from sklearn.metrics.pairwise import euclidean_distances
 
 from pacprivacy import design
-from pacprivacy._checks import Array, Integers, Matrix, Vector
+from pacprivacy._checks import Array, Integers, Matrix, Vector, check_positive
 from pacprivacy._sklearn import read_new
 from pacprivacy.budget import BudgetLike, budget_limits
 from pacprivacy.errors import MechanismError
@@ -23,6 +24,7 @@ from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.estimators.private_estimator import DEFAULT_BUDGET, PrivateBase
 from pacprivacy.mechanism import (
     PCA,
+    Descent,
     Forest,
     KMeans,
     LinearSVM,
@@ -33,11 +35,80 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.noise import as_rule, propose_rule_variance
 from pacprivacy.privatizing import plan
-from pacprivacy.sample import Coins, Pool
-from pacprivacy.session import Rehearsal
+from pacprivacy.sample import Balanced, Coins, Pool
+from pacprivacy.session import FEWEST_UNITS, Rehearsal
+
+POOL_PENALTY: Final = 0.1
 
 
-class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
+@dataclass(eq=False, repr=False, kw_only=True)
+class _LinearModel(PrivateBase):
+    """A linear model, by descent with coins where that is possible, else from a pool.
+
+    Parameters
+    ----------
+    method : {"auto", "descent", "pool"}
+        ``descent`` gives every unit a coin and pays for gradients, see
+        :class:`pacprivacy.Descent`; ``pool`` fits every candidate. "auto" is descent from 200 units
+        on where the budget limits membership alone and no setting of a pool is given.
+    clip : float or None
+        With descent, features are clipped to so many deviations, in ``fit`` and ``predict``.
+
+    Attributes
+    ----------
+    method_ : {"descent", "pool"}
+        How it was fitted.
+    lower_, upper_ : arrays of shape (n_features,)
+        Where features are clipped; infinite where they are not.
+    """
+
+    method: Literal["auto", "descent", "pool"] = "auto"
+    clip: float | None = 4.0
+
+    @abstractmethod
+    def _descent(self, n_records: int) -> Descent:
+        """Return the descent with this estimator's parameters."""
+
+    def _scores(self, X: MatrixLike) -> Matrix:
+        """Return the scores of rows, shape (n, scores)."""
+        rows = np.clip(read_new(self, X), self.lower_, self.upper_)
+        return np.asarray(rows @ np.atleast_2d(self.coef_).T + self.intercept_)
+
+    def _attributes(self, value: Value) -> dict[str, Any]:
+        unclipped = np.full(np.shape(value["coef"])[-1], np.inf)
+        return super()._attributes({"lower": -unclipped, "upper": unclipped, **value})
+
+    def _release(
+        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
+    ) -> None:
+        if self.method not in ("auto", "descent", "pool"):
+            raise MechanismError(
+                f"method must be 'auto', 'descent' or 'pool'; got {self.method!r}. Use 'auto'."
+            )
+        n_records = len(data[0])
+        self.method_ = "pool"
+        if self._takes_coins(n_records if units is None else len(np.unique(np.asarray(units)))):
+            self.method_ = "descent"
+            mechanism = self._descent(n_records)
+            if not isinstance(self.sample, Coins):
+                sample = Coins()
+        elif sample is None:
+            sample = Balanced(folds="auto")
+        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
+
+    def _takes_coins(self, n_units: int) -> bool:
+        """Whether to descend with coins."""
+        if isinstance(self.sample, Coins) or self.method == "descent":
+            return True
+        if self.method == "pool" or self.sample is not None or n_units < FEWEST_UNITS:
+            return False
+        by_pool = (self.n_subsets, self.rule, self.checkpoint, self.target, self.levels)
+        limits = budget_limits(self._limit)
+        alone = limits.mi_nats is None and limits.success_level is not None
+        return alone and all(setting is None for setting in by_pool)
+
+
+class _LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
     """Predictions of released hyperplanes.
 
     Attributes
@@ -50,7 +121,7 @@ class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
 
     def decision_function(self, X: MatrixLike) -> Matrix:
         """Return the score of every class, or one score if there are two."""
-        scores: Matrix = read_new(self, X) @ self.coef_.T + self.intercept_
+        scores = self._scores(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: MatrixLike) -> Array:
@@ -61,6 +132,27 @@ class _LinearClassifier(ClassifierMixin, PrivateBase):  # type: ignore[misc]
         return named
 
 
+class _LinearRegressor(RegressorMixin, _LinearModel):  # type: ignore[misc]
+    """Predictions of released coefficients.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array of shape (n_features,) and float
+        Released, for the features as they were given.
+    """
+
+    def _mechanism(self, seed: int | None) -> Mechanism:
+        return self._descent(0)
+
+    def _attributes(self, value: Value) -> dict[str, Any]:
+        flat = {"coef": value["coef"][0], "intercept": float(value["intercept"][0])}
+        return super()._attributes({**value, **flat})
+
+    def predict(self, X: MatrixLike) -> Vector:
+        """Return the predictions of the released coefficients."""
+        return self._scores(X)[:, 0]
+
+
 @dataclass(eq=False, repr=False)
 class PrivateLinearSVC(_LinearClassifier):
     """Linear support vector machine, one against the rest, released with certified noise.
@@ -68,7 +160,10 @@ class PrivateLinearSVC(_LinearClassifier):
     Parameters
     ----------
     C, tol, max_iter
-        As in :class:`pacprivacy.mechanism.LinearSVM`. A small ``C`` needs less noise.
+        As in :class:`pacprivacy.mechanism.LinearSVM`. A small ``C`` needs less noise. Descent has
+        the penalty of ``C`` and takes ``n_steps`` in place of the others.
+    n_steps : int
+        Steps of descent.
 
     Examples
     --------
@@ -85,42 +180,54 @@ class PrivateLinearSVC(_LinearClassifier):
     budget: BudgetLike = DEFAULT_BUDGET
     tol: float = 1e-6
     max_iter: int = 10_000
+    n_steps: int = 30
 
     def _mechanism(self, seed: int | None) -> LinearSVM:
         return LinearSVM(C=self.C, tol=self.tol, max_iter=self.max_iter)
 
+    def _descent(self, n_records: int) -> Descent:
+        penalty = 1.0 / (check_positive("C", self.C, advice="Use 1.") * n_records)
+        return Descent(loss="hinge", n_steps=self.n_steps, penalty=penalty, clip=self.clip)
+
 
 @dataclass(eq=False, repr=False)
 class PrivateLogisticRegression(_LinearClassifier):
-    """Logistic regression, one against the rest, released with certified noise.
+    """Logistic regression, released with certified noise.
 
     Parameters
     ----------
-    alpha : float
+    alpha : float, optional
         Penalty on the weights of the standardised features, ``alpha/2 |w|²`` beside the *mean*
-        loss as in ``SGDClassifier``. More of it needs less noise.
+        loss as in ``SGDClassifier``. More of it needs less noise. By default 0 with descent, where
+        the number of steps limits weights, and 0.1 from a pool.
     max_iter : int
-        Steps of the fit.
+        Steps of a fit from a pool, where several classes are one against the rest.
+    n_steps : int
+        Steps of descent, on the softmax loss where there are several classes.
 
     Examples
     --------
     >>> import pacprivacy as pac
-    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [3]], 100, axis=0)
-    >>> y = np.repeat(["no", "yes"], 100)
-    >>> model = PrivateLogisticRegression(budget=pac.Information(0.5), n_subsets=32).fit(X, y)
+    >>> X = np.random.default_rng(0).normal(size=(400, 2)) + np.repeat([[0], [3]], 200, axis=0)
+    >>> y = np.repeat(["no", "yes"], 200)
+    >>> model = PrivateLogisticRegression(budget="membership<=0.75").fit(X, y)
     >>> model.score(X, y) > 0.9
     True
     """
 
-    alpha: float = 0.1
+    alpha: float | None = None
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
     max_iter: int = 50
+    n_steps: int = 30
 
     def predict_proba(self, X: MatrixLike) -> Matrix:
-        """Return probabilities of the classes; with many classes each one's share of the sum."""
-        chances: Matrix = special.expit(self.decision_function(X))
-        if chances.ndim == 1:
+        """Return probabilities of the classes; from a pool each one's share of the sum."""
+        scores = self._scores(X)
+        if scores.shape[1] > 1 and self.method_ == "descent":
+            return np.asarray(special.softmax(scores, axis=1))
+        chances: Matrix = special.expit(scores)
+        if chances.shape[1] == 1:
             return np.column_stack([1.0 - chances, chances])
         # With heavy noise every class may have probability 0: then none is preferred.
         total = chances.sum(axis=1, keepdims=True)
@@ -129,7 +236,91 @@ class PrivateLogisticRegression(_LinearClassifier):
         return shares
 
     def _mechanism(self, seed: int | None) -> design.LogisticFit:
-        return design.LogisticFit(penalty=self.alpha, n_steps=self.max_iter)
+        penalty = POOL_PENALTY if self.alpha is None else self.alpha
+        return design.LogisticFit(penalty=penalty, n_steps=self.max_iter)
+
+    def _descent(self, n_records: int) -> Descent:
+        return Descent(
+            loss="logistic", n_steps=self.n_steps, penalty=self.alpha or 0.0, clip=self.clip
+        )
+
+
+@dataclass(eq=False, repr=False)
+class PrivatePoissonRegressor(_LinearRegressor):
+    """Poisson regression of counts with a log link, released with certified noise.
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty on the weights of the scaled features, as in ``PoissonRegressor``.
+    n_steps : int
+        Steps of descent; from a pool, of every fit.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2000, 2))
+    >>> y = rng.poisson(np.exp(X @ [0.5, -0.5] + 1.0))
+    >>> model = PrivatePoissonRegressor(budget="membership<=0.6").fit(X, y)
+    >>> bool(model.coef_[0] > 0.3)
+    True
+    """
+
+    alpha: float = 0.0
+    _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
+    n_steps: int = 30
+
+    def predict(self, X: MatrixLike) -> Vector:
+        """Return the expected counts of the released coefficients."""
+        return np.asarray(np.exp(super().predict(X)))
+
+    def _descent(self, n_records: int) -> Descent:
+        return Descent(loss="poisson", n_steps=self.n_steps, penalty=self.alpha, clip=self.clip)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+
+@dataclass(eq=False, repr=False)
+class PrivateQuantileRegressor(_LinearRegressor):
+    """Linear regression of a quantile of the target, released with certified noise.
+
+    Parameters
+    ----------
+    quantile : float
+        Share of targets that lie below the prediction.
+    alpha : float
+        Penalty ``alpha/2 |w|²`` beside the mean loss, on weights of the scaled features.
+    n_steps : int
+        Steps of descent; from a pool, of every fit.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2000, 1))
+    >>> model = PrivateQuantileRegressor(0.9, budget="membership<=0.6")
+    >>> below = model.fit(X, X[:, 0] + rng.normal(size=2000)).predict(X)
+    >>> below.shape
+    (2000,)
+    """
+
+    quantile: float = 0.5
+    _: KW_ONLY
+    budget: BudgetLike = DEFAULT_BUDGET
+    alpha: float = 0.0
+    n_steps: int = 40
+
+    def _descent(self, n_records: int) -> Descent:
+        return Descent(
+            loss="quantile",
+            level=self.quantile,
+            n_steps=self.n_steps,
+            penalty=self.alpha,
+            clip=self.clip,
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -229,7 +420,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         """Draw the pool; return it with the information budget for as much noise."""
         rehearsal = Rehearsal(
             data,
-            sample=self.sample,
+            sample=None if isinstance(self.sample, Coins) else self.sample,
             n_subsets=self.n_subsets,
             units=units,
             n_jobs=1,

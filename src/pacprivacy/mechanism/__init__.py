@@ -59,6 +59,16 @@ from pacprivacy.mechanism.datasets import (
     subset_sums as subset_sums,
     symmetric_matrices as symmetric_matrices,
 )
+from pacprivacy.mechanism.descent import (
+    FEATURE_BITS as FEATURE_BITS,
+    Descent as Descent,
+    DescentFeatures as DescentFeatures,
+    LinearProblem as LinearProblem,
+    StepMechanism as StepMechanism,
+    StepPath as StepPath,
+    StepProblem as StepProblem,
+    steps_of as steps_of,
+)
 from pacprivacy.mechanism.estimator import (
     EstimatorFit as EstimatorFit,
     LinearSVM as LinearSVM,
@@ -69,6 +79,7 @@ from pacprivacy.mechanism.estimator import (
 )
 from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
+from pacprivacy.mechanism.lloyd import Lloyd as Lloyd
 from pacprivacy.mechanism.mechanism import (
     FILLED_GAPS as FILLED_GAPS,
     AppliedModel as AppliedModel,

@@ -23,6 +23,14 @@ from pacprivacy.noise.covariance import (
     waterfill as waterfill,
     weighted_spread_mean as weighted_spread_mean,
 )
+from pacprivacy.noise.descent_plan import (
+    LEAST_STEPS_PER_STD as LEAST_STEPS_PER_STD,
+    DescentPlan as DescentPlan,
+    DescentTranscript as DescentTranscript,
+    DescentUnits as DescentUnits,
+    StepNoise as StepNoise,
+    plan_descent as plan_descent,
+)
 from pacprivacy.noise.iid import (
     Boxed as Boxed,
     Empirical as Empirical,

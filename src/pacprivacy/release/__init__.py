@@ -32,10 +32,15 @@ from pacprivacy.release.certificate_text import (
 from pacprivacy.release.coin_certificate import (
     CoinBundle as CoinBundle,
     CoinCertificate as CoinCertificate,
+    CoinProof as CoinProof,
     CoinSession as CoinSession,
     StoredContributions as StoredContributions,
     recompute_contributions as recompute_contributions,
     write_coin_certificate as write_coin_certificate,
+)
+from pacprivacy.release.descent_bundle import (
+    DescentBundle as DescentBundle,
+    recompute_descent as recompute_descent,
 )
 from pacprivacy.release.error_bars import (
     NAMED as NAMED,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
@@ -101,6 +102,45 @@ class CoinSession:
         freeze(self.allowed)
 
 
+class CoinProof(CuratorBundle):
+    """A bundle of a release with coins that holds against whoever knows all other units."""
+
+    __slots__ = ()
+    n_units: int
+    keep: float
+    parameter: float
+    dimension: int
+    unit: str
+    simulation: bool
+    budget: Membership
+    stated: CuratorStatements
+    session: CoinSession | None
+    declaration: Declaration | None
+
+    @property
+    @abstractmethod
+    def total_variation(self) -> float:
+        """Distance of the sampled noise from a function of a continuous one (claim L-2)."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> CertificateNoise:
+        """The noise in a few numbers."""
+
+    @property
+    @abstractmethod
+    def not_checkable(self) -> Mapping[str, str]:
+        """Fields of the certificate that the bundle does not prove, besides the usual ones."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse a bundle whose noise does not hide every unit."""
+
+    @abstractmethod
+    def influence_text(self, largest: str) -> str:
+        """Say whose influence was computed again; ``largest`` is the most that was allowed."""
+
+
 class _Record(msgspec.Struct, kw_only=True):
     """What a file says besides its arrays."""
 
@@ -124,7 +164,7 @@ class _Record(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoinBundle(CuratorBundle):
+class CoinBundle(CoinProof):
     """What every unit adds, in whole numbers, and the noise; curator-only.
 
     ``integers`` has a line for every entry of a unit in a cell, ordered by cell (``starts``);
@@ -182,6 +222,31 @@ class CoinBundle(CuratorBundle):
         return charge_integers(
             self.integers, self.units, self.starts, self.units_per_std, self.n_units
         )
+
+    @property
+    def noise(self) -> CertificateNoise:
+        """The noise in a few numbers."""
+        return CertificateNoise.of(self.grid.ravel(), self.units_per_std.ravel())
+
+    @property
+    def not_checkable(self) -> Mapping[str, str]:
+        """The influence of units that are not stored."""
+        if self.is_whole:
+            return {}
+        missing = self.n_units - self.n_stored
+        return {
+            "influence": f"that of {missing} of {self.n_units} units: the file has those that cost "
+            f"most and a digest of all"
+        }
+
+    def influence_text(self, largest: str) -> str:
+        """Say whose influence was computed again."""
+        whom = "every unit" if self.is_whole else f"the {self.n_stored} units that cost most"
+        return f"of {whom} at most {largest} deviations of the noise, in whole numbers"
+
+    def check(self) -> None:
+        """Refuse a bundle whose noise does not hide every stored unit."""
+        check_coin_bundle(self)
 
     def save(self, path: str | Path) -> None:
         """Write the bundle to a file that only its owner can read."""
@@ -297,6 +362,9 @@ def _check_shapes(bundle: CoinBundle) -> None:
 
 
 READERS[KIND] = CoinBundle.from_archive
+COIN_READERS: Final[dict[str, Callable[[Arrays, Record], CoinProof]]] = {
+    KIND: CoinBundle.from_archive
+}
 
 
 def contributions_digest(units: Integers, starts: Integers, blocks: Iterable[Matrix]) -> str:
@@ -562,7 +630,7 @@ def coin_hits_text(hits: Mapping[str, float]) -> str:
     )
 
 
-def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
+def write_coin_certificate(bundle: CoinProof) -> CoinCertificate:
     """Write down what was proved: a function of the bundle, for ``verify`` too.
 
     Guarantee
@@ -599,7 +667,7 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
         success_at_keep=risk.success_at_keep,
         hits={f"{rate:g}": share for rate, share in risk.hits},
         groups={str(size): success for size, success in risk.groups},
-        noise=CertificateNoise.of(bundle.grid.ravel(), bundle.units_per_std.ravel()).rounded(),
+        noise=bundle.noise.rounded(),
         confidence=1.0,
         presence=presence,
         public=(known, *stated.public),
@@ -612,7 +680,7 @@ def write_coin_certificate(bundle: CoinBundle) -> CoinCertificate:
     )
 
 
-def _presence(bundle: CoinBundle) -> HiddenPresence | None:
+def _presence(bundle: CoinProof) -> HiddenPresence | None:
     """Return what is promised about being in the table: a function of declaration and noise.
 
     Guarantee
@@ -632,7 +700,7 @@ def _presence(bundle: CoinBundle) -> HiddenPresence | None:
     )
 
 
-def _not_promised(bundle: CoinBundle, units: str) -> tuple[str, ...]:
+def _not_promised(bundle: CoinProof, units: str) -> tuple[str, ...]:
     unit = bundle.unit
     if bundle.declaration is not None:
         return (
@@ -659,7 +727,7 @@ def _not_promised(bundle: CoinBundle, units: str) -> tuple[str, ...]:
     return tuple(items)
 
 
-def _composition(bundle: CoinBundle) -> Record | None:
+def _composition(bundle: CoinProof) -> Record | None:
     """Return what the certificate says about its session."""
     part = bundle.session
     if part is None or part.total.mu_squared is None:
@@ -701,13 +769,18 @@ NOT_CHECKABLE_COINS: Final[Mapping[str, str]] = {
 }
 
 
-def check_coin_bundle(bundle: CoinBundle) -> None:
-    """Refuse a bundle whose noise does not hide every stored unit."""
+def check_coin_parameter(bundle: CoinProof) -> None:
+    """Refuse noise with too few steps, and more influence than the budget stands for."""
     slack = bundle.total_variation
     if not slack < bundle.budget.success - 0.5:
         raise unproved("the noise has too few steps")
     if not bundle.parameter <= influence_parameter(bundle.budget.success, slack) * _ROUNDING:
         raise unproved("the influence that is allowed is more than the budget stands for")
+
+
+def check_coin_bundle(bundle: CoinBundle) -> None:
+    """Refuse a bundle whose noise does not hide every stored unit."""
+    check_coin_parameter(bundle)
     charges, part = bundle.charges, bundle.session
     limits = np.full(bundle.n_units, bundle.parameter)
     if part is not None:
@@ -717,7 +790,7 @@ def check_coin_bundle(bundle: CoinBundle) -> None:
     _check_stored(bundle)
     _check_declaration(bundle)
     if part is not None:
-        _check_session(bundle, part, charges)
+        check_coin_session(bundle, part, charges)
 
 
 def _check_stored(bundle: CoinBundle) -> None:
@@ -732,7 +805,7 @@ def _check_stored(bundle: CoinBundle) -> None:
         raise unproved("the digest is of other contributions")
 
 
-def _check_session(bundle: CoinBundle, part: CoinSession, charges: Vector) -> None:
+def check_coin_session(bundle: CoinProof, part: CoinSession, charges: Vector) -> None:
     """Refuse clocks that pass the total, and a charge that does not follow from them (C-8)."""
     total, charge = part.total.mu_squared, part.charge.mu_squared
     if total is None or charge is None or part.charge.n_releases != 1:
@@ -775,31 +848,28 @@ def unproved(reason: str) -> CertificateError:
 
 @verify.register
 def _verify_coins(
-    certificate: CoinCertificate, bundle: CoinBundle | str | Path | None = None
+    certificate: CoinCertificate, bundle: CoinProof | str | Path | None = None
 ) -> Verified:
     """Check that a certificate of coins follows from the curator's bundle; claim R-1."""
     if bundle is None:
         raise CertificateError(
             "bundle must be given with a PAC certificate; got None. Pass the curator's curator.npz."
         )
-    held = CoinBundle.load(bundle) if isinstance(bundle, str | Path) else bundle
-    if not isinstance(held, CoinBundle):
+    held: object = bundle
+    if isinstance(bundle, str | Path):
+        held = read_bundle_archive(bundle, COIN_READERS)
+    if not isinstance(held, CoinProof):
         raise CertificateError(
             "bundle must be that of a release with coins; got that of a pool. Pass the curator.npz "
             "that was written beside the release."
         )
-    check_coin_bundle(held)
+    held.check()
     compare_verified(certificate, write_coin_certificate(held))
     not_checkable = {
         name: why
-        for name, why in NOT_CHECKABLE_COINS.items()
+        for name, why in {**NOT_CHECKABLE_COINS, **held.not_checkable}.items()
         if getattr(certificate, name) not in (None, ())
     }
-    if not held.is_whole:
-        not_checkable["influence"] = (
-            f"that of {held.n_units - held.n_stored} of {held.n_units} units: the file has those "
-            f"that cost most and a digest of all"
-        )
     return Verified(
         digest=certificate.digest,
         recomputed=tuple(f.name for f in fields(CoinCertificate) if f.name not in not_checkable),
@@ -879,13 +949,11 @@ def _plan_again(
     return plan, sums
 
 
-def _figures(certificate: CoinCertificate, bundle: CoinBundle) -> dict[str, str]:
+def _figures(certificate: CoinCertificate, bundle: CoinProof) -> dict[str, str]:
     """Say what was recomputed, with the figures that agree."""
-    whom = "every unit" if bundle.is_whole else f"the {bundle.n_stored} units that cost most"
     return {
         "promise": certificate.promise,
-        "influence": f"of {whom} at most {at_most(certificate.influence, significant=4)} "
-        f"deviations of the noise, in whole numbers",
+        "influence": bundle.influence_text(at_most(certificate.influence, significant=4)),
         "advantage": f"at most {at_most(certificate.advantage, decimals=4)}",
         "noise": f"{certificate.noise.n_directions} directions",
         **({} if certificate.presence is None else {"presence": str(certificate.presence)}),

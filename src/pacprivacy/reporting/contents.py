@@ -34,6 +34,7 @@ from pacprivacy.release import (
     CertificateNoise,
     CoinBundle,
     CoinCertificate,
+    CoinProof,
     CuratorBundle,
     PoolCertificate,
     trade_off_text_rows,
@@ -204,8 +205,8 @@ def check_report_contents(certificate: Certificate, bundle: CuratorBundle) -> No
         noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
         ours = (*ours, certificate.n_subsets, certificate.noise.rounded())
         shape = (bundle.pool.n_units, bundle.outputs.shape[1], bundle.pool.n_subsets, noise)
-    if isinstance(bundle, CoinBundle) and isinstance(certificate, CoinCertificate):
-        noise = CertificateNoise.of(bundle.grid.ravel(), bundle.units_per_std.ravel()).rounded()
+    if isinstance(bundle, CoinProof) and isinstance(certificate, CoinCertificate):
+        noise = bundle.noise.rounded()
         ours = (*ours, certificate.keep, certificate.noise)
         n_units = None if bundle.declaration is not None else bundle.n_units
         shape = (n_units, bundle.dimension, bundle.keep, noise)

@@ -2,7 +2,10 @@
 
 from pacprivacy.session.account import Left as Left
 from pacprivacy.session.answerer import Answerer as Answerer, Reply as Reply
-from pacprivacy.session.default_sample import pool_reason as pool_reason
+from pacprivacy.session.default_sample import (
+    FEWEST_UNITS as FEWEST_UNITS,
+    pool_reason as pool_reason,
+)
 from pacprivacy.session.keeper import Reading as Reading
 from pacprivacy.session.leases import KINDS as KINDS, NOBODY as NOBODY, Leases as Leases
 from pacprivacy.session.query_release import (

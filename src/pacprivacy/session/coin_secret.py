@@ -37,7 +37,15 @@ from pacprivacy.errors import (
     MechanismError,
     PoolError,
 )
-from pacprivacy.mechanism import Data, Mechanism, coerce_data, flatten, total_numbers
+from pacprivacy.mechanism import (
+    Data,
+    Mechanism,
+    StepMechanism,
+    coerce_data,
+    flatten,
+    steps_of,
+    total_numbers,
+)
 from pacprivacy.noise import SumPlan, plan_declared, plan_sums
 from pacprivacy.queries import Tables
 from pacprivacy.sample import (
@@ -53,6 +61,11 @@ from pacprivacy.session.average_release import (
     AverageReleasePlan,
     Promise,
     plan_average_release,
+)
+from pacprivacy.session.descent_release import (
+    DescentReleasePlan,
+    DescentTerms,
+    plan_descent_release,
 )
 from pacprivacy.session.keeper import Reading
 from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
@@ -355,13 +368,18 @@ class CoinSecret(SessionSecret):
             return Spent()
         return Spent(mu_squared=session_cap(_success_of(budget)))
 
-    def plan(self, request: Request, purse: Callable[[], Purse]) -> CoinPlan | AverageReleasePlan:
+    def plan(
+        self, request: Request, purse: Callable[[], Purse]
+    ) -> CoinPlan | AverageReleasePlan | DescentReleasePlan:
         """Measure what every unit adds, find the least noise, and write the certificate."""
         _refuse_pool_options(request)
         self._allow(request, purse())  # refused here, before the records are read
         if self._coins.rows_per_unit is not None:
             _refuse_gap_policy(request.mechanism)
         mechanism = request.mechanism.prepare(self.data)
+        descent = steps_of(mechanism, self.data, self._codes)
+        if descent is not None:
+            return self._plan_descent(request, purse, mechanism, descent)
         statistic, data, units = statistic_with_coins(mechanism, self.data, self._codes)
         if isinstance(statistic, AveragedStatistic):
             planned = self._plan_average(request, purse, mechanism, statistic, (data, units))
@@ -437,6 +455,35 @@ class CoinSecret(SessionSecret):
             clocks_before=self.balances,
             clocks=clocks,
         )
+
+    def _plan_descent(
+        self,
+        request: Request,
+        purse: Callable[[], Purse],
+        mechanism: Mechanism,
+        descent: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
+    ) -> DescentReleasePlan:
+        """Fix the noise of every step of a descent, and write the certificate."""
+        if self._coins.rows_per_unit is not None:
+            raise MechanismError(
+                "a descent must not hide presence: its noise follows from all records. Leave "
+                "rows_per_unit out, or use pacprivacy.dp."
+            )
+        allowance, standing = self._allow(request, purse()), purse()
+        terms = DescentTerms(
+            budget=allowance.budget,
+            keep=self.keep,
+            n_units=self.n_units,
+            unit=self.unit,
+            seed=self.seed,
+            simulate=self._simulate,
+            before=standing.spent,
+            total=standing.total,
+            allowed=allowance.of_units,
+            clocks=self.balances,
+        )
+        with single_threaded():
+            return plan_descent_release(mechanism, descent, terms)
 
     def _plan_declared(
         self,
@@ -635,7 +682,9 @@ class CoinSecret(SessionSecret):
         self, plan: Plan, observed: Any
     ) -> tuple[None, releasing.Certificate, releasing.CuratorBundle]:
         """Return certificate and bundle: the clocks were moved with the charge."""
-        assert isinstance(plan, CoinPlan | AverageReleasePlan)  # its own
+        assert isinstance(plan, CoinPlan | AverageReleasePlan | DescentReleasePlan)  # its own
+        if isinstance(plan, DescentReleasePlan):
+            return None, plan.certificate, plan.bundle_of(observed)
         return None, plan.certificate, plan.bundle
 
 

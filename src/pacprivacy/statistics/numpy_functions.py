@@ -17,6 +17,7 @@ from pacprivacy.mechanism import (
     Data,
     FunctionMechanism,
     Mechanism,
+    StepMechanism,
     is_one_column,
     read_data_numbers,
 )
@@ -182,7 +183,8 @@ def coin_obstacle(mechanism: Mechanism, data: Data, *, has_units: bool) -> str |
         if isinstance(inner, FunctionMechanism):
             return _function_obstacle(inner, data)
         obstacle = inner.coin_obstacle(has_units=has_units)
-        states = isinstance(inner, SumStatistic | AveragedStatistic) or inner.influence is not None
+        states = isinstance(inner, SumStatistic | AveragedStatistic | StepMechanism)
+        states = states or inner.influence is not None
         if obstacle is not None or states:
             return obstacle
         inner = inner.inner

@@ -1,0 +1,126 @@
+"""Descent with coins: accuracy on test rows, by default and with settings tuned on public rows.
+
+Usage: python benchmarks/learning.py [--tuned] [table ...]
+
+Stores benchmarks/results/learning.json, one entry a table. Rows are split as in the fight; features
+are as the fight has them, in deviations of its tuning rows, and the release scales them again from
+its own rows. Releases are simulated. "DP-GD" is copied from the stored fight: its best setting, at
+the same tight advantage.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "versus"))
+
+from contenders.scattering import load_scattering
+from contenders.tables import Split, load
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+import pacprivacy as pac
+
+RESULTS = Path(__file__).parent / "results"
+CELLS = {
+    "rice": "logistic-rice",
+    "bank": "logistic-bank",
+    "adult": "logistic-adult",
+    "dry_bean": "classifier-dry-bean",
+    "mnist": "probe-mnist",
+}
+N_RELEASES = 4
+TUNED = [
+    {"n_steps": steps, "rate": rate, "momentum": momentum, "average": average}
+    for steps, rate, momentum, average in (
+        (20, 0.075, 0.8, 0.0),
+        (40, 0.15, 0.8, 0.0),
+        (60, 2.0, 0.8, 0.5),
+    )
+]
+
+
+def accuracy(value: dict[str, Any], X: Any, y: Any) -> float:
+    """Return the share of rows whose class a released model names."""
+    scores = np.clip(X, value["lower"], value["upper"]) @ value["coef"].T + value["intercept"]
+    chosen = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
+    return float(np.mean(value["classes"][chosen] == y))
+
+
+def releases(split: Split, success: float, n: int, **settings: Any) -> tuple[list[Any], float]:
+    """Return released values and CPU seconds of one release."""
+    began, values = time.process_time(), []
+    for seed in range(n):
+        release = pac.privatize(
+            pac.Descent(loss="logistic", **settings),
+            (split.X, split.y),
+            pac.Membership(success),
+            sample=pac.Coins(),
+            simulate=True,
+            rng=seed,
+        )
+        values.append(release.value)
+    return values, (time.process_time() - began) / n
+
+
+def measure(name: str, tuned: bool) -> dict[str, Any]:
+    """Return the figures of one table."""
+    split = load_scattering(most=None) if name == "mnist" else load(name)
+    began = time.process_time()
+    public = LogisticRegression(max_iter=1000).fit(split.X, split.y)
+    seconds = time.process_time() - began
+    found: dict[str, Any] = {
+        "n": len(split.X),
+        "without_privacy": float(public.score(split.X_test, split.y_test)),
+        "scikit_learn_cpu_seconds": round(seconds, 2),
+    }
+    path = RESULTS / "versus" / f"{CELLS[name]}.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    found["dp_at_0.588"] = next(
+        max(each["score"] for each in row["dp"]) for row in rows if row["advantage"] == 0.176
+    )
+    for success in (0.588, 0.6):
+        values, spent = releases(split, success, 2 if name == "mnist" else N_RELEASES)
+        scores = [accuracy(value, split.X_test, split.y_test) for value in values]
+        found[f"default_at_{success}"] = summary(scores)
+        found["default_cpu_seconds"] = round(spent, 2)
+    if tuned:
+        n = 1 if name == "mnist" else 3
+        trials = [(releases(split, 0.588, n, **each)[0], each) for each in TUNED]
+        values, setting = max(
+            trials,
+            key=lambda trial: np.mean(
+                [accuracy(value, split.X_tuning, split.y_tuning) for value in trial[0]]
+            ),
+        )
+        values = releases(split, 0.588, n + 2, **setting)[0][n:] + values
+        scores = [accuracy(value, split.X_test, split.y_test) for value in values]
+        found["tuned_at_0.588"] = {**summary(scores), "setting": setting, "n_settings": len(TUNED)}
+    return found
+
+
+def summary(scores: list[float]) -> dict[str, float]:
+    """Return mean and deviation of scores."""
+    return {"accuracy": round(float(np.mean(scores)), 5), "std": round(float(np.std(scores)), 5)}
+
+
+def main(words: list[str]) -> None:
+    """Measure the tables that are named, or all."""
+    path = RESULTS / "learning.json"
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    tuned = "--tuned" in words
+    with threadpool_limits(limits=1):
+        for name in [word for word in words if not word.startswith("-")] or list(CELLS):
+            stored[name] = {**stored.get(name, {}), **measure(name, tuned)}
+            print(name, stored[name], flush=True)
+            path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,184 @@
+"""A release of descent where every unit has a coin: noisy sums of gradients, step after step.
+
+Everything up to the draw is here. The certificate is complete before a coin is drawn; what the
+steps released and what units paid are added to the curator's bundle after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy import _version, release as releasing
+from pacprivacy._checks import Mask, Vector
+from pacprivacy._random import BitSource
+from pacprivacy.adversary import Clocks
+from pacprivacy.budget import Membership, Spent
+from pacprivacy.mechanism import Data, Mechanism, StepMechanism, flatten
+from pacprivacy.noise import DescentPlan, DescentTranscript, plan_descent
+from pacprivacy.session.secret import Accounts, Plan
+from pacprivacy.simulation import Outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentSampler:
+    """Draws the noise of every step around the gradients of the used units."""
+
+    plan: DescentPlan
+
+    def observe(self, kept: Mask, source: BitSource, /) -> DescentTranscript:
+        """Return what the steps released."""
+        return self.plan.release(kept, source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentReleasePlan(Plan):
+    """What would be released of the units that are used; the certificate follows from ``bundle``.
+
+    In a session every unit pays all that it may spend: what it really spends is known only after
+    the last step.
+    """
+
+    drawn: DescentSampler = field(repr=False)
+    bundle: releasing.DescentBundle = field(repr=False)
+    before: Spent
+    clocks_before: Clocks | None = field(default=None, repr=False)
+    clocks: Clocks | None = field(default=None, repr=False)
+
+    @property
+    def sampler(self) -> DescentSampler:
+        """What draws the noise."""
+        return self.drawn
+
+    @property
+    def accounts(self) -> Clocks | None:
+        """What every unit will have paid."""
+        return self.clocks
+
+    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
+        """Whether nothing was spent since it was made."""
+        return self.before is spent and self.clocks_before is accounts
+
+    def value_of(self, observed: DescentTranscript) -> Any:
+        """Return the released value, a function of the released sums."""
+        return self.outputs.restore(observed.weights.ravel())
+
+    def bundle_of(self, observed: DescentTranscript) -> releasing.DescentBundle:
+        """Return the bundle with what the steps released and what units paid."""
+        return replace(self.bundle, integers=observed.integers, spent=observed.spent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentTerms:
+    """What a descent may spend, and whose coins they are.
+
+    ``allowed`` is the influence that every unit may have in a session, where it stands in
+    ``clocks``; None for a single release.
+    """
+
+    budget: Membership
+    keep: float
+    n_units: int
+    unit: str
+    seed: int
+    simulate: bool
+    before: Spent
+    total: Spent
+    allowed: Vector | None = None
+    clocks: Clocks | None = None
+
+
+def plan_descent_release(
+    mechanism: Mechanism,
+    records: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
+    terms: DescentTerms,
+) -> DescentReleasePlan:
+    """Rehearse the descent, fix its noise, and write the certificate."""
+    settings, data, units = records
+    plan = plan_descent(
+        settings,
+        settings.problem(data.parts),
+        units,
+        n_units=terms.n_units,
+        success=terms.budget.success,
+        keep=terms.keep,
+        seed=terms.seed,
+        allowed=terms.allowed,
+    )
+    clocks, charge = None, Spent(n_releases=1, mu_squared=plan.parameter**2)
+    if terms.clocks is not None:
+        clocks = terms.clocks.after(np.sqrt(plan.allowed), plan.total_variation)
+        charge = Spent(n_releases=1, mu_squared=max(0.0, clocks.busiest - terms.clocks.busiest))
+    outputs = Outputs(
+        values=plan.rehearsed.reshape(1, -1),
+        structure=flatten(plan.rehearsed.ravel())[1],
+        mechanism_name=mechanism.name,
+        public=mechanism.public,
+        published=mechanism.published,
+        seed=0,
+        finish=mechanism.finish,
+        model=mechanism.model,
+    )
+    bundle = _bundle(plan, outputs, terms, charge)
+    return DescentReleasePlan(
+        certificate=releasing.write_coin_certificate(bundle),
+        charge=charge,
+        outputs=outputs,
+        error_bars=None,
+        drawn=DescentSampler(plan=plan),
+        bundle=bundle,
+        before=terms.before,
+        clocks_before=terms.clocks,
+        clocks=clocks,
+    )
+
+
+def _bundle(
+    plan: DescentPlan, outputs: Outputs, terms: DescentTerms, charge: Spent
+) -> releasing.DescentBundle:
+    session = None
+    if terms.clocks is not None and terms.allowed is not None:
+        session = releasing.CoinSession(
+            total=terms.total,
+            before=terms.before,
+            charge=charge,
+            clocks=terms.clocks.spent,
+            allowed=np.sqrt(plan.allowed),
+        )
+    n_features, n_scores = plan.problem.shape
+    return releasing.DescentBundle(
+        integers=np.zeros((0, n_features, n_scores), dtype=np.int64),
+        spent=np.zeros(terms.n_units),
+        bits=np.array([step.bits for step in plan.noise], dtype=np.int64),
+        step_units=np.array([step.units_per_std for step in plan.noise], dtype=np.int64),
+        n_features=n_features,
+        n_scores=n_scores,
+        n_units=terms.n_units,
+        keep=terms.keep,
+        parameter=plan.parameter,
+        rate=plan.rate,
+        dimension=outputs.n_outputs,
+        unit=terms.unit,
+        rows_digest=plan.rows_digest,
+        simulation=terms.simulate,
+        budget=terms.budget,
+        session=session,
+        stated=releasing.CuratorStatements(
+            rule="clocks of gradients",
+            mechanism=outputs.mechanism_name,
+            output=outputs.structure.describe(),
+            public=(*outputs.public, f"length of a step: {plan.rate:g}"),
+            published=(
+                *outputs.published,
+                "noise of every step and the length of steps: from a rehearsal on all records with "
+                "noise of its own, rounded up",
+                f"who may pay little more for their gradients has them shortened, each "
+                f"{terms.unit} by what it has paid; used or left out makes no difference",
+            ),
+            notes=("no intervals: how sure coefficients are was not measured",),
+            software=_version.__version__,
+        ),
+    )
