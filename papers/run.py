@@ -21,6 +21,7 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from pacprivacy.errors import DataError
+from papers.agreement import Compares, Comparison, add_to_page, write_comparisons
 from papers.page import Page, make_folder
 from papers.published import find_reference
 
@@ -236,6 +237,7 @@ class Paper:
         begin = time.perf_counter()
         results = _run(jobs, n_jobs, used.checkpoints, report)
         page = self._begin_page(used, quick=quick, seconds=time.perf_counter() - begin)
+        comparisons: list[Comparison] = []
         for number, section in enumerate(chosen):
             rows = [row for place, found in results if place == number for row in found]
             if not rows:
@@ -244,6 +246,12 @@ class Paper:
             page.text(f"Stands for: {section.covers}.")
             page.bullets(section.notes)
             section.write(page, rows, folder / f"{self.name}_{section.name}")
+            if isinstance(section, Compares):
+                comparisons += section.compare(rows)
+        if comparisons:
+            page.heading("Agreement with the printed figures")
+            add_to_page(page, comparisons)
+            write_comparisons(folder / f"{self.name}_agreement.json", comparisons)
         return page.save(folder / f"{self.name}.md")
 
     def _choose(self, only: Sequence[str]) -> list[Section]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pacprivacy as pac
 from pacprivacy.noise import calibrate
+from pacprivacy.residual import exact_gap, sliced_gap, variational_gap
 from papers.residual.examples import example_outputs
-from papers.residual.gap import exact_gap, sliced_gap, variational_gap
 
 N_HELD_OUT = 1_000_000
 N_SUBSETS = 256

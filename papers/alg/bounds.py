@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from pacprivacy.theory import epsilon_equivalent, gaussian_equivalent, posterior_success
+from papers.agreement import Cell, Comparison
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_budget, write_csv
 from papers.run import MI_BUDGETS, Job, Settings
@@ -20,6 +21,12 @@ __all__ = ["SECTION", "BoundRow", "bound_rows", "overlap_prior"]
 N_RECORDS: Final = 100  # of the question "at least k of the members": the universe of Iris
 GUESSED: Final = (29, 32, 35)
 SINGLE_PRIORS: Final = (0.5, 0.01)
+# Table 1 in percent, from 1/64 nats on, and a figure of section 8.2.
+PRINTED_SUCCESS: Final = {
+    0.5: (58.815, 62.434, 67.490, 74.464, 83.789, 95.181, 100.0, 100.0, 100.0),
+    0.01: (3.213, 4.364, 6.200, 9.171, 14.057, 22.177, 35.729, 58.103, 92.582),
+}
+PRINTED_WIDE: Final = 14.56  # at least 35 members, 1 nat
 STYLES: Final = (
     Style(colour="#D55E00", marker="s"),
     Style(colour="#0072B2", marker="D", line="-."),
@@ -83,13 +90,22 @@ def bound_rows() -> Iterator[BoundRow]:
             )
 
 
+PRIOR_COUNTS: Final = tuple(range(20, 41))  # of Figure 12
+PRIORS: Final = Line(
+    label="hypergeometric prior",
+    style=STYLES[0],
+    x=PRIOR_COUNTS,
+    y=tuple(overlap_prior(N_RECORDS, k) for k in PRIOR_COUNTS),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The section on what a budget allows."""
 
     name: str = "bounds"
     title: str = "What a budget allows"
-    covers: str = "Table 1, and the bound on naming many members"
+    covers: str = "Table 1, Figure 12, and the bound on naming many members"
     notes: tuple[str, ...] = (
         "From kl(posterior, prior) <= MI; no data and no simulation. The ε of pure differential "
         "privacy with the same bound on membership is printed beside it, and the μ of a Gaussian "
@@ -120,10 +136,44 @@ class Bounds:
             ticks=ticks,
         )
         page.image(picture, "largest success that a budget allows, for five questions")
+        drawn = draw_panels(
+            stem.with_name(f"{stem.name}_priors").with_suffix(".png"),
+            [Panel(title="", ylabel="prior, %", lines=(PRIORS,), percent=True)],
+            title=f"Prior of naming at least k of {N_RECORDS // 2} members, n = {N_RECORDS}",
+            xlabel="k",
+            ticks=[(k, str(k)) for k in PRIOR_COUNTS[::5]],
+        )
+        page.image(drawn, "the prior of naming at least k members, against k")
         cells = {(row.question, row.mi_nats): row for row in rows}
         page.table(
             ["budget, nats", *questions, "same membership bound as pure ε", "as Gaussian μ"],
             [_cells(cells, questions, mi) for mi in MI_BUDGETS],
+        )
+
+    def compare(self, rows: Sequence[BoundRow]) -> tuple[Comparison, ...]:
+        """Return Table 1 and the bound for many members."""
+        success = {(row.prior, row.mi_nats): 100 * row.success for row in rows}
+        wide = overlap_prior(N_RECORDS, GUESSED[-1])
+        table = [
+            Cell(
+                name=f"prior {100 * prior:g} %, {as_budget(mi)}",
+                printed=figure,
+                ours=success[prior, mi],
+                spread=0.0005,
+            )
+            for prior, figures in PRINTED_SUCCESS.items()
+            for mi, figure in zip(MI_BUDGETS[1:], figures, strict=True)
+        ]
+        many = Cell(name="1 nat, k = 35", printed=PRINTED_WIDE, ours=success[wide, 1.0])
+        below = (("k = 30", 0.05, 30), ("k = 32", 0.01, 32))
+        priors = tuple(
+            Cell(name=name, printed=figure, ours=overlap_prior(N_RECORDS, k), relation="<=")
+            for name, figure, k in below
+        )
+        return (
+            Comparison(section=self.name, item="Table 1", trials="formula", cells=tuple(table)),
+            Comparison(section=self.name, item="Figure 12, text", trials="formula", cells=priors),
+            Comparison(section=self.name, item="Section 8.2", trials="formula", cells=(many,)),
         )
 
 

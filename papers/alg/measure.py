@@ -125,11 +125,13 @@ def measure_paper(task: Task, split: Split, settings: Settings) -> Iterator[Row]
             )
 
 
-def run_paper_halves(task: Task, halves: Half, settings: Settings) -> Outputs:
-    """Return the published model on the halves that its variances are estimated from."""
+def run_paper_halves(
+    task: Task, halves: Half, settings: Settings, *, stream: str = "estimate"
+) -> Outputs:
+    """Return the published model on halves: those that its variances are estimated from."""
     split = load_split(task.dataset, task.transformer)
     alone = replace(settings, checkpoints=None)  # the file may be in use by the task's own job
-    return _Runner(task, split, alone).outputs(task.paper, halves, "estimate")[0]
+    return _Runner(task, split, alone).outputs(task.paper, halves, stream)[0]
 
 
 def measure_ours(

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pacprivacy.errors import DataError
 from pacprivacy.theory import posterior_success
+from papers.agreement import Cell, Comparison
 from papers.charts import BUDGET_LABEL, INK, Line, Panel, Style, budget_ticks, draw_panels
 from papers.design.data import NAMES
 from papers.design.pool import PoolRow, PoolRule
+from papers.design.printed import BUDGETS, Mode
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
-from papers.published import find_reference
 
 __all__ = [
     "DESIGN_BUDGETS",
     "MODES",
     "DesignRow",
     "Mode",
+    "compare_tables",
     "draw_tables",
-    "published_cell",
-    "published_list",
     "write_rows",
     "write_table",
 ]
 
-Mode = Literal["post-hoc", "conscious"]
-
-DESIGN_BUDGETS: Final = tuple(4.0**-power for power in range(1, 6))  # 1/4 .. 1/1024 nats
-PUBLISHED: Final = "design_tables.json"
+DESIGN_BUDGETS: Final = BUDGETS  # 1/4 .. 1/1024 nats
+ROUNDING: Final = 0.005
+PRINTED_TRAININGS: Final = 500
+RELEASED: Final = {"mean squared error": "releases", "accuracy": "trainings"}
 MODES: Final[dict[Mode, tuple[str, str, Style, Style]]] = {
     "post-hoc": (
         "post-hoc, paper's rule",
@@ -77,7 +75,9 @@ class DesignRow:
     n_releases : int
         Number of simulated releases.
     published : float or None
-        The published figure, where it is at hand.
+        The printed figure, where there is one.
+    largest : str
+        For descent, what step sizes are capped at: ``1/L`` or, as in the public code, ``L``.
     """
 
     dataset: str
@@ -89,6 +89,7 @@ class DesignRow:
     standard_error: float
     n_releases: int
     published: float | None
+    largest: str = ""
 
     def agrees(self, *, within: float, relative: float = 0.0) -> bool | None:
         """Whether utility and published figure are this close; None where there is none."""
@@ -97,40 +98,45 @@ class DesignRow:
         return abs(self.utility - self.published) <= max(within, relative * abs(self.published))
 
 
-def published_cell(
-    table: str, dataset: str, setting: str, *, mi_nats: float, mode: Mode
-) -> float | None:
-    """Return a published figure; None where the reference tables are not at hand."""
-    tables = _load()
-    if tables is None or mi_nats not in tables["mi_total"]:
-        return None
-    cells = [found for key, found in tables[table].items() if key.split("(")[0] == dataset]
-    if not cells or setting not in cells[0]:
-        return None
-    pair = cells[0][setting][tables["mi_total"].index(mi_nats)]
-    return float(pair[mode == "conscious"])
+def compare_tables(
+    section: str, tables: dict[str, str], rows: Sequence[DesignRow], reasons: dict[str, str]
+) -> tuple[Comparison, ...]:
+    """Return the cells with printed figures, one comparison for each data set.
+
+    The spread is half a unit of the last printed digit; for descent, where one training is far
+    from the next, also two standard errors of a mean of as many trainings as the paper has.
+    """
+    comparisons = []
+    for dataset, item in tables.items():
+        cells = [
+            Cell(
+                name=f"{row.setting}, {as_budget(row.mi_nats)}, {row.mode}",
+                printed=row.published,
+                ours=row.utility,
+                spread=ROUNDING + _twice_the_papers_error(row),
+            )
+            for row in rows
+            if row.dataset == dataset and row.published is not None
+        ]
+        if cells:
+            first = next(row for row in rows if row.dataset == dataset)
+            comparisons.append(
+                Comparison(
+                    section=section,
+                    item=item,
+                    trials=f"{first.n_releases} {RELEASED[first.metric]} a cell",
+                    cells=tuple(cells),
+                    reason=reasons.get(dataset, ""),
+                )
+            )
+    return tuple(comparisons)
 
 
-def published_list(table: str, dataset: str) -> list[float] | None:
-    """Return a published row of figures; None where the reference tables are not at hand."""
-    tables = _load()
-    found = None if tables is None else tables[table].get(dataset)
-    return None if found is None else [float(cell) for cell in found]
-
-
-@cache
-def _load() -> dict[str, Any] | None:
-    path = find_reference(PUBLISHED)
-    if path is None:
-        return None
-    try:
-        loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} must be readable JSON; got {type(error).__name__}. "
-            "Put the original file in its place, or take it away."
-        ) from error
-    return loaded
+def _twice_the_papers_error(row: DesignRow) -> float:
+    """Return two standard errors of the printed mean; of ridge, whose runs differ less, none."""
+    if row.metric != "accuracy":
+        return 0.0
+    return 2 * row.standard_error * math.sqrt(row.n_releases / PRINTED_TRAININGS)
 
 
 def draw_tables(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from papers import run
-from papers.residual import logits, mean, soundness
+from papers.residual import base, logits, mean, soundness
 from papers.run import Paper, Settings
 
 __all__ = ["RESIDUAL"]
@@ -20,10 +20,11 @@ FULL: Final = replace(
 QUICK: Final = replace(run.QUICK, mi_budgets=(1 / 16, 1 / 4, 1.0), n_subsets=64, n_releases=20_000)
 PROTOCOL: Final = (
     "All releases on this page are **simulations** on public data. They protect nobody.",
-    "`Efficient-PAC` is our `diagonal` and `Auto-PAC` our `spectral`: noise in proportion to the "
-    "spread along the coordinates, or along the principal directions, proved by the "
-    "log-determinant bound. `waterfill` is the least noise that this bound can prove, `exact` the "
-    "least found whose *true* information is proved to meet the budget.",
+    "`Efficient-PAC` is our `diagonal`. *Auto-PAC* is two things in the paper: in appendix A.2 a "
+    "noise in proportion to the spread along the principal directions (our `spectral`), which "
+    "spends less than the budget; in section 3 and Proposition 2 the least trace whose "
+    "log-determinant bound *equals* the budget (our `waterfill`). Both are here. `exact` is the "
+    "least noise found whose *true* information is proved to meet the budget.",
     "`SR-PAC, learned` follows Algorithm 2: the noise is learned against a decoder that is "
     "learned along. Its budget is met in the decoder's eyes only: *learned, not certified*. The "
     "true information beside it comes from the exact adversary.",
@@ -42,7 +43,7 @@ RESIDUAL: Final = Paper(
     name="residual",
     title="Residual-PAC Privacy, recomputed",
     protocol=PROTOCOL,
-    sections=(mean.SECTION, logits.SECTION, soundness.SECTION),
+    sections=(mean.SECTION, base.SECTION, logits.SECTION, soundness.SECTION),
     full=FULL,
     quick=QUICK,
     reference=None,

@@ -61,8 +61,8 @@ BLOCK: Final = 50_000
 STYLES: Final[dict[str, Style]] = {
     "DP Gaussian": Style(colour="#999999", marker="x"),
     "Efficient-PAC": Style(colour="#D55E00", marker="s"),
-    "Auto-PAC": Style(colour="#E69F00", marker="^"),
-    "waterfill": Style(colour="#56B4E9", marker="v", line="--"),
+    "Auto-PAC (A.2)": Style(colour="#E69F00", marker="^"),
+    "Auto-PAC (least trace)": Style(colour="#56B4E9", marker="v", line="--"),
     "SR-PAC, learned": Style(colour="#CC79A7", marker="P"),
     "exact": Style(colour="#0072B2", marker="D", line="-."),
     "protect": Style(colour="#009E73", marker="o"),

@@ -40,8 +40,8 @@ __all__ = ["SECTION", "measure_means"]
 
 RULES: Final = {
     "Efficient-PAC": "diagonal",
-    "Auto-PAC": "spectral",
-    "waterfill": "waterfill",
+    "Auto-PAC (A.2)": "spectral",
+    "Auto-PAC (least trace)": "waterfill",
     "exact": "exact",
 }
 

@@ -1,6 +1,7 @@
 """The page of [AF]: its problems, its rows, its files, and that it does not mix up methods."""
 
 import csv
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 
 from pacprivacy._random import SimulatedSource
-from pacprivacy.dp.accuracy_first import OutputNR, search_by_theory
+from pacprivacy.dp.accuracy_first import OutputNR, plan_threshold, search_by_theory
 from papers.accuracy_first import ACCURACY_FIRST, searches, targets
-from papers.accuracy_first.checks import measure_checks
+from papers.accuracy_first.checks import measure_checks, worst_scaling_loss
 from papers.accuracy_first.data import STUDIES, smooth_output_epsilon
 from papers.accuracy_first.searches import SearchRow, measure_study
 from papers.accuracy_first.targets import WANTED, measure_target
@@ -86,10 +87,37 @@ def test_the_claims_of_the_paper_hold(require_data: Require) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("papers.accuracy_first.checks.N_LEVELS", 100)
         found = {row.claim: row for row in measure_checks(30, 1)}
+    false = found.pop("Theorem A.9: mean excess risk of a perturbed ridge optimum")
+    assert false.measured > 5 * false.at_most
     for row in found.values():
-        slack = 5 * np.sqrt(row.at_most / row.n_runs) if row.at_most < 1 else 0.0
+        slack = 5 * np.sqrt(row.at_most / row.n_runs) if row.at_most < 1 else 1e-9
         assert row.measured <= row.at_most + slack
     assert found["doubling: releases over the level it stops at"].measured > 1.9
+
+
+def test_two_is_the_best_factor_to_grow_by() -> None:
+    worst = {factor: worst_scaling_loss(factor) for factor in (1.2, 1.5, 1.9, 2.0, 2.1, 3.0)}
+    assert min(worst, key=lambda factor: worst[factor]) == 2.0
+    for factor, loss in worst.items():
+        assert loss == pytest.approx(factor**2 / (factor - 1), rel=1e-3)
+
+
+def test_the_headline_of_the_paper_contradicts_its_theorem(require_data: Require) -> None:
+    """The test alone costs 7.27 at α = .05, and the paper prints e^ε = 10.0 for everything."""
+    require_data("kddcup.data_10_percent.gz")
+    problem = STUDIES["kdd99_ridge"].prepare(0)
+    for alpha, printed in ((0.05, 10.0), (0.075, 4.65)):
+        plan = plan_threshold(
+            alpha,
+            gamma=0.1,
+            n_levels=1000,
+            sensitivity=problem.excess_sensitivity,
+            calibration="theorem",
+        )
+        assert plan.epsilon == pytest.approx(
+            16 * (1 / 0.005**0.5 + 1) ** 2 * math.log(2e4) / (1e5 * alpha)
+        )
+        assert math.exp(plan.epsilon) > 25 * printed
 
 
 def test_the_page_shows_every_method_and_says_what_is_missing(

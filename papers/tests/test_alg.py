@@ -20,7 +20,7 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.covariance import proportional
-from pacprivacy.sample import Balanced
+from pacprivacy.sample import Balanced, Half
 from pacprivacy.theory import posterior_success
 from papers import published
 from papers.alg import ALG, attack, mean, picture
@@ -28,7 +28,7 @@ from papers.alg.bounds import bound_rows, overlap_prior
 from papers.alg.measure import Row, measure_paper
 from papers.alg.models import COMPONENTS, FOREST, KMEANS, SVM, TASKS
 from papers.alg.protocol import Task, load_split
-from papers.alg.spread import explained_shares, noise_by_halves
+from papers.alg.spread import explained_shares, noise_by_halves, run_until_stable
 from papers.page import as_number, write_csv
 from papers.published import Published
 from papers.run import MI_BUDGETS, QUICK, Progress, Settings
@@ -130,22 +130,62 @@ def test_fresh_releases_get_a_variance_and_stay_together() -> None:
     assert second[:, 0].mean() == pytest.approx(100.0, abs=0.1)
 
 
-def test_individual_noise_is_the_published_formula() -> None:
-    rng = np.random.default_rng(0)
-    pool = Balanced(n_subsets=8).draw(6, rng=1)
-    values = rng.normal(size=(8, 2))
-    member = pool.signs(0, 6, dtype=np.int8) > 0
+def test_individual_noise_swaps_one_record() -> None:
+    """By hand: every record for every other one, in halves of three of six."""
+    universe = np.random.default_rng(0).normal(size=(6, 2))
     worst = np.zeros(2)
-    for unit in range(6):
-        moves = []
-        for k in np.flatnonzero(member[:, unit]):
-            others = [j for j in range(8) if not member[j, unit]]
-            nearest = min(others, key=lambda j, k=k: float(np.sum((values[k] - values[j]) ** 2)))
-            moves.append((values[k] - values[nearest]) ** 2)
-        std = np.sqrt(np.mean(moves, axis=0))
+    for record in universe:
+        std = np.sqrt(np.mean(np.square(record - universe), axis=0)) / 3
         worst = np.maximum(worst, std * std.sum() / (2 * 0.25))
-    found = mean.individual_variances(values, pool, mi_nats=0.25)
-    assert found == pytest.approx(worst, rel=1e-9)
+    assert mean.swap_variances(universe, mi_nats=0.25) == pytest.approx(worst, rel=1e-9)
+
+
+def test_table_2_is_met_as_printed_and_its_dp_row_is_not_dp() -> None:
+    settings = replace(QUICK, n_subsets=128, n_releases=1000)
+    rows = [*mean.measure_mean("iris", settings), *mean.measure_printed_dp_mean("iris", settings)]
+    pac, dp = mean.SECTION.compare(rows)
+    assert pac.n_agree >= 5
+    assert sum(cell.agrees for cell in dp.cells[1::2]) >= 2
+    row = {(row.rule, row.mi_nats): row for row in rows}
+    unsound = row["DP, as printed", 1 / 4]
+    assert unsound.true_success < unsound.success < unsound.true_success_upper
+    assert row["individual", 1 / 64].distance > 3 * row[mean.AS_PRINTED, 1 / 64].distance
+
+
+def test_the_matrix_of_claim_1_is_not_orthogonal_and_not_best() -> None:
+    """Two bases of two dimensions in five: the printed matrix against orthogonal Procrustes."""
+    rng = np.random.default_rng(0)
+    printed, best, skew = [], [], []
+    for _ in range(50):
+        a = np.linalg.qr(rng.normal(size=(5, 2)))[0].T
+        b = np.linalg.qr(a.T + 0.3 * rng.normal(size=(5, 2)))[0].T
+        right_a, right_b = (np.linalg.svd(basis)[2] for basis in (a, b))
+        claimed = (right_a @ right_b.T)[:2, :2]
+        turn, _, back = np.linalg.svd(a @ b.T)
+        printed.append(np.linalg.norm(a - claimed @ b))
+        best.append(np.linalg.norm(a - turn @ back @ b))
+        skew.append(np.abs(claimed @ claimed.T - np.eye(2)).max())
+    assert min(skew) > 1e-3
+    assert np.mean(printed) > 1.5 * np.mean(best)
+
+
+def test_the_best_threshold_is_ahead_of_a_coin_by_chance() -> None:
+    """LiRA on scores that tell nothing, and on scores that tell all."""
+    rng = np.random.default_rng(0)
+    members = Half(n_subsets=200).draw(20, rng=1).signs(0, 20, dtype=np.int8) > 0
+    chance = attack._lira(rng.normal(size=members.shape), members, rng)
+    assert 0.01 < chance < 0.04
+    assert attack._lira(members + 0.1 * rng.normal(size=members.shape), members, rng) > 0.45
+
+
+def test_confidences_of_lira_are_the_printed_ones() -> None:
+    X = np.array([[0.0, 0.0], [1.0, 0.0]])
+    centres = np.array([[0.0, 0.0, 3.0, 4.0]])  # distances 0 and 5 from the first row
+    assert attack.kmeans_confidence(centres, X)[0, 0] == pytest.approx(1.0)
+    assert attack.kmeans_confidence(centres, X)[0, 1] == pytest.approx(1 - 1 / (1 + 20**0.5))
+    weights = np.array([[3.0, 4.0, -1.0, 0.0, 10.0, 0.5]])  # two classes, then their intercepts
+    expected = max(1 / (1 + np.exp(-(3 + 10) / 5)), 1 / (1 + np.exp(-(-1 + 0.5) / 1)))
+    assert attack.svm_confidence(weights, X)[0, 1] == pytest.approx(expected)
 
 
 def test_bounds_match_the_formula_and_know_their_limits() -> None:
@@ -165,11 +205,23 @@ def test_components_and_halves_are_shares_of_the_whole() -> None:
     explained = {row.count: row.share for row in explained_shares("iris")}
     rows = load_split("iris", "min-max").X_train
     singular = np.square(np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False))
-    assert explained == pytest.approx({n: singular[:n].sum() / singular.sum() for n in (1, 2, 4)})
+    expected = {n: singular[:n].sum() / singular.sum() for n in (1, 2, 3, 4)}
+    assert explained == pytest.approx(expected)
     halves = list(noise_by_halves(TASKS["iris_svm"], replace(TINY, n_halves=50)))
     assert [row.count for row in halves] == [10, 20, 50]
     assert halves[-1].share == 1.0
     assert 0.3 < halves[0].share != 1.0
+
+
+def test_halves_are_drawn_until_no_variance_changes() -> None:
+    """The rule stops by itself where it is coarse, and gives up where it is fine."""
+    settings = replace(TINY, n_halves=40)
+    coarse = list(run_until_stable(TASKS["iris_svm_printed"], settings, precision=1.0))
+    assert [row.count for row in coarse] == [20]
+    fine = list(run_until_stable(TASKS["iris_svm_printed"], settings, precision=1e-12))
+    assert [row.count for row in fine] == [20, 30, 40]
+    assert fine[0] == coarse[0]
+    assert all(row.share > 1e-12 for row in fine)
 
 
 # One model, the mean, the attacks, the formulas and the spread.
@@ -237,7 +289,8 @@ def test_attacks_and_true_risks_stay_below_the_promise(run: tuple[Path, list[Pro
         assert float(row["distance"]) == pytest.approx(
             deviation * math.sqrt(9 * math.pi / 8), rel=0.2
         )
-    proved = [row for row in means if row["rule"] != "individual"]
+    unproved = ("individual", mean.AS_PRINTED, "DP, as printed")
+    proved = [row for row in means if row["rule"] not in unproved]
     assert all(float(row["true_success"]) <= float(row["success"]) for row in proved)
 
 

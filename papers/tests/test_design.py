@@ -22,7 +22,7 @@ from papers.design.data import (
     RegressionSplit,
 )
 from papers.design.decomposition import decomposition_rows
-from papers.design.descent import train_fresh
+from papers.design.descent import N_STEPS, StepSizes, train_fresh
 from papers.design.fresh import descend_fresh
 from papers.design.pool import pool_rows
 from papers.design.secret import secret_row
@@ -238,6 +238,32 @@ def test_batched_trials_follow_the_law_of_drawn_subsets(loss: str) -> None:
     assert (np.abs(one_by_one.mean(axis=0) - batched.mean(axis=0)) < 5 * errors).all()
     # Relative standard error of a standard deviation: 1/sqrt(2 * 400) = 3.5 %.
     np.testing.assert_allclose(one_by_one.std(axis=0), batched.std(axis=0), rtol=0.16)
+
+
+def test_step_sizes_follow_the_variance_at_every_step() -> None:
+    """Twice the variance, another step; a fixed rule and its constant steps train alike."""
+    sizes = StepSizes(start_error=np.array([1.0, 0.1]), convexity=0.5, ratio=3.0, largest=0.4)
+    steps = sizes.at(np.array([[0.1, 10.0], [0.1, 10.0]]))
+    assert steps.shape == (2, 2)
+    assert (steps[:, 1] < steps[:, 0]).all()
+    assert (steps <= 0.4).all()
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(40, 2))
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    capped = StepSizes(start_error=np.full(2, 1e9), convexity=0.5, ratio=0.0, largest=0.2)
+    ends = [
+        train_fresh(
+            X,
+            y,
+            Objective(loss="logistic", penalty=0.5),
+            steps,
+            np.full(N_STEPS, 2.0),
+            n_trials=50,
+            rng=np.random.default_rng(1),
+        )
+        for steps in (capped, np.full(2, 0.2))
+    ]
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-5)
 
 
 # --- work that is kept -------------------------------------------------------------------------

@@ -23,6 +23,13 @@ def test_ridge_ratio_has_the_printed_value(budget: float, quality: float, printe
     assert round(float(ridge_error_ratio(quality, ratio=noise_ratio(budget))), digits) == printed
 
 
+@pytest.mark.claim("D-2")
+def test_the_gain_of_ridge_vanishes_with_the_signal() -> None:
+    """The text: at least 40 % for Q of 8 and less, at 1/16 nats."""
+    gains = 1 - ridge_error_ratio([8.0, 1.0, 0.01], ratio=noise_ratio(1 / 16))
+    assert gains == pytest.approx([0.413, 0.64, 0.065], abs=0.001)
+
+
 @pytest.mark.claim("D-4")
 @pytest.mark.parametrize(
     ("budget", "start_error", "printed"),

@@ -8,14 +8,13 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.adversary import exact_information
-from pacprivacy.errors import BudgetError, MechanismError
+from pacprivacy.errors import BudgetError
 from pacprivacy.noise import Protect, calibrate
 from papers.residual.equilibrium import (
     anisotropy,
     budget_curve,
     find_equilibrium,
     free_budget,
-    joint_plan,
 )
 from papers.residual.examples import example_outputs
 
@@ -83,22 +82,6 @@ def test_the_record_tells_how_the_search_went() -> None:
         rng=0,
     )
     assert protected.saving > 1.2
-
-
-@pytest.mark.claim("RP-8")
-def test_joint_design_pays_once_for_what_moves_together() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(128, 2))
-    other = x @ np.array([[1.0, 0.5], [0.0, 1.0]]) + 0.1 * rng.normal(size=(128, 2))
-    found = joint_plan([x, other], 0.5, rng=0)
-    assert found.plan.total_variance < 0.6 * found.separate_variance
-    assert sum(found.noise_by_mechanism) == pytest.approx(found.plan.total_variance)
-    stacked = np.hstack([x, other])
-    true_mi = exact_information(found.plan.view(stacked), n_draws=50_000, rng=1)
-    assert true_mi.lower <= 0.5
-    assert [part.shape for part in found.split(stacked[0])] == [(2,), (2,)]
-    with pytest.raises(MechanismError, match="same pool"):
-        joint_plan([x, other[:5]], 0.5)
 
 
 def test_curves_are_coherent_and_the_gaussian_bound_flattens() -> None:

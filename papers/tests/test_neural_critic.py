@@ -11,10 +11,10 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.errors import PacPrivacyError
 from pacprivacy.noise import calibrate
-from papers.residual.gap import exact_gap, variational_gap
+from pacprivacy.residual import exact_gap, variational_gap
 
 pytest.importorskip("jax")
-from papers.residual.gap import fit_neural_critic
+from papers.residual.neural_critic import fit_neural_critic
 
 pytestmark = pytest.mark.usefixtures("quick_compiler")
 SMALL: dict[str, Any] = {"hidden": 32, "n_steps": 800, "n_train": 60_000, "batch": 1024, "rng": 1}

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
+import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.noise import AutoConfidence, Protect, calibrate, contrasts, spread_of
 from pacprivacy.residual import LearnedNoise
+from pacprivacy.sample import Balanced
 from papers.page import Page
 from papers.residual import QUICK, RESIDUAL, logits, mean, soundness
 from papers.residual.classifiers import CLASSIFIED, fit_logits
@@ -30,8 +33,6 @@ OUTPUTS = np.random.default_rng(0).standard_normal((48, 3)) @ np.diag([3.0, 1.0,
 
 
 def test_truth_of_a_rule_is_that_of_the_exact_adversary() -> None:
-    import pacprivacy as pac
-
     for rule in ("diagonal", "spectral"):
         law = law_of_rule(rule, OUTPUTS, rule, 0.5, 0)
         plan = calibrate(OUTPUTS, pac.Information(0.5), rule=rule)
@@ -111,8 +112,8 @@ def test_protected_logit_differences_keep_more_accuracy_at_equal_information(
     )
     rules = {
         "protect": Protect(contrasts(10), weight=1e4),
-        "Auto-PAC": "spectral",
-        "waterfill": "waterfill",
+        "Auto-PAC (A.2)": "spectral",
+        "Auto-PAC (least trace)": "waterfill",
         "Efficient-PAC": "diagonal",
     }
     rows = {
@@ -158,7 +159,9 @@ def noise_rows(dataset: str) -> list[NoiseRow]:
             n_candidates=8,
             n_train=100,
         )
-        for rank, method in enumerate(("SR-PAC, learned", "exact", "Auto-PAC", "Efficient-PAC"))
+        for rank, method in enumerate(
+            ("SR-PAC, learned", "exact", "Auto-PAC (A.2)", "Efficient-PAC")
+        )
         for version in ("equal claim", "equal truth")
         for mi in (0.25, 1.0)
     ]
@@ -187,7 +190,7 @@ def test_pages_show_every_rule_and_the_order(tmp_path: Path) -> None:
         assert name in text
     assert (tmp_path / "sound.csv").read_text().startswith("decoder,mi_nats")
     order = noise_order(noise_rows("iris"), "equal claim", 0.25)
-    assert order.endswith("SR-PAC, learned 4, exact 8, Auto-PAC 12, Efficient-PAC 16.")
+    assert order.endswith("SR-PAC, learned 4, exact 8, Auto-PAC (A.2) 12, Efficient-PAC 16.")
     assert order in text
     assert "0.7500" in text  # the shortfall
 
@@ -211,3 +214,38 @@ def test_differential_privacy_at_equal_success() -> None:
     assert found.claimed_nats is None
     assert np.sqrt(found.covariance[0, 0]) / 0.04 == pytest.approx(0.507, abs=0.001)
     assert law_of_dp(4, 0.7, sensitivity=0.04).total_variance == 0.0  # success may be certain
+
+
+def test_the_auto_pac_of_the_appendix_does_not_spend_its_budget() -> None:
+    appendix, proposition = (
+        calibrate(OUTPUTS, pac.Information(1.0), rule=rule) for rule in ("spectral", "waterfill")
+    )
+    assert appendix.log_det_nats < 0.7
+    assert proposition.log_det_nats == pytest.approx(1.0, abs=1e-5)
+    assert appendix.total_variance > 1.9 * proposition.total_variance
+
+
+def test_conditional_entropy_is_concave_in_the_law_of_the_noise() -> None:
+    """Two candidates one apart, noise on whole numbers: all laws on four points, by halves."""
+
+    def left(law: np.ndarray) -> float:
+        joint = np.stack([np.append(law, 0.0), np.append(0.0, law)]) / 2
+        posterior = joint / np.maximum(joint.sum(axis=0), 1e-300)
+        return -float((joint * np.log(np.maximum(posterior, 1e-300))).sum())
+
+    rng, gaps = np.random.default_rng(0), []
+    for first, second in rng.dirichlet(np.ones(4), size=(200, 2)):
+        gaps.append(left((first + second) / 2) - (left(first) + left(second)) / 2)
+    assert min(gaps) >= -1e-12
+    assert max(gaps) > 0.05  # so it is not convex
+
+
+def test_differential_privacy_at_tight_success_needs_less_noise_on_a_mean() -> None:
+    features = load_iris().data
+    scaled = (features - features.min(axis=0)) / np.ptp(features, axis=0)
+    pool = Balanced(n_subsets=32).draw(len(scaled), rng=0)
+    values = np.array([scaled[pool.rows(k)].mean(axis=0) for k in range(32)])
+    for mi_nats in (1 / 16, 1 / 4):
+        least = calibrate(values, pac.Information(mi_nats), rng=0).total_variance
+        private = law_of_dp(4, mi_nats, sensitivity=2 / (len(scaled) // 2))
+        assert private.total_variance < 0.4 * least

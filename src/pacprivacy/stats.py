@@ -49,6 +49,7 @@ from pacprivacy.statistics import (
     LogisticRegression,
     Missing,
     Poisson,
+    Ridge,
     Statistic,
     SummedStatistic,
     TableCount,
@@ -72,6 +73,7 @@ __all__ = [
     "ols",
     "poisson",
     "quantiles",
+    "ridge",
     "sum",
     "variance",
 ]
@@ -256,6 +258,28 @@ def ols(target: str, columns: Names = None, **options: Unpack[StatisticOptions])
     return _with_options(
         OLS(target=_text("target", target), columns=_names("columns", columns)), options
     )
+
+
+def ridge(
+    target: str,
+    columns: Names = None,
+    *,
+    penalty: float = 1.0,
+    **options: Unpack[StatisticOptions],
+) -> Mechanism:
+    """Return the coefficients of a ridge regression, by name, with an intercept.
+
+    ``penalty`` is the weight of the sum of their squares without the intercept's, for all records,
+    with columns in deviations over these; a sample has its share of it. Otherwise as :func:`ols`.
+    """
+    if isinstance(penalty, bool) or not isinstance(penalty, int | float):
+        raise MechanismError(f"penalty must be a number; got {as_told(penalty)}. Write penalty=1.")
+    fitted = Ridge(
+        target=_text("target", target),
+        columns=_names("columns", columns),
+        penalty=float(penalty),
+    )
+    return _with_options(fitted, options)
 
 
 def logistic(target: str, columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:

@@ -286,7 +286,7 @@ def test_every_named_package_of_the_library_is_seen() -> None:
 
 # What one paper may use of another: its protocol, or its section.
 OF_OTHER_PAPERS = {"design": {"responses"}, "residual": {"alg"}}
-SHARED = {"charts", "datasets", "page", "published", "run", "simulate"}
+SHARED = {"agreement", "charts", "datasets", "page", "published", "run", "simulate"}
 
 
 def imported_by(text: str) -> set[str]:

@@ -22,6 +22,7 @@ from pacprivacy.statistics import (
     Mean,
     OrderStatistics,
     RankedSet,
+    UnitQuantiles,
     check_influence,
     quantile_places,
 )
@@ -165,6 +166,81 @@ def test_halved_noise_is_caught() -> None:
     assert average_advantage(2 * outputs, 0.8).max() > plan.risk.advantage
 
 
+# --- several rows of a unit ---
+
+
+def draw_unit_quantiles(
+    rng: np.random.Generator, n: int, keep: float, q: tuple[float, ...]
+) -> tuple[UnitQuantiles, list[tuple[np.ndarray, np.ndarray]]]:
+    """Quantiles of units with none to four rows, of one or two columns or groups."""
+    records = []
+    for _ in range(int(rng.integers(1, 3))):
+        units = np.repeat(np.arange(n), rng.integers(0, 5, n))
+        units = units if len(units) else np.arange(n)
+        records.append((draw_records(rng, len(units)), units))
+    sets = tuple(RankedSet.of(x, u, cell=c, scale=1.0) for c, (x, u) in enumerate(records))
+    return UnitQuantiles.of(sets, q, n, keep), records
+
+
+@pytest.mark.claim("C-14")
+def test_the_influence_on_quantiles_of_units_is_the_difference_of_two() -> None:
+    rng = np.random.default_rng(21)
+    for q in ((0.5,), (0.25, 0.9), (0.0, 1.0)) * 2:
+        value, records = draw_unit_quantiles(rng, 6, 0.8, q)
+        for mask in samples(6):
+            plain = [
+                np.quantile(x[mask[u]] if mask[u].any() else x, q) for x, u in records
+            ]  # the window of so few holds all
+            np.testing.assert_allclose(value.value(mask), np.concatenate(plain), atol=1e-12)
+            moved = value.influence(mask, np.arange(6))
+            for unit in range(6):
+                used = np.arange(6) == unit
+                difference = value.value(mask | used) - value.value(mask & ~used)
+                np.testing.assert_allclose(moved[unit], difference, atol=1e-12)
+
+
+@pytest.mark.claim("C-14")
+def test_units_with_the_same_records_are_looked_at_once() -> None:
+    rng = np.random.default_rng(22)
+    units = np.repeat(np.arange(4000), 2)
+    x = rng.normal(size=8000)
+    value = UnitQuantiles.of((RankedSet.of(x, units, cell=0, scale=1.0),), (0.3, 0.8), 4000, 0.95)
+    np.testing.assert_allclose(value.on_all, np.quantile(x, (0.3, 0.8)))
+    np.testing.assert_allclose(value.value(np.ones(4000, dtype=bool)), value.on_all)
+    assert len(value.tested_units) < 2500
+    (moved,) = value.sets
+    lines = np.empty((4000, 2))
+    lines[:, 0], lines[:, 1] = np.inf, -np.inf
+    np.minimum.at(lines[:, 0], moved.units, moved.values)
+    np.maximum.at(lines[:, 1], moved.units, moved.values)
+    assert len(np.unique(lines, axis=0)) == len(np.unique(lines[value.tested_units], axis=0))
+    kept = rng.random(4000) < 0.95
+    used = x[kept[units]]
+    np.testing.assert_allclose(value.value(kept), np.quantile(used, (0.3, 0.8)), atol=1e-12)
+
+
+@pytest.mark.claim("C-11")
+@pytest.mark.claim("C-14")
+def test_no_attacker_beats_the_certificate_of_quantiles_of_units() -> None:
+    rng = np.random.default_rng(23)
+    proved = caught = 0
+    for case in range(5):
+        keep = float(rng.choice([0.6, 0.8]))
+        value, _ = draw_unit_quantiles(rng, 8, keep, ((0.5,), (0.25, 0.75))[case % 2])
+        try:
+            plan = plan_average(value, success=0.75, keep=keep, seed=0)
+        except BudgetError:
+            continue
+        proved += 1
+        check_plan(plan, 8, 0.75)
+        halved = 2 * lattice_values(plan, 8)
+        large = ((informed(halved) > LARGE_MOVE) @ probabilities(7, keep)).max()
+        beaten = average_advantage(halved, keep).max() > plan.risk.advantage
+        caught += beaten or large > plan.risk.large_moves
+    assert proved >= 3
+    assert caught >= 0.6 * proved
+
+
 # --- by draws ----------------------------------------------------------------------------------
 
 
@@ -208,13 +284,12 @@ def test_a_wager_is_done_when_the_bound_is_below_the_cap() -> None:
 
 
 def least_squares(
-    rng: np.random.Generator, n: int, keep: float, penalty: float
+    rng: np.random.Generator, n: int, keep: float, penalty: float, rows: int = 1
 ) -> LeastSquaresValue:
-    x = rng.normal(size=n)
-    Z = np.column_stack([np.ones(n), x])
-    return LeastSquaresValue.fit(
-        Z, x + 0.3 * rng.normal(size=n), keep=keep, penalty=np.full(2, penalty)
-    )
+    x = rng.normal(size=rows * n)
+    Z, units = np.column_stack([np.ones(rows * n), x]), (np.repeat(np.arange(n), rows), n)
+    y = x + 0.3 * rng.normal(size=rows * n)
+    return LeastSquaresValue.fit(Z, y, keep=keep, units=units, penalty=np.full(2, penalty))
 
 
 @pytest.mark.claim("C-13")
@@ -222,7 +297,7 @@ def test_the_influence_on_least_squares_is_the_difference_of_two_fits() -> None:
     rng = np.random.default_rng(7)
     for penalty in (0.0, 2.0):
         value = least_squares(rng, 8, 0.7, penalty)
-        Z, y = value.rows.Z, value.rows.y
+        Z, y = value.rows.Z[:, 0], value.rows.y[:, 0]
         for mask in samples(8):
             if mask.sum() < 4:
                 continue
@@ -239,11 +314,36 @@ def test_the_influence_on_least_squares_is_the_difference_of_two_fits() -> None:
 
 
 @pytest.mark.claim("C-13")
-def test_the_closed_form_of_least_squares_bounds_every_draw() -> None:
+def test_the_influence_of_units_with_several_rows_is_the_difference_of_two_fits() -> None:
+    rng = np.random.default_rng(17)
+    units = np.repeat(np.arange(8), [1, 2, 5, 1, 3, 2, 1, 0])
+    Z = np.column_stack([np.ones(15), rng.normal(size=15)])
+    y = Z @ [1.0, 2.0] + rng.normal(size=15)
+    value = LeastSquaresValue.fit(Z, y, keep=0.7, units=(units, 8), penalty=np.array([0.0, 2.0]))
+    assert value.X.shape == (8, 2, 2)
+    for mask in samples(8):
+        rows = mask[units]
+        if rows.sum() < 5:
+            continue
+        fit = np.linalg.solve(Z[rows].T @ Z[rows] + np.diag([0.0, 1.4]), Z[rows].T @ y[rows])
+        np.testing.assert_allclose(value.outputs_of(value.value(mask)), fit, atol=1e-9)
+        moved = value.influence(mask, np.arange(8))
+        for unit in np.flatnonzero(np.isfinite(moved).all(axis=1)):
+            used = np.arange(8) == unit
+            difference = value.value(mask | used) - value.value(mask & ~used)
+            np.testing.assert_allclose(moved[unit], difference, atol=1e-9)
+    assert np.isfinite(value.influence(np.ones(8, dtype=bool), np.arange(8))[[0, 1, 4]]).all()
+
+
+@pytest.mark.claim("C-13")
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_closed_form_of_least_squares_bounds_every_draw(rows: int) -> None:
     rng = np.random.default_rng(8)
     n = 4000
-    Z = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
-    value = LeastSquaresValue.fit(Z, Z @ [1.0, 2.0, 3.0] + rng.standard_t(4, n), keep=0.95)
+    Z = np.column_stack([np.ones(rows * n), rng.normal(size=(rows * n, 2))])
+    y = Z @ [1.0, 2.0, 3.0] + rng.standard_t(4, rows * n)
+    units = (np.repeat(np.arange(n), rows), n)
+    value = LeastSquaresValue.fit(Z, y, keep=0.95, units=units)
     whiten = rng.normal(size=(3, 3))
     far, off_event = value.bound_distances(whiten, 0.95)
     assert off_event < 1e-6
@@ -251,7 +351,8 @@ def test_the_closed_form_of_least_squares_bounds_every_draw() -> None:
     for _ in range(50):
         moved = value.influence(rng.random(n) < 0.95, np.arange(n)) @ whiten
         assert (np.linalg.norm(moved, axis=1) <= far).all()
-    nominal = np.linalg.norm(value.X * value.residuals[:, None] @ whiten, axis=1)
+    scores = np.einsum("ukd,uk->ud", value.X, value.residuals)
+    nominal = np.linalg.norm(scores @ whiten, axis=1)
     assert np.median(far / nominal) < 3  # of use
 
 
@@ -260,16 +361,19 @@ def test_the_closed_form_of_least_squares_bounds_every_draw() -> None:
 def test_no_attacker_beats_the_certificate_of_least_squares_and_ridge() -> None:
     rng = np.random.default_rng(9)
     proved = 0
-    for penalty in (0.0, 1.0, 5.0, 20.0) * 2:
-        keep = float(rng.choice([0.8, 0.9]))
-        value = least_squares(rng, 10, keep, penalty)
+    for case, penalty in enumerate((0.0, 1.0, 5.0, 20.0) * 3):
+        keep, success = float(rng.choice([0.8, 0.9])), 0.7 if penalty else 0.6
+        value = least_squares(rng, 10, keep, penalty, rows=1 + case // 8)
+        clip = None if case % 2 else 1.0
         try:
-            plan = plan_average(value, success=0.85, keep=keep, seed=0, clip=None)
+            plan = plan_average(value, success=success, keep=keep, seed=0, clip=clip)
         except BudgetError:
             continue
         proved += 1
-        check_plan(plan, 10, 0.85)
-    assert proved >= 5
+        check_plan(plan, 10, success)
+        halved = 2 * lattice_values(plan, 10)
+        assert average_advantage(halved, keep).max() > plan.risk.advantage
+    assert proved >= 10
 
 
 class TrimmedMean(Mechanism):

@@ -189,6 +189,12 @@ REPLACE: dict[str, tuple[Release, Array]] = {
         ),
         SIGNS,
     ),
+    "OutputNR of ridge": (
+        lambda X, y: OutputNR(alpha=0.5, penalty=0.1, x_bound=2.0, y_bound=3.0, n_levels=5).release(
+            X, y, simulate=0
+        ),
+        TARGET,
+    ),
     "doubling": (
         lambda X, y: OutputNR(alpha=0.5, penalty=0.1, x_bound=2.0).release(
             X, y, search="doubling", simulate=0

@@ -87,6 +87,10 @@ class Wager:
         self._log_wealth = np.zeros((len(BETS), n_units))
         self.done = np.zeros(n_units, dtype=np.bool_)
 
+    def progress(self, units: Integers) -> float:
+        """Return how far the unit is that is placed worst: the share of what its best bet needs."""
+        return float(self._log_wealth[:, units].max(axis=0).min(initial=math.inf)) / self._enough
+
     def add(self, numbers: Vector, units: Integers) -> None:
         """Take one draw of some units."""
         share = (self._cap - numbers) / (1 - self._cap)
@@ -143,6 +147,10 @@ class InfluenceWager:
     def done(self) -> Mask:
         """Which units were proved."""
         return self._advantages.done & self._moves.done
+
+    def progress(self, units: Integers) -> float:
+        """Return how far the bets on advantages are that still run, of the unit placed worst."""
+        return self._advantages.progress(units[~self._advantages.done[units]])
 
     def add(self, distances: Vector, units: Integers) -> None:
         """Take what some units move the release by in one draw; infinite where not defined."""

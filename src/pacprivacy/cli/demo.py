@@ -89,8 +89,8 @@ def _demo(
 
 def _privatize(mechanism: Mechanism, table: Matrix, success: float) -> Release:
     """Release a mean with coins, which are the default, or k-means from a pool."""
-    pooled = {} if isinstance(mechanism, Mean) else {"n_subsets": N_SUBSETS}
-    return privatize(mechanism, table, Membership(success), progress=False, **pooled)
+    n_subsets = None if isinstance(mechanism, Mean) else N_SUBSETS
+    return privatize(mechanism, table, Membership(success), n_subsets=n_subsets, progress=False)
 
 
 def _measure(

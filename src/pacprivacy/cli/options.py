@@ -265,11 +265,16 @@ class TableOptions:
             )
         if self.sample != "coins" and not of_coins:
             return None
-        sums = [name for name, each in MODELS.items() if each.of_sums]
-        if model not in sums:
+        known = [name for name, each in MODELS.items() if each.with_coins is not None]
+        if model not in known:
             raise DataError(
-                f"--model must be one of {', '.join(sums)} with --sample coins; got {model!r}. "
+                f"--model must be one of {', '.join(known)} with --sample coins; got {model!r}. "
                 "Use --sample pool."
+            )
+        if self.keep == 1 and MODELS[model].with_coins == "alone":
+            raise DataError(
+                f"--keep must be below 1 for --model {model}: its promise is an average over coins;"
+                " got 1. Leave it out."
             )
         for name in _POOL_ONLY:
             if getattr(self, name) is not None:
@@ -346,6 +351,17 @@ def check_coin_budget(budget: AnyBudget | None, *, name: str = "--budget") -> No
         raise BudgetError(
             f"{name} must limit membership alone with --sample coins; got {budget}. Write "
             '"membership<=0.6", or use --sample pool.'
+        )
+
+
+def check_coin_session(model: str, account: AccountOptions) -> None:
+    """Refuse a model in a session that is released by itself alone where every unit has a coin."""
+    if account.ledger is not None and MODELS[model].with_coins == "alone":
+        joining = [name for name, each in MODELS.items() if each.with_coins == "session"]
+        raise DataError(
+            f"--ledger must be left out with --sample coins for --model {model}: its promise is an "
+            f"average over coins, and joins no other release; got one. Sessions take "
+            f"{', '.join(joining)}."
         )
 
 

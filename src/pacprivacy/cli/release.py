@@ -163,6 +163,7 @@ def _release(
     if isinstance(sample, Coins):
         options.check_coin_budget(limits)
         options.check_coin_budget(total, name="--total")
+        options.check_coin_session(model, account)
     check_release_folder(output)
     study = read_model_study(data, model, model_options, reading, sample=sample)
     if limits is not None and account.ledger is None:

@@ -2,7 +2,7 @@
 
 Features are first moved to other coordinates by a public linear transform, fitted on the whole
 universe. After :func:`fit_ica_transform` or :func:`fit_whitening_transform` the columns have mean
-0, variance 1 and no correlation over the universe, so that a regression falls apart into
+0, variance 1 and no correlation over all records, so that a regression falls apart into
 one-dimensional ones.
 """
 
@@ -40,6 +40,7 @@ from pacprivacy.mechanism import (
     subset_sums,
 )
 from pacprivacy.sample import Pool
+from pacprivacy.statistics import AveragedStatistic, CoinUnits, LeastSquaresValue
 
 _SOLVE_NUMBERS: Final = 2**23  # float64 numbers of Gram matrices held at a time, about 64 MB
 
@@ -89,7 +90,7 @@ def fit_standard_transform(X: Matrix) -> LinearTransform:
     return LinearTransform(
         mean=X.mean(axis=0),
         matrix=np.diag(scale),
-        description="means and standard deviations of the features over the universe",
+        description="means and standard deviations of the features over all records",
     )
 
 
@@ -105,14 +106,14 @@ def fit_whitening_transform(X: Matrix) -> LinearTransform:
     return LinearTransform(
         mean=standard.mean,
         matrix=standard.matrix @ whiten,
-        description="principal axes of the standardised features over the universe, whitened",
+        description="principal axes of the standardised features over all records, whitened",
     )
 
 
 def fit_ica_transform(X: Matrix, *, seed: int = 0) -> LinearTransform:
     """Find independent components of the standardised features: the papers' choice.
 
-    A whitening followed by a rotation; columns are uncorrelated over the universe whether or not
+    A whitening followed by a rotation; columns are uncorrelated over all records whether or not
     the search for the rotation, which starts at ``seed``, has converged.
     """
     if is_dataset_stream(X):
@@ -137,7 +138,7 @@ def fit_ica_transform(X: Matrix, *, seed: int = 0) -> LinearTransform:
         mean=before.mean,
         matrix=before.matrix @ np.asarray(search.components_).T,
         description="independent components (FastICA, variance 1) of the standardised features "
-        "over the universe",
+        "over all records",
     )
 
 
@@ -189,7 +190,7 @@ class RidgePenalty:
         The information budget of the release; the penalty is ``1 + d/2B`` times the one that is
         best without privacy (claim D-2). None gives the latter, the *post-hoc* penalty.
     snr : "universe" or float, public
-        Squared coefficient over target noise: estimated on the whole universe (default; the
+        Squared coefficient over target noise: estimated on all records (default; the
         certificate says so), or one constant for every coordinate.
     """
 
@@ -208,9 +209,8 @@ class RidgePenalty:
             )
 
     def describe(self) -> str:
-        source = (
-            "estimated on the whole universe" if self.snr == "universe" else "given from outside"
-        )
+        """Return one public sentence for the certificate."""
+        source = "estimated on all records" if self.snr == "universe" else "given from outside"
         aim = "without regard to the noise" if self.mi_nats is None else "for the noise to come"
         return (
             f"ridge penalty: chosen {aim}, from a signal-to-noise ratio {source}; it does not "
@@ -284,7 +284,7 @@ class RidgeFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ridge(Mechanism):
+class _Ridge(Mechanism, AveragedStatistic):
     """What both forms share.
 
     The measured value has shape (d + 1,): one coefficient for each coordinate of the transform, and
@@ -321,10 +321,10 @@ class _Ridge(Mechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        return ("mean of the target over the universe",) if self.universe_facts else ()
+        return ("mean of the target over all records",) if self.universe_facts else ()
 
     def prepare(self, data: Data) -> Self:
-        """Fix coordinates, mean of the target and penalties on the whole universe."""
+        """Fix coordinates, mean of the target and penalties with all records."""
         X, y = _read_ridge_data(data.parts, self.name)
         transform, mean = self.transform, float(y.mean())
         if isinstance(transform, str):
@@ -378,7 +378,59 @@ class _Ridge(Mechanism):
             slopes[part] = self._solve(sums[part, :d], second)
         return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
 
+    def coin_obstacle(self, *, has_units: bool) -> str | None:
+        """Return why it is not released with coins unless they are asked for."""
+        return "a ridge regression has coins only where they are asked for"
+
+    def on_samples(
+        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
+    ) -> LeastSquaresValue:
+        """Return fits of samples, all coefficients and the intercept at once.
+
+        The penalty is for all records, and a sample has its share of it. On all records that is the
+        same ridge regression: coordinates have mean 0 there, and in :class:`OrthogonalRidge` no
+        correlation.
+        """
+        frame = fixed_mechanism(self.frame, "frame")
+        Z, target = frame.coordinates(data.parts, self.name)
+        if is_dataset_stream(Z):
+            raise MechanismError(
+                "data must be in memory where every unit has a coin; got a Dataset. Pass arrays, "
+                "or use a pool: sample=pac.Balanced()."
+            )
+        used = np.flatnonzero(np.isfinite(frame.penalty))  # others have no signal
+        ones = np.ones((len(Z), 0 if self.universe_facts else 1))
+        if not len(used) + ones.shape[1]:
+            raise MechanismError(
+                "penalty must be finite for a coordinate; got none with a signal. Give the penalty "
+                "as a number."
+            )
+
+        def outputs(fitted: Vector) -> Vector:
+            released = np.zeros(Z.shape[1] + ones.shape[1])
+            released[used] = fitted[ones.shape[1] :]
+            if ones.shape[1]:
+                released[-1] = frame.target_mean + fitted[0]
+            value = self.finish(released)
+            return np.append(value["coef"], value["intercept"])
+
+        return LeastSquaresValue.fit(
+            np.column_stack([ones, Z[:, used]]),
+            target,
+            keep=coins.keep,
+            units=None if units is None else (units, coins.n_units),
+            penalty=np.concatenate([np.zeros(ones.shape[1]), frame.penalty[used]]),
+            outputs=outputs,
+        )
+
+    def shaped(self, numbers: Vector, data: Data) -> dict[str, Any]:
+        """Return coefficients of the original features and the intercept."""
+        return {"coef": numbers[:-1], "intercept": float(numbers[-1])}
+
     def finish(self, value: Any) -> dict[str, Any]:
+        """Turn released coefficients into those of the original features, with the intercept."""
+        if isinstance(value, Mapping):  # with coins they are released as such
+            return dict(value)
         frame = fixed_mechanism(self.frame, "frame")
         released = np.asarray(value, dtype=np.float64)
         if self.universe_facts:

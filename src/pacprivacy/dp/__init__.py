@@ -26,9 +26,11 @@ import typing
 
 from pacprivacy.dp.accounting import (
     Accounts as Accounts,
+    TradeOffCurve as TradeOffCurve,
     account as account,
     advantage as advantage,
     calibrate_to_advantage as calibrate_to_advantage,
+    trade_off as trade_off,
     verify_dp as verify_dp,
 )
 from pacprivacy.dp.aggregate import (

@@ -373,6 +373,57 @@ def advantage(
     return min(1.0, distance * (1 + _ROUNDED) + 2 * event_grid_distance(listed))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TradeOffCurve:
+    """How well any test tells two neighbours apart, as f-DP asks; public.
+
+    ``deltas`` are the ``δ`` at every one of ``epsilons``, which determine the curve.
+    """
+
+    neighbours: Neighbours
+    epsilons: Vector
+    deltas: Vector
+
+    def misses(self, false_alarms: Any) -> Vector:
+        """Return the least share of misses of a test with these shares of false alarms."""
+        rate = np.asarray(false_alarms, dtype=np.float64)
+        if not ((rate >= 0) & (rate <= 1)).all():
+            raise BudgetError("false_alarms must be between 0 and 1; got others. Pass fractions.")
+        loss, delta = self.epsilons, self.deltas
+        one = 1.0 - delta - np.exp(loss) * rate[..., None]
+        other = np.exp(-loss) * (1.0 - delta - rate[..., None])
+        return np.asarray(np.maximum(0.0, np.maximum(one, other).max(axis=-1)))
+
+
+def trade_off(
+    events: Accountable | Iterable[Accountable],
+    *,
+    neighbours: Neighbours | None = None,
+    discretization: float = COARSE,
+) -> TradeOffCurve:
+    """Return the trade-off curve of mechanisms; parameters as of :func:`account`.
+
+    Guarantee
+    ---------
+    Claim DP-32. No test of a record's presence has fewer misses at its rate of false alarms.
+
+    Examples
+    --------
+    >>> curve = trade_off(GaussianEvent(noise_multiplier=1.0))
+    >>> round(float(curve.misses(0.05)), 2)
+    0.74
+    """
+    composed = read_events(events, neighbours)
+    combined = _compose_losses(composed.events, composed.neighbours, discretization, _TAIL)
+    losses = np.concatenate([np.arange(0.0, 8.0, 0.01), np.arange(8.0, 64.0, 0.5)])
+    distance = event_grid_distance(composed.events)
+    deltas = np.asarray(combined.get_delta_for_epsilon(losses)) * (1 + _ROUNDED)
+    price = np.array([dp_noise_price(float(loss), distance) for loss in losses])
+    return TradeOffCurve(
+        neighbours=composed.neighbours, epsilons=losses, deltas=np.minimum(1.0, deltas + price)
+    )
+
+
 def accounting_noise_advantage(epsilon: float, delta: float, n_numbers: int) -> float:
     """Return the advantage on numbers with the noise that ``(ε, δ)`` asks for."""
     if delta == 0.0:

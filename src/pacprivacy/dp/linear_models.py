@@ -347,13 +347,14 @@ def objective_perturbation(
     penalty: float,
     x_bound: float,
     epsilon: float,
-    delta: float,
+    delta: float = 0.0,
     neighbours: Neighbours = "add_remove",
     simulate: np.random.Generator | int | None = None,
 ) -> DPRelease:
-    """Release the minimiser of ``Σ f(±x_i·θ) + penalty |θ|²/2 + b·θ``, ``b`` Gaussian.
+    """Release the minimiser of ``Σ f(±x_i·θ) + penalty |θ|²/2 + b·θ``, ``b`` random.
 
-    ``f`` is the logistic loss; the penalty is above :func:`least_penalty`.
+    ``f`` is the logistic loss; the penalty is above :func:`least_penalty`. ``b`` is Gaussian, and
+    has Laplace entries for ``delta=0``.
 
     Guarantee
     ---------
@@ -362,7 +363,7 @@ def objective_perturbation(
     minimiser.
     """
     check_neighbours(neighbours)
-    epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
+    epsilon, delta = noise.check_dp_noise_promise(epsilon, delta, neighbours)
     penalty = check_positive("penalty", penalty, advice="Use about a hundredth of n.")
     signed = sign_perturbed_rows(X, y, x_bound=x_bound, classes=classes)
     d = signed.shape[1]
@@ -374,12 +375,8 @@ def objective_perturbation(
             f"penalty must be above {least:.6g} for epsilon {epsilon:g}: one record adds "
             f"curvature {curvature:.6g}; got {penalty:g}. Use {3 * least:.3g}."
         )
-    slack = noise.dp_noise_slack(epsilon, d)
-    if not delta > 2.0 * slack:
-        raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
-    parameter = _parameter(left, delta - slack, neighbours)
     source = noise.dp_noise_source(simulate)
-    tilt = noise.add_gaussian(np.zeros(d), sensitivity=x_bound, parameter=parameter, source=source)
+    tilt, best = _linear_term(d, float(x_bound), (left, epsilon, delta), neighbours, source)
     point, gradient = minimise_perturbed(signed, penalty=penalty, tilt=tilt.values, x_bound=x_bound)
     # Distance from the minimiser under continuous noise: the solver's, and that of rounding it.
     distance = (gradient + tilt.grid_step * math.sqrt(d)) / penalty * (1 + 1e-12)
@@ -392,9 +389,9 @@ def objective_perturbation(
     return publish_event(
         final.values,
         (epsilon, delta, neighbours),
-        ApproximateEvent(epsilon=epsilon, delta=delta),
+        ApproximateEvent(epsilon=epsilon, delta=delta) if delta else PureEvent(epsilon=epsilon),
         simulation=source.is_simulation,
-        advantage=_advantage(parameter, SOLVER_SHARE * epsilon, d, neighbours),
+        advantage=best,
         mechanism="objective perturbation of a regularised linear classifier",
         assumptions=(_declared(x_bound), records.EMPTY_RECORDS, SOLVER),
         accounting={
@@ -405,6 +402,31 @@ def objective_perturbation(
         },
         noise={"std of the linear term": tilt.noise_std, "std at the end": final.noise_std},
     )
+
+
+def _linear_term(
+    n_numbers: int,
+    x_bound: float,
+    promise: tuple[float, float, float],
+    neighbours: Neighbours,
+    source: BitSource,
+) -> tuple[noise.Perturbed, float | None]:
+    """Draw the linear term from its own ``ε``, and bound the advantage; none for a pure promise."""
+    left, epsilon, delta = promise
+    zeros = np.zeros(n_numbers)
+    if delta == 0.0:
+        reach = x_bound * math.sqrt(n_numbers) * (1 if neighbours == "add_remove" else 2)
+        # Masses on the grid are within e^(step/2 scale) of those of rounded continuous noise.
+        left -= n_numbers / noise.UNITS_PER_SCALE * (1 + 1e-9)
+        reach *= 1 + 1e-12
+        return noise.add_laplace(zeros, sensitivity=reach, epsilon=left, source=source), None
+    slack = noise.dp_noise_slack(epsilon, n_numbers)
+    if not delta > 2.0 * slack:
+        raise BudgetError(f"delta must pay for the grid; got {delta:g}. Use a larger delta.")
+    parameter = _parameter(left, delta - slack, neighbours)
+    best = _advantage(parameter, SOLVER_SHARE * epsilon, n_numbers, neighbours)
+    tilt = noise.add_gaussian(zeros, sensitivity=x_bound, parameter=parameter, source=source)
+    return tilt, best
 
 
 def least_penalty(epsilon: float, *, x_bound: float) -> float:

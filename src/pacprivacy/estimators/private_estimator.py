@@ -97,9 +97,9 @@ class PrivateBase(Fitted, ABC):
     ----------
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
         What every attacker is held to.
-    sample : Pool or strategy, optional
+    sample : Pool, strategy or Coins, optional
         Which subsets are candidates. By default random halves and their complements, of every
-        class if there are classes.
+        class if there are classes. ``pac.Coins()`` where it is known what one unit changes.
     n_subsets : int, optional
         Number of candidates.
     rule : str or rule object, optional

@@ -34,6 +34,7 @@ from pacprivacy.mechanism import (
     Value,
 )
 from pacprivacy.noise import as_rule, propose_rule_variance
+from pacprivacy.privatizing import plan
 from pacprivacy.sample import Balanced, Coins, Pool
 from pacprivacy.session import FEWEST_UNITS, Rehearsal
 
@@ -337,7 +338,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         Penalty on the coefficients in the coordinates of ``form``. ``conscious`` multiplies the
         one that is best without privacy by ``1 + C``, ``C`` the variance of the noise over that of
         the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone ``C`` is
-        found on the pool, from fits with the post-hoc penalty.
+        found on the pool, from fits with the post-hoc penalty; with coins from a plan with it.
     snr : "universe" or float
         As in :class:`pacprivacy.design.RidgePenalty`, where ``alpha`` is not a number.
     form : {"orthogonal", "joint"}
@@ -398,11 +399,25 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     ) -> None:
         by_membership = budget_limits(self._limit).mi_nats is None
         sampled = as_rule(self.rule).n_reserve > 0
-        if self.alpha == "conscious" and by_membership and not sampled:
+        if self.alpha == "conscious" and isinstance(self.sample, Coins):
+            aim = self._noise_with_coins(mechanism, data, units, rng)
+            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
+        elif self.alpha == "conscious" and by_membership and not sampled:
             sample, aim = self._noise_to_come(mechanism, data, units, rng)
             mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
             units = None  # they are in the pool
         super()._release(mechanism, data, sample=sample, units=units, rng=rng)
+
+    def _noise_with_coins(
+        self, mechanism: Mechanism, data: Any, units: UnitLabels, seed: int | None
+    ) -> float | None:
+        """Return the information budget for as much noise as coins need, over sampling errors."""
+        planned = plan(mechanism, data, self._limit, sample=self.sample, units=units, rng=seed)
+        bars = planned.error_bars
+        assert bars is not None  # post-processing is ours
+        measured = bars.spread > 0
+        ratio = np.square(bars.noise_std[measured] / bars.spread[measured]) * (1 - bars.share)
+        return None if not ratio.any() else len(ratio) / (2.0 * float(ratio.mean()))
 
     def _noise_to_come(
         self, mechanism: Mechanism, data: Any, units: UnitLabels, seed: int | None

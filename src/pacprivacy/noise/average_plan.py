@@ -37,6 +37,7 @@ from pacprivacy.statistics import (
     LeastSquaresValue,
     OrderStatistics,
     SampleValue,
+    UnitQuantiles,
     UnitSums,
 )
 from pacprivacy.theory import lattice_total_variation_bound
@@ -45,13 +46,18 @@ LEAST_NOISE: Final = 1e-6  # of the numbers around a quantile: where they are ti
 SHARING_ROUNDS: Final = 4
 SEARCH_ACCURACY: Final = 1e-4  # of the noise, which is rounded up to two digits
 MOST_NOISE: Final = 1e12  # times the least
-CLIP_ROUNDS: Final = 1
+CROWD: Final = 10  # units that reach the largest radius
+CLIP_RADII: Final = (1.0, 0.7, 0.5, 0.35)  # 1 is the influence of the tenth largest
+CLIP_ROUNDS: Final = 2
 PILOT_DRAWS: Final = 32
 MORE_PILOT_DRAWS: Final = 256  # of the units that show most
+MOST_PILOT_NUMBERS: Final = 1 << 24
 PILOT_UNITS: Final = 1000  # those that show most, on which the size of the noise is guessed
 MOST_DRAWS: Final = 2500
+DRAWS_AT_ONCE: Final = 512  # between two looks at how far bets are
+MOST_DRAWS_TIMES: Final = 260.0  # over the advantage: what a tenth less than that takes to prove
 SCALES: Final = ((1.25, 1.1, 1.05, 1.02), (6.0, 2.5, 1.6))  # times the noise of the pilot
-LEAST_DRAWN_SCALE: Final = 1.1  # smaller ones would take many draws
+LEAST_DRAWN_SCALE: Final = 1.1  # smaller ones would take many draws: by closed forms alone
 _EXACT: Final = 2.0**52
 
 
@@ -176,6 +182,11 @@ class AverageTarget:
     keep: float
     seed: int
     clip: Clip
+
+    @property
+    def most_draws(self) -> int:
+        """After how many simulated samples a noise is given up; more for a small advantage."""
+        return max(MOST_DRAWS, math.ceil(MOST_DRAWS_TIMES / self.advantage))
 
     @classmethod
     def of(
@@ -365,18 +376,26 @@ def least_noise(fits: Callable[[float], bool], floor: float) -> tuple[float, boo
 @calibrate_average.register
 def _calibrate_by_draws(value: InfluencedValue, target: AverageTarget) -> AveragePlan:
     """Find the shape on some draws, then prove scales from large noise to small on fresh ones."""
-    pilot = _Pilot.draw(value, target)
+    return _prove_scales(value, target, _Pilot.draw(value, target))
+
+
+@calibrate_average.register
+def _calibrate_unit_quantiles(value: UnitQuantiles, target: AverageTarget) -> AveragePlan:
+    return _prove_scales(value, target, _pilot_of_quantiles(value, target))
+
+
+def _prove_scales(value: InfluencedValue, target: AverageTarget, pilot: _Pilot) -> AveragePlan:
+    """Prove scales from large noise to small, each on fresh draws."""
     proved = None
     for scales in SCALES:  # each tried from large noise to small until one is not proved
         for factor in scales:
             rng = public_generator(target.seed, "scale", round(1000 * factor))
             tried = pilot.lattice(factor * pilot.scale)
-            proof = _prove_by_draws(value, tried, target, rng)
+            most_draws = target.most_draws if factor >= LEAST_DRAWN_SCALE else 0
+            proof = _prove_by_draws(value, tried, target, rng, most_draws)
             if proof is None:
                 break
             proved = proof, tried
-            if proof.n_drawn and factor <= LEAST_DRAWN_SCALE:
-                break
         if proved is not None:
             break
     else:
@@ -398,34 +417,69 @@ def _calibrate_by_draws(value: InfluencedValue, target: AverageTarget) -> Averag
 
 @calibrate_average.register
 def _calibrate_least_squares(value: LeastSquaresValue, target: AverageTarget) -> AveragePlan:
-    """Let rows that move the fit most count less, then go on by closed forms and draws."""
-    weights = np.ones(value.n_units)
-    for _ in range(CLIP_ROUNDS if target.clip is not None else 0):
-        sums = UnitSums.of_rows(value.typical_influence())
-        clipped = plan_sums(
-            sums,
-            success=target.success,
-            keep=target.keep,
-            slopes=np.eye(sums.block)[None],
-            clip=target.clip,
-        )
-        if not clipped.n_clipped:
-            break
-        weights = weights * clipped.factors
-        value = value.reweighted(weights)
-    plan = _calibrate_by_draws(value, target)
-    if (weights == 1).all():
-        return plan
-    fact = "rows that move the fit most count less, at most as the tenth largest does"
+    """Let units that move the fit most count less, then go on by closed forms and draws."""
+    if target.clip is None:
+        return _calibrate_by_draws(value, target)
+    reweighted, radius = _clip_fit(value, target)
+    plan = _calibrate_by_draws(reweighted, target)
+    fact = f"units that move the fit most count less: at most {radius:g} times as the tenth largest"
     return replace(plan, published=(*plan.published, fact))
+
+
+def _clip_fit(value: LeastSquaresValue, target: AverageTarget) -> tuple[LeastSquaresValue, float]:
+    """Return the fit in which units count less, of the radius with the least predicted error.
+
+    Fits are made anew for every radius: a unit that counts less leaves others more to say, so what
+    clipping changes is more than the sum of what is cut off. A change is compared with the fit of
+    the largest radius, in whose coordinates no single unit has much to say, and counts as if it
+    went the same way as the sampling error: it is a bias, and the same in every release.
+    """
+    sums = UnitSums.of_rows(value.typical_influence())
+    slopes = np.eye(sums.block)[None]
+    crowd = plan_sums(sums, success=target.success, keep=target.keep, slopes=slopes, clip=1.0)
+    whiten = crowd.lattice.into[0] / crowd.lattice.noise_std[0]
+    norms = np.linalg.norm(sums.values @ whiten, axis=1)
+    tenth = float(np.sort(norms)[-min(CROWD, len(norms))])
+    noise_var = float(crowd.noise_variances(slopes).sum()) * target.keep**2
+    if target.clip != "auto":
+        radius = float(target.clip or 1.0)
+        return _clipped_at(value, whiten, radius * tenth), radius
+    widest = _clipped_at(value, whiten, tenth)
+    sampling = float(np.linalg.norm(widest.typical_influence()))
+    best, best_radius, least_error = widest, 1.0, math.inf
+    for radius in CLIP_RADII:
+        fit = widest if radius == 1.0 else _clipped_at(value, whiten, radius * tenth)
+        bias = float(np.linalg.norm(fit.in_coordinates_of(widest)[0]))
+        influence = fit.in_coordinates_of(value)[1]
+        largest = float(np.linalg.norm(influence @ whiten, axis=1).max())
+        error = bias**2 + 2 * bias * sampling + noise_var * (largest / tenth) ** 2
+        if error < least_error:
+            best, best_radius, least_error = fit, radius, error
+    return best, best_radius
+
+
+def _clipped_at(value: LeastSquaresValue, whiten: Matrix, most: float) -> LeastSquaresValue:
+    """Return the fit in which a unit whose influence is larger counts in proportion less.
+
+    Once more with what is then too large, since that depends on what all others count.
+    """
+    fit, weights = value, np.ones(value.n_units)
+    for _ in range(CLIP_ROUNDS):
+        influence = fit.in_coordinates_of(value)[1]
+        norms = np.linalg.norm(influence @ whiten, axis=1)
+        if not (norms > most).any():
+            break
+        weights = weights * (most / np.maximum(norms, most))
+        fit = value.reweighted(weights)
+    return fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pilot:
     """What a few draws show: the shape of the noise, its size, and the spread by the coins."""
 
-    into: Matrix
-    back: Matrix
+    into: Matrix | None
+    back: Matrix | None
     noise_std: Vector
     scale: float
     spread: Vector
@@ -450,17 +504,9 @@ class _Pilot:
         hardest = np.sort(np.argsort(largest)[-PILOT_UNITS:])
         distances = np.empty((MORE_PILOT_DRAWS, len(hardest)))
         for line in distances:
-            kept = rng.random(value.n_units) < target.keep
+            kept = _draw_kept(rng, value.n_units, target.keep)
             line[:] = np.linalg.norm(value.influence(kept, hardest) @ (into / std), axis=1)
-        distances = np.nan_to_num(distances, nan=np.inf)
-
-        def fits(scale: float) -> bool:
-            at_scale = distances / scale
-            advantage = average_gains(np.minimum(at_scale, 99.0)).mean(axis=0).max()
-            large = (at_scale > LARGE_MOVE).mean(axis=0).max()
-            return bool(advantage <= target.advantage and large <= 0.4 * target.large_moves)
-
-        scale, _ = least_noise(fits, 0.25)
+        scale = _least_scale(np.nan_to_num(distances, nan=np.inf), target, 0.25)
         return cls(into=into, back=back, noise_std=std, scale=scale, spread=spread)
 
     def lattice(self, scale: float) -> OutputLattice:
@@ -468,6 +514,46 @@ class _Pilot:
         return OutputLattice.choose(
             round_up_two_digits(scale * self.noise_std), into=self.into, back=self.back
         )
+
+
+def _least_scale(distances: Matrix, target: AverageTarget, floor: float) -> float:
+    """Return the least scale of the noise that hides distances, (draws, units), on average."""
+
+    def fits(scale: float) -> bool:
+        at_scale = distances / scale
+        advantage = average_gains(np.minimum(at_scale, 99.0)).mean(axis=0).max()
+        large = (at_scale > LARGE_MOVE).mean(axis=0).max()
+        return bool(advantage <= target.advantage and large <= 0.4 * target.large_moves)
+
+    return least_noise(fits, floor)[0]
+
+
+def _pilot_of_quantiles(value: UnitQuantiles, target: AverageTarget) -> _Pilot:
+    """Return noise for every number by itself, which shares what may be shown.
+
+    What a number shows is about in proportion to the inverse of its noise, and adds up over the
+    numbers that a unit has part in: the sum of squares is least in proportion to the cube root.
+    """
+    rng = public_generator(target.seed, "pilot", 0)
+    units, scales = value.tested_units, value.scales
+    n_draws = MORE_PILOT_DRAWS
+    while n_draws > PILOT_DRAWS and n_draws * len(units) * len(scales) > MOST_PILOT_NUMBERS:
+        n_draws //= 2
+    moved, squares = np.empty((n_draws, len(units), len(scales))), np.zeros(len(scales))
+    for line in moved:
+        kept = _draw_kept(rng, value.n_units, target.keep)
+        line[:] = np.abs(value.influence(kept, units))
+        squares += np.square(value.value(kept) - value.on_all)
+    floor = LEAST_NOISE * np.maximum(np.abs(value.on_all), scales)
+    alone = np.array(
+        [_least_scale(moved[:, :, i], target, floor[i]) for i in range(len(scales))]
+    ) / scales  # fmt: skip
+    cells = np.unique(value.shared_cells, return_inverse=True)[1]
+    together = np.bincount(cells, weights=alone ** (2 / 3))[cells]
+    std = scales * alone ** (1 / 3) * together
+    scale = _least_scale(np.linalg.norm(moved / std, axis=2), target, 0.05)
+    spread = np.sqrt(squares / n_draws)
+    return _Pilot(into=None, back=None, noise_std=std, scale=scale, spread=spread)
 
 
 def _typical(
@@ -479,7 +565,7 @@ def _typical(
         return typical, spread
     squares, moved = np.zeros(len(value.on_all)), np.zeros((value.n_units, len(value.scales)))
     for _ in range(PILOT_DRAWS):
-        kept = rng.random(value.n_units) < target.keep
+        kept = _draw_kept(rng, value.n_units, target.keep)
         moved += np.nan_to_num(value.influence(kept, np.arange(value.n_units))) / PILOT_DRAWS
         squares += np.square(value.outputs_of(value.value(kept)) - value.on_all)
     return moved, np.sqrt(squares / PILOT_DRAWS)
@@ -490,10 +576,12 @@ def _prove_by_draws(
     lattice: OutputLattice,
     target: AverageTarget,
     rng: np.random.Generator,
+    most_draws: int,
 ) -> DrawnInfluence | None:
     """Return a proof that no unit shows too much, or None: closed forms first, then draws."""
-    assert lattice.into is not None
-    whiten = lattice.into / lattice.noise_std
+    whiten = np.diag(1 / lattice.noise_std)
+    if lattice.into is not None:
+        whiten = lattice.into / lattice.noise_std
     rounding = lattice.rounding + value.rounding(whiten)
     far, off_event = value.bound_distances(whiten, target.keep)
     easy = (average_gains(far + rounding) + off_event <= target.advantage) & (
@@ -501,20 +589,25 @@ def _prove_by_draws(
     )
     if not off_event <= target.large_moves:
         easy[:] = False
-    pending = np.flatnonzero(~easy)
+    tested = value.tested_units
+    pending = tested[~easy[tested]]
+    n_drawn = len(pending)
     wager = InfluenceWager(value.n_units, target.advantage, target.large_moves)
     history: list[tuple[Integers, Vector]] = []
     while len(pending):
-        if len(history) == MOST_DRAWS:
+        drawn = len(history)
+        if drawn >= most_draws:
             return None
-        kept = rng.random(value.n_units) < target.keep
+        looks = drawn > 0 and drawn % DRAWS_AT_ONCE == 0
+        if looks and 2 * wager.progress(pending) < drawn / most_draws:
+            return None  # a bet is far behind
+        kept = _draw_kept(rng, value.n_units, target.keep)
         moved = value.influence(kept, pending) @ whiten
         distances = np.sqrt(np.einsum("ij,ij->i", moved, moved)) + rounding
         distances = np.where(np.isfinite(distances), distances, np.inf)
         wager.add(distances, pending)
         history.append((pending, distances))
         pending = pending[~wager.done[pending]]
-    n_drawn = int(np.count_nonzero(~easy))
     return DrawnInfluence(
         distances=_longest(history, value.n_units),
         advantage=target.advantage,
@@ -524,6 +617,14 @@ def _prove_by_draws(
         off_event=off_event if easy.any() else 0.0,
         noise_std=lattice.noise_std,
     )
+
+
+def _draw_kept(rng: np.random.Generator, n_units: int, keep: float) -> Mask:
+    """Toss simulated coins: how many are left out first, then who, which is fast for few."""
+    kept = np.ones(n_units, dtype=np.bool_)
+    n_out = int(rng.binomial(n_units, 1 - keep))
+    kept[rng.choice(n_units, n_out, replace=False, shuffle=False)] = False
+    return kept
 
 
 def _longest(history: list[tuple[Integers, Vector]], n_units: int) -> Matrix:

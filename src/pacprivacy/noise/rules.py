@@ -291,9 +291,11 @@ class AutoConfidence(CovarianceRule):
         return np.full(dimension, (eigenvalues.sum() + dimension * self.security) / (2 * main))
 
     def _are_separated(self, eigenvalues: Vector) -> bool:
-        large = np.sort(eigenvalues[eigenvalues > self.security])
+        """Whether every eigenvalue above ``security`` is far from all others, small ones too."""
+        n_large = int((eigenvalues > self.security).sum())
         gap = self.radius * np.sqrt(len(eigenvalues) * self.security) + 2 * self.security
-        return len(large) > 0 and (len(large) == 1 or float(np.diff(large).min()) > gap)
+        below = np.diff(np.sort(eigenvalues))[-n_large:]  # the gap below each large one
+        return n_large > 0 and bool((below > gap).all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

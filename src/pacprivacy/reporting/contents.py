@@ -27,6 +27,7 @@ from pacprivacy.adversary import (
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import (
+    AverageBundle,
     AverageCertificate,
     Bundle,
     Certificate,
@@ -209,6 +210,10 @@ def check_report_contents(certificate: Certificate, bundle: CuratorBundle) -> No
         ours = (*ours, certificate.keep, certificate.noise)
         n_units = None if bundle.declaration is not None else bundle.n_units
         shape = (n_units, bundle.dimension, bundle.keep, noise)
+    if isinstance(bundle, AverageBundle) and isinstance(certificate, AverageCertificate):
+        noise = CertificateNoise.of(bundle.grid, bundle.units_per_std).rounded()
+        ours = (*ours, certificate.keep, certificate.noise)
+        shape = (bundle.n_units, bundle.dimension, bundle.keep, noise)
     if ours != shape:
         raise CertificateError(
             "bundle must be of this release; its sample or its noise is another. "

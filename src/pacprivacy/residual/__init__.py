@@ -1,5 +1,18 @@
-"""Residual-PAC: what is left private, and noise that is learned against a decoder."""
+"""Residual-PAC: what is left private, the Gaussianity gap, and noise learned against a decoder."""
 
+from pacprivacy.residual.composition import (
+    JointPlan as JointPlan,
+    compose_residual_privacy as compose_residual_privacy,
+    joint_plan as joint_plan,
+)
+from pacprivacy.residual.gap import (
+    BoundedCritic as BoundedCritic,
+    ReleaseSampler as ReleaseSampler,
+    corrected_budget as corrected_budget,
+    exact_gap as exact_gap,
+    sliced_gap as sliced_gap,
+    variational_gap as variational_gap,
+)
 from pacprivacy.residual.learned_noise import (
     LearnedNoise as LearnedNoise,
     NoiseShortfall as NoiseShortfall,
@@ -11,7 +24,8 @@ from pacprivacy.residual.learned_noise import (
 )
 from pacprivacy.residual.privacy import (
     Residual as Residual,
-    compose_residual_privacy as compose_residual_privacy,
     intrinsic_privacy as intrinsic_privacy,
+    posterior_disadvantage as posterior_disadvantage,
+    reference_law as reference_law,
     residual_privacy as residual_privacy,
 )

@@ -15,7 +15,13 @@ import jax.numpy as jnp
 import optax
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy.residual.learned_noise import Follower, Params, Training, noise_factor
+from pacprivacy.residual.learned_noise import (
+    Follower,
+    Params,
+    Training,
+    UtilityLoss,
+    noise_factor,
+)
 
 State: TypeAlias = dict[str, Any]
 
@@ -43,9 +49,13 @@ def _decode(params: Params, z: jax.Array) -> jax.Array:
 
 
 class Candidates(NamedTuple):
-    """The pool: outputs along their principal directions, the belief, and its entropy."""
+    """The pool: outputs along their principal directions, the belief, and its entropy.
+
+    ``basis`` turns noise along these directions into noise on the output.
+    """
 
     points: jax.Array
+    basis: jax.Array
     log_p: jax.Array
     entropy: jax.Array
     variance: jax.Array
@@ -53,7 +63,7 @@ class Candidates(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What one budget asks for: the budget in nats, and the unit that noise is counted in."""
+    """What one budget asks for: the budget in nats, and the unit of what noise costs."""
 
     mi_nats: jax.Array
     unit: jax.Array
@@ -73,15 +83,19 @@ class Rules:
     follower: Follower
     training: Training
     uniform: bool
+    loss: UtilityLoss | None
 
 
-def make_game_candidates(points: Matrix, log_p: Vector, slices: Matrix | None) -> Candidates:
+def make_game_candidates(
+    points: Matrix, basis: Matrix, log_p: Vector, slices: Matrix | None
+) -> Candidates:
     """Put a pool on the device."""
     weights = jnp.exp(jnp.asarray(log_p, dtype=jnp.float32))
     places = jnp.asarray(points, dtype=jnp.float32)
     logs = jnp.maximum(jnp.asarray(log_p, dtype=jnp.float32), LOWEST_LOG)
     return Candidates(
         points=places,
+        basis=jnp.asarray(basis, dtype=jnp.float32),
         log_p=logs,
         entropy=-(weights @ logs),
         variance=weights @ jnp.square(places),
@@ -128,6 +142,7 @@ class _Game:
     def __init__(self, rules: Rules, pool: Candidates) -> None:
         self._pool, self._uniform, self._exact = pool, rules.uniform, rules.follower == "exact"
         self._training = training = rules.training
+        self._loss = rules.loss
         growth = training.penalty_end / training.penalty_start
         self._penalty = optax.exponential_decay(
             training.penalty_start,
@@ -171,7 +186,7 @@ class _Game:
         n_batches = max(2, math.ceil(self._training.n_check / batch))
 
         def one(carry: None, k: jax.Array) -> tuple[None, jax.Array]:
-            summands, _ = self._terms(state["leader"], state.get("follower"), self._draw(k, 1))
+            summands, *_ = self._terms(state["leader"], state.get("follower"), self._draw(k, 1))
             return carry, summands.mean()
 
         entropies = jax.lax.scan(one, None, jax.random.split(key, n_batches))[1]
@@ -195,8 +210,8 @@ class _Game:
 
     def _terms(
         self, leader: Params, follower: Params | None, draws: Draws
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return each draw's term of the exact or cross-entropy, and the noise's variances."""
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return each draw's term of the exact or cross-entropy, the noise, and its variances."""
         factor = noise_factor(leader, jnp)
         noise_var = jnp.square(factor).sum(axis=1)
         diagonal = "lower" not in leader
@@ -206,12 +221,16 @@ class _Game:
         if follower is None:
             log_post = jax.nn.log_softmax(self._pool.log_p + self._log_density(leader, z))
             summands = -(jnp.exp(log_post) * jnp.maximum(log_post, LOWEST_LOG)).sum(axis=1)
-            return summands, noise_var
+            return summands, noise, noise_var
         inputs = z / jnp.sqrt(self._pool.variance + jax.lax.stop_gradient(noise_var))
         if self._pool.slices is not None:
             inputs = inputs @ self._pool.slices
         log_guess = _decode(follower, inputs)
-        return -jnp.take_along_axis(log_guess, draws.chosen[:, None], axis=1)[:, 0], noise_var
+        return (
+            -jnp.take_along_axis(log_guess, draws.chosen[:, None], axis=1)[:, 0],
+            noise,
+            noise_var,
+        )
 
     def _log_density(self, leader: Params, z: jax.Array) -> jax.Array:
         """Return ``ln q(z_i - y_k)`` up to a constant, shape (n, m)."""
@@ -247,12 +266,13 @@ class _Game:
         draws = self._draw(key, 2)
 
         def objective(leader: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
-            summands, second = self._terms(leader, state.get("follower"), draws)
+            summands, noise, noise_var = self._terms(leader, state.get("follower"), draws)
             informed = self._pool.entropy - summands.reshape(2, -1).mean(axis=1)
             miss = ((informed - goal.mi_nats) / goal.mi_nats).prod()
-            noise = second.sum()
-            measured = {"noise": noise, "claimed": informed.mean()}
-            return noise / goal.unit + self._penalty(step) * miss, measured
+            total = noise_var.sum()
+            cost = total if self._loss is None else self._loss(noise @ self._pool.basis).mean()
+            measured = {"noise": total, "claimed": informed.mean()}
+            return cost / goal.unit + self._penalty(step) * miss, measured
 
         slope, measured = jax.grad(objective, has_aux=True)(state["leader"])
         updates, memory = self._leader_step.update(slope, state["leader_memory"])

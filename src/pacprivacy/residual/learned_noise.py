@@ -7,7 +7,7 @@ Gaussian, because no other law can become a release.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -31,9 +31,11 @@ from pacprivacy.theory import Estimate, bernstein_estimate, entropy
 Family: TypeAlias = Literal["gaussian_diagonal", "gaussian_full"]
 Follower: TypeAlias = Literal["mlp", "exact"]
 Params: TypeAlias = dict[str, Any]  # arrays of numpy or jax
+UtilityLoss: TypeAlias = Callable[[Any], Any]
 
 BLOCK_ELEMENTS: Final = 1 << 19
 CHECK_DRAWS: Final = 200_000
+LOSS_DRAWS: Final = 4096
 LEARNED_NOTE: Final = "the shape of the noise was learned; the proof does not rest on the learning"
 
 
@@ -157,6 +159,7 @@ def learn_noise(
     *,
     family: Family = "gaussian_diagonal",
     follower: Follower = "mlp",
+    loss: UtilityLoss | None = None,
     training: Training | None = None,
     log_belief: Vector | None = None,
     rng: np.random.Generator | int | None = None,
@@ -173,6 +176,9 @@ def learn_noise(
         Gaussian noise along the principal directions, or with any covariance.
     follower : {"mlp", "exact"}
         A decoder that is trained along, or the posterior, the best decoder there is.
+    loss : callable, public, optional
+        What noise costs: from draws of shape (n, d), on the output, to n numbers, in operations of
+        ``jax.numpy``. Its mean is minimised; by default the squared length.
     training : Training, optional
         Steps, rates and sizes.
     log_belief : array of shape (m,), optional
@@ -190,6 +196,7 @@ def learn_noise(
         [mi_nats],
         family=family,
         follower=follower,
+        loss=loss,
         training=training,
         log_belief=log_belief,
         rng=rng,
@@ -202,6 +209,7 @@ def learn_noise_curve(
     *,
     family: Family = "gaussian_diagonal",
     follower: Follower = "mlp",
+    loss: UtilityLoss | None = None,
     training: Training | None = None,
     log_belief: Vector | None = None,
     rng: np.random.Generator | int | None = None,
@@ -223,6 +231,7 @@ def learn_noise_curve(
         budgets=budgets,
         full=family == "gaussian_full",
         follower=follower,
+        loss=loss,
         training=training or Training(),
         seed=coerce_seed(rng),
     )
@@ -238,6 +247,7 @@ class _LearningRun:
     budgets: Vector
     full: bool
     follower: Follower
+    loss: UtilityLoss | None
     training: Training
     seed: int
 
@@ -255,9 +265,10 @@ class _LearningRun:
             follower=self.follower,
             training=self._compiled_training(),
             uniform=bool(np.ptp(self.log_p) == 0),
+            loss=self.loss,
         )
         points = self.spread.coordinates / self.unit_length
-        pool = game.make_game_candidates(points, self.log_p, self._slices())
+        pool = game.make_game_candidates(points, self._basis(), self.log_p, self._slices())
         leaders, units = self._start()
         goal = game.Goal(self.budgets.astype(np.float32), units.astype(np.float32))
         state = game.begin_game(rules, pool, leaders, first)
@@ -291,14 +302,33 @@ class _LearningRun:
         )
 
     def _start(self) -> tuple[Params, Vector]:
-        """Return the noise that each budget starts from, and the unit that noise is counted in."""
+        """Return the noise that each budget starts from, and the unit of what it costs."""
         eigenvalues = self.spread.eigenvalues / self.unit_length**2
         noise_vars = np.stack([waterfill(eigenvalues, mi_nats=float(mi)) for mi in self.budgets])
         leaders = {"log_std": (0.5 * np.log(noise_vars)).astype(np.float32)}
         if self.full:
             rank = len(eigenvalues)
             leaders["lower"] = np.zeros((len(self.budgets), rank, rank), dtype=np.float32)
-        return leaders, noise_vars.sum(axis=1)
+        if self.loss is None:
+            return leaders, noise_vars.sum(axis=1)
+        rng = public_generator(self.seed, "learned noise loss")
+        normals = rng.standard_normal((LOSS_DRAWS, len(eigenvalues)))
+        as_jax, basis = _import_game()[0].numpy.asarray, self._basis()
+        costs = [self.loss(as_jax((normals * np.sqrt(var)) @ basis)) for var in noise_vars]
+        units = np.array([float(np.mean(np.asarray(cost))) for cost in costs])
+        if not (np.isfinite(units) & (units > 0)).all():
+            raise BudgetError(
+                "loss must be finite, and positive on average; got another mean at the noise of "
+                "'waterfill'. Add a constant, or use squares."
+            )
+        return leaders, units
+
+    def _basis(self) -> Matrix:
+        """Return what turns noise of the game into noise on the output, shape (r, d)."""
+        if self.loss is None:  # not needed, and large where outputs are
+            return np.empty((self.spread.rank, 0))
+        rows = [self.spread.expand(self.unit_length * e) for e in np.eye(self.spread.rank)]
+        return np.stack(rows)
 
     def _compiled_training(self) -> Training:
         """Return the settings without what is decided here: that needs no compiler."""

@@ -42,6 +42,7 @@ from pacprivacy.statistics.regressions import (
     OLS as OLS,
     LogisticRegression as LogisticRegression,
     Poisson as Poisson,
+    Ridge as Ridge,
 )
 from pacprivacy.statistics.sums import (
     SummedStatistic as SummedStatistic,
@@ -57,6 +58,7 @@ from pacprivacy.statistics.table import (
     Statistic as Statistic,
     number_cells as number_cells,
 )
+from pacprivacy.statistics.unit_quantiles import UnitQuantiles as UnitQuantiles
 from pacprivacy.statistics.unit_sums import (
     COUNT_STD as COUNT_STD,
     DERIVATIVE_STEP as DERIVATIVE_STEP,

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
-from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data
 
 SEVERAL_ROWS: Final = "a {unit} may have several rows"
@@ -83,6 +82,11 @@ class InfluencedValue(SampleValue):
         """
         return np.full(self.n_units, np.inf), 0.0
 
+    @property
+    def tested_units(self) -> Integers:
+        """Units of which every other moves the value by the law of one of them; by default all."""
+        return np.arange(self.n_units)
+
     def typical_influence(self) -> Matrix | None:
         """Return about what every unit moves the value by; None: to be found by draws.
 
@@ -129,13 +133,8 @@ class RankedSet:
 
     @classmethod
     def of(cls, values: Vector, units: Integers, *, cell: int, scale: float) -> RankedSet:
-        """Order records; refuse several of one unit."""
+        """Order records."""
         order = np.argsort(values, kind="stable")
-        if len(np.unique(units)) < len(units):
-            raise MechanismError(
-                "quantiles must have one row a unit where every unit has a coin; got several. "
-                "Use a pool, sample=pac.Balanced(), or one number for each unit."
-            )
         return cls(values=values[order], units=units[order], cell=cell, scale=scale)
 
 
@@ -173,6 +172,11 @@ class OrderStatistics(SampleValue):
     def scales(self) -> Vector:
         """The deviation of the column."""
         return np.repeat([each.scale for each in self.sets], len(self.probabilities))
+
+    @property
+    def one_row_each(self) -> bool:
+        """Whether no unit has two records in a set."""
+        return all(len(np.unique(each.units)) == len(each.units) for each in self.sets)
 
     @property
     def one_set_each(self) -> bool:

@@ -1,4 +1,4 @@
-"""Least squares and ridge on the used rows: what one row moves, in closed form and draw by draw.
+"""Least squares and ridge on the used rows: what one unit moves, in closed form and by draws.
 
 Everything is in coordinates in which the expected normal matrix of a sample is the identity. There
 a fit on a sample is that on all rows, moved by the score of the sample at the latter. On a sample
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.errors import MechanismError
@@ -23,40 +24,92 @@ OFF_EVENT: Final = 1e-7  # probability with which each of two bounds of the clos
 LEAST_EIGENVALUE: Final = 0.02  # of the normal matrix of a sample; below it, the fit on all rows
 SINGULAR: Final = 1e-10  # of the largest eigenvalue: columns determine each other
 _FIT_ROUNDING: Final = 1e-10  # of the fit's distance from that on all rows
-_ROWS_AT_ONCE: Final = 1 << 14
+_UNITS_AT_ONCE: Final = 1 << 14
+
+Cube = npt.NDArray[np.float64]
+UnitCodes = tuple[Integers, int]  # the unit of every row, and how many units there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeastSquaresRows:
-    """Rows and what is fitted to them, one row a unit; curator-only.
+    """Rows and what is fitted to them; curator-only.
 
+    ``Z``, shape (units, rows of a unit, columns), has zeros where a unit has fewer rows.
     ``penalty`` is that of the square of every coefficient, for all rows; ``outputs`` an affine map
     from coefficients to what is released.
     """
 
-    Z: Matrix = field(repr=False)
-    y: Vector = field(repr=False)
+    Z: Cube = field(repr=False)
+    y: Matrix = field(repr=False)
     penalty: Vector
     outputs: Callable[[Vector], Vector] = field(repr=False)
+
+    @classmethod
+    def by_unit(
+        cls,
+        Z: Matrix,
+        y: Vector,
+        units: UnitCodes | None,
+        *,
+        penalty: Vector | None,
+        outputs: Callable[[Vector], Vector] | None,
+    ) -> Self:
+        """Sort rows by unit; those of a unit with many are turned into as many as columns."""
+        Z3, y2 = Z[:, None, :], y[:, None]
+        if units is not None:
+            Z3, y2 = _rows_by_unit(Z, y, *units)
+        return cls(
+            Z=Z3,
+            y=y2,
+            penalty=np.zeros(Z.shape[1]) if penalty is None else np.asarray(penalty, dtype=float),
+            outputs=_unchanged if outputs is None else outputs,
+        )
+
+
+def _rows_by_unit(Z: Matrix, y: Vector, codes: Integers, n_units: int) -> tuple[Cube, Matrix]:
+    """Return the rows of every unit, at most as many as columns: least squares see no difference.
+
+    A unit's rows are turned so that the last ones have zeros, by the triangle of their QR.
+    """
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes, minlength=n_units)
+    d = Z.shape[1]
+    width = int(min(counts.max(initial=1), d))
+    Z3, y2 = np.zeros((n_units, width, d)), np.zeros((n_units, width))
+    starts = np.cumsum(counts) - counts
+    few = counts <= width
+    own = np.repeat(few, counts)  # in the order of units
+    of_unit = codes[order]
+    place = np.arange(len(order)) - starts[of_unit]
+    rows = order[own]
+    Z3[of_unit[own], place[own]], y2[of_unit[own], place[own]] = Z[rows], y[rows]
+    for unit in np.flatnonzero(~few).tolist():
+        rows = order[starts[unit] : starts[unit] + counts[unit]]
+        triangle = np.asarray(np.linalg.qr(np.column_stack([Z[rows], y[rows]]), mode="r"))[:width]
+        Z3[unit], y2[unit] = triangle[:, :d], triangle[:, d]
+    return Z3, y2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeastSquaresValue(InfluencedValue):
     """Coefficients of the used rows, as their distance from those of all rows; curator-only.
 
-    ``X`` are rows in coordinates of the fit, one a unit, ``residuals`` theirs at the fit on all
-    rows. ``penalty`` is that of the sample, in these coordinates, ``pull`` its slope at the fit.
-    ``to_outputs`` leads from coordinates to coefficients, ``centre`` are those of all rows as they
-    are weighted here, ``on_all`` without weights.
+    ``X``, shape (units, rows of a unit, columns), are rows in coordinates of the fit, ``residuals``
+    theirs at the fit on all rows, ``theta``. ``penalty`` is that of the sample, in these
+    coordinates, ``pull`` its slope at the fit. ``into`` leads from coordinates to coefficients,
+    ``to_outputs`` to what is released; ``centre`` is that of all rows as they are weighted here,
+    ``on_all`` without weights.
     """
 
     rows: LeastSquaresRows = field(repr=False)
-    X: Matrix = field(repr=False)
-    residuals: Vector = field(repr=False)
+    X: Cube = field(repr=False)
+    residuals: Matrix = field(repr=False)
     penalty: Matrix = field(repr=False)
     pull: Vector = field(repr=False)
     keep: float
     n_units: int
+    theta: Vector = field(repr=False)
+    into: Matrix = field(repr=False)
     to_outputs: Matrix = field(repr=False)
     centre: Vector = field(repr=False)
     on_all: Vector = field(repr=False)
@@ -68,20 +121,16 @@ class LeastSquaresValue(InfluencedValue):
         y: Vector,
         *,
         keep: float,
+        units: UnitCodes | None = None,
         penalty: Vector | None = None,
         outputs: Callable[[Vector], Vector] | None = None,
     ) -> Self:
-        """Fit all rows."""
-        rows = LeastSquaresRows(
-            Z=Z,
-            y=y,
-            penalty=np.zeros(Z.shape[1]) if penalty is None else np.asarray(penalty, dtype=float),
-            outputs=_unchanged if outputs is None else outputs,
-        )
-        return cls._fit(rows, keep, np.ones(len(Z)), None)
+        """Fit all rows; ``units`` are the unit of every row and how many there are."""
+        rows = LeastSquaresRows.by_unit(Z, y, units, penalty=penalty, outputs=outputs)
+        return cls._fit(rows, keep, np.ones(len(rows.Z)), None)
 
     def reweighted(self, weights: Vector) -> Self:
-        """Return the same with rows that count less; a function of all records, not of a sample."""
+        """Return the same with units that count less; a function of all records, of no sample."""
         return self._fit(self.rows, self.keep, weights, self.on_all)
 
     @classmethod
@@ -89,7 +138,9 @@ class LeastSquaresValue(InfluencedValue):
         cls, rows: LeastSquaresRows, keep: float, weights: Vector, on_all: Vector | None
     ) -> Self:
         roots, ridge = np.sqrt(weights), rows.penalty
-        Z, y = rows.Z * roots[:, None], rows.y * roots
+        shape = rows.Z.shape
+        Z = (rows.Z * roots[:, None, None]).reshape(-1, shape[2])
+        y = (rows.y * roots[:, None]).ravel()
         values, vectors = np.linalg.eigh(Z.T @ Z + np.diag(ridge))
         if not values[0] > SINGULAR * values[-1]:
             raise MechanismError(
@@ -102,26 +153,38 @@ class LeastSquaresValue(InfluencedValue):
         centre = rows.outputs(theta)
         return cls(
             rows=rows,
-            X=Z @ into,
-            residuals=y - Z @ theta,
+            X=(Z @ into).reshape(shape),
+            residuals=(y - Z @ theta).reshape(shape[:2]),
             penalty=keep * into @ np.diag(ridge) @ into,
             pull=into @ (keep * ridge * theta),
             keep=keep,
-            n_units=len(Z),
+            n_units=len(rows.Z),
+            theta=theta,
+            into=into,
             to_outputs=np.array([rows.outputs(theta + column) - centre for column in into.T]),
             centre=centre,
             on_all=centre if on_all is None else on_all,
         )
 
+    def in_coordinates_of(self, other: Self) -> tuple[Vector, Matrix]:
+        """Return the fit's distance from another, and typical influences, in its coordinates."""
+        back = np.linalg.inv(other.into)
+        return (self.theta - other.theta) @ back, self.typical_influence() @ (self.into @ back)
+
+    @property
+    def _scores(self) -> Matrix:
+        """What every unit adds to the slope of the squares at the fit."""
+        return np.asarray(np.einsum("ukd,uk->ud", self.X, self.residuals))
+
     def typical_influence(self) -> Matrix:
-        """Return what every row moves the fit on all rows by, in coordinates of the fit."""
-        leverage = self.keep * np.einsum("ij,ij->i", self.X, self.X)
-        factors = self.residuals / np.maximum(1.0 - leverage, LEAST_EIGENVALUE)
-        return np.asarray(self.X * factors[:, None])
+        """Return about what every unit moves the fit on all rows by, in coordinates of the fit."""
+        leverage = self.keep * np.einsum("ukd,ukd->u", self.X, self.X)
+        divisor = np.maximum(1.0 - leverage, LEAST_EIGENVALUE)
+        return np.asarray(self._scores / divisor[:, None])
 
     def coin_spread(self) -> Vector:
         """Return the deviation of coefficients by the coins, with what weights change."""
-        moved = (self.X * self.residuals[:, None]) @ self.to_outputs
+        moved = self._scores @ self.to_outputs
         variance = self.keep * (1 - self.keep) * np.einsum("ij,ij->j", moved, moved)
         return np.asarray(np.sqrt(variance + np.square(self.centre - self.on_all)))
 
@@ -147,65 +210,71 @@ class LeastSquaresValue(InfluencedValue):
     @property
     def scales(self) -> Vector:
         """Errors are compared by what they change in the predictions for all rows."""
-        return np.ones(self.X.shape[1])
+        return np.ones(self.X.shape[2])
 
     def _equations(self, kept: Mask) -> tuple[Matrix, Vector]:
         A, score = self.penalty.copy(), -self.pull
-        for start in range(0, len(self.X), _ROWS_AT_ONCE):
-            some = slice(start, start + _ROWS_AT_ONCE)
-            block = self.X[some] * kept[some, None]  # all rows, in the same time whoever is used
-            A += block.T @ self.X[some]
-            score += block.T @ self.residuals[some]
+        for start in range(0, len(self.X), _UNITS_AT_ONCE):
+            units = slice(start, start + _UNITS_AT_ONCE)
+            X = self.X[units].reshape(-1, self.X.shape[2])
+            used = np.repeat(kept[units], self.X.shape[1])
+            block = X * used[:, None]  # all rows, in the same time whoever is used
+            A += block.T @ X
+            score += block.T @ self.residuals[units].ravel()
         return A, score
 
     def _downdated(self, kept: Mask) -> tuple[Matrix, Vector]:
         """Return the same from the rows that are left out."""
         out = np.flatnonzero(~kept)
-        X = self.X[out]
-        d = self.X.shape[1]
+        d = self.X.shape[2]
+        X = self.X[out].reshape(-1, d)
         whole = (np.eye(d) - self.penalty) / self.keep  # of all rows
-        score = -X.T @ self.residuals[out] + self.pull * (1 / self.keep - 1)
+        score = -X.T @ self.residuals[out].ravel() + self.pull * (1 / self.keep - 1)
         return whole - X.T @ X + self.penalty, score
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return what rows move the fit by; NaN where a fit may hardly be determined."""
+        """Return what units move the fit by; NaN where a fit may hardly be determined."""
         A, score = self._downdated(kept)
         smallest, vectors = np.linalg.eigh(A)
         X = self.X[units]
         if not smallest[0] >= LEAST_EIGENVALUE:
-            return np.full(X.shape, np.nan)
+            return np.full((len(X), X.shape[2]), np.nan)
         inverse = vectors / smallest @ vectors.T
         moved = X @ inverse
-        leverage = np.einsum("ij,ij->i", moved, X)
+        leverage = np.einsum("ukd,ukd->u", moved, X)  # of all rows of a unit together
         residuals = self.residuals[units] - X @ (inverse @ score)
         inside = kept[units]
-        divisor = np.where(inside, 1.0 - leverage, 1.0 + leverage)
-        # Without a row of leverage h, the least eigenvalue is at least 1 - h times what it was.
+        # Without a unit of leverage h, the least eigenvalue is at least 1 - h times what it was.
         least = smallest[0] * np.where(inside, 1.0 - leverage, 1.0)
         fine = least >= LEAST_EIGENVALUE * (1 + 1e-9)
-        factors = np.divide(residuals, divisor, out=np.full(len(X), np.nan), where=fine)
-        return np.asarray(moved * factors[:, None])
+        sign = np.where(inside, -1.0, 1.0)
+        if X.shape[1] == 1:
+            factors = np.full(residuals.shape, np.nan)
+            factors[fine] = residuals[fine] / (1.0 + sign * leverage)[fine, None]
+        else:
+            factors = np.full(residuals.shape, np.nan)
+            between = sign[fine, None, None] * (moved[fine] @ X[fine].swapaxes(1, 2))
+            system = np.eye(X.shape[1]) + between
+            factors[fine] = np.linalg.solve(system, residuals[fine][:, :, None])[:, :, 0]
+        return np.asarray(np.einsum("ukd,uk->ud", moved, factors))
 
     def bound_distances(self, whiten: Matrix, keep: float) -> tuple[Vector, float]:
-        """Return what every row moves the fit by at most, but for two events.
+        """Return what every unit moves the fit by at most, but for two events.
 
         Guarantee
         ---------
         Claim C-13. By the inequalities of Bernstein for matrices and of Pinelis for vectors, over
         the coins of the others; each fails with probability ``OFF_EVENT`` at most.
         """
-        lengths = np.sqrt(np.einsum("ij,ij->i", self.X, self.X))
-        sizes = lengths * np.abs(self.residuals)
-        spread = self.X * lengths[:, None]
-        variance = keep * (1 - keep) * float(np.linalg.eigvalsh(spread.T @ spread)[-1])
-        eta = (
-            _bernstein(
-                max(keep, 1 - keep) * float(lengths.max()) ** 2,
-                variance,
-                math.log(2 * self.X.shape[1] / OFF_EVENT),
-            )
-            + float(lengths.max()) ** 2
-        )
+        d, scores = self.X.shape[2], self._scores
+        squares = np.einsum("ukd,ukd->u", self.X, self.X)
+        lengths, sizes = np.sqrt(squares), np.linalg.norm(scores, axis=1)
+        spread = (self.X * lengths[:, None, None]).reshape(-1, d)
+        eta = _bernstein(
+            max(keep, 1 - keep) * float(squares.max()),
+            keep * (1 - keep) * float(np.linalg.eigvalsh(spread.T @ spread)[-1]),
+            math.log(2 * d / OFF_EVENT),
+        ) + float(squares.max())
         if not eta <= 1 - LEAST_EIGENVALUE:
             return np.full(self.n_units, np.inf), 0.0
         score = _bernstein(
@@ -213,9 +282,10 @@ class LeastSquaresValue(InfluencedValue):
             keep * (1 - keep) * float(sizes @ sizes),
             math.log(2 / OFF_EVENT),
         ) + float(sizes.max())
-        moved = np.linalg.norm(self.X @ whiten, axis=1)
-        moved += float(np.linalg.norm(whiten, 2)) * lengths * eta / (1 - eta)
-        far = moved * (np.abs(self.residuals) + lengths * score / (1 - eta))
+        reach = lengths * score / (1 - eta)  # of the residuals of a unit
+        far = np.linalg.norm(scores @ whiten, axis=1)
+        far += np.sqrt(np.square(self.X @ whiten).sum(axis=(1, 2))) * reach
+        far += float(np.linalg.norm(whiten, 2)) * eta / (1 - eta) * (sizes + lengths * reach)
         return np.asarray(far * (1 + 1e-9)), 2 * OFF_EVENT
 
     def rounding(self, whiten: Matrix) -> float:

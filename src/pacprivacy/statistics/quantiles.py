@@ -25,9 +25,21 @@ from pacprivacy.statistics.averaged import (
     CoinUnits,
     OrderStatistics,
     RankedSet,
+    SampleValue,
     interpolated_quantiles,
 )
 from pacprivacy.statistics.table import Statistic, StatisticRows
+from pacprivacy.statistics.unit_quantiles import UnitQuantiles
+
+
+def quantiles_on_samples(
+    sets: tuple[RankedSet, ...], q: tuple[float, ...], coins: CoinUnits
+) -> SampleValue:
+    """Return order statistics where no unit has two rows, else interpolated quantiles."""
+    ordered = OrderStatistics(sets=sets, probabilities=q, n_units=coins.n_units)
+    if ordered.one_row_each:
+        return ordered
+    return UnitQuantiles.of(sets, q, coins.n_units, coins.keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +119,8 @@ class TableQuantiles(Statistic, AveragedStatistic):
 
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
-    ) -> OrderStatistics:
-        """Return the order statistics of every column and group."""
+    ) -> SampleValue:
+        """Return the quantiles of every column and group."""
         if self.missing == "mean":
             raise MechanismError(
                 "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
@@ -130,7 +142,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
                 f"groups must have records where every unit has a coin; got {n_empty} of "
                 f"{len(sets)} without. Declare levels without them."
             )
-        return OrderStatistics(sets=sets, probabilities=self._sorted_q, n_units=coins.n_units)
+        return quantiles_on_samples(sets, self._sorted_q, coins)
 
     def finish(self, value: Any) -> Any:
         """Put names on released numbers, in order where noise has put them out of it."""
@@ -153,8 +165,8 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
 
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
-    ) -> OrderStatistics:
-        """Return the order statistics of every column."""
+    ) -> SampleValue:
+        """Return the quantiles of every column."""
         X = read_data_numbers(data.parts, self.name)
         X = X[np.arange(len(X))].reshape(len(X), -1)
         codes = np.arange(len(X)) if units is None else units
@@ -163,7 +175,7 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
             RankedSet.of(column, codes, cell=0, scale=float(deviation) or 1.0)
             for column, deviation in zip(X.T, deviations, strict=True)
         )
-        return OrderStatistics(sets=sets, probabilities=self.probabilities, n_units=coins.n_units)
+        return quantiles_on_samples(sets, self.probabilities, coins)
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
         """Return the numbers as NumPy does: one line a quantile, unless there is one."""

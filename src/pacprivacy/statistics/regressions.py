@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -121,27 +122,73 @@ class OLS(_Regression, SummedStatistic, AveragedStatistic):
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> LeastSquaresValue:
         """Return fits of samples of rows."""
-        if self.missing == "mean" or (units is not None and len(np.unique(units)) < len(units)):
+        if self.missing == "mean":
             raise MechanismError(
-                "least squares must have one row a unit where every unit has a coin, and gaps that "
-                "are not filled by means; got others. Use a pool: sample=pac.Balanced()."
+                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
+                "'mean'. Use a pool: sample=pac.Balanced()."
             )
         layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(self.read(data.parts))
         assert rows.y is not None
         roots = np.sqrt(rows.weights)
-        Z = self._design(rows) * roots[:, None]
-        y = (rows.y - layout.centre[-1]) / layout.scales[-1] * roots
-        if units is not None:  # in the order of units; who has no row adds nothing
-            Z, y = _by_unit(Z, units, coins.n_units), _by_unit(y, units, coins.n_units)
         return LeastSquaresValue.fit(
-            Z, y, keep=coins.keep, outputs=lambda steady: self._coefficients(steady[None])[0]
+            self._design(rows) * roots[:, None],
+            (rows.y - layout.centre[-1]) / layout.scales[-1] * roots,
+            keep=coins.keep,
+            units=None if units is None else (units, coins.n_units),
+            penalty=self._penalties,
+            outputs=lambda steady: self._coefficients(steady[None])[0],
         )
 
+    @property
+    def _penalties(self) -> Vector | None:
+        """What the square of every coefficient costs, the intercept's first; None: nothing."""
+        return None
 
-def _by_unit(rows: npt.NDArray[np.float64], units: npt.NDArray[Any], n_units: int) -> Any:
-    placed = np.zeros((n_units, *rows.shape[1:]))
-    placed[units] = rows
-    return placed
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ridge(OLS):
+    """Least squares with a penalty on the squares of all coefficients but the intercept.
+
+    ``penalty`` is for all records, with columns in deviations over these; a sample has its share
+    of it, by the weight of its rows. ``total_weight`` is that of all records.
+    """
+
+    kind = "ridge"
+    penalty: float = 1.0
+    total_weight: float = field(default=math.nan, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super(Ridge, self).__post_init__()
+        if not 0 <= self.penalty < math.inf:
+            raise MechanismError(
+                f"penalty must be a number of at least 0; got {self.penalty!r}. Use about 1."
+            )
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """What was declared, with the penalty."""
+        penalty = f"ridge penalty: {self.penalty:g}, with columns in deviations over all records"
+        return (*super(Ridge, self).public, penalty)
+
+    def prepare(self, data: Data) -> Self:
+        """Fix names, levels, and the weight of all records."""
+        whole = super(Ridge, self).prepare(data)
+        weights = whole._complete(whole.read(data.parts)).weights
+        return replace(whole, total_weight=float(weights.sum()))
+
+    def combine(self, sums: Matrix) -> Matrix:
+        """Return the coefficients of every candidate."""
+        penalties = self._penalties
+        products, width = sums.copy(), len(penalties) + 1
+        left, right = np.triu_indices(width)
+        share = sums[:, :1] / self.total_weight
+        products[:, (left == right) & (left < width - 1)] += share * penalties
+        return super(Ridge, self).combine(products)
+
+    @property
+    def _penalties(self) -> Vector:
+        width = len(fixed_mechanism(self.layout, "layout").terms)
+        return np.concatenate([[0.0], np.full(width, self.penalty)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

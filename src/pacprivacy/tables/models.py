@@ -66,6 +66,8 @@ from pacprivacy.tables.terms import (
     check_category_rows,
 )
 
+WithCoins = Literal["session", "alone"]  # functions of sums join a session, others stand alone
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
@@ -74,8 +76,8 @@ class Model:
     ``mechanism`` makes it of the options and the names of the columns; ``describe`` is that of
     :class:`NamedMechanism`; ``scaling`` is done with all records (:class:`MechanismScaling`).
     ``predicts`` says what the target is; with ``learns`` it is kept apart from the columns,
-    otherwise it is the only one of them. With ``of_sums`` it is a function of sums over units, and
-    may be released with coins. ``takes`` are options of its own, which other models
+    otherwise it is the only one of them. ``with_coins`` says whether it may be released with coins,
+    also in a session or by itself alone. ``takes`` are options of its own, which other models
     refuse, and ``needs`` those that it requires. ``kind`` is how :func:`pacprivacy.tables.predict`
     applies it.
     """
@@ -85,7 +87,7 @@ class Model:
     scaling: Scaling = "none"
     predicts: Literal["class", "number"] | None = None
     learns: bool = True
-    of_sums: bool = False
+    with_coins: WithCoins | None = None
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     kind: str | None = None
@@ -170,7 +172,7 @@ class StatisticModel:
     described: Callable[[Table, ModelOptions], tuple[str, ...]] | None = None
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    of_sums: bool = False
+    with_coins: WithCoins | None = None
     predicts: None = None
 
     def build(self, table: Table, options: ModelOptions) -> Built:
@@ -332,23 +334,24 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         statistic=lambda o, names, shared: stats.mean(names, **shared),
         described=described_model_columns,
         takes=_GROUPED,
-        of_sums=True,
+        with_coins="session",
     ),
     "sum": StatisticModel(
         statistic=lambda o, names, shared: stats.sum(names, **shared),
         described=described_model_columns,
         takes=("by", "weights", "ranges"),
-        of_sums=True,
+        with_coins="session",
     ),
     "count": StatisticModel(
         statistic=lambda o, names, shared: stats.count(names or None, **shared),
         takes=("by", "weights", "ranges"),
-        of_sums=True,
+        with_coins="session",
     ),
     "median": StatisticModel(
         statistic=lambda o, names, shared: stats.median(names, **shared),
         described=described_model_columns,
         takes=("by", "fill"),
+        with_coins="alone",
     ),
     "quantiles": StatisticModel(
         statistic=lambda o, names, shared: stats.quantiles(
@@ -356,24 +359,26 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         ),
         described=described_model_columns,
         takes=("by", "fill", "q"),
+        with_coins="alone",
     ),
     "variance": StatisticModel(
         statistic=lambda o, names, shared: stats.variance(names, **shared),
         described=described_model_columns,
         takes=("by", "fill", "ranges"),
-        of_sums=True,
+        with_coins="session",
     ),
     "crosstab": StatisticModel(
         statistic=lambda o, names, shared: _crosstab(names, shared),
         takes=("weights",),
         needs=("columns",),
-        of_sums=True,
+        with_coins="session",
     ),
     "ols": StatisticModel(
         statistic=lambda o, names, shared: stats.ols(str(o.target), names, **shared),
         described=learned_model_columns,
         takes=_FITTED,
         needs=("target",),
+        with_coins="alone",
     ),
     "logistic": StatisticModel(
         statistic=lambda o, names, shared: stats.logistic(str(o.target), names, **shared),
@@ -392,7 +397,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         describe=MechanismScaling.matrix,
         scaling="scale",
         learns=False,
-        of_sums=True,
+        with_coins="session",
     ),
     "histogram": Model(
         mechanism=lambda o, names: Histogram(
@@ -402,7 +407,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         ),
         describe=MechanismScaling.counts,
         learns=False,
-        of_sums=True,
+        with_coins="session",
         takes=("bins", "ranges"),
         needs=("ranges",),
     ),
@@ -450,6 +455,7 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         ),
         describe=MechanismScaling.plain,
         predicts="number",
+        with_coins="alone",
         needs=("target",),
         kind="ridge",
     ),

@@ -514,7 +514,7 @@ def test_demo_writes_six_releases_and_a_table(
     kept: dict[tuple[str, float], Any] = {}
 
     def quick(mechanism: Any, data: Any, budget: Any, **options: Any) -> Any:
-        pooled = {"rule": "waterfill"} if "n_subsets" in options else {}
+        pooled = {} if options["n_subsets"] is None else {"rule": "waterfill"}
         return real(mechanism, data, budget, **pooled, **options)
 
     def once(mechanism: Any, table: Any, success: float) -> Any:

@@ -83,6 +83,33 @@ def test_every_statistic_of_sums(name: str, people: Path, tmp_path: Path) -> Non
     assert json.loads((out / "release.json").read_text())["certificate"]["sampling"] == "coins"
 
 
+AVERAGED = {
+    "median": ["--columns", "income,age", "--group-by", "region", "--where", "age >= 20"],
+    "quantiles": ["--columns", "income", "--quantiles", "0.1,0.9"],
+    "ols": ["--target", "income", "--columns", "age,smoker", "--weights", "weight"],
+    "ridge": ["--target", "income", "--columns", "age,smoker", "--where", "age >= 20"],
+}
+
+
+@pytest.mark.claim("C-11")
+@pytest.mark.parametrize("name", AVERAGED)
+def test_every_statistic_that_is_proved_on_average(name: str, people: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--model", name, *AVERAGED[name], "--budget", "membership<=0.7", "--seed", 1]
+    options += [] if name in ("median", "quantiles") else ["--unit", "person"]
+    text = pac("release", people, *options, *COINS, "-o", out, "--full").stdout
+    assert "on average over the coins" in " ".join(text.split())
+    text += pac("verify", out / "release.json").stdout
+    for version in ("--officer", "--curator", None):
+        pac("report", out, *([version] if version else []))
+    planned = pac("plan", people, "--model", name, *AVERAGED[name], *COINS, "--budgets", "70%")
+    pages = "".join((out / f"{page}.html").read_text() for page in ("report", "officer", "curator"))
+    text += re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", " ", pages, flags=re.DOTALL)
+    assert not POOL_WORDS.findall(text + planned.stdout + (out / "release.json").read_text())
+    values = pd.read_csv(out / "values.csv")
+    assert (values["standard_error"] > 0).all()
+
+
 def test_the_number_comes_first_on_eight_lines(people: Path, tmp_path: Path) -> None:
     options = ["--model", "mean", "--columns", "age", "--unit", "person", *COINS, *BUDGET]
     lines = pac("release", people, *options, "-o", tmp_path / "o").stdout.splitlines()
@@ -177,8 +204,13 @@ def test_refusals_speak_the_command_line(
 
 def test_what_coins_cannot_do_is_refused_before_reading(people: Path, tmp_path: Path) -> None:
     out = ["-o", tmp_path / "o"]
-    said = refused("release", "nowhere.csv", "--model", "median", *COINS, *BUDGET, *out)
+    said = refused("release", "nowhere.csv", "--model", "kmeans", "--clusters", 3, *COINS, *BUDGET,
+                   *out)  # fmt: skip
     assert "--model must be one of mean, sum, count" in said
+    median = ["release", "nowhere.csv", "--model", "median", *COINS, *BUDGET, *out]
+    assert "--keep must be below 1 for --model median" in refused(*median, "--keep", 1)
+    said = refused(*median, "--ledger", tmp_path / "ledger.db", "--total", "membership<=0.7")
+    assert "--ledger must be left out with --sample coins for --model median" in said
     nats = ["--budget", "mi<=1"]
     said = refused("release", "nowhere.csv", "--model", "mean", *COINS, *nats, *out)
     assert "--budget must limit membership alone" in said

@@ -22,6 +22,7 @@ from pacprivacy.estimators import PrivateRidge
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.sample import Balanced, Poisson
 from pacprivacy.simulation import run_mechanism
+from pacprivacy.statistics import CoinUnits
 
 
 def correlated(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -229,7 +230,7 @@ def test_what_came_from_the_universe_is_in_the_certificate() -> None:
     )
     public = " ".join(release.certificate.public)
     assert "independent components" in public
-    assert "estimated on the whole universe" in public
+    assert "estimated on all records" in public
     assert "for the noise to come" in public
     assert set(release.value) == {"coef", "intercept"}
     # The intercept is measured: the mean of the target does not follow from the release.
@@ -338,3 +339,33 @@ def test_private_ridge_chooses_its_penalty_by_the_budget() -> None:
         PrivateRidge("best").fit(*correlated())  # type: ignore[arg-type]
     with pytest.raises(MechanismError, match="form must be"):
         PrivateRidge(form="both").fit(*correlated())  # type: ignore[arg-type]
+
+
+@pytest.mark.claim("C-13")
+@pytest.mark.parametrize("form", ["orthogonal", "joint"])
+def test_with_coins_a_ridge_is_fitted_at_once_and_is_the_same_on_all_records(form: str) -> None:
+    X, y = correlated(600)
+    kind = OrthogonalRidge if form == "orthogonal" else JointRidge
+    data = coerce_data((X, y))
+    ridge = kind(penalty=40.0).prepare(data)
+    plain = ridge.finish(ridge.evaluate((X, y), np.random.default_rng(0)))
+    coins = CoinUnits(n_units=600, unit="record", keep=0.9, clip="auto", seed=0)
+    value = ridge.on_samples(data, None, coins)
+    np.testing.assert_allclose(value.on_all[:-1], plain["coef"], rtol=1e-8)
+    np.testing.assert_allclose(value.on_all[-1], plain["intercept"], rtol=1e-8)
+    options = {"budget": "membership<=0.8", "sample": pac.Coins(), "simulate": True}
+    model = PrivateRidge(40.0, form=form, random_state=0, **options).fit(X, y)
+    error = model.release_.std_error["coef"]
+    assert (np.abs(model.coef_ - plain["coef"]) < 5 * error).all()
+    assert model.certificate_.sampling == "average"
+    conscious = PrivateRidge(form=form, random_state=0, **options).fit(X, y).certificate_
+    assert "for the noise to come" in " ".join(conscious.public)
+    facts = PrivateRidge(40.0, form=form, universe_facts=True, **options).fit(X, y)
+    assert "mean of the target over all records" in facts.certificate_.published
+
+
+def test_a_coordinate_without_signal_is_left_out_with_coins() -> None:
+    X, y = correlated(600)
+    X = np.column_stack([X, np.zeros(600)])
+    model = PrivateRidge("post-hoc", form="orthogonal", sample=pac.Coins(), simulate=True)
+    assert model.fit(X, y).coef_[-1] == 0

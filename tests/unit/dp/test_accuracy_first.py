@@ -1,6 +1,7 @@
 """Accuracy first: levels, tests, searches, and what the certificates say."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,9 +18,11 @@ from pacprivacy.dp.accuracy_first import (
     SearchCandidates,
     doubling_levels,
     geometric_levels,
+    logistic_problem_epsilon,
     logistic_problem_radius,
     logistic_problem_sensitivity,
     plan_threshold,
+    ridge_optimum_sensitivity,
     ridge_problem_epsilon,
     ridge_problem_radius,
     search_by_doubling,
@@ -276,6 +279,50 @@ def test_the_logistic_optimum_moves_as_far_as_promised() -> None:
         models *= logistic_problem_radius(0.05) / np.linalg.norm(models, axis=1, keepdims=True)
         gap = np.abs(problem.excess_risk(models) - neighbour.excess_risk(models)).max()
         assert gap <= problem.excess_sensitivity == 2 * logistic_problem_radius(0.05) / 30
+
+
+@pytest.mark.claim("AF-9")
+def test_the_theorem_counts_the_penalty_too() -> None:
+    """With n = 1000, p = 10, λ = .02, α = 1 the first term alone says 1.4142."""
+    found = logistic_problem_epsilon(1.0, n_records=1000, n_features=10, penalty=0.02)
+    assert found == pytest.approx((2**0.5 + 2.08**0.5) / 2, rel=1e-9)
+    reach = 10 / (1000 * 0.02)
+    excess = 2 * 2**0.5 * reach / found + 4 * 0.02 * reach**2 / found**2
+    assert excess == pytest.approx(1.0)
+
+
+RIDGE_OPTIMUM = OutputNR(alpha=0.05, penalty=0.05, x_bound=1.0, y_bound=1.0, n_levels=60)
+
+
+@pytest.mark.claim("AF-11")
+def test_the_ridge_optimum_moves_as_far_as_promised() -> None:
+    rng = np.random.default_rng(4)
+    rows, target = rng.laplace(size=(12, 3)), rng.normal(size=12)
+    problem = RIDGE_OPTIMUM.prepare(rows, target)
+    largest = 0.0
+    for _ in range(200):
+        other, moved = rows.copy(), target.copy()
+        other[0], moved[0] = 50 * rng.normal(size=3) * rng.integers(0, 2, 3), 9 * rng.normal()
+        neighbour = RIDGE_OPTIMUM.prepare(other, moved)
+        largest = max(largest, float(np.abs(problem.best - neighbour.best).sum()))
+        assert np.linalg.norm(neighbour.best) <= neighbour.radius
+    bound = ridge_optimum_sensitivity(12, 3, 0.05)
+    assert 0.05 * bound < largest <= bound <= problem.parts[0].sensitivity
+
+
+@pytest.mark.claim("AF-11")
+def test_the_ridge_optimum_is_searched_and_its_theory_holds() -> None:
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-0.3, 0.3, size=(4000, 3))
+    method = replace(RIDGE_OPTIMUM, alpha=0.02, n_levels=300)
+    release = method.release(X, X @ [1.0, -1.0, 0.5], simulate=1)
+    assert release.certificate.kind == "dp-ex-post"
+    problem = method.prepare(X, X @ [1.0, -1.0, 0.5])
+    assert problem.excess_risk(release.value[None])[0] <= 0.02
+    epsilon = problem.theory_epsilon(0.02)
+    source = SimulatedSource(np.random.default_rng(6))
+    models = [search_by_theory(problem, epsilon=epsilon, source=source).model for _ in range(60)]
+    assert problem.excess_risk(np.array(models)).mean() <= 0.02
 
 
 @pytest.mark.claim("AF-9")

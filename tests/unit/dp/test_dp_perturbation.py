@@ -212,6 +212,54 @@ def test_the_density_of_the_minimiser_keeps_the_promise(neighbours: str) -> None
 
 
 @pytest.mark.claim("DP-12")
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_laplace_entries_make_objective_perturbation_pure(neighbours: Any) -> None:
+    """In one dimension the density of the minimiser is known: its ratio is at most e^ε."""
+    settings = {**SETTINGS, "delta": 0.0, "x_bound": 1.0, "neighbours": neighbours}
+    rows, labels = np.linspace(-1, 1, 30)[:, None], (np.arange(30) % 3 > 0).astype(int)
+    release = objective_perturbation(rows, labels, penalty=3.0, simulate=0, **settings)
+    noise = release.certificate.noise
+    assert noise is not None
+    scale = noise["std of the linear term"] / math.sqrt(2)
+    assert release.certificate.delta == 0.0
+    theta = np.linspace(-4, 4, 4001)
+
+    def log_density(x: np.ndarray, y: np.ndarray, scale: float) -> np.ndarray:
+        signed = sign_perturbed_rows(x, y, x_bound=1.0, classes=(0, 1))[:, 0]
+        margins = np.outer(theta, signed)
+        tilt = (expit(-margins) * signed).sum(axis=1) - 3.0 * theta
+        curvature = (expit(margins) * expit(-margins) * signed**2).sum(axis=1) + 3.0
+        return np.asarray(-np.abs(tilt) / scale + np.log(curvature))
+
+    def worst(scale: float) -> float:
+        base = log_density(rows, labels, scale)
+        ratios = [0.0]
+        for x in (-1.0, 1.0):
+            if neighbours == "add_remove":
+                other = log_density(np.vstack([rows, [[x]]]), np.append(labels, 1), scale)
+            else:
+                swapped, flipped = rows.copy(), labels.copy()
+                swapped[0], flipped[0] = x, 1
+                other = log_density(swapped, flipped, scale)
+            ratios.append(float(np.abs(base - other).max()))
+        return max(ratios)
+
+    assert worst(scale) <= 0.98
+    assert worst(scale / 4) > 1.0  # the check can fail
+    best = minimise_perturbed(
+        sign_perturbed_rows(rows, labels, x_bound=1.0, classes=(0, 1)),
+        penalty=3.0,
+        tilt=np.zeros(1),
+        x_bound=1.0,
+    )[0]
+    drawn = [
+        objective_perturbation(rows, labels, penalty=3.0, simulate=s, **settings).value[0]
+        for s in range(200)
+    ]
+    assert np.median(drawn) == pytest.approx(best[0], abs=0.15)
+
+
+@pytest.mark.claim("DP-12")
 def test_the_curvature_condition_is_checked() -> None:
     least = least_penalty(1.0, x_bound=2.0)
     assert least == pytest.approx(1.0 / math.expm1(0.98))

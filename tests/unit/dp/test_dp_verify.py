@@ -1,18 +1,20 @@
 """Certificates of differential privacy: the promise follows from the events, the rest is named."""
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import pacprivacy as pac
 from pacprivacy import dp
 from pacprivacy.dp import DPCertificate
-from pacprivacy.dp.accounting import NOT_CHECKABLE_DP, verify_dp
+from pacprivacy.dp.accounting import NOT_CHECKABLE_DP, ORDERS, renyi_divergences, verify_dp
 from pacprivacy.dp.accuracy_first import NoiseReduction
-from pacprivacy.errors import CertificateError
+from pacprivacy.errors import BudgetError, CertificateError
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))
 LABELS = X[:, 0] > 0
@@ -115,3 +117,26 @@ def test_one_function_verifies_both_kinds(certificates: dict[str, DPCertificate]
         pac.verify(release.certificate)
     with pytest.raises(CertificateError, match="must be a Certificate or a DPCertificate"):
         pac.verify({"epsilon": 1.0})
+
+
+@pytest.mark.claim("DP-32")
+def test_the_trade_off_curve_is_a_little_below_the_gaussian_one() -> None:
+    """The curve of three runs is that of one with noise smaller by the root of three."""
+    curve = dp.trade_off(dp.GaussianEvent(noise_multiplier=2.0, count=3))
+    rates = np.array([0.001, 0.05, 0.3, 0.8])
+    truth = norm.cdf(norm.isf(rates) - math.sqrt(3) / 2)
+    assert (curve.misses(rates) <= truth + 1e-12).all()
+    np.testing.assert_allclose(curve.misses(rates), truth, atol=2e-3)
+    # Randomised response at ε = 1: two straight lines that meet on the diagonal.
+    pure = dp.trade_off(dp.PureEvent(epsilon=1.0))
+    corner = 1 / (1 + math.e)
+    assert pure.misses(corner) == pytest.approx(corner, abs=2e-3)
+    assert pure.misses(0.0) == pytest.approx(1.0, abs=2e-3)
+    with pytest.raises(BudgetError, match="false_alarms"):
+        curve.misses(1.5)
+
+
+def test_a_gaussian_run_is_concentrated_without_a_logarithm() -> None:
+    """ρ-zCDP with ρ = 1/2m², m the noise multiplier: a divergence of ρ times the order."""
+    found = renyi_divergences(dp.GaussianEvent(noise_multiplier=3.0), "add_remove")
+    assert found == pytest.approx(np.array(ORDERS) / 18)

@@ -167,6 +167,23 @@ def test_bad_parameters_of_auto_confidence_are_refused(bad: dict[str, float]) ->
         AutoConfidence(**bad)
 
 
+@pytest.mark.parametrize(
+    ("eigenvalues", "expected"),
+    [
+        ((0.15, 0.05), (2.2222, 2.2222)),  # the gap to a small eigenvalue counts: isotropic
+        ((0.9, 0.05), (107.586, 102.864)),
+        ((0.9, 0.85), (10.8333, 10.8333)),
+        ((0.05, 0.02), (1.5, 1.5)),
+    ],
+)
+def test_auto_confidence_compares_large_eigenvalues_with_all(
+    eigenvalues: tuple[float, float], expected: tuple[float, float]
+) -> None:
+    """The paper's Algorithm 1 by hand: c = .1, r = 1, v = .09 and .01 for the rest."""
+    noise_var = AutoConfidence(security=0.1).formula(np.array(eigenvalues), mi_nats=0.1)
+    assert noise_var == pytest.approx(expected, rel=1e-3)
+
+
 # --- defaults -------------------------------------------------------------------------------
 
 

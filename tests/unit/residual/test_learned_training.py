@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +62,30 @@ def test_the_exact_follower_claims_the_truth_and_finds_the_fixed_point() -> None
     assert (
         learned_exactly()[1].total_variance < 0.8 * waterfill(spread.eigenvalues, mi_nats=2.0).sum()
     )
+
+
+def test_a_utility_loss_moves_noise_to_where_it_costs_least() -> None:
+    """The first coordinate costs a hundred times as much: by hand, in the loss, and by default."""
+
+    def dear(noise: Any) -> Any:
+        return (noise**2).at[:, 0].multiply(100.0).sum(axis=1)
+
+    def plain(noise: Any) -> Any:
+        return (noise**2).sum(axis=1)
+
+    outputs = np.random.default_rng(0).standard_normal((16, 2))
+    by_loss = {
+        loss: learn_noise(
+            outputs, 0.5, family="gaussian_full", follower="exact", loss=loss, training=BRIEF, rng=0
+        )
+        for loss in (None, plain, dear)
+    }
+    default, same, moved = (np.diag(by_loss[loss].covariance()) for loss in (None, plain, dear))
+    np.testing.assert_allclose(same, default, rtol=0.1)
+    assert moved[0] < 0.7 * default[0]
+    assert moved[1] > 1.3 * default[1]
+    with pytest.raises(BudgetError, match="positive on average"):
+        learn_noise(outputs, 0.5, loss=lambda noise: 0.0 * noise[:, 0], training=BRIEF, rng=0)
 
 
 def test_the_same_seed_gives_the_same_noise_and_another_one_does_not() -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import Ridge
 
 import pacprivacy as pac
 from pacprivacy.adversary import DrawnInfluence
@@ -90,12 +91,46 @@ def test_least_squares_by_draws(tmp_path: Path) -> None:
     assert abs(row["value"] - 2) < 5 * row["standard_error"] < 0.2
 
 
-def test_several_rows_of_a_unit() -> None:
-    people = np.arange(3000) // 2
-    with pytest.raises(MechanismError, match="one row a unit"):
-        release(pac.stats.median("age"), units=people)
-    with pytest.raises(MechanismError, match="one row a unit"):
-        release(pac.stats.ols("cost", columns="age"), units=people)
+@pytest.mark.claim("C-13")
+def test_least_squares_and_ridge_with_several_rows_of_a_unit(tmp_path: Path) -> None:
+    people = RNG.integers(0, 1200, 3000)
+    for statistic in (
+        pac.stats.ols("cost", columns=("age", "region"), where="age >= 20"),
+        pac.stats.ridge("cost", columns=("age", "income"), penalty=50.0),
+    ):
+        made = release(statistic, units=people)
+        check(made, tmp_path)
+        row = made.to_frame().set_index("name").loc["age"]
+        assert abs(row["value"] - 2) < 5 * row["standard_error"] < 0.3
+
+
+@pytest.mark.claim("C-14")
+def test_quantiles_with_several_rows_of_a_unit(tmp_path: Path) -> None:
+    people = RNG.integers(0, 1200, 3000)
+    gaps = TABLE.assign(income=TABLE["income"].where(RNG.random(3000) < 0.9))
+    statistic = pac.stats.quantiles("income", q=(0.25, 0.5), by="region", where="age >= 25")
+    made = release(statistic, gaps, units=people)
+    certificate = check(made, tmp_path)
+    assert certificate.n_units == len(np.unique(people))
+    assert certificate.n_draws > 0
+    truth = gaps[gaps["age"] >= 25].groupby("region")["income"].quantile([0.25, 0.5])
+    frame = made.to_frame().set_index("name")
+    for (region, q), number in truth.items():
+        row = frame.loc[f"{region}.{q:g}"]
+        assert abs(row["value"] - number) < 5 * row["standard_error"] < 1
+
+
+def test_a_ridge_is_that_of_scikit_learn_with_coins_and_without() -> None:
+    X = TABLE[["age", "income"]].to_numpy()
+    slopes = Ridge(alpha=300.0).fit((X - X.mean(0)) / X.std(0), TABLE["cost"]).coef_ / X.std(0)
+    ridge = pac.stats.ridge("cost", columns=("age", "income"), penalty=300.0)
+    coins = release(ridge).to_frame().set_index("name")
+    pool = pac.privatize(ridge, TABLE, "mi<=4", sample=pac.Balanced(), n_subsets=64, simulate=True)
+    for name, slope in zip(("age", "income"), slopes, strict=True):
+        for row in (coins.loc[name], pool.to_frame().set_index("name").loc[name]):
+            assert abs(row["value"] - slope) < 4 * row["standard_error"]
+    with pytest.raises(MechanismError, match="penalty must be a number"):
+        pac.stats.ridge("cost", penalty=-1.0)
 
 
 def test_averages_join_no_session_and_need_coins() -> None:

@@ -6,8 +6,7 @@ Wasserstein distance to the Gaussian of equal moments is an integral and not a d
 samples (which would be biased upwards).
 
 A critic is a bounded function that tells a release from the Gaussian of equal moments; any that was
-fixed beforehand gives a lower bound. The one that is linear in random features is quick; the
-network needs jax for its training, and nothing for its evaluation.
+fixed beforehand gives a lower bound. Here it is linear in random features.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Final, Protocol, Self
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
 from pacprivacy import adversary
-from pacprivacy._checks import Matrix, Vector, freeze
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.errors import BudgetError, PacPrivacyError
+from pacprivacy.errors import BudgetError
 from pacprivacy.noise import NoisePlan
-from pacprivacy.theory import empirical_bernstein
+from pacprivacy.theory import Estimate, empirical_bernstein
 
 FLAT: Final = 1e-12
 BANDWIDTHS: Final = (0.7, 1.4, 2.8, 5.6)
@@ -37,9 +35,10 @@ CEILINGS: Final = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 MAX_STEPS: Final = 120
 WIDTH_COST: Final = 7 * 22 / 3 / 1e6  # of the range, in an interval of a million draws
 MOST_QUADRATIC: Final = 24  # above so many directions, squares without products
-LEARNING_RATE: Final = 3e-3
-
-Layers: TypeAlias = tuple[tuple[Matrix, Vector], ...]
+N_CUTS: Final = 48
+TAIL: Final = 3.0  # standard deviations of the noise beyond the outermost candidate
+SMALLEST_MASS: Final = 1e-9  # cells of less mass are left out: the sum only falls
+BLOCK: Final = 1 << 15
 
 
 def noisy_view(outputs: object, plan: NoisePlan, log_belief: Vector | None) -> adversary.View:
@@ -182,19 +181,20 @@ def fit_linear_critic(
         return value + RIDGE * float(theta @ theta), slope
 
     start = np.zeros(theirs.shape[1])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": MAX_STEPS})
-    theta = found.x / scale
-    offset = -_log_mean_exp(blank.features(gaussian) @ theta)
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": MAX_STEPS})
+    theta = optimum.x / scale
+    offset = -log_mean_exp(blank.features(gaussian) @ theta)
     critic = replace(blank, coefficients=theta, offset=offset)
-    return replace(critic, high=_best_ceiling(critic(released), critic(gaussian)))
+    return replace(critic, high=best_critic_ceiling(critic(released), critic(gaussian)))
 
 
-def _log_mean_exp(scores: Vector) -> float:
+def log_mean_exp(scores: Vector) -> float:
+    """Return ``ln E e^f`` of a sample of scores."""
     top = float(scores.max())
     return top + math.log(float(np.exp(scores - top).mean()))
 
 
-def _best_ceiling(released: Vector, gaussian: Vector) -> float:
+def best_critic_ceiling(released: Vector, gaussian: Vector) -> float:
     """Return where to clip: the training bound, less what the width costs, is largest there."""
 
     def worth(ceiling: float) -> float:
@@ -205,139 +205,21 @@ def _best_ceiling(released: Vector, gaussian: Vector) -> float:
     return max(CEILINGS, key=worth)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NeuralCritic:
-    """A network of standardised releases, clipped to ``[low, high]``; evaluated without jax."""
-
-    layers: Layers
-    offset: float
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        for weights, biases in self.layers:
-            freeze(weights)
-            freeze(biases)
-
-    def __call__(self, releases: Matrix) -> Vector:
-        """Return the critic's value on each standardised release."""
-        x = np.asarray(releases, dtype=np.float64)
-        for weights, biases in self.layers[:-1]:
-            x = np.tanh(x @ weights + biases)
-        weights, biases = self.layers[-1]
-        value = (x @ weights + biases)[:, 0] + self.offset
-        clipped: Vector = np.clip(value, self.low, self.high)
-        return clipped
-
-
-def fit_neural_critic(
-    outputs: object,
-    plan: NoisePlan,
-    *,
-    log_belief: Vector | None = None,
-    hidden: int = 64,
-    n_layers: int = 2,
-    n_steps: int = 1500,
-    batch: int = 2048,
-    n_train: int = 100_000,
-    rng: np.random.Generator | int | None = None,
-) -> NeuralCritic:
-    """Fit a network to tell a release from the Gaussian of equal moments.
-
-    Pass it to :func:`variational_gap`, whose bound holds for any critic that
-    was fixed before the held-out draws; those of this training are others.
-    """
-    seed = coerce_seed(rng)
-    sampler = ReleaseSampler.of(outputs, plan, log_belief)
-    training = public_generator(seed, "neural critic")
-    released = sampler.released(n_train, training)
-    sizes = (sampler.n_directions, *[hidden] * n_layers, 1)
-    layers = _train_layers(released, sizes, seed=seed, n_steps=n_steps, batch=batch)
-    raw = NeuralCritic(layers=layers, offset=0.0, low=-math.inf, high=math.inf)
-    gaussian = sampler.gaussian(n_train, training)
-    critic = replace(raw, offset=-_log_mean_exp(raw(gaussian)), low=LOWEST, high=CEILINGS[-1])
-    ours = critic(sampler.released(n_train, training))
-    return replace(critic, high=_best_ceiling(ours, critic(gaussian)))
-
-
-def _train_layers(
-    released: Matrix, sizes: tuple[int, ...], *, seed: int, n_steps: int, batch: int
-) -> Layers:
-    """Maximise the bound by Adam, all steps in one compiled loop."""
-    try:
-        import jax
-        import jax.numpy as jnp
-        import optax
-    except ImportError:
-        raise PacPrivacyError(
-            "fit_neural_critic needs jax and optax, which are not installed. "
-            "Run: pip install '.[jax]'"
-        ) from None
-
-    rows = jnp.asarray(released, dtype=jnp.float32)
-    key = jax.random.PRNGKey(seed % 2**32)
-    start, key = jax.random.split(key)
-    params = [
-        (jax.random.normal(k, pair) / math.sqrt(pair[0]), jnp.zeros(pair[1]))
-        for k, pair in zip(jax.random.split(start, len(sizes) - 1), pairwise(sizes), strict=True)
-    ]
-    rate = optax.cosine_decay_schedule(LEARNING_RATE, n_steps)
-    optimiser = optax.adam(rate)
-
-    def score(layers: Any, x: jax.Array) -> jax.Array:
-        for weights, biases in layers[:-1]:
-            x = jnp.tanh(x @ weights + biases)
-        value: jax.Array = (x @ layers[-1][0] + layers[-1][1])[:, 0]
-        return value
-
-    def loss(layers: Any, ours: jax.Array, theirs: jax.Array) -> jax.Array:
-        mass = jax.scipy.special.logsumexp(score(layers, theirs)) - math.log(batch)
-        return mass - score(layers, ours).mean()
-
-    def step(state: Any, key: jax.Array) -> tuple[Any, None]:
-        layers, memory = state
-        pick, draw = jax.random.split(key)
-        ours = rows[jax.random.randint(pick, (batch,), 0, len(rows))]
-        theirs = jax.random.normal(draw, (batch, sizes[0]))
-        slope = jax.grad(loss)(layers, ours, theirs)
-        change, memory = optimiser.update(slope, memory)
-        return (optax.apply_updates(layers, change), memory), None
-
-    run = jax.jit(lambda state, keys: jax.lax.scan(step, state, keys)[0])
-    layers, _ = run((params, optimiser.init(params)), jax.random.split(key, n_steps))
-    return tuple(
-        (np.array(weights, dtype=np.float64), np.array(biases, dtype=np.float64))
-        for weights, biases in layers
-    )
-
-
-N_CUTS: Final = 48
-TAIL: Final = 3.0  # standard deviations of the noise beyond the outermost candidate
-SMALLEST_MASS: Final = 1e-9  # cells of less mass are left out: the sum only falls
-BLOCK: Final = 1 << 15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """A Gaussianity gap, or a lower bound of one, in nats.
-
-    ``lower`` is at most the true gap with probability at least ``confidence``; ``value`` is the
-    estimate without its deviation term. ``method`` names the estimator.
-    """
-
-    method: str
-    value: float
-    lower: float
-    confidence: float
-    n_draws: int
-    upper: float | None = None
-
-
 def _log_determinant(view: adversary.View) -> float:
     """Return bound (2) of a view of continuous noise, without the lattice's slack."""
     centered = np.sqrt(np.exp(view.log_prior))[:, None] * view.points
     eigenvalues = np.linalg.svd(centered, compute_uv=False) ** 2
     return 0.5 * float(np.log1p(eigenvalues).sum())
+
+
+def _lower_bound(
+    value: float, lower: float, view: adversary.View, *, confidence: float, n_draws: int
+) -> Estimate:
+    """Return a bound from below, beside the trivial one from above: information is at least 0."""
+    most = _log_determinant(view)
+    lower = min(max(0.0, lower), most)
+    value = min(max(lower, value), most)
+    return Estimate(value=value, lower=lower, upper=most, confidence=confidence, n_draws=n_draws)
 
 
 def exact_gap(
@@ -348,7 +230,7 @@ def exact_gap(
     n_draws: int | None = None,
     gamma: float = adversary.DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
-) -> Gap:
+) -> Estimate:
     """Return the gap of a plan on a pool: the log-determinant bound less the true information.
 
     Guarantee
@@ -358,19 +240,18 @@ def exact_gap(
     view = noisy_view(outputs, plan, log_belief)
     draws = n_draws or adversary.information_draws(view.n_subsets)
     generator = public_generator(coerce_seed(rng), "gap")
-    found = adversary.exact_information(view, n_draws=draws, gamma=gamma, rng=generator)
+    information = adversary.exact_information(view, n_draws=draws, gamma=gamma, rng=generator)
     log_det = _log_determinant(view)
-    return Gap(
-        method="exact",
-        value=max(0.0, log_det - found.value),
-        lower=max(0.0, log_det - found.upper),
-        upper=max(0.0, log_det - found.lower),
-        confidence=found.confidence,
-        n_draws=found.n_draws,
+    return Estimate(
+        value=max(0.0, log_det - information.value),
+        lower=max(0.0, log_det - information.upper),
+        upper=max(0.0, log_det - information.lower),
+        confidence=information.confidence,
+        n_draws=information.n_draws,
     )
 
 
-def corrected_budget(mi_nats: float, gap: Gap) -> float:
+def corrected_budget(mi_nats: float, gap: Estimate) -> float:
     """Return what a release really costs that was charged ``mi_nats`` by the Gaussian bound.
 
     ``mi_nats - gap.lower``, never below 0, for the gap of *the same* noise.
@@ -393,7 +274,7 @@ def sliced_gap(
     whiten: bool = True,
     gamma: float = adversary.DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
-) -> Gap:
+) -> Estimate:
     """Bound the gap from below by the sliced Wasserstein distance: ``d SW_2² / (2 λ_max)``.
 
     ``lower`` is the larger of the average over random directions less its Monte-Carlo error and the
@@ -407,7 +288,8 @@ def sliced_gap(
     """
     if n_directions < 2:
         raise BudgetError(f"n_directions must be at least 2; got {n_directions}. Use 1024.")
-    mixture = _Mixture.of(noisy_view(outputs, plan, log_belief), whiten=whiten)
+    view = noisy_view(outputs, plan, log_belief)
+    mixture = _Mixture.of(view, whiten=whiten)
     dimension, scale = mixture.points.shape[1], 2 * float(mixture.variances.max())
     on_axes = sum(mixture.square(axis) for axis in np.eye(dimension)) / scale
     generator = public_generator(coerce_seed(rng), "slices")
@@ -418,10 +300,10 @@ def sliced_gap(
     # A law and the Gaussian of equal moments share their noise; what is left is within 2v.
     width = max(2 * float((mixture.variances - mixture.noise).max()), 1e-300)
     half = empirical_bernstein(spread, n_directions, width=width, gamma=gamma)
-    return Gap(
-        method="sliced Wasserstein",
-        value=max(on_axes, dimension * mean / scale),
-        lower=max(0.0, on_axes, dimension * (mean - half) / scale),
+    return _lower_bound(
+        max(on_axes, dimension * mean / scale),
+        max(0.0, on_axes, dimension * (mean - half) / scale),
+        view,
         confidence=1 - gamma,
         n_draws=n_directions,
     )
@@ -467,11 +349,11 @@ def _wasserstein_square(positions: Vector, weights: Vector) -> float:
     below = ndtr(offsets)
     density = np.exp(-np.square(offsets) / 2) / math.sqrt(2 * math.pi)
     levels = below @ weights
-    own = below @ (weights * positions) - density @ weights  # E[Z; Z <= cut]
+    below_cut = below @ (weights * positions) - density @ weights  # E[Z; Z <= cut]
     normal_cuts = ndtri(levels)
     normal_density = np.exp(-np.square(normal_cuts) / 2) / math.sqrt(2 * math.pi)
     gaussian = mean * levels - std * normal_density
-    moves = np.diff(own - gaussian, prepend=0.0, append=0.0)
+    moves = np.diff(below_cut - gaussian, prepend=0.0, append=0.0)
     mass = np.diff(levels, prepend=0.0, append=1.0)
     kept = mass > SMALLEST_MASS
     return float(np.sum(np.square(moves[kept]) / mass[kept]))
@@ -497,7 +379,7 @@ def variational_gap(
     n_features: int = 192,
     gamma: float = adversary.DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
-) -> Gap:
+) -> Estimate:
     """Bound the gap from below by ``E_P f - ln E_Q e^f`` with a critic ``f`` fitted beforehand.
 
     The critic is any function of standardised releases with known bounds, fixed before the held-out
@@ -527,27 +409,24 @@ def variational_gap(
     theirs = _Moments()
     for n in _blocks(n_draws):
         theirs.add(np.exp(critic(sampler.gaussian(n, held_out)) - critic.high))
-    return _bound(ours, theirs, critic, gamma)
+    value, lower = _bound(ours, theirs, critic, gamma)
+    return _lower_bound(value, lower, sampler.view, confidence=1 - gamma, n_draws=n_draws)
 
 
 def _blocks(n_draws: int) -> Iterator[int]:
     return (min(BLOCK, n_draws - start) for start in range(0, n_draws, BLOCK))
 
 
-def _bound(ours: _Moments, theirs: _Moments, critic: BoundedCritic, gamma: float) -> Gap:
-    """Take off both deviations: the mean from below, the mean of the exponential from above."""
+def _bound(
+    ours: _Moments, theirs: _Moments, critic: BoundedCritic, gamma: float
+) -> tuple[float, float]:
+    """Return the bound, and what both deviations leave of it."""
     width = max(critic.high - critic.low, 1e-300)
     low = ours.mean - empirical_bernstein(ours.variance, ours.n, width=width, gamma=gamma / 2)
     mass = theirs.mean + empirical_bernstein(
         theirs.variance, theirs.n, width=max(-math.expm1(-width), 1e-300), gamma=gamma / 2
     )
-    return Gap(
-        method="Donsker-Varadhan",
-        value=max(0.0, ours.mean - critic.high - math.log(theirs.mean)),
-        lower=max(0.0, low - critic.high - math.log(mass)),
-        confidence=1 - gamma,
-        n_draws=ours.n,
-    )
+    return ours.mean - critic.high - math.log(theirs.mean), low - critic.high - math.log(mass)
 
 
 class _Moments:
