@@ -99,7 +99,8 @@ class UnitQuantiles(InfluencedValue):
 
     def _of_set(self, each: RankedSet, kept: Mask, places: Integers, inside: Mask) -> Matrix:
         used = kept[each.units]
-        values, before = each.values[used], np.cumsum(used) - used
+        values = each.values[used]
+        before: Integers = np.cumsum(used) - used
         sought = np.flatnonzero(places[each.units] >= 0)
         owner = places[each.units[sought]]
         order = np.argsort(owner, kind="stable")
