@@ -182,7 +182,7 @@ def draw_unit_quantiles(
     return UnitQuantiles.of(sets, q, n, keep), records
 
 
-@pytest.mark.claim("C-14")
+@pytest.mark.claim("C-15")
 def test_the_influence_on_quantiles_of_units_is_the_difference_of_two() -> None:
     rng = np.random.default_rng(21)
     for q in ((0.5,), (0.25, 0.9), (0.0, 1.0)) * 2:
@@ -199,7 +199,7 @@ def test_the_influence_on_quantiles_of_units_is_the_difference_of_two() -> None:
                 np.testing.assert_allclose(moved[unit], difference, atol=1e-12)
 
 
-@pytest.mark.claim("C-14")
+@pytest.mark.claim("C-15")
 def test_units_with_the_same_records_are_looked_at_once() -> None:
     rng = np.random.default_rng(22)
     units = np.repeat(np.arange(4000), 2)
@@ -220,7 +220,7 @@ def test_units_with_the_same_records_are_looked_at_once() -> None:
 
 
 @pytest.mark.claim("C-11")
-@pytest.mark.claim("C-14")
+@pytest.mark.claim("C-15")
 def test_no_attacker_beats_the_certificate_of_quantiles_of_units() -> None:
     rng = np.random.default_rng(23)
     proved = caught = 0

@@ -423,6 +423,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         self, mechanism: Mechanism, data: Any, units: UnitLabels, seed: int | None
     ) -> tuple[Pool, float | None]:
         """Draw the pool; return it with the information budget for as much noise."""
+        assert not isinstance(self.sample, Coins)  # they have a plan of their own
         rehearsal = Rehearsal(
             data,
             sample=None if isinstance(self.sample, Coins) else self.sample,

@@ -85,7 +85,8 @@ def _rows_by_unit(Z: Matrix, y: Vector, codes: Integers, n_units: int) -> tuple[
     Z3[of_unit[own], place[own]], y2[of_unit[own], place[own]] = Z[rows], y[rows]
     for unit in np.flatnonzero(~few).tolist():
         rows = order[starts[unit] : starts[unit] + counts[unit]]
-        triangle = np.asarray(np.linalg.qr(np.column_stack([Z[rows], y[rows]]), mode="r"))[:width]
+        turned = np.linalg.qr(np.column_stack([Z[rows], y[rows]]), mode="r")
+        triangle: Matrix = np.asarray(turned)[:width]
         Z3[unit], y2[unit] = triangle[:, :d], triangle[:, d]
     return Z3, y2
 

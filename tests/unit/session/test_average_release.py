@@ -104,7 +104,7 @@ def test_least_squares_and_ridge_with_several_rows_of_a_unit(tmp_path: Path) -> 
         assert abs(row["value"] - 2) < 5 * row["standard_error"] < 0.3
 
 
-@pytest.mark.claim("C-14")
+@pytest.mark.claim("C-15")
 def test_quantiles_with_several_rows_of_a_unit(tmp_path: Path) -> None:
     people = RNG.integers(0, 1200, 3000)
     gaps = TABLE.assign(income=TABLE["income"].where(RNG.random(3000) < 0.9))
