@@ -334,7 +334,7 @@ class CoinSecret(SessionSecret):
 
         Guarantee
         ---------
-        Claim C-20. A unit that is called as before has the coin and the clock that it had, also if
+        Claim C-16. A unit that is called as before has the coin and the clock that it had, also if
         it was away in between.
         """
         assert isinstance(state, CoinState)  # checked where the file was read

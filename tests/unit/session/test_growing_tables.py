@@ -28,7 +28,7 @@ from tests.monthly import (
     tables_of_month,
 )
 
-pytestmark = pytest.mark.claim("C-20")
+pytestmark = pytest.mark.claim("C-16")
 IN_A_PROCESS = (4, 9)  # the other months are sessions of this one
 ROOT = Path(__file__).parents[3]
 
