@@ -6,6 +6,7 @@ steps released and what units paid are added to the curator's bundle after it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,11 +73,21 @@ class DescentReleasePlan(Plan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoinPayment:
+    """What a release costs; in a session also where it stands, and every clock after it."""
+
+    charge: Spent
+    clocks: Clocks | None = None
+    session: releasing.CoinSession | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentTerms:
     """What a descent may spend, and whose coins they are.
 
-    ``allowed`` is the influence that every unit may have in a session, where it stands in
-    ``clocks``; None for a single release.
+    ``allowed`` is the influence that every unit of the table may have in a session that stands at
+    ``clocks``; None for a single release. ``pay`` takes what these units pay, the slack and the
+    most that one may.
     """
 
     budget: Membership
@@ -86,7 +97,7 @@ class DescentTerms:
     seed: int
     simulate: bool
     before: Spent
-    total: Spent
+    pay: Callable[[Vector, float, float], CoinPayment]
     allowed: Vector | None = None
     clocks: Clocks | None = None
 
@@ -108,10 +119,7 @@ def plan_descent_release(
         seed=terms.seed,
         allowed=terms.allowed,
     )
-    clocks, charge = None, Spent(n_releases=1, mu_squared=plan.parameter**2)
-    if terms.clocks is not None:
-        clocks = terms.clocks.after(np.sqrt(plan.allowed), plan.total_variation)
-        charge = Spent(n_releases=1, mu_squared=max(0.0, clocks.busiest - terms.clocks.busiest))
+    payment = terms.pay(np.sqrt(plan.allowed), plan.total_variation, plan.parameter)
     outputs = Outputs(
         values=plan.rehearsed.reshape(1, -1),
         structure=flatten(plan.rehearsed.ravel())[1],
@@ -122,32 +130,26 @@ def plan_descent_release(
         finish=mechanism.finish,
         model=mechanism.model,
     )
-    bundle = _bundle(plan, outputs, terms, charge)
+    bundle = _bundle(plan, outputs, terms, payment.session)
     return DescentReleasePlan(
         certificate=releasing.write_coin_certificate(bundle),
-        charge=charge,
+        charge=payment.charge,
         outputs=outputs,
         error_bars=None,
         drawn=DescentSampler(plan=plan),
         bundle=bundle,
         before=terms.before,
         clocks_before=terms.clocks,
-        clocks=clocks,
+        clocks=payment.clocks,
     )
 
 
 def _bundle(
-    plan: DescentPlan, outputs: Outputs, terms: DescentTerms, charge: Spent
+    plan: DescentPlan,
+    outputs: Outputs,
+    terms: DescentTerms,
+    session: releasing.CoinSession | None,
 ) -> releasing.DescentBundle:
-    session = None
-    if terms.clocks is not None and terms.allowed is not None:
-        session = releasing.CoinSession(
-            total=terms.total,
-            before=terms.before,
-            charge=charge,
-            clocks=terms.clocks.spent,
-            allowed=np.sqrt(plan.allowed),
-        )
     n_features, n_scores = plan.problem.shape
     return releasing.DescentBundle(
         integers=np.zeros((0, n_features, n_scores), dtype=np.int64),

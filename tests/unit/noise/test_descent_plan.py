@@ -185,7 +185,7 @@ def test_constant_columns_have_no_weight() -> None:
 
 
 @pytest.mark.claim("C-14")
-def test_lloyd_finds_clusters_and_is_replayed() -> None:
+def test_lloyd_finds_clusters_and_is_replayed(tmp_path: Path) -> None:
     points = RNG.normal(size=(900, 2)) * [1.0, 0.2] + np.repeat([[0, 0], [9, 0], [18, 3]], 300, 0)
     fit = Lloyd(n_clusters=3)
     release = pac.privatize(fit, points, pac.Membership(0.6), **COINS)
@@ -195,7 +195,9 @@ def test_lloyd_finds_clusters_and_is_replayed() -> None:
     recompute_descent(release.bundle, fit, points)
     assert release.bundle.spent.max() <= release.bundle.parameter**2
     declared = Lloyd(n_clusters=3, start=[[0, 0], [9, 0], [18, 3]])
-    near = pac.privatize(declared, points, pac.Membership(0.6), **COINS).value
-    np.testing.assert_allclose(near, [[0, 0], [9, 0], [18, 3]], atol=0.5)
+    near = pac.privatize(declared, points, pac.Membership(0.6), **COINS)
+    np.testing.assert_allclose(near.value, [[0, 0], [9, 0], [18, 3]], atol=0.5)
+    near.save(tmp_path)
+    pac.verify(near.certificate, tmp_path / "curator.npz")
     with pytest.raises(MechanismError, match="start must have shape"):
         pac.privatize(Lloyd(n_clusters=2, start=[[0.0]]), points, pac.Membership(0.6), **COINS)
