@@ -65,11 +65,12 @@ class DescentUnits:
 
     def norms(self, rows: Matrix, slopes: Matrix) -> Vector:
         """Return the norm of every unit's gradient, in grid steps if slopes are; rounded up."""
+        width = rows.shape[1] * slopes.shape[1]
+        round_up = ROUND_UP_NORM * (1 + width * 2.0**-53)
         if self.codes is None or self.starts is None:
             squares = np.einsum("ij,ij->i", rows, rows) * np.einsum("ij,ij->i", slopes, slopes)
-            return np.asarray(np.sqrt(squares) * ROUND_UP_NORM)
+            return np.asarray(np.sqrt(squares) * round_up)
         norms = np.zeros(self.n_units)
-        width = rows.shape[1] * slopes.shape[1]
         ends = np.append(self.starts[1:], len(rows))
         first = 0
         while first < len(self.starts):
@@ -79,7 +80,7 @@ class DescentUnits:
             each = rows[begin:end, :, None] * slopes[begin:end, None, :]
             sums = np.add.reduceat(each, self.starts[first:last] - begin, axis=0)
             squares = np.einsum("ijk,ijk->i", sums, sums)
-            norms[self.codes[self.starts[first:last]]] = np.sqrt(squares) * ROUND_UP_NORM
+            norms[self.codes[self.starts[first:last]]] = np.sqrt(squares) * round_up
             first = last
         return norms
 

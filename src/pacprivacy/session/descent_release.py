@@ -151,6 +151,7 @@ def _bundle(
     session: releasing.CoinSession | None,
 ) -> releasing.DescentBundle:
     n_features, n_scores = plan.problem.shape
+    several = plan.problem.n_rows != terms.n_units
     return releasing.DescentBundle(
         integers=np.zeros((0, n_features, n_scores), dtype=np.int64),
         spent=np.zeros(terms.n_units),
@@ -175,6 +176,7 @@ def _bundle(
             public=(*outputs.public, f"length of a step: {plan.rate:g}"),
             published=(
                 *outputs.published,
+                *((f"number of rows ({plan.problem.n_rows})",) if several else ()),
                 "noise of every step and the length of steps: from a rehearsal on all records with "
                 "noise of its own, rounded up",
                 f"who may pay little more for their gradients has them shortened, each "

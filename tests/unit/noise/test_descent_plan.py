@@ -153,6 +153,7 @@ def test_a_session_charges_what_a_descent_may_spend() -> None:
         ((X, np.ones(N)), "at least two classes"),
         ((X, Z[:, 0]), "class labels"),
         ((np.ones((N, 2)), LABELS), "must be given features that vary"),
+        ((np.where(np.arange(N)[:, None] == 0, 1e200, X), LABELS), "must be smaller than"),
         ((X, LABELS[:-1]), "must"),
         (X, "features and labels"),
     ],
@@ -194,10 +195,15 @@ def test_lloyd_finds_clusters_and_is_replayed(tmp_path: Path) -> None:
     pac.verify(release.certificate, release.bundle)
     recompute_descent(release.bundle, fit, points)
     assert release.bundle.spent.max() <= release.bundle.parameter**2
+    several = pac.privatize(fit, points, pac.Membership(0.6), units=np.arange(900) // 2, **COINS)
+    assert "number of rows (900)" in several.certificate.published
     declared = Lloyd(n_clusters=3, start=[[0, 0], [9, 0], [18, 3]])
     near = pac.privatize(declared, points, pac.Membership(0.6), **COINS)
     np.testing.assert_allclose(near.value, [[0, 0], [9, 0], [18, 3]], atol=0.5)
     near.save(tmp_path)
     pac.verify(near.certificate, tmp_path / "curator.npz")
-    with pytest.raises(MechanismError, match="start must have shape"):
-        pac.privatize(Lloyd(n_clusters=2, start=[[0.0]]), points, pac.Membership(0.6), **COINS)
+    with pytest.raises(MechanismError, match="by more than rounding"):
+        pac.privatize(fit, points + [0.0, 1e15], pac.Membership(0.6), **COINS)
+    for start in ([[0.0]], [[np.nan, 0.0], [1.0, 1.0]], [["a", "b"], ["c", "d"]]):
+        with pytest.raises(MechanismError, match="start must have shape"):
+            pac.privatize(Lloyd(n_clusters=2, start=start), points, pac.Membership(0.6), **COINS)
