@@ -25,7 +25,7 @@ from pacprivacy.adversary import influence_parameter
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import FEATURE_BITS, StepMechanism, StepProblem
 from pacprivacy.noise.lattice import sample_discrete_gaussian
-from pacprivacy.noise.sum_plan import CLIP_QUANTILES, CROWD
+from pacprivacy.noise.sum_plan import CLIP_QUANTILES, CROWD, LEAST_SHARE
 from pacprivacy.noise.unit_lattice import ROUND_UP_NORM
 from pacprivacy.theory import lattice_total_variation_bound
 
@@ -296,7 +296,8 @@ def plan_descent(
 ) -> DescentPlan:
     """Rehearse a descent on all records, and fix its noise and the length of its steps.
 
-    ``allowed`` is the influence that every unit may have, by default that of ``success``.
+    ``allowed`` is the influence that every unit may have, by default that of ``success``; who may
+    have less than a thousandth of the most is left out, used or not.
 
     Guarantee
     ---------
@@ -308,6 +309,7 @@ def plan_descent(
     slack = lattice_total_variation_bound(n_numbers, float(LEAST_STEPS_PER_STD))
     parameter = influence_parameter(success, slack)
     limits = np.full(n_units, parameter) if allowed is None else np.minimum(allowed, parameter)
+    limits = np.where(limits > LEAST_SHARE * limits.max(), limits, 0.0)
     squares = np.square(limits) * (1 - 2.0**-45)
     rehearsals = [
         _rehearse(settings, ordered, units, (squares, keep), rate, seed) for rate in settings.trials

@@ -98,7 +98,7 @@ class DescentTerms:
     simulate: bool
     before: Spent
     pay: Callable[[Vector, float, float], CoinPayment]
-    allowed: Vector | None = None
+    allowed: Vector | None = field(default=None, repr=False)
     clocks: Clocks | None = None
 
 
@@ -119,7 +119,8 @@ def plan_descent_release(
         seed=terms.seed,
         allowed=terms.allowed,
     )
-    payment = terms.pay(np.sqrt(plan.allowed), plan.total_variation, plan.parameter)
+    allowed = np.sqrt(plan.allowed)
+    payment = terms.pay(allowed, plan.total_variation, plan.parameter)
     outputs = Outputs(
         values=plan.rehearsed.reshape(1, -1),
         structure=flatten(plan.rehearsed.ravel())[1],
@@ -130,7 +131,10 @@ def plan_descent_release(
         finish=mechanism.finish,
         model=mechanism.model,
     )
-    bundle = _bundle(plan, outputs, terms, payment.session)
+    session = payment.session
+    if session is not None:
+        session = replace(session, allowed=allowed)
+    bundle = _bundle(plan, outputs, terms, session)
     return DescentReleasePlan(
         certificate=releasing.write_coin_certificate(bundle),
         charge=payment.charge,

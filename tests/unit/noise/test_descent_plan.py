@@ -135,6 +135,23 @@ def test_forged_bundles_are_refused(change: dict[str, Any], reason: str) -> None
 
 
 @pytest.mark.claim("C-8")
+def test_who_may_pay_next_to_nothing_is_left_out_of_the_noise_too() -> None:
+    data = coerce_data((X, Y))
+    fit = Descent(n_steps=3).prepare(data)
+
+    def plan(least: float) -> Any:
+        allowed = np.where(np.arange(N) < 100, least, 0.3)
+        return plan_descent(
+            fit, fit.problem(data.parts), None, n_units=N, success=0.62, keep=0.9, seed=0,
+            allowed=allowed,
+        )  # fmt: skip
+
+    little = plan(1e-5)
+    assert little.noise == plan(0.0).noise
+    assert (little.allowed[:100] == 0).all()
+
+
+@pytest.mark.claim("C-8")
 def test_a_session_charges_what_a_descent_may_spend() -> None:
     with pac.Session((X, LABELS), budget="membership<=0.6", **COINS) as session:
         first = session.release(Descent(n_steps=4), share=0.5)
