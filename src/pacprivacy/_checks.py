@@ -65,7 +65,7 @@ def as_told(value: object) -> str:
 
 
 def as_floats(name: str, values: ArrayLike) -> Array:
-    """Return an array of floats; refuse others, whose words would quote an entry."""
+    """Return an array of floats; refuse others without quoting an entry."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

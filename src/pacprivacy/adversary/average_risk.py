@@ -46,11 +46,11 @@ class AverageRisk:
 
     @property
     def large_moves(self) -> float:
-        """How likely a unit moves the release by more than three deviations."""
+        """Probability that a unit moves the release by more than three deviations."""
         return dict(self.moves)[LARGE_MOVE]
 
     def within(self, advantage: float, large_moves: float) -> bool:
-        """Whether nothing is above what is allowed; NaN is."""
+        """Whether every figure is within its limit; NaN is not."""
         return self.advantage <= advantage and self.large_moves <= large_moves
 
 

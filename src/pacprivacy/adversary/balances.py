@@ -214,7 +214,7 @@ class VoteBalances:
         return True
 
     def holds(self, moves: Matrix, cubes: float) -> bool:
-        """Whether every unit can pay for answers that move the belief so."""
+        """Whether every unit can pay for answers that change the belief this much."""
         folded = self._tilts.fold(moves)
         size, more = float(np.abs(folded.T @ folded).sum()), len(moves) * self._lattice
         if not self._booked and self._others_pay(size, more, cubes):

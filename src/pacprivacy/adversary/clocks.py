@@ -61,13 +61,13 @@ class Clocks:
 
     @property
     def left(self) -> Vector:
-        """What every unit may still pay, less what rounding up may add."""
+        """Remaining budget of every unit, less an allowance for rounding up."""
         most = self.cap * (1 - _ROUNDING_SHARE)
         return np.asarray(np.maximum(most - self.spent, 0.0))
 
     @property
     def busiest(self) -> float:
-        """What the unit that paid most has paid."""
+        """Largest amount that any unit has paid."""
         return float(self.spent.max(initial=0.0))
 
     @property

@@ -175,13 +175,13 @@ def heat_charges(
     if view.points.shape[1] and view.groups is None:
         span = float(np.ptp(view.points)) + 2 * REACH
         step = min(max(span / NODES, FINEST), COARSEST)
-        return _by_sums(tilts, heat, line_advantage_posteriors(view, step), view.slack, step)
+        return _charge_by_sums(tilts, heat, line_advantage_posteriors(view, step), view.slack, step)
     return noiseless_heat_charges(view, pool, heat)
 
 
 def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
     """Return what every unit pays for a release without noise: exact sums over its values."""
-    return _by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
+    return _charge_by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
 
 
 def noiseless_heat_paid(
@@ -219,7 +219,7 @@ def _group_posteriors(view: View) -> Iterable[tuple[Matrix, Vector]]:
         yield joint[mass > 0] / mass[mass > 0, None], mass[mass > 0]
 
 
-def _by_sums(
+def _charge_by_sums(
     tilts: ViewTilts,
     heat: Heat,
     rows: Iterable[tuple[Matrix, Vector]],

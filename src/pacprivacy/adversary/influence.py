@@ -164,7 +164,7 @@ class MeanInfluence:
         if not (size == 0 or SMALLEST_RANGE <= size <= LARGEST_OUTPUT):
             raise BudgetError(
                 f"points must be between {SMALLEST_RANGE:g} and {LARGEST_OUTPUT:g} in size, where "
-                "squares neither vanish nor overflow; got others. Rescale them."
+                "squares neither vanish nor overflow; got other values. Rescale them."
             )
         squares = np.square(points - points.mean(axis=0)).sum(axis=1)
         rounding = _POINT_ROUNDING * size * points.shape[1]

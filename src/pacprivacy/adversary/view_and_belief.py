@@ -416,7 +416,7 @@ class ViewTilts:
 def unit_beliefs_of_view(
     pool: Candidates, log_prior: Vector, units: Units | slice
 ) -> tuple[Vector, Vector]:
-    """Return the share of the candidates that hold each unit, and the belief that it is in."""
+    """Return the share of the candidates that hold each unit, and the belief that it was used."""
     tilts = ViewTilts(pool)
     share = tilts.share[units]
     before, scale = tilts.before(log_prior, units), tilts.scale[units]

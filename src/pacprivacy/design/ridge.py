@@ -379,7 +379,7 @@ class _Ridge(Mechanism, AveragedStatistic):
         return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
 
     def coin_obstacle(self, *, has_units: bool) -> str | None:
-        """Return why it is not released with coins unless they are asked for."""
+        """Return why coins must be chosen explicitly."""
         return "a ridge regression has coins only where they are asked for"
 
     def on_samples(

@@ -60,7 +60,7 @@ class SumFrame:
 
     @property
     def floors(self) -> Cube:
-        """What is added to the second moments of every cell.
+        """Amounts added to the second moments of every cell.
 
         The crowd's, scaled to a small share of the cell's own: a cell of few units has noise in
         every direction, and no more than they need. An empty cell has all of the crowd's, and with

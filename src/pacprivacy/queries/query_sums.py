@@ -106,7 +106,7 @@ class QuerySums(QueryMechanism, SumStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, and how totals are to be read."""
+        """Declared options, and how to read totals."""
         facts = ["counts and sums are estimates for all units"]
         if self.fill is not None:
             facts.append(f"cells without a value are {self.fill:g}, as declared")
@@ -170,7 +170,7 @@ class QuerySums(QueryMechanism, SumStatistic):
 
     @property
     def _order(self) -> npt.NDArray[np.int64]:
-        """Where the released numbers, which are in the order of their names, are in the cells."""
+        """Positions of the released numbers, sorted by name, in the cells."""
         shape = (len(fixed_mechanism(self.cells, self.name)), len(self.query.columns))
         places = np.arange(shape[0] * shape[1], dtype=np.float64).reshape(shape)
         return flatten(self._shaped(places))[0].astype(np.int64)

@@ -184,7 +184,7 @@ class AverageCertificate(Certificate):
 
     @property
     def promise(self) -> str:
-        """What is promised about one unit, and whom it holds against."""
+        """The promise about one unit, and the attackers it holds against."""
         unit, units, whom = self.unit, self.units, who_text(self)
         success = times_in_100(self.promised_success)
         return (
@@ -196,7 +196,7 @@ class AverageCertificate(Certificate):
 
     @property
     def not_hidden(self) -> str:
-        """What is not hidden, as short as the promise."""
+        """Summary of what is not hidden, as short as the promise."""
         return (
             f"Not hidden: that a {self.unit} is in the table, and general facts that apply to all "
             f"{self.units} in it."

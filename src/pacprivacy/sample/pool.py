@@ -113,7 +113,7 @@ class Pool:
 
     @property
     def share(self) -> float:
-        """Share of the units that is in a candidate, on average."""
+        """Average share of the units that a candidate contains."""
         return float(self.sizes().mean() / self.n_units)
 
     def counts(self) -> npt.NDArray[np.int32]:

@@ -53,7 +53,7 @@ class KeeperBook:
         """Write a charge down; the secret is not used before this returns."""
 
     def hold(self, charge: Spent, what: str, before: SessionState, payer: str) -> None:
-        """Write down what a release pays if it fails, before it is tried."""
+        """Record the charge of a failed release before the release is tried."""
 
     def lose(self) -> bool:
         """Leave what is held spent; False if the release was charged instead."""

@@ -539,12 +539,12 @@ class Session(Keeper):
 
     @property
     def balances(self) -> Balances | None:
-        """What every unit may still lose; None where membership has no total."""
+        """Remaining balance of every unit; None without a total of membership."""
         return self._pool_secret().balances
 
     @property
     def belief(self) -> Belief:
-        """What the secret of the next release is drawn from, in the eyes of every attacker."""
+        """Law of the secret of the next release, as every attacker knows it."""
         return self._pool_secret().now
 
     def calibration(self, share: AccountShare) -> Calibration:
@@ -656,7 +656,7 @@ def _check_independent(
     sample: Pool | PoolStrategy | Coins | None,
     rng: np.random.Generator | int | None,
 ) -> None:
-    """Refuse a pool that somebody may have seen, where the secret is one of its subsets."""
+    """Refuse a pool that others may have seen, if the secret is one of its subsets."""
     if not as_rule(rule).n_reserve:
         return
     if isinstance(sample, Pool):

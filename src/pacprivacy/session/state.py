@@ -231,7 +231,8 @@ class PoolState(SessionState):
 
 def _other_units() -> PoolError:
     return PoolError(
-        "units must be those that the session began with; got others or none. Pass the same units."
+        "units must be those that the session began with; got other units or none. "
+        "Pass the same units."
     )
 
 
@@ -252,11 +253,11 @@ class CoinState(SessionState):
 
     @property
     def may_grow(self) -> bool:
-        """Whether units have names, by which they are known again in another table."""
+        """Whether units have names, so that they can be recognised in another table."""
         return self.has_units
 
     def unpaid_for(self) -> SessionState:
-        """Return it with the clocks from before a release that nobody has reserved."""
+        """Return the state with the clocks from before a release that was never reserved."""
         return self if self.unpaid is None else replace(self, clocks=self.unpaid, unpaid=None)
 
     def to_bytes(self, marks: Marks) -> bytes:
@@ -281,7 +282,7 @@ class CoinState(SessionState):
 
     @classmethod
     def read(cls, content: bytes) -> tuple[Self, Marks]:
-        """Rebuild a state; refuse clocks that no session has."""
+        """Rebuild a state; refuse clocks that no session could have."""
         stored = msgspec.msgpack.decode(content, type=_StoredCoins)
         cap = stored.total.mu_squared
         if cap is None:

@@ -59,7 +59,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
     @property
     @abstractmethod
     def formula(self) -> Formula:
-        """What is summed, and the function of the sums."""
+        """Summed features, and the function of the sums."""
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the value for one candidate."""
@@ -281,12 +281,12 @@ class Histogram(ArrayStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Where the edges come from."""
+        """Source of the edges, for the certificate."""
         return () if self.published else ("histogram edges: declared by the curator",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What the edges show of the universe."""
+        """Facts about all records that the edges show."""
         if self.ranges is None and isinstance(self.bins, int | np.integer):
             return ("histogram range: minimum and maximum of every column over all records",)
         return ()
@@ -407,7 +407,7 @@ class Quantiles(ArrayStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Where the grid comes from."""
+        """Source of the grid, for the certificate."""
         return ("grid of the quantiles: declared by the curator",)
 
     @property

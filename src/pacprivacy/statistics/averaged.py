@@ -45,7 +45,7 @@ class SampleValue(ABC):
     @property
     @abstractmethod
     def scales(self) -> Vector:
-        """In which units errors of the numbers are compared."""
+        """Scales in which the errors of the numbers are compared."""
 
     def outputs_of(self, numbers: Vector) -> Vector:
         """Return what is released, an affine function of the numbers that noise is added to."""
@@ -58,7 +58,7 @@ class SampleValue(ABC):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What the certificate says about how the value is defined."""
+        """Definition of the value, for the certificate."""
         return ()
 
 
@@ -140,10 +140,10 @@ class RankedSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OrderStatistics(SampleValue):
-    """Quantiles of sets of records, as order statistics of those that are used.
+    """Quantiles of sets of records, as order statistics of the used records.
 
-    Numbers are those of the first set, in the order of ``probabilities``, then of the next. That of
-    a set of which nobody is used is the one of all its records.
+    The quantiles of the first set come first, in the order of ``probabilities``. If no unit of a
+    set is used, its quantiles are those of all its records.
     """
 
     sets: tuple[RankedSet, ...] = field(repr=False)
@@ -191,7 +191,7 @@ class OrderStatistics(SampleValue):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """How the quantile is defined."""
+        """Definition of the quantile."""
         return (
             "quantiles: order statistics of the used records (place ceil(q k) of k), as they are",
         )

@@ -106,7 +106,7 @@ class Declaration:
             if not (column.high - column.low >= 1 / WIDEST and ends <= WIDEST):
                 raise MechanismError(
                     f"ranges must be pairs low < high, at least {1 / WIDEST:g} wide and within "
-                    f"{WIDEST:g} of 0; got others for {column.name!r}. Write (0, 100)."
+                    f"{WIDEST:g} of 0; got other ends for {column.name!r}. Write (0, 100)."
                 )
         if not 1 / WIDEST <= self.largest_weight <= WIDEST:
             raise MechanismError(f"weights must be at most {WIDEST:g}; got a larger range.")

@@ -174,7 +174,7 @@ class LeastSquaresValue(InfluencedValue):
 
     @property
     def _scores(self) -> Matrix:
-        """What every unit adds to the slope of the squares at the fit."""
+        """Slope that every unit adds to the sum of squares at the fit."""
         return np.asarray(np.einsum("ukd,uk->ud", self.X, self.residuals))
 
     def typical_influence(self) -> Matrix:

@@ -72,7 +72,7 @@ class _Regression(Statistic):
 
     @property
     def model(self) -> Mapping[str, Any]:
-        """How released coefficients are applied to new rows."""
+        """Data that applying released coefficients to new rows needs."""
         layout = fixed_mechanism(self.layout, "layout")
         used = {column for _, column, level in layout.terms if level is not None}
         return {
@@ -166,7 +166,7 @@ class Ridge(OLS):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, with the penalty."""
+        """Declared options, with the penalty."""
         penalty = f"ridge penalty: {self.penalty:g}, with columns in deviations over all records"
         return (*super(Ridge, self).public, penalty)
 
@@ -252,7 +252,7 @@ class LogisticRegression(_Newton):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, and which outcome the odds are of."""
+        """Declared options, and the outcome of the odds."""
         said = super(LogisticRegression, self).public
         levels = None if self.layout is None else self.layout.target_levels
         return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")

@@ -26,9 +26,9 @@ _ROUNDING: Final = 2.0**-48  # of the largest record: of an interpolated number
 class UnitQuantiles(InfluencedValue):
     """Interpolated quantiles of the used records, where a unit may have several; curator-only.
 
-    Numbers are those of the first set, in the order of ``probabilities``, then of the next. That of
-    a set of which nobody is used is the one of all its records. ``distinct`` are units of which no
-    two have the same records.
+    The quantiles of the first set come first, in the order of ``probabilities``. If no unit of a
+    set is used, its quantiles are those of all its records. No two units of ``distinct`` have the
+    same records.
     """
 
     sets: tuple[RankedSet, ...] = field(repr=False)
@@ -54,7 +54,7 @@ class UnitQuantiles(InfluencedValue):
 
     @property
     def tested_units(self) -> Integers:
-        """Those of which no two have the same records."""
+        """Units to test: no two of them have the same records."""
         return self.distinct
 
     @property
@@ -75,7 +75,7 @@ class UnitQuantiles(InfluencedValue):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """How the quantile is defined."""
+        """Definition of the quantile."""
         return (
             "quantiles: interpolated between used records; those far from it count by their side",
         )

@@ -100,7 +100,7 @@ class UnitSums:
         ):
             raise MechanismError(
                 f"starts must lead from 0 to the number of entries, {n_entries}, and units must be "
-                "one for each of these; got others. Use UnitSums.of_rows."
+                "one for each of these; got other arrays. Use UnitSums.of_rows."
             )
 
     def with_units(self, n_units: int) -> Self:
@@ -218,8 +218,8 @@ def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> No
     whole = codes.dtype.kind in "iu" and codes.ndim == 1
     if not whole or (len(codes) and not least <= int(codes.min()) <= int(codes.max()) < end):
         raise MechanismError(
-            f"{name} must be numbered from {least} to {end - 1}, in whole numbers; got others. Use "
-            "code_units for units."
+            f"{name} must be numbered from {least} to {end - 1}, in whole numbers; got others. "
+            "Use code_units for units."
         )
 
 
