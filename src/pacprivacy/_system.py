@@ -103,7 +103,7 @@ def _environment() -> Iterator[None]:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that can still be had; None where it cannot be told."""
+    """Return the free memory in bytes; None if it is unknown."""
     free = []
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -112,7 +112,7 @@ def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]
 
 
 def _ranges(value: Any) -> dict[str, tuple[float, float]]:
-    """Return declared ranges by column; refuse what is none, and show no entries."""
+    """Return declared ranges by column; refuse anything else without showing entries."""
     pairs = {} if value is None else value
     if isinstance(pairs, Mapping) and all(_is_range(*item) for item in pairs.items()):
         return {name: (float(low), float(high)) for name, (low, high) in pairs.items()}

@@ -43,9 +43,9 @@ def balance_advantage(balance: float) -> float:
 class Balances:
     """What remains of a membership budget after earlier releases, unit by unit; curator-only.
 
-    ``per_unit`` is ``V`` of every unit, carried and never computed again from where the unit
-    stands; ``advantage`` what all releases together may reach, ``reserve`` the share of the reserve
-    remaining.
+    ``per_unit`` is ``V`` of every unit, updated at each release and never recomputed from the
+    belief. ``advantage`` is the limit of all releases together, ``reserve`` the remaining share of
+    the reserve.
     """
 
     per_unit: Vector
@@ -74,7 +74,7 @@ class Balances:
         return first_balance(2 * (1 - RESERVE) * max(self.increment_left - increment, 0.0))
 
     def planned(self, n_left: int, n_done: int) -> Vector:
-        """Return what units may pay for the next of ``n_left`` releases, after ``n_done``.
+        """Return the allowance of units for the next of ``n_left`` releases, after ``n_done``.
 
         The geometric mean of spreading what a unit saved over all of them and of spending it at
         once.
@@ -314,7 +314,7 @@ def _price(balance: Vector, square: Vector, cubes: float) -> Vector:
 
 
 def _from_reserve(square: npt.ArrayLike, balance: npt.ArrayLike, cubes: float) -> Vector:
-    """Return what answers take from the reserve of a balance (claims H-3, H-4)."""
+    """Return the charge of answers to the reserve of a balance (claims H-3, H-4)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         each: Vector = BEND * cubes / np.asarray(balance) + TOP * STRAY / np.sqrt(balance)
     return np.asarray(square) * each

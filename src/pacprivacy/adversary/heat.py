@@ -163,7 +163,7 @@ def heat_charges(
     gamma: float,
     rng: np.random.Generator,
 ) -> Vector:
-    """Return what every unit has to pay for a release; inf where nothing could be proved.
+    """Return the charge of every unit for a release; inf where nothing could be proved.
 
     Claim H-1: for each unit, with probability ``1 - gamma`` over the draws, or for certain where
     the output has rank 1, ``E (a' - a)² <= c + extra_square`` and ``E Phi(a', V - c) <= Phi(a, V) +
@@ -180,14 +180,14 @@ def heat_charges(
 
 
 def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
-    """Return what every unit pays for a release without noise: exact sums over its values."""
+    """Return the charge of every unit for a release without noise: exact sums over its values."""
     return _charge_by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
 
 
 def noiseless_heat_paid(
     pool: Candidates, log_p: Vector, groups: Units | None, heat: Heat | None
 ) -> Vector | None:
-    """Return what every unit pays for a release without noise; None where nothing limits it."""
+    """Return the charge of every unit for a release without noise; None where nothing limits it."""
     if heat is None:
         return None
     view = make_view(np.zeros((pool.n_subsets, 1)), log_p, groups=groups)

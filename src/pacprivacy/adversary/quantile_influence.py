@@ -216,7 +216,7 @@ class QuantileInfluence(InfluenceProof):
         return float(self.windows[number].expect(chance).max())
 
     def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
-        """Return what attackers reach; nothing is simulated.
+        """Return bounds on the success of attackers; nothing is simulated.
 
         Guarantee
         ---------

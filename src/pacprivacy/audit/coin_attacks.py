@@ -99,7 +99,7 @@ class CoinTarget:
         )
 
     def projections(self, bundle: CoinBundle, direction: Vector) -> Vector:
-        """Return what every unit adds along a direction, in deviations of the noise."""
+        """Return the contribution of every unit along a direction, in deviations of the noise."""
         rank = bundle.units_per_std.shape[1]
         along = direction.reshape(-1, rank) / bundle.units_per_std
         cells = np.repeat(np.arange(len(bundle.starts) - 1), np.diff(bundle.starts))

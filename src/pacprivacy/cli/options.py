@@ -221,7 +221,7 @@ class TableOptions:
     checkpoint: Checkpoint = None
 
     def model(self, mi_nats: float | None = None) -> ModelOptions:
-        """Return what belongs to the model."""
+        """Return the options of the model."""
         return ModelOptions(
             target=self.target,
             columns=None if self.columns is None else split_option_names("--columns", self.columns),

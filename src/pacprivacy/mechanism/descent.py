@@ -457,8 +457,8 @@ class Descent(StepMechanism):
         if self.loss == "poisson":
             if not (numbers >= 0).all() or not numbers.any():
                 raise MechanismError(
-                    "targets must be counts, not negative and not all 0; got other values. Use another "
-                    "loss."
+                    "targets must be counts, not negative and not all 0; got other values. "
+                    "Use another loss."
                 )
             return 0.0, float(power_of_two(np.array(numbers.mean())))
         spread = float(numbers.std())

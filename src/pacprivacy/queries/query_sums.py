@@ -119,7 +119,7 @@ class QuerySums(QueryMechanism, SumStatistic):
     # --- sums -----------------------------------------------------------------------------------
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds to the sums of every cell.
+        """Return the contribution of every unit to the sums of every cell.
 
         Units of the tables are numbered by their keys; ``units`` says whose coin each of them has.
         """

@@ -69,7 +69,7 @@ class _Record(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AverageBundle(CuratorBundle):
-    """What the influence of units rests on, and the noise; curator-only."""
+    """Evidence for the influence of units, and the noise; curator-only."""
 
     proof: InfluenceProof = field(repr=False)
     grid: Vector = field(repr=False)

@@ -881,7 +881,7 @@ def _verify_coins(
 def recompute_contributions(
     bundle: CoinBundle | str | Path, mechanism: Any, data: Any, units: Any = None
 ) -> None:
-    """Compute what every unit adds again from all records, and refuse a bundle that says otherwise.
+    """Recompute the contribution of every unit from all records; refuse a bundle that differs.
 
     For the units that the bundle of a large table does not hold, and for whoever wants to see that
     the integers are those of the records. Takes the mechanism, the data and the units of the

@@ -168,7 +168,7 @@ class HeldCandidate(HeldSecret):
         )
 
     def reading(self, spent: Spent, total: Spent) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
+        """Return the promise, the amounts spent, and what was learned in this run."""
         if self.pool is None or self.belief is None:
             return Reading(spent=spent, total=total)
         success = self.belief.success_per_unit(self.pool)

@@ -164,7 +164,7 @@ class HeldSecret(ABC):
 
     @abstractmethod
     def reading(self, spent: Spent, total: Spent) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
+        """Return the promise, the amounts spent, and what was learned in this run."""
 
 
 class SessionSecret(HeldSecret):

@@ -216,7 +216,7 @@ class Session(Keeper):
             raise
 
     def _begin(self, dataset: str | None, book: Account | None, source: BitSource) -> None:
-        """Begin anew under the budget, or go on from where the book stands."""
+        """Start a new session under the budget, or continue from the account."""
         super().__init__(self._secret.total(self._budget), source, self._secret, book)
         if self._book.state is not None:
             self._total = self._book.state.total
@@ -296,7 +296,7 @@ class Session(Keeper):
         return draw("plot_session", self.releases, path)
 
     def odometer(self) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
+        """Return the promise, the amounts spent, and what was learned in this run."""
         n = self._spent.n_releases
         prior = 1 - 2.0**-n if self._fresh and n else None
         return replace(super().odometer(), ever_used_prior=prior)
@@ -614,7 +614,7 @@ class SingleSession(Session):
         return super()._request(mechanism, chosen, share=share, rule=rule, checkpoint=checkpoint)
 
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
-        """Return what would be released."""
+        """Return the plan of the release."""
         self.check_process()
         with self._lock:
             self._planned = super().plan(mechanism, budget, **options)

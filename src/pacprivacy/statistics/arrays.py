@@ -108,7 +108,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
     # --- sums over units ----------------------------------------------------------------------
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds, in one cell."""
+        """Return the contribution of every unit, in one cell."""
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
             return self._contributions(data, units)
 
@@ -302,7 +302,7 @@ class Histogram(ArrayStatistic):
         return histogram_formula(fixed_mechanism(self.edges, "edges"), density=self.density)
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds to every bin; a bin is a cell, unless shares are released."""
+        """Return the contribution of every unit to every bin; bins of shares are one cell."""
         if self.density:
             return super(Histogram, self).contributions(data, units)
         X, edges = self._in_memory(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))

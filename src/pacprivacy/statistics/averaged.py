@@ -63,20 +63,20 @@ class SampleValue(ABC):
 
 
 class InfluencedValue(SampleValue):
-    """A value of which it is known how much a unit moves it, given who else is used."""
+    """A value with a known influence of every unit, given who else is used."""
 
     __slots__ = ()
 
     @abstractmethod
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return what units move the value by, shape (units, numbers): with each less without.
+        """Return the influence of units, shape (units, numbers): the value with each less without.
 
         ``kept`` are the used units; whether the unit itself is one does not matter. NaN where it is
         not defined.
         """
 
     def bound_distances(self, whiten: Matrix, keep: float) -> tuple[Vector, float]:
-        """Return what every unit moves the value by at most, and how likely that fails.
+        """Return bounds on the influence of every unit, and the probability that they fail.
 
         In the norm of the value times ``whiten``. Infinite where nothing is known without draws.
         """
@@ -88,18 +88,18 @@ class InfluencedValue(SampleValue):
         return np.arange(self.n_units)
 
     def typical_influence(self) -> Matrix | None:
-        """Return about what every unit moves the value by; None: to be found by draws.
+        """Return an estimate of every unit's influence on the value; None: simulate it.
 
         The noise is shaped by it; no promise rests on it.
         """
         return None
 
     def coin_spread(self) -> Vector | None:
-        """Return about how far a release is from that of all records; None: by draws."""
+        """Return an estimate of the distance to the value of all records; None: simulate it."""
         return None
 
     def rounding(self, whiten: Matrix) -> float:
-        """Return what rounding errors of the value may add to a distance, in the same norm."""
+        """Return the most that rounding errors of the value add to a distance, in the same norm."""
         return 0.0
 
 

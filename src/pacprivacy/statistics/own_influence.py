@@ -97,7 +97,7 @@ class InfluencedStatistic(AveragedStatistic):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedInfluence:
-    """What was compared: how many units, in how many samples, and the largest difference."""
+    """Result of a comparison: the numbers of units and samples, and the largest difference."""
 
     n_compared: int
     n_samples: int

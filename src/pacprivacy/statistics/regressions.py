@@ -44,7 +44,7 @@ class _Regression(Statistic):
         return self._numbers(frame, self.target)
 
     def _complete(self, rows: StatisticRows) -> StatisticRows:
-        """Set the weight to 0 and the entries to their centres where one is missing."""
+        """Set the weight to 0 and the entries to their centres in rows with a gap."""
         assert rows.y is not None
         layout = fixed_mechanism(self.layout, "layout")
         gaps = np.isnan(rows.X).any(axis=1) | np.isnan(rows.y)
@@ -219,8 +219,8 @@ class _Newton(_Regression):
             if np.abs(step).max() < CONVERGED:
                 return self._own_units(beta[None])[0]
         raise MechanismError(
-            f"{self.kind} must have a largest likelihood in every candidate; got one that was not "
-            "reached. Columns that separate the outcomes have none: leave them out."
+            f"{self.kind} must have a largest likelihood in every candidate; got a fit that did not "
+            "converge. Columns that separate the outcomes have none: leave them out."
         )
 
     def _start(self, width: int, y: Vector, weights: Vector) -> Vector:

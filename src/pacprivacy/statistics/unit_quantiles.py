@@ -90,7 +90,7 @@ class UnitQuantiles(InfluencedValue):
         return np.concatenate(numbers)
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return what units move the quantiles by."""
+        """Return the influence of units on the quantiles."""
         places = np.full(self.n_units, -1)
         places[units] = np.arange(len(units))
         inside = kept[units]
@@ -125,7 +125,7 @@ class UnitQuantiles(InfluencedValue):
         return moved
 
     def rounding(self, whiten: Matrix) -> float:
-        """Return what rounding errors of interpolation may add to a distance, in deviations."""
+        """Return the most that rounding errors add to a distance, in deviations."""
         largest = max(float(np.abs(each.values).max()) for each in self.sets)
         return _ROUNDING * largest * float(np.linalg.norm(whiten))
 

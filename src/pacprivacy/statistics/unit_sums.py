@@ -1,4 +1,4 @@
-"""What every unit adds to the sums of a statistic, and statistics as functions of such sums.
+"""Contribution of every unit to the sums of a statistic, and statistics as functions of such sums.
 
 Sums lie in *cells*: the groups of a table, the bins of a histogram, or one cell for all. Every cell
 has the same number of sums (its *block*): a count, sums of columns, sums of squares. What a unit
@@ -31,7 +31,7 @@ _NUMBERS_AT_ONCE: Final = 1 << 16  # half a megabyte, which stays in the cache
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnitSums:
-    """What every unit adds to every sum, curator-only.
+    """Contribution of every unit to every sum, curator-only.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ class SumStatistic(ABC):
 
     @abstractmethod
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds; ``units`` numbers the unit of every row from 0 on."""
+        """Return the contributions of units; ``units`` numbers the unit of every row from 0 on."""
 
     @abstractmethod
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
@@ -342,7 +342,7 @@ COUNT_STD: Final = 3.0  # a noisy count below so many deviations of its noise is
 def shape_block(
     formula: Formula, columns: Matrix, weights: Vector | None, *, shared: bool
 ) -> Matrix:
-    """Return what rows add to the sums of a formula: counts, then moments.
+    """Return the contributions of rows to the sums of a formula: counts, then moments.
 
     NaN is a gap. Without any, all columns share a count.
     """

@@ -540,7 +540,7 @@ class ModelStudy:
         )
 
     def rows(self) -> Data:
-        """Return what names the rows of the file, and changes with its content or its units."""
+        """Return an identifier of the rows of the file, which changes with its content or units."""
         mark = np.frombuffer(self.digest, dtype=np.uint64)
         n_rows = len(self.built.kept)
         parts = [np.arange(n_rows), np.tile(mark, (n_rows, 1))]
