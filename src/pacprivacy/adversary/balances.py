@@ -294,7 +294,9 @@ class VoteBalances:
     def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
         """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
         square, had = self._rounded(square, size), self.balance[units]
-        after = np.maximum(had - _price(had, square, cubes), 0.0)  # below 0 if booked at the worst
+        after = np.maximum(
+            had - _charge_of_square(had, square, cubes), 0.0
+        )  # below 0 if booked at the worst
         self.reserve[units] -= _from_reserve(square, after, cubes)
         self.balance[units] = after
 
@@ -308,8 +310,8 @@ def _lowest(balance: Vector, reserve: Vector, units: Units) -> tuple[float, floa
     return next(least), next(least)
 
 
-def _price(balance: Vector, square: Vector, cubes: float) -> Vector:
-    """Return what so much costs: as much, where it is path charges alone."""
+def _charge_of_square(balance: Vector, square: Vector, cubes: float) -> Vector:
+    """Return the charge of mean squares; without cubes it is the mean square itself."""
     return _vote_price(balance, square) if cubes else square
 
 
@@ -323,7 +325,7 @@ def _from_reserve(square: npt.ArrayLike, balance: npt.ArrayLike, cubes: float) -
 def _can_pay(
     balance: Vector, reserve: Vector, square: Vector, cubes: float
 ) -> npt.NDArray[np.bool_]:
-    after = np.maximum(balance - _price(balance, square, cubes), 0.0)
+    after = np.maximum(balance - _charge_of_square(balance, square, cubes), 0.0)
     enough: npt.NDArray[np.bool_] = _from_reserve(square, after, cubes) <= reserve * (1 - 1e-6)
     return enough & (square <= 0.38 * balance if cubes else after > 0)
 

@@ -225,12 +225,12 @@ class QuerySums(QueryMechanism, SumStatistic):
 
 
 def rewriting(why: str) -> str:
-    """Return what would be a function of sums in the place of what is none."""
+    """Return advice on how to write an expression as a function of sums."""
     return next((text for word, text in REWRITINGS if word in f"{why} "), INSTEAD)
 
 
 def _smooth(node: Node) -> Node:
-    """Return an expression without the rounding of what it is made of."""
+    """Return an expression without the rounding functions and casts around it."""
     if isinstance(node, Call) and node.name in ROUNDING_CALLS:
         return _smooth(node.arguments[0])
     if isinstance(node, Cast) and any(word in node.type for word in ROUNDING_TYPES):

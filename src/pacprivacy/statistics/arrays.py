@@ -136,7 +136,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
         )
 
     def _in_memory(self, parts: tuple[Any, ...]) -> Matrix:
-        """Return all rows, also of those that are in files; only to be read."""
+        """Return all rows, including those in files; read-only."""
         table: Any = self._table(parts)
         return np.asarray(table.load() if isinstance(table, DatasetStream) else table)
 

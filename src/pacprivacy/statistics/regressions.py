@@ -219,8 +219,9 @@ class _Newton(_Regression):
             if np.abs(step).max() < CONVERGED:
                 return self._own_units(beta[None])[0]
         raise MechanismError(
-            f"{self.kind} must have a largest likelihood in every candidate; got a fit that did not "
-            "converge. Columns that separate the outcomes have none: leave them out."
+            f"{self.kind} must have a largest likelihood in every candidate; got a "
+            "fit that did not converge. Columns that separate the outcomes have none: leave them "
+            "out."
         )
 
     def _start(self, width: int, y: Vector, weights: Vector) -> Vector:

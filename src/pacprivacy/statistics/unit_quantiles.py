@@ -64,7 +64,7 @@ class UnitQuantiles(InfluencedValue):
 
     @property
     def shared_cells(self) -> Integers:
-        """The cell of every number; all are in one where a unit is in two of them."""
+        """Cell of every number; one cell for all if a unit is in two of them."""
         cells = np.repeat([each.cell for each in self.sets], len(self.probabilities))
         own = np.full(self.n_units, -1)
         for each in self.sets:
