@@ -57,7 +57,7 @@ class _LinearModel(PrivateBase):
     Attributes
     ----------
     method_ : {"descent", "pool"}
-        How it was fitted.
+        Method of the fit.
     lower_, upper_ : arrays of shape (n_features,)
         Where features are clipped; infinite where they are not.
     """
@@ -67,7 +67,7 @@ class _LinearModel(PrivateBase):
 
     @property
     def method_(self) -> Literal["descent", "pool"]:
-        """How it was fitted."""
+        """Method of the fit."""
         certificate = self.certificate_
         by_coins = certificate is not None and certificate.sampling in ("coins", "everybody")
         return "descent" if by_coins else "pool"

@@ -232,7 +232,7 @@ class StepPath(ABC):
     @property
     @abstractmethod
     def result(self) -> Matrix:
-        """What is released after the last step."""
+        """The released value after the last step."""
 
 
 class StepMechanism(Mechanism):
@@ -425,7 +425,7 @@ class Descent(StepMechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What coefficients show of all records without noise."""
+        """Facts about all records that the coefficients show without noise."""
         what = "scales and directions" if self.directions else "scales"
         facts: tuple[str, ...] = (f"centres, {what} of the features: from all records",)
         if not self._loss.classifies:
@@ -464,8 +464,8 @@ class Descent(StepMechanism):
         if self.loss == "poisson":
             if not (numbers >= 0).all() or not numbers.any():
                 raise MechanismError(
-                    "targets must be counts, not negative and not all 0; got others. Use another "
-                    "loss."
+                    "targets must be counts, not negative and not all 0; got other values. "
+                    "Use another loss."
                 )
             return 0.0, float(power_of_two(np.array(numbers.mean())))
         spread = float(numbers.std())

@@ -146,13 +146,13 @@ class Lloyd(StepMechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared."""
+        """Options that were declared."""
         start = "random starts" if self.start is None else "the centres at the start"
         return (f"number of steps, {start}; columns clipped at {self.clip:g} deviations",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What centres show of all records without noise."""
+        """Facts about all records that the centres show without noise."""
         best = (
             ()
             if self.start is not None

@@ -335,7 +335,7 @@ def descent_total_variation(noise: tuple[StepNoise, ...], n_numbers: int) -> flo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Rehearsal:
+class _DryRun:
     rate: float
     noise: tuple[StepNoise, ...]
     weights: Matrix
@@ -349,7 +349,7 @@ def _rehearse(
     limits: tuple[Vector, float],
     rate: float,
     seed: int,
-) -> _Rehearsal:
+) -> _DryRun:
     """Descend on all records with simulated noise, choosing how much every step has."""
     allowed, keep = limits
     generator = public_generator(seed, "descent")
@@ -371,7 +371,7 @@ def _rehearse(
         path.move(gradient / problem.n_rows, noise.std / (keep * problem.n_rows))
     weights = path.result
     loss = problem.mean_loss(weights) if np.isfinite(weights).all() else math.inf
-    return _Rehearsal(
+    return _DryRun(
         rate=rate, noise=tuple(chosen), weights=weights, loss=loss if loss == loss else math.inf
     )
 
@@ -395,7 +395,7 @@ class _Needs:
 
     @property
     def most(self) -> float:
-        """What the unit with the tenth largest need takes: a crowd, not a person."""
+        """Tenth largest need of a unit: that of a crowd, not of a person."""
         rank = max(0, len(self.stds) - CROWD)
         return float(np.partition(self.stds, rank)[rank])
 

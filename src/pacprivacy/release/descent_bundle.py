@@ -112,7 +112,7 @@ class DescentBundle(CoinProof):
 
     @property
     def not_checkable(self) -> dict[str, str]:
-        """What every unit paid: it takes the records to compute gradients again."""
+        """Claims that need the records to check: the charges follow from the gradients."""
         return {
             "influence": "that clocks are those of the records: with the data, recompute_descent "
             "replays the steps"

@@ -127,16 +127,16 @@ class CoinPlan(Plan):
 
     @property
     def sampler(self) -> SumSampler:
-        """What draws the noise."""
+        """Sampler of the noise."""
         return self.drawn
 
     @property
     def accounts(self) -> Clocks | None:
-        """What every unit will have paid."""
+        """Amount that every unit will have paid."""
         return self.clocks
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since it was made."""
+        """Whether nothing was spent since the plan was made."""
         return self.before is spent and self.clocks_before is accounts
 
     def value_of(self, observed: Sums) -> Any:
@@ -144,9 +144,10 @@ class CoinPlan(Plan):
         return self.outputs.restore(self.statistic.value(observed, self.drawn.plan.keep))
 
     def bars_of(self, observed: Sums) -> releasing.ErrorBars | None:
-        """Return the error bars; where presence is hidden, a function of the noisy sums.
+        """Return the error bars. If presence is hidden, compute them from the noisy sums.
 
-        With coins there are none then: how much they move is a fact of all records.
+        There are none if units may also be left out: the spread by the coins is computed from
+        all records.
         """
         if self.bundle.declaration is None or self.drawn.plan.keep < 1:
             return self.error_bars
@@ -273,7 +274,7 @@ class CoinSecret(SessionSecret):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is settled what coins are for: the units are known from the start."""
+        """Whether the units are known; they are from the start."""
         return True
 
     def draw(self, source: BitSource, *, first: int = 0) -> None:
@@ -345,8 +346,8 @@ class CoinSecret(SessionSecret):
         same = len(roster.marks) == len(marks) == self.n_units
         if (not same and not state.has_units) or not roster.n_known:
             raise PoolError(
-                "units must be those that the session began with, by the same names; got others. "
-                "Pass the same units, or begin a new session."
+                "units must be those that the session began with, by the same names; got other "
+                "units. Pass the same units, or begin a new session."
             )
         assert state.coins.keep is not None  # that of the session
         self._key, self.keep, self._roster = state.key, state.coins.keep, roster

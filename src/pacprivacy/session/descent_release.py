@@ -51,16 +51,16 @@ class DescentReleasePlan(Plan):
 
     @property
     def sampler(self) -> DescentSampler:
-        """What draws the noise."""
+        """Sampler of the noise."""
         return self.drawn
 
     @property
     def accounts(self) -> Clocks | None:
-        """What every unit will have paid."""
+        """Amount that every unit will have paid."""
         return self.clocks
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since it was made."""
+        """Whether nothing was spent since the plan was made."""
         return self.before is spent and self.clocks_before is accounts
 
     def value_of(self, observed: DescentTranscript) -> Any:
