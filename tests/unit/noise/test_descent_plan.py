@@ -220,7 +220,7 @@ def test_lloyd_finds_clusters_and_is_replayed(tmp_path: Path) -> None:
     near.save(tmp_path)
     pac.verify(near.certificate, tmp_path / "curator.npz")
     with pytest.raises(MechanismError, match="by more than rounding"):
-        pac.privatize(fit, points + [0.0, 1e15], pac.Membership(0.6), **COINS)
+        pac.privatize(fit, np.add(points, [0.0, 1e15]), pac.Membership(0.6), **COINS)
     for start in ([[0.0]], [[np.nan, 0.0], [1.0, 1.0]], [["a", "b"], ["c", "d"]]):
         with pytest.raises(MechanismError, match="start must have shape"):
             pac.privatize(Lloyd(n_clusters=2, start=start), points, pac.Membership(0.6), **COINS)
