@@ -7,7 +7,7 @@ steps released and what units paid are added to the curator's bundle after it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,18 @@ from pacprivacy._checks import Mask, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.adversary import Clocks
 from pacprivacy.budget import Membership, Spent
+from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism, StepMechanism, flatten
-from pacprivacy.noise import DescentPlan, DescentTranscript, plan_descent
+from pacprivacy.noise import (
+    DescentPlan,
+    DescentTranscript,
+    plan_descent,
+    simulate_descent_errors,
+)
 from pacprivacy.session.secret import Accounts, Plan
 from pacprivacy.simulation import Outputs
+
+NO_ERRORS: Final = ("no intervals: how sure coefficients are was not measured",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,10 +101,14 @@ class DescentTerms:
 
 def plan_descent_release(
     mechanism: Mechanism,
+    everything: Data,
     records: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
     terms: DescentTerms,
 ) -> DescentReleasePlan:
-    """Rehearse the descent, fix its noise, and write the certificate."""
+    """Rehearse the descent, fix its noise, and write the certificate.
+
+    ``everything`` are all records as the mechanism has them, ``records`` as its steps do.
+    """
     settings, data, units = records
     plan = plan_descent(
         settings,
@@ -114,20 +126,23 @@ def plan_descent_release(
         charge = Spent(n_releases=1, mu_squared=max(0.0, clocks.busiest - terms.clocks.busiest))
     outputs = Outputs(
         values=plan.rehearsed.reshape(1, -1),
-        structure=flatten(plan.rehearsed.ravel())[1],
+        structure=flatten(plan.rehearsed)[1],
         mechanism_name=mechanism.name,
-        public=mechanism.public,
-        published=mechanism.published,
+        public=tuple(dict.fromkeys((*mechanism.public, *settings.public))),
+        published=tuple(dict.fromkeys((*mechanism.published, *settings.published))),
         seed=0,
         finish=mechanism.finish,
         model=mechanism.model,
     )
-    bundle = _bundle(plan, outputs, terms, charge)
+    bars = None
+    if settings.errors:
+        bars = _measure_errors(plan, outputs, (mechanism, everything), terms.seed)
+    bundle = _bundle(plan, outputs, bars, terms, charge)
     return DescentReleasePlan(
         certificate=releasing.write_coin_certificate(bundle),
         charge=charge,
         outputs=outputs,
-        error_bars=None,
+        error_bars=bars,
         drawn=DescentSampler(plan=plan),
         bundle=bundle,
         before=terms.before,
@@ -136,8 +151,33 @@ def plan_descent_release(
     )
 
 
+def _measure_errors(
+    plan: DescentPlan, outputs: Outputs, source: tuple[Mechanism, Data], seed: int
+) -> releasing.ErrorBars | None:
+    """Return error bars around the value on all records; None where they cannot be measured."""
+    errors = simulate_descent_errors(plan, seed=seed)
+    if errors is None:
+        return None
+    mechanism, everything = source
+    try:
+        on_all = mechanism.evaluate(everything.parts, np.random.default_rng(0))
+    except MechanismError:  # no largest likelihood
+        return None
+    return releasing.measure_shifted_error_bars(
+        outputs,
+        errors.end,
+        (errors.by_coins, errors.by_noise),
+        flatten(mechanism.finish(on_all))[0],
+        share=plan.keep,
+    )
+
+
 def _bundle(
-    plan: DescentPlan, outputs: Outputs, terms: DescentTerms, charge: Spent
+    plan: DescentPlan,
+    outputs: Outputs,
+    bars: releasing.ErrorBars | None,
+    terms: DescentTerms,
+    charge: Spent,
 ) -> releasing.DescentBundle:
     session = None
     if terms.clocks is not None and terms.allowed is not None:
@@ -177,8 +217,9 @@ def _bundle(
                 "noise of its own, rounded up",
                 f"who may pay little more for their gradients has them shortened, each "
                 f"{terms.unit} by what it has paid; used or left out makes no difference",
+                *(() if bars is None else (bars.coin_sentence,)),
             ),
-            notes=("no intervals: how sure coefficients are was not measured",),
+            notes=NO_ERRORS if bars is None else releasing.error_bar_notes(bars),
             software=_version.__version__,
         ),
     )
