@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,6 @@ from pacprivacy.noise.descent_plan import DescentClock, DescentPlan
 
 N_PATHS: Final = 1000  # deviations are exact to about 2 %
 MOST_WEIGHTS: Final = 200
-_AS_IT_WAS: Final = 1 - 2.0**-20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,9 @@ def _walk(plan: DescentPlan) -> tuple[Matrix, list[Matrix], Matrix] | None:
         rows, slopes = problem.step(path.weights)
         paid = clock.pay(rows, slopes, noise, 1.0 / (len(plan.noise) - place))
         paid = np.ldexp(paid, FEATURE_BITS - noise.bits)
-        free = (np.abs(paid) >= np.abs(slopes) * _AS_IT_WAS).all(axis=1)
-        hessian = problem.hessian(path.weights, free.astype(np.float64))
+        grid = math.ldexp(1.0, FEATURE_BITS - noise.bits)
+        free = (np.abs(paid) >= np.abs(slopes) - grid).all(axis=1).astype(np.float64)
+        hessian = problem.hessian(path.weights, free)
         if hessian is None or len(hessian) > MOST_WEIGHTS:
             return None
         bends.append(hessian)
