@@ -21,6 +21,7 @@ from pacprivacy.mechanism.descent import (
 )
 from pacprivacy.mechanism.mechanism import fixed_mechanism
 
+# These, and the defaults of Lloyd, were chosen by looking at Rice and Dry Bean.
 N_STARTS: Final = 16  # public random starts that are rehearsed
 COUNTED: Final = 0.35  # what a row adds to its cluster's count, over the root of the columns
 CLEAR_SD: Final = 4.0  # deviations of its noise that a count must have for a centre to move

@@ -63,6 +63,11 @@ class DescentUnits:
         """Return the number of every row's unit."""
         return per_unit if self.codes is None else per_unit[self.codes]
 
+    def gradients(self, rows: Matrix, slopes: Matrix) -> Matrix:
+        """Return the gradients of units that have rows, of one score."""
+        each = np.ldexp(rows * slopes, -FEATURE_BITS)
+        return each if self.starts is None else np.add.reduceat(each, self.starts, axis=0)
+
     def norms(self, rows: Matrix, slopes: Matrix) -> Vector:
         """Return the norm of every unit's gradient, in grid steps if slopes are; rounded up."""
         width = rows.shape[1] * slopes.shape[1]

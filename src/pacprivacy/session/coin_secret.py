@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy import _version, release as releasing
-from pacprivacy._checks import Mask, Vector
+from pacprivacy._checks import Mask, Vector, as_told
 from pacprivacy._random import BitSource, coerce_seed
 from pacprivacy._rounding import at_least
 from pacprivacy._system import single_threaded
@@ -459,6 +459,11 @@ class CoinSecret(SessionSecret):
                 "a descent must not hide presence: its noise follows from all records. Leave "
                 "rows_per_unit out, or use pacprivacy.dp."
             )
+        if self._coins.clip != "auto":
+            raise MechanismError(
+                "clip must be left out for a descent: gradients are shortened by clocks; got "
+                f"{as_told(self._coins.clip)}. Drop it."
+            )
         allowance, standing = self._allow(request, purse()), purse()
         terms = DescentTerms(
             budget=allowance.budget,
@@ -473,7 +478,7 @@ class CoinSecret(SessionSecret):
             clocks=self.balances,
         )
         with single_threaded():
-            return plan_descent_release(mechanism, descent, terms)
+            return plan_descent_release(mechanism, self.data, descent, terms)
 
     def _plan_declared(
         self,

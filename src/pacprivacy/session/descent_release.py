@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,18 @@ from pacprivacy._checks import Mask, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.adversary import Clocks
 from pacprivacy.budget import Membership, Spent
+from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism, StepMechanism, flatten
-from pacprivacy.noise import DescentPlan, DescentTranscript, plan_descent
+from pacprivacy.noise import (
+    DescentPlan,
+    DescentTranscript,
+    plan_descent,
+    simulate_descent_errors,
+)
 from pacprivacy.session.secret import Accounts, Plan
 from pacprivacy.simulation import Outputs
+
+NO_ERRORS: Final = ("no intervals: how sure coefficients are was not measured",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,10 +112,14 @@ class DescentTerms:
 
 def plan_descent_release(
     mechanism: Mechanism,
+    everything: Data,
     records: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
     terms: DescentTerms,
 ) -> DescentReleasePlan:
-    """Rehearse the descent, fix its noise, and write the certificate."""
+    """Rehearse the descent, fix its noise, and write the certificate.
+
+    ``everything`` are all records as the mechanism has them, ``records`` as its steps do.
+    """
     settings, data, units = records
     plan = plan_descent(
         settings,
@@ -123,10 +135,10 @@ def plan_descent_release(
     payment = terms.pay(allowed, plan.total_variation, plan.parameter)
     outputs = Outputs(
         values=plan.rehearsed.reshape(1, -1),
-        structure=flatten(plan.rehearsed.ravel())[1],
+        structure=flatten(plan.rehearsed)[1],
         mechanism_name=mechanism.name,
-        public=mechanism.public,
-        published=mechanism.published,
+        public=tuple(dict.fromkeys((*mechanism.public, *settings.public))),
+        published=tuple(dict.fromkeys((*mechanism.published, *settings.published))),
         seed=0,
         finish=mechanism.finish,
         model=mechanism.model,
@@ -134,12 +146,15 @@ def plan_descent_release(
     session = payment.session
     if session is not None:
         session = replace(session, allowed=allowed)
-    bundle = _bundle(plan, outputs, terms, session)
+    bars = None
+    if settings.errors:
+        bars = _measure_errors(plan, outputs, (mechanism, everything), terms.seed)
+    bundle = _bundle(plan, outputs, bars, terms, session)
     return DescentReleasePlan(
         certificate=releasing.write_coin_certificate(bundle),
         charge=payment.charge,
         outputs=outputs,
-        error_bars=None,
+        error_bars=bars,
         drawn=DescentSampler(plan=plan),
         bundle=bundle,
         before=terms.before,
@@ -148,9 +163,31 @@ def plan_descent_release(
     )
 
 
+def _measure_errors(
+    plan: DescentPlan, outputs: Outputs, source: tuple[Mechanism, Data], seed: int
+) -> releasing.ErrorBars | None:
+    """Return error bars around the value on all records; None where they cannot be measured."""
+    errors = simulate_descent_errors(plan, seed=seed)
+    if errors is None:
+        return None
+    mechanism, everything = source
+    try:
+        on_all = mechanism.evaluate(everything.parts, np.random.default_rng(0))
+    except MechanismError:  # no largest likelihood
+        return None
+    return releasing.measure_shifted_error_bars(
+        outputs,
+        errors.end,
+        (errors.by_coins, errors.by_noise),
+        flatten(mechanism.finish(on_all))[0],
+        share=plan.keep,
+    )
+
+
 def _bundle(
     plan: DescentPlan,
     outputs: Outputs,
+    bars: releasing.ErrorBars | None,
     terms: DescentTerms,
     session: releasing.CoinSession | None,
 ) -> releasing.DescentBundle:
@@ -185,8 +222,9 @@ def _bundle(
                 "noise of its own, rounded up",
                 f"who may pay little more for their gradients has them shortened, each "
                 f"{terms.unit} by what it has paid; used or left out makes no difference",
+                *(() if bars is None else (bars.coin_sentence,)),
             ),
-            notes=("no intervals: how sure coefficients are was not measured",),
+            notes=NO_ERRORS if bars is None else releasing.error_bar_notes(bars),
             software=_version.__version__,
         ),
     )
