@@ -231,8 +231,8 @@ def ridge_penalty_per_coordinate(
 
     If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates,
     computed from the mean square of the coefficients of all records. With an ``intercept`` the
-    noise is for one output more. ``n_records`` is how many there are where the rows only have
-    the same least squares.
+    noise is for one output more. ``n_records`` is how many there are where the rows only have the
+    same least squares.
     """
     if not isinstance(penalty, RidgePenalty):
         if not 0.0 <= float(penalty) < np.inf:

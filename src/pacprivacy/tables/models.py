@@ -385,12 +385,14 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         described=learned_model_columns,
         takes=_FITTED,
         needs=("target",),
+        with_coins="session",
     ),
     "poisson": StatisticModel(
         statistic=lambda o, names, shared: stats.poisson(str(o.target), names, **shared),
         described=learned_model_columns,
         takes=_FITTED,
         needs=("target",),
+        with_coins="session",
     ),
     "covariance": Model(
         mechanism=lambda *_: Covariance(),
