@@ -21,7 +21,7 @@ from pacprivacy.mechanism import (
     declared_column_levels,
     fixed_mechanism,
 )
-from pacprivacy.statistics.averaged import SEVERAL_ROWS, AveragedStatistic, CoinUnits
+from pacprivacy.statistics.averaged import AveragedStatistic, CoinUnits
 from pacprivacy.statistics.formulas import LEAST_SQUARES, solve_normal_equations
 from pacprivacy.statistics.least_squares import LeastSquaresValue
 from pacprivacy.statistics.sums import SummedStatistic
@@ -113,10 +113,6 @@ class OLS(_Regression, SummedStatistic, AveragedStatistic):
             "least squares must be released by itself where units have coins, with keep below 1: it"
             " is proved on average, and joins no session."
         )
-
-    def coin_obstacle(self, *, has_units: bool) -> str | None:
-        """Return why it is not released with coins: each unit must have one row."""
-        return SEVERAL_ROWS if has_units else super(OLS, self).coin_obstacle(has_units=has_units)
 
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
