@@ -168,25 +168,17 @@ class Session(Keeper):
                 opened=opened,
             )
             book = open_account(ledger, holder, state=state, fresh=self._fresh, simulate=simulate)
-        elif any(name is not None for name in (dataset, principal, state)):
-            raise LedgerError(
-                "ledger must be given with dataset, principal or state; got none. "
-                "Add ledger='study.db'."
-            )
+        else:
+            _refuse_ledger_options(dataset, principal, state)
         self._secret: SessionSecret
         self._releases: list[Release] = []
         self._planned: Plan | None = None
         try:
+            pool_settings = self._fresh or any(map(_is_given, pool_only.values()))
             if sample is None and not self.SINGLE:
-                of_pools = self._fresh or any(pool_only.values())
-                sample = _session_coins(data, None if of_pools else budget, book)
+                sample = _session_coins(data, None if pool_settings else budget, book)
             if isinstance(sample, Coins):
-                _refuse_pool_settings(self._fresh, n_subsets, n_jobs, backend)
-                if self.SINGLE and book is not None:  # every release must know of all others
-                    raise LedgerError(
-                        "a release with a ledger must be one of a session where every unit has a "
-                        "coin; got a session of one release. Use pac.Session."
-                    )
+                self._check_coins(book, pool_settings=pool_settings)
                 self._secret = CoinSecret(
                     data,
                     sample,
@@ -225,6 +217,19 @@ class Session(Keeper):
             raise BudgetError(
                 f"budget must be given for a new session; got None, and dataset {dataset!r} has "
                 "none to go on with. For example budget=pac.Information(1), or --total 'mi<=1'."
+            )
+
+    def _check_coins(self, book: Account | None, *, pool_settings: bool) -> None:
+        """Refuse what a session with coins cannot take."""
+        if pool_settings:
+            raise PoolError(
+                "n_subsets, n_jobs, backend and fresh secrets must be left out where every unit "
+                "has a coin; got one of them. Use a pool: sample=pac.Balanced()."
+            )
+        if self.SINGLE and book is not None:  # every release must know of all others
+            raise LedgerError(
+                "a release with a ledger must be one of a session where every unit has a coin; got "
+                "a session of one release. Use pac.Session."
             )
 
     def _terms(self) -> Terms:
@@ -641,13 +646,16 @@ def _session_coins(data: Data, budget: AnyBudget | None, book: Account | None) -
     return Coins() if coins_serve(data.parts[0], budget) and not pools_alone else None
 
 
-def _refuse_pool_settings(
-    fresh: bool, n_subsets: int | None, n_jobs: int | None, backend: str | None
-) -> None:
-    if fresh or n_subsets is not None or n_jobs is not None or backend is not None:
-        raise PoolError(
-            "n_subsets, n_jobs, backend and fresh secrets must be left out where every unit has a "
-            "coin; got one of them. Use a pool: sample=pac.Balanced()."
+def _is_given(setting: object) -> bool:
+    return setting is not None
+
+
+def _refuse_ledger_options(*options: object) -> None:
+    """Refuse dataset, principal and state where there is no ledger."""
+    if any(map(_is_given, options)):
+        raise LedgerError(
+            "ledger must be given with dataset, principal or state; got none. "
+            "Add ledger='study.db'."
         )
 
 
