@@ -81,9 +81,8 @@ class _LinearModel(PrivateBase):
     @property
     def method_(self) -> Literal["descent", "pool"]:
         """How it was fitted."""
-        certificate = self.certificate_
-        by_coins = certificate is not None and certificate.sampling in ("coins", "everybody")
-        return "descent" if by_coins else "pool"
+        sampling = getattr(self.certificate_, "sampling", "pool")  # of a trial there is none
+        return "descent" if sampling in ("coins", "everybody") else "pool"
 
     @abstractmethod
     def _descent(self, n_records: int) -> Descent:
@@ -438,7 +437,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         assert not isinstance(self.sample, Coins)  # they have a plan of their own
         rehearsal = Rehearsal(
             data,
-            sample=None if isinstance(self.sample, Coins) else self.sample,
+            sample=self.sample,
             n_subsets=self.n_subsets,
             units=units,
             n_jobs=1,
