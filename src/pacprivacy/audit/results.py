@@ -23,11 +23,13 @@ from pacprivacy.audit.coin_attacks import (
 from pacprivacy.audit.target import Releases, Target
 from pacprivacy.errors import AuditError
 from pacprivacy.release import (
+    AverageBundle,
     Bundle,
     Certificate,
     CoinBundle,
     CoinCertificate,
     CuratorBundle,
+    DescentBundle,
     PoolCertificate,
     Release,
     as_pool_certificate,
@@ -103,7 +105,7 @@ class AuditResults(tuple[AuditResult, ...]):
 
     @property
     def holds(self) -> bool:
-        """Whether no attack beat what it was promised to stay below."""
+        """Whether every attack stayed below the promised bound."""
         return all(result.verdict == "holds" for result in self)
 
     def __str__(self) -> str:
@@ -193,7 +195,7 @@ class AuditPromise:
         return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
 
     def bound(self, guess: Guess, target: Target) -> float:
-        """Return the most that information, and for one unit the balanced figure, allow a guess."""
+        """Return the most that a guess can succeed, by the information; for one unit, balanced."""
         if guess.unit is None:
             return posterior_success(self.mi_nats, guess.prior)
         members = target.members(np.array([guess.unit]))[:, 0]
@@ -250,6 +252,13 @@ def audit(
         outcomes = _attack_coins(held, certificate, coin_game, attacks)
         # The worst unit reaches what is promised: all verdicts together may fail that often.
         return AuditResults(_count(each, gamma / len(outcomes)) for each in outcomes)
+    if isinstance(held, AverageBundle | DescentBundle):
+        raise AuditError(
+            "subject must be a release of sums where units have coins; got a "
+            f"{'descent' if isinstance(held, DescentBundle) else 'release proved on average'}, for "
+            "which there is no attack here. Check it with pac verify; with --data for a descent, "
+            "which then pays every clock again."
+        )
     target, promised = _resolve(held, certificate or _own_certificate(subject))
     if promised.kind != "exact":
         target = target.with_fresh_secret(public_generator(seed, "audit-split"))

@@ -15,8 +15,10 @@ from pacprivacy.release import (
     AnswerBundle,
     Certificate,
     CoinBundle,
+    DescentBundle,
     load_verified_bundle,
     recompute_contributions,
+    recompute_descent,
     verify as verify_certificate,
 )
 
@@ -110,15 +112,18 @@ def _check_data_options(data: Path | None, model: str | None, table: TableOption
 
 
 def _recompute(held: Any, data: Path, model: str, table: TableOptions) -> dict[str, str]:
-    """Compute what every unit adds again from the table."""
+    """Recompute the contribution of every unit from the table."""
     from pacprivacy.tables import read_model_study  # slow to import, and needed with --data only
 
-    if not isinstance(held, CoinBundle):
+    if not isinstance(held, CoinBundle | DescentBundle):
         raise DataError(
             "--data must be left out for a release from a pool; got a file. Its bundle holds the "
             "value on every candidate."
         )
     study = read_model_study(data, model, table.model(), table.reading())
+    if isinstance(held, DescentBundle):
+        recompute_descent(held, study.mechanism, study.universe, study.units)
+        return {"clocks": f"of all {held.n_units:,} units, along the steps, from {data}"}
     recompute_contributions(held, study.mechanism, study.universe, study.units)
     return {"contributions": f"of all {held.n_units:,} units, from {data}"}
 

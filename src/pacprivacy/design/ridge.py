@@ -229,10 +229,10 @@ def ridge_penalty_per_coordinate(
 ) -> Vector:
     """Return one penalty for each orthogonal coordinate; infinite where there is no signal.
 
-    If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates: the
-    mean square of the coefficients of all records stands for each. With an ``intercept`` the noise
-    is for one output more. ``n_records`` is how many there are where the rows only have the same
-    least squares.
+    If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates,
+    computed from the mean square of the coefficients of all records. With an ``intercept`` the
+    noise is for one output more. ``n_records`` is how many there are where the rows only have the
+    same least squares.
     """
     if not isinstance(penalty, RidgePenalty):
         if not 0.0 <= float(penalty) < np.inf:

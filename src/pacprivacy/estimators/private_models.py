@@ -70,7 +70,7 @@ class _LinearModel(PrivateBase):
     Attributes
     ----------
     method_ : {"descent", "pool"}
-        How it was fitted.
+        Method of the fit.
     lower_, upper_ : arrays of shape (n_features,)
         Where features are clipped; infinite where they are not.
     """
@@ -80,7 +80,7 @@ class _LinearModel(PrivateBase):
 
     @property
     def method_(self) -> Literal["descent", "pool"]:
-        """How it was fitted."""
+        """Method of the fit."""
         sampling = getattr(self.certificate_, "sampling", "pool")  # of a trial there is none
         return "descent" if sampling in ("coins", "everybody") else "pool"
 

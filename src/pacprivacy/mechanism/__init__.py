@@ -64,6 +64,7 @@ from pacprivacy.mechanism.descent import (
     Descent as Descent,
     DescentFeatures as DescentFeatures,
     LinearProblem as LinearProblem,
+    LossName as LossName,
     StepMechanism as StepMechanism,
     StepPath as StepPath,
     StepProblem as StepProblem,

@@ -23,6 +23,10 @@ from pacprivacy.noise.covariance import (
     waterfill as waterfill,
     weighted_spread_mean as weighted_spread_mean,
 )
+from pacprivacy.noise.descent_errors import (
+    DescentErrors as DescentErrors,
+    simulate_descent_errors as simulate_descent_errors,
+)
 from pacprivacy.noise.descent_plan import (
     LEAST_STEPS_PER_STD as LEAST_STEPS_PER_STD,
     DescentPlan as DescentPlan,

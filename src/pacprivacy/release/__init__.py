@@ -50,6 +50,7 @@ from pacprivacy.release.error_bars import (
     error_bar_rows as error_bar_rows,
     measure_coin_error_bars as measure_coin_error_bars,
     measure_error_bars as measure_error_bars,
+    measure_shifted_error_bars as measure_shifted_error_bars,
     warn_of_error_bars as warn_of_error_bars,
 )
 from pacprivacy.release.pool_certificate import (

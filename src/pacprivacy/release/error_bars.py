@@ -287,7 +287,7 @@ class ErrorBars:
             if (listed or named is None) and bars.to_public_dict() == plain:
                 return bars
         raise CertificateError(
-            "error_bars must be those that the certificate names; got others. "
+            "error_bars must be those that the certificate names; got other error bars. "
             "Use the file as it was written."
         )
 
@@ -371,6 +371,37 @@ def measure_coin_error_bars(
         finished = partial(_finished, outputs)
         spreads = [np.abs(finished(here + STEP * each) - base) / STEP for each in deviations]
         here, there = base, finished(there)
+    return _coin_bars(outputs, structure, spreads, (here, there), share)
+
+
+def measure_shifted_error_bars(
+    outputs: Outputs, end: Vector, shifts: tuple[Matrix, Matrix], there: Vector, *, share: float
+) -> ErrorBars | None:
+    """Return the error bars of a release behind linear post-processing; of all records.
+
+    ``end`` are the numbers before it without coins and noise, ``shifts`` simulated distances from
+    it by coins and by noise, one line each, and ``there`` the finished numbers for all records.
+    """
+    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
+    if not (isinstance(owner, Mechanism) and _is_ours(owner)):
+        return None
+    base, structure = flatten(outputs.restore(end, exact=True))
+    if base.shape != there.shape:
+        return None
+    slopes = np.stack([_finished(outputs, end + step) - base for step in np.eye(len(end))])
+    spreads = [(shift @ slopes).std(axis=0) for shift in shifts]
+    return _coin_bars(outputs, structure, spreads, (base, there), share)
+
+
+def _coin_bars(
+    outputs: Outputs,
+    structure: Structure,
+    spreads: Sequence[Vector],
+    ends: tuple[Vector, Vector],
+    share: float,
+) -> ErrorBars:
+    """Return error bars whose bias is the distance from the value on all records."""
+    here, there = ends
     spread, noise = (round_up_error_bars(each) for each in spreads)
     bias = np.abs(here - there)
     least = LEAST_BIAS * np.hypot(spread, noise) + ROUNDING_ERROR * np.abs(there)

@@ -6,8 +6,9 @@ steps released and what units paid are added to the curator's bundle after it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,18 @@ from pacprivacy._checks import Mask, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.adversary import Clocks
 from pacprivacy.budget import Membership, Spent
+from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism, StepMechanism, flatten
-from pacprivacy.noise import DescentPlan, DescentTranscript, plan_descent
+from pacprivacy.noise import (
+    DescentPlan,
+    DescentTranscript,
+    plan_descent,
+    simulate_descent_errors,
+)
 from pacprivacy.session.secret import Accounts, Plan
 from pacprivacy.simulation import Outputs
+
+NO_ERRORS: Final = ("no intervals: how sure coefficients are was not measured",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,16 +59,16 @@ class DescentReleasePlan(Plan):
 
     @property
     def sampler(self) -> DescentSampler:
-        """What draws the noise."""
+        """Sampler of the noise."""
         return self.drawn
 
     @property
     def accounts(self) -> Clocks | None:
-        """What every unit will have paid."""
+        """Amount that every unit will have paid."""
         return self.clocks
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since it was made."""
+        """Whether nothing was spent since the plan was made."""
         return self.before is spent and self.clocks_before is accounts
 
     def value_of(self, observed: DescentTranscript) -> Any:
@@ -72,11 +81,21 @@ class DescentReleasePlan(Plan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoinPayment:
+    """What a release costs; in a session also where it stands, and every clock after it."""
+
+    charge: Spent
+    clocks: Clocks | None = None
+    session: releasing.CoinSession | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentTerms:
     """What a descent may spend, and whose coins they are.
 
-    ``allowed`` is the influence that every unit may have in a session, where it stands in
-    ``clocks``; None for a single release.
+    ``allowed`` is the influence that every unit of the table may have in a session that stands at
+    ``clocks``; None for a single release. ``pay`` takes what these units pay, the slack and the
+    most that one may.
     """
 
     budget: Membership
@@ -86,17 +105,21 @@ class DescentTerms:
     seed: int
     simulate: bool
     before: Spent
-    total: Spent
-    allowed: Vector | None = None
+    pay: Callable[[Vector, float, float], CoinPayment]
+    allowed: Vector | None = field(default=None, repr=False)
     clocks: Clocks | None = None
 
 
 def plan_descent_release(
     mechanism: Mechanism,
+    everything: Data,
     records: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
     terms: DescentTerms,
 ) -> DescentReleasePlan:
-    """Rehearse the descent, fix its noise, and write the certificate."""
+    """Rehearse the descent, fix its noise, and write the certificate.
+
+    ``everything`` are all records as the mechanism has them, ``records`` as its steps do.
+    """
     settings, data, units = records
     plan = plan_descent(
         settings,
@@ -108,47 +131,68 @@ def plan_descent_release(
         seed=terms.seed,
         allowed=terms.allowed,
     )
-    clocks, charge = None, Spent(n_releases=1, mu_squared=plan.parameter**2)
-    if terms.clocks is not None:
-        clocks = terms.clocks.after(np.sqrt(plan.allowed), plan.total_variation)
-        charge = Spent(n_releases=1, mu_squared=max(0.0, clocks.busiest - terms.clocks.busiest))
+    allowed = np.sqrt(plan.allowed)
+    payment = terms.pay(allowed, plan.total_variation, plan.parameter)
     outputs = Outputs(
         values=plan.rehearsed.reshape(1, -1),
-        structure=flatten(plan.rehearsed.ravel())[1],
+        structure=flatten(plan.rehearsed)[1],
         mechanism_name=mechanism.name,
-        public=mechanism.public,
-        published=mechanism.published,
+        public=tuple(dict.fromkeys((*mechanism.public, *settings.public))),
+        published=tuple(dict.fromkeys((*mechanism.published, *settings.published))),
         seed=0,
         finish=mechanism.finish,
         model=mechanism.model,
     )
-    bundle = _bundle(plan, outputs, terms, charge)
+    session = payment.session
+    if session is not None:
+        session = replace(session, allowed=allowed)
+    bars = None
+    if settings.errors:
+        bars = _measure_errors(plan, outputs, (mechanism, everything), terms.seed)
+    bundle = _bundle(plan, outputs, bars, terms, session)
     return DescentReleasePlan(
         certificate=releasing.write_coin_certificate(bundle),
-        charge=charge,
+        charge=payment.charge,
         outputs=outputs,
-        error_bars=None,
+        error_bars=bars,
         drawn=DescentSampler(plan=plan),
         bundle=bundle,
         before=terms.before,
         clocks_before=terms.clocks,
-        clocks=clocks,
+        clocks=payment.clocks,
+    )
+
+
+def _measure_errors(
+    plan: DescentPlan, outputs: Outputs, source: tuple[Mechanism, Data], seed: int
+) -> releasing.ErrorBars | None:
+    """Return error bars around the value on all records; None where they cannot be measured."""
+    errors = simulate_descent_errors(plan, seed=seed)
+    if errors is None:
+        return None
+    mechanism, everything = source
+    try:
+        on_all = mechanism.evaluate(everything.parts, np.random.default_rng(0))
+    except MechanismError:  # no largest likelihood
+        return None
+    return releasing.measure_shifted_error_bars(
+        outputs,
+        errors.end,
+        (errors.by_coins, errors.by_noise),
+        flatten(mechanism.finish(on_all))[0],
+        share=plan.keep,
     )
 
 
 def _bundle(
-    plan: DescentPlan, outputs: Outputs, terms: DescentTerms, charge: Spent
+    plan: DescentPlan,
+    outputs: Outputs,
+    bars: releasing.ErrorBars | None,
+    terms: DescentTerms,
+    session: releasing.CoinSession | None,
 ) -> releasing.DescentBundle:
-    session = None
-    if terms.clocks is not None and terms.allowed is not None:
-        session = releasing.CoinSession(
-            total=terms.total,
-            before=terms.before,
-            charge=charge,
-            clocks=terms.clocks.spent,
-            allowed=np.sqrt(plan.allowed),
-        )
     n_features, n_scores = plan.problem.shape
+    several = plan.problem.n_rows != terms.n_units
     return releasing.DescentBundle(
         integers=np.zeros((0, n_features, n_scores), dtype=np.int64),
         spent=np.zeros(terms.n_units),
@@ -173,12 +217,14 @@ def _bundle(
             public=(*outputs.public, f"length of a step: {plan.rate:g}"),
             published=(
                 *outputs.published,
+                *((f"number of rows ({plan.problem.n_rows})",) if several else ()),
                 "noise of every step and the length of steps: from a rehearsal on all records with "
                 "noise of its own, rounded up",
                 f"who may pay little more for their gradients has them shortened, each "
                 f"{terms.unit} by what it has paid; used or left out makes no difference",
+                *(() if bars is None else (bars.coin_sentence,)),
             ),
-            notes=("no intervals: how sure coefficients are was not measured",),
+            notes=NO_ERRORS if bars is None else releasing.error_bar_notes(bars),
             software=_version.__version__,
         ),
     )

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,10 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Columns,
     Data,
+    Descent,
+    LossName,
     code_column_levels,
+    coerce_data,
     column_levels,
     declared_column_levels,
     fixed_mechanism,
@@ -44,7 +47,7 @@ class _Regression(Statistic):
         return self._numbers(frame, self.target)
 
     def _complete(self, rows: StatisticRows) -> StatisticRows:
-        """Set the weight to 0 and the entries to their centres where one is missing."""
+        """Set the weight to 0 and the entries to their centres in rows with a gap."""
         assert rows.y is not None
         layout = fixed_mechanism(self.layout, "layout")
         gaps = np.isnan(rows.X).any(axis=1) | np.isnan(rows.y)
@@ -72,7 +75,7 @@ class _Regression(Statistic):
 
     @property
     def model(self) -> Mapping[str, Any]:
-        """How released coefficients are applied to new rows."""
+        """Data that applying released coefficients to new rows needs."""
         layout = fixed_mechanism(self.layout, "layout")
         used = {column for _, column, level in layout.terms if level is not None}
         return {
@@ -162,7 +165,7 @@ class Ridge(OLS):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, with the penalty."""
+        """Declared options, with the penalty."""
         penalty = f"ridge penalty: {self.penalty:g}, with columns in deviations over all records"
         return (*super(Ridge, self).public, penalty)
 
@@ -189,7 +192,47 @@ class Ridge(OLS):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Newton(_Regression):
-    """A likelihood that is maximised by Newton's steps inside every candidate."""
+    """A likelihood that is maximised by Newton's steps inside every candidate.
+
+    With coins it is maximised by descent, and what is released is a matrix of its weights.
+    """
+
+    loss: ClassVar[LossName]
+    descent: Descent | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def inner(self) -> Descent:
+        """The descent that takes its place with coins."""
+        return self.descent or Descent(loss=self.loss, clip=None, errors=True)
+
+    def coin_obstacle(self) -> str | None:
+        """Return why there is no descent: weights and groups are not for it."""
+        if self.weights is not None or self.by:
+            return "rows are weighted or grouped"
+        return super(_Newton, self).coin_obstacle()
+
+    def prepare(self, data: Data) -> Self:
+        """Fix columns and levels, and where descent begins, with all records."""
+        prepared = super(_Newton, self).prepare(data)
+        records, _ = prepared.inner_records(data, None)
+        return replace(prepared, descent=prepared.inner.prepare(records))
+
+    def inner_records(
+        self, data: Data, units: npt.NDArray[Any] | None
+    ) -> tuple[Data, npt.NDArray[Any] | None]:
+        """Return columns and targets of complete rows that meet the condition, and whose."""
+        rows = self._complete(self.read(data.parts))
+        assert rows.y is not None
+        used = rows.weights > 0
+        codes = np.arange(len(used)) if units is None else units
+        return coerce_data((self._design(rows)[used, 1:], rows.y[used])), codes[used]
+
+    def finish(self, value: Any) -> Any:
+        """Put names on released coefficients; on those of a descent, in units of the columns."""
+        if np.ndim(value) == 2:
+            fitted = self.inner.finish(value)
+            value = self._own_units(np.column_stack([fitted["intercept"], fitted["coef"]]))[0]
+        return super(_Newton, self).finish(value)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the coefficients of one candidate."""
@@ -215,8 +258,9 @@ class _Newton(_Regression):
             if np.abs(step).max() < CONVERGED:
                 return self._own_units(beta[None])[0]
         raise MechanismError(
-            f"{self.kind} must have a largest likelihood in every candidate; got one that was not "
-            "reached. Columns that separate the outcomes have none: leave them out."
+            f"{self.kind} must have a largest likelihood in every candidate; got a "
+            "fit that did not converge. Columns that separate the outcomes have none: leave them "
+            "out."
         )
 
     def _start(self, width: int, y: Vector, weights: Vector) -> Vector:
@@ -245,10 +289,11 @@ class LogisticRegression(_Newton):
     """Logistic regression of a target with two levels."""
 
     kind = "logistic"
+    loss = "logistic"
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, and which outcome the odds are of."""
+        """Declared options, and the outcome of the odds."""
         said = super(LogisticRegression, self).public
         levels = None if self.layout is None else self.layout.target_levels
         return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")
@@ -300,6 +345,7 @@ class Poisson(_Newton):
     """Poisson regression with the logarithm as link."""
 
     kind = "poisson"
+    loss = "poisson"
 
     def _target(self, frame: Columns) -> Vector | None:
         y = super(Poisson, self)._target(frame)

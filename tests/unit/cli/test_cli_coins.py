@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pacprivacy.cli import app
-from pacprivacy.release import Certificate
+from pacprivacy.release import Certificate, Release
 
 N = 1500
 POOL_WORDS = re.compile(r"\b(pool|candidate|fold|universe|subset|belief)s?\b", re.IGNORECASE)
@@ -237,11 +237,37 @@ def test_verify_refuses_another_table(people: Path, tmp_path: Path) -> None:
     assert "--data must come with" in refused("verify", release, "--columns", "age")
 
 
+def test_a_regression_descends_and_verify_pays_its_clocks_again(
+    people: Path, tmp_path: Path
+) -> None:
+    fit = ["--model", "logistic", "--target", "smoker", "--columns", "age,income,region"]
+    fit += ["--unit", "person"]
+    ledger = ["--ledger", tmp_path / "l.db", "--total", "membership<=0.75", *COINS]
+    for place, rest in ((tmp_path / "o", []), (tmp_path / "s", ledger)):
+        pac("release", people, *fit, *BUDGET, *rest, "-o", place, "-q")
+        text = pac("verify", place / "release.json", "--data", people, *fit).stdout
+        assert "clocks" in text
+        assert "with the data" not in text
+    release = tmp_path / "o" / "release.json"
+    interval = Release.load(release).interval()
+    assert interval.lower["age"] < interval.upper["age"]
+    frame = pd.read_csv(people)
+    frame.loc[3, "age"] += 40
+    changed = tmp_path / "changed.csv"
+    frame.to_csv(changed, index=False)
+    assert "other features follow" in refused("verify", release, "--data", changed, *fit)
+    assert "got a descent" in refused("audit", release)
+    clipped = ["--clip", 3, "-o", tmp_path / "c"]
+    assert "clip must be left out" in refused("release", people, *fit, *BUDGET, *clipped, "-q")
+
+
 DEFAULTS = {
     "mean": ["--columns", "income", "--group-by", "region"],
     "median": ["--columns", "income"],
     "histogram": ["--target", "age", "--bins", 8, "--ranges", "0,100"],
     "ols": ["--target", "income", "--columns", "age,region"],
+    "logistic": ["--target", "smoker", "--columns", "age,region"],
+    "poisson": ["--target", "age", "--columns", "income,region"],
 }
 
 

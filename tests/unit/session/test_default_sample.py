@@ -62,6 +62,8 @@ def reason(
         (S.ridge("pay", ["age", "region"]), TABLE),
         (JointRidge(), (AGES[:, None], AGES)),
         (OrthogonalRidge(), (AGES[:, None], AGES)),
+        (S.logistic("region", ["age"]), TABLE),
+        (S.poisson("age", ["pay"]), TABLE),
     ],
 )
 def test_statistics_that_state_their_influence_have_coins(mechanism: Any, data: Any) -> None:
@@ -75,7 +77,8 @@ def test_statistics_that_state_their_influence_have_coins(mechanism: Any, data: 
     [
         (lambda x: x.mean(), AGES, {}, "it is not known how much one record changes the value"),
         (Ridge().fit, (AGES[:, None], AGES), {}, "it is not known how much one record changes"),
-        (S.logistic("region", ["age"]), TABLE, {}, "it is not known how much one record changes"),
+        (S.logistic("region", ["age"], weights="pay"), TABLE, {}, "rows are weighted or grouped"),
+        (S.logistic("region", ["age"], missing="mean"), TABLE, {}, "gaps are filled by means"),
         (np.mean, NUMBERS, {}, "mean is not taken along axis 0, or has options besides"),
         (S.mean("pay", missing="mean"), TABLE, {}, "gaps are filled by means of whoever is used"),
         (np.mean, AGES, {"budget": "mi<=0.1"}, "the budget is not about membership alone"),
