@@ -1,6 +1,9 @@
 """Quantiles, medians, least squares and ridge with a coin for every unit, and what they cost.
 
-Usage: python benchmarks/noise/coins_average.py [results.json]
+Usage: python benchmarks/noise/coins_average.py [results.json] [--only TEXT] [--again]
+
+A piece is one cell at one advantage, or the times. Each is stored when it is done, and one that is
+stored is not measured again unless ``--again``; ``--only`` takes pieces whose name has the text.
 
 error   quantiles of housing and medians of white wine: root mean square error, in deviations,
         against all private rows; least squares of housing and ridge of white wine: squared error on
@@ -17,6 +20,7 @@ benchmarks/results/coins_average.json.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import platform
@@ -25,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -90,16 +95,14 @@ def score(value: SampleValue, keep: float, level: float, **judges: Any) -> dict[
     return {**scores, "certified_advantage": max(certified)}
 
 
-def stored(cell: str) -> list[dict[str, Any]]:
+def rivals(cell: str, level: float) -> dict[str, float]:
     """Return pool and best tuned DP of benchmarks/versus."""
     rows = json.loads((HERE / "results" / "versus" / f"{cell}.json").read_text("utf-8"))["rows"]
-    return [
-        {"pool": row["pac"]["score"], "dp": min(method["score"] for method in row["dp"])}
-        for row in rows
-    ]
+    row = rows[ADVANTAGES.index(level)]
+    return {"pool": row["pac"]["score"], "dp": min(method["score"] for method in row["dp"])}
 
 
-def compare_quantiles(cell: str) -> dict[str, Any]:
+def compare_quantiles(cell: str, level: float) -> dict[str, Any]:
     """Return errors of quantiles by default."""
     name, columns, q = QUANTILES[cell]
     X = load(name).X[:, columns]
@@ -112,14 +115,10 @@ def compare_quantiles(cell: str) -> dict[str, Any]:
     def error(numbers: Any) -> float:
         return float(np.sqrt(np.mean(np.square(numbers - goal))))
 
-    rows = []
-    for level, rivals in zip(ADVANTAGES, stored(cell), strict=True):
-        rows.append({"advantage": level, **score(value, keep, level, score=error), **rivals})
-        show(cell, rows[-1])
-    return {"cell": cell, "n_units": len(X), "keep": keep, "rows": rows}
+    return {"n_units": len(X), "keep": keep, **score(value, keep, level, score=error)}
 
 
-def compare_fits(cell: str) -> dict[str, Any]:
+def compare_fits(cell: str, level: float) -> dict[str, Any]:
     """Return errors on test rows, with the setting that is best on tuning rows."""
     split = load(FITS[cell])
     keep = Coins().resolve(len(split.X))
@@ -128,38 +127,38 @@ def compare_fits(cell: str) -> dict[str, Any]:
         rows = with_constant(clip_columns(X, clip))
         return lambda weights: float(np.mean(np.square(y - rows @ weights)))
 
-    rows = []
-    for level, rivals in zip(ADVANTAGES, stored(cell), strict=True):
-        tried = []
-        for clip, penalty in product(CLIPS, PENALTIES):
-            Z = with_constant(clip_columns(split.X, clip))
-            penalties = np.full(Z.shape[1], penalty)
-            penalties[-1] = 0.0
-            value = LeastSquaresValue.fit(Z, split.y, keep=keep, penalty=penalties)
-            test = judge(split.X_test, split.y_test, clip)
-            tuning = judge(split.X_tuning, split.y_tuning, clip)
-            scores = score(value, keep, level, score=test, tuning=tuning)
-            setting = {"clip": None if clip == np.inf else clip, "penalty": penalty}
-            tried.append({**scores, **setting})
-        best = min(tried, key=lambda one: one["tuning"])
-        plain = next(one for one in tried if one["clip"] is None and one["penalty"] == 0)
-        rows.append({"advantage": level, **best, "plain": plain["score"], **rivals})
-        show(cell, rows[-1])
-    return {"cell": cell, "n_units": len(split.X), "keep": keep, "rows": rows}
+    tried = []
+    for clip, penalty in product(CLIPS, PENALTIES):
+        Z = with_constant(clip_columns(split.X, clip))
+        penalties = np.full(Z.shape[1], penalty)
+        penalties[-1] = 0.0
+        value = LeastSquaresValue.fit(Z, split.y, keep=keep, penalty=penalties)
+        test = judge(split.X_test, split.y_test, clip)
+        tuning = judge(split.X_tuning, split.y_tuning, clip)
+        scores = score(value, keep, level, score=test, tuning=tuning)
+        tried.append({**scores, "clip": None if clip == np.inf else clip, "penalty": penalty})
+    best = min(tried, key=lambda one: one["tuning"])
+    plain = next(one for one in tried if one["clip"] is None and one["penalty"] == 0)
+    return {"n_units": len(split.X), "keep": keep, **best, "plain": plain["score"]}
 
 
-def show(cell: str, row: dict[str, Any]) -> None:
-    """Print one line."""
+def compare(cell: str, level: float) -> dict[str, Any]:
+    """Return the errors of one cell at one advantage, with those of its rivals, and print them."""
+    measure = compare_quantiles if cell in QUANTILES else compare_fits
+    row = {"cell": cell, "advantage": level, **measure(cell, level), **rivals(cell, level)}
+    row["required"] = (cell, level) not in NOT_REQUIRED
+    row["met"] = row["score"] <= min(row["pool"], row["dp"])
     plain = f", plain {row['plain']:.5f}" if "plain" in row else ""
     print(
-        f"{cell} {row['advantage']}: {row['score']:.5f}{plain}, pool {row['pool']:.5f}, DP "
+        f"{cell} {level}: {row['score']:.5f}{plain}, pool {row['pool']:.5f}, DP "
         f"{row['dp']:.5f}, certified {row['certified_advantage']:.4f}",
         flush=True,
     )
+    return row
 
 
-def measure_time() -> dict[str, float]:
-    """Return CPU seconds of the command line and of a large fit."""
+def measure_time() -> dict[str, Any]:
+    """Return CPU seconds of the command line and of a large fit, and print them."""
     rng, n = np.random.default_rng(0), 20_000
     frame = pd.DataFrame(
         {
@@ -175,7 +174,7 @@ def measure_time() -> dict[str, float]:
         for model, options in RELEASES.items():
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             command = [sys.executable, "-m", "pacprivacy", "release", f"{folder}/people.csv", "-q"]
-            command += ["--model", model, *options, "--sample", "coins", "-o", f"{folder}/{model}"]
+            command += ["--model", model, *options, "-o", f"{folder}/{model}"]
             subprocess.run([*command, "--budget", "membership<=0.6"], check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             used = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
@@ -191,37 +190,53 @@ def measure_time() -> dict[str, float]:
     seconds["least squares, 200,000 x 20"] = time.process_time() - start
     for name, used in seconds.items():
         print(f"{name}: {used:.1f} CPU s", flush=True)
-    return seconds
+    required = {name: MOST_CPU_S if name.startswith("pac") else MOST_FIT_CPU_S for name in seconds}
+    met = all(used <= required[name] for name, used in seconds.items())
+    return {"cpu_seconds": seconds, "required_cpu_seconds": required, "met": met}
 
 
-def main() -> int:
-    """Measure, print and store; 1 where an error is above a rival's or time is over."""
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
-    with threadpool_limits(limits=1):
-        seconds = measure_time()
-        cells = [compare_quantiles(cell) for cell in QUANTILES]
-        cells += [compare_fits(cell) for cell in FITS]
-    level = all(
-        row["score"] <= min(row["pool"], row["dp"])
-        for cell in cells
-        for row in cell["rows"]
-        if (cell["cell"], row["advantage"]) not in NOT_REQUIRED
-    )
-    fast = all(
-        used <= (MOST_CPU_S if name.startswith("pac") else MOST_FIT_CPU_S)
-        for name, used in seconds.items()
-    )
+def store(target: Path, pieces: dict[str, Any], n_pieces: int) -> bool:
+    """Write all pieces that there are; return whether all are, and every one that is required met.
+
+    Each piece says so of itself.
+    """
+    complete = len(pieces) == n_pieces
+    met = complete and all(one["met"] or not one.get("required", True) for one in pieces.values())
     result = {
         "benchmark": "quantiles and fits with coins, beside pools and differential privacy",
-        "cells": cells,
-        "cpu_seconds": seconds,
-        "required_cpu_seconds": [MOST_CPU_S, MOST_FIT_CPU_S],
-        "met": level and fast,
+        "pieces": dict(sorted(pieces.items())),
+        "complete": complete,
+        "met": met,
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
     target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 0 if result["met"] else 1
+    return met
+
+
+def main() -> int:
+    """Measure, print and store; 1 unless everything required is met."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--again", action="store_true")
+    options = parser.parse_args()
+    measures: dict[str, Callable[[], dict[str, Any]]] = {
+        f"{cell} {level}": functools.partial(compare, cell, level)
+        for cell in (*QUANTILES, *FITS)
+        for level in ADVANTAGES
+    }
+    measures["times"] = measure_time
+    pieces: dict[str, Any] = {}
+    if options.results.exists():
+        pieces = json.loads(options.results.read_text("utf-8"))["pieces"]
+    met = False
+    with threadpool_limits(limits=1):
+        for name, measure in measures.items():
+            if options.only in name and (options.again or name not in pieces):
+                pieces[name] = measure()
+            met = store(options.results, pieces, len(measures))
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

@@ -356,7 +356,7 @@ class JoinedStatistic(MechanismWrapper):
             )
         return self.rows, self.units if units is None else np.asarray(units)[self.units]
 
-    def coin_obstacle(self, *, has_units: bool) -> str:
+    def coin_obstacle(self) -> str:
         """Return that a joined row may be of two units, which is known only when it is read."""
         return "a row of joined tables may be of two {units}"
 

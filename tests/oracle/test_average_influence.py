@@ -116,8 +116,11 @@ def test_two_modes_need_no_noise_on_average_and_are_held_by_large_moves() -> Non
         )
         # an advantage of twice the jump would need no noise, but a quarter of it is less than that
         plan = plan_average(value, success=0.5 + jump, keep=keep, seed=0)
-        assert plan.lattice.noise_std[0] > 1000.0 / LARGE_MOVE
+        std = float(plan.lattice.noise_std[0])
+        assert std > 1000.0 / LARGE_MOVE
         assert plan.risk.large_moves <= jump / 2
+        halved = window.expect(lambda distance, std=std: (2 * distance / std > LARGE_MOVE) * 1.0)
+        assert halved.max() > plan.risk.large_moves
         free = plan_average(value, success=0.5 + 2.01 * jump, keep=keep, seed=0)
         assert free.lattice.noise_std[0] < 1.0
 
@@ -410,6 +413,7 @@ def test_no_attacker_beats_the_certificate_of_a_trimmed_mean() -> None:
         check_plan(plan, 8, 0.7)
         outputs = lattice_values(plan, 8)
         assert average_advantage(outputs, keep).max() > 0.6 * plan.risk.advantage
+        assert average_advantage(2 * outputs, keep).max() > plan.risk.advantage  # of half the noise
 
 
 def test_wrong_influence_is_refused() -> None:

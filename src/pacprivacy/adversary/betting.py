@@ -12,6 +12,7 @@ the first scale at which the claim is wrong is one, and is accepted with probabi
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Self
@@ -206,7 +207,7 @@ class DrawnInfluence(InfluenceProof):
         advantage = float(average_gains(np.array([far]))[0]) + self.off_event
         large = self.off_event if far <= LARGE_MOVE else 1.0
         if self.n_drawn:
-            proved = proved and self._replay()
+            proved = proved and self._replayed
             advantage, large = max(advantage, self.advantage), max(large, self.large_moves)
         return AverageRisk(
             advantage=min(1.0, advantage) if proved else 1.0,
@@ -215,7 +216,8 @@ class DrawnInfluence(InfluenceProof):
             n_draws=len(self.distances),
         )
 
-    def _replay(self) -> bool:
+    @functools.cached_property
+    def _replayed(self) -> bool:
         wager = InfluenceWager(self.distances.shape[1], self.advantage, self.large_moves)
         for line in self.distances:
             units = np.flatnonzero(~np.isnan(line))
@@ -273,4 +275,4 @@ InfluenceProof.KINDS["draws"] = DrawnInfluence
 
 def draw_gains(distances: Vector) -> Vector:
     """Return ``G`` of distances, 1 where they are not defined."""
-    return np.where(np.isfinite(distances), average_gains(np.nan_to_num(distances)), 1.0)
+    return np.where(np.isnan(distances), 1.0, average_gains(distances))

@@ -378,10 +378,6 @@ class _Ridge(Mechanism, AveragedStatistic):
             slopes[part] = self._solve(sums[part, :d], second)
         return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
 
-    def coin_obstacle(self, *, has_units: bool) -> str | None:
-        """Return why coins must be chosen explicitly."""
-        return "a ridge regression has coins only where they are asked for"
-
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> LeastSquaresValue:

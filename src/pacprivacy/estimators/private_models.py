@@ -42,6 +42,19 @@ from pacprivacy.session import FEWEST_UNITS, Rehearsal
 POOL_PENALTY: Final = 0.1
 
 
+def _count_units(n_records: int, units: UnitLabels) -> int:
+    return n_records if units is None else len(np.unique(np.asarray(units)))
+
+
+def _has_default_coins(model: PrivateBase, n_units: int) -> bool:
+    """Whether nothing asks for a pool: there are enough units, and membership alone is limited."""
+    by_pool = (model.sample, model.n_subsets, model.rule, model.checkpoint, model.target)
+    limits = budget_limits(model._limit)
+    alone = limits.mi_nats is None and limits.success_level is not None
+    unset = all(setting is None for setting in (*by_pool, model.levels))
+    return alone and unset and n_units >= FEWEST_UNITS
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class _LinearModel(PrivateBase):
     """A linear model, by descent with coins where that is possible, else from a pool.
@@ -94,7 +107,7 @@ class _LinearModel(PrivateBase):
                 f"method must be 'auto', 'descent' or 'pool'; got {self.method!r}. Use 'auto'."
             )
         n_records = len(data[0])
-        if self._takes_coins(n_records if units is None else len(np.unique(np.asarray(units)))):
+        if self._takes_coins(_count_units(n_records, units)):
             mechanism = self._descent(n_records)
             if not isinstance(self.sample, Coins):
                 sample = Coins()
@@ -106,12 +119,7 @@ class _LinearModel(PrivateBase):
         """Whether to descend with coins."""
         if isinstance(self.sample, Coins) or self.method == "descent":
             return True
-        if self.method == "pool" or self.sample is not None or n_units < FEWEST_UNITS:
-            return False
-        by_pool = (self.n_subsets, self.rule, self.checkpoint, self.target, self.levels)
-        limits = budget_limits(self._limit)
-        alone = limits.mi_nats is None and limits.success_level is not None
-        return alone and all(setting is None for setting in by_pool)
+        return self.method == "auto" and _has_default_coins(self, n_units)
 
 
 class _LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
@@ -339,7 +347,8 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         Penalty on the coefficients in the coordinates of ``form``. ``conscious`` multiplies the
         one that is best without privacy by ``1 + C``, ``C`` the variance of the noise over that of
         the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone ``C`` is
-        found on the pool, from fits with the post-hoc penalty; with coins from a plan with it.
+        found from a plan with the post-hoc penalty; where there is a pool, from its fits. From 200
+        units on, every unit has a coin then, unless a setting of a pool is given.
     snr : "universe" or float
         As in :class:`pacprivacy.design.RidgePenalty`, where ``alpha`` is not a number.
     form : {"orthogonal", "joint"}
@@ -400,8 +409,11 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
     ) -> None:
         by_membership = budget_limits(self._limit).mi_nats is None
         sampled = as_rule(self.rule).n_reserve > 0
-        if self.alpha == "conscious" and isinstance(self.sample, Coins):
-            aim = self._noise_with_coins(mechanism, data, units, rng)
+        coins = self.sample if isinstance(self.sample, Coins) else None
+        if _has_default_coins(self, _count_units(len(data[0]), units)):
+            coins = sample = Coins()
+        if self.alpha == "conscious" and coins is not None:
+            aim = self._noise_with_coins(coins, mechanism, data, units=units, seed=rng)
             mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
         elif self.alpha == "conscious" and by_membership and not sampled:
             sample, aim = self._noise_to_come(mechanism, data, units, rng)
@@ -410,10 +422,10 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         super()._release(mechanism, data, sample=sample, units=units, rng=rng)
 
     def _noise_with_coins(
-        self, mechanism: Mechanism, data: Any, units: UnitLabels, seed: int | None
+        self, sample: Coins, mechanism: Mechanism, data: Any, *, units: UnitLabels, seed: int | None
     ) -> float | None:
         """Return the information budget for as much noise as coins need, over sampling errors."""
-        planned = plan(mechanism, data, self._limit, sample=self.sample, units=units, rng=seed)
+        planned = plan(mechanism, data, self._limit, sample=sample, units=units, rng=seed)
         bars = planned.error_bars
         assert bars is not None  # post-processing is ours
         measured = bars.spread > 0

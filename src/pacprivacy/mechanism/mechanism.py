@@ -136,11 +136,11 @@ class Mechanism(ABC):
         """
         return None
 
-    def coin_obstacle(self, *, has_units: bool) -> str | None:
+    def coin_obstacle(self) -> str | None:
         """Return why coins are not possible, to follow "because"; None if they are.
 
-        ``has_units`` says that a unit may have several rows. Called for mechanisms that state
-        contributions or influence, and of wrappers around them; others have no coins anyway.
+        Called for mechanisms that state contributions or influence, and for wrappers around them;
+        others have no coins anyway.
         """
         return None
 
@@ -481,7 +481,7 @@ class FilledMechanism(MechanismWrapper):
         """What fills a gap depends on who is used."""
         return None
 
-    def coin_obstacle(self, *, has_units: bool) -> str:
+    def coin_obstacle(self) -> str:
         """Return that gaps are filled."""
         return FILLED_GAPS
 

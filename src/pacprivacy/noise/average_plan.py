@@ -39,6 +39,7 @@ from pacprivacy.statistics import (
     SampleValue,
     UnitQuantiles,
     UnitSums,
+    row_lengths,
 )
 from pacprivacy.theory import lattice_total_variation_bound
 
@@ -434,39 +435,42 @@ def _clip_fit(value: LeastSquaresValue, target: AverageTarget) -> tuple[LeastSqu
     the largest radius, in whose coordinates no single unit has much to say, and counts as if it
     went the same way as the sampling error: it is a bias, and the same in every release.
     """
-    sums = UnitSums.of_rows(value.typical_influence())
+    typical = value.typical_influence()
+    sums = UnitSums.of_rows(typical)
     slopes = np.eye(sums.block)[None]
     crowd = plan_sums(sums, success=target.success, keep=target.keep, slopes=slopes, clip=1.0)
     whiten = crowd.lattice.into[0] / crowd.lattice.noise_std[0]
-    norms = np.linalg.norm(sums.values @ whiten, axis=1)
+    norms = row_lengths(sums.values @ whiten)
     tenth = float(np.sort(norms)[-min(CROWD, len(norms))])
     noise_var = float(crowd.noise_variances(slopes).sum()) * target.keep**2
     if target.clip != "auto":
         radius = float(target.clip or 1.0)
-        return _clipped_at(value, whiten, radius * tenth), radius
-    widest = _clipped_at(value, whiten, tenth)
+        return _clipped_at(value, typical, whiten, radius * tenth), radius
+    widest = _clipped_at(value, typical, whiten, tenth)
     sampling = float(np.linalg.norm(widest.typical_influence()))
     best, best_radius, least_error = widest, 1.0, math.inf
     for radius in CLIP_RADII:
-        fit = widest if radius == 1.0 else _clipped_at(value, whiten, radius * tenth)
-        bias = float(np.linalg.norm(fit.in_coordinates_of(widest)[0]))
-        influence = fit.in_coordinates_of(value)[1]
-        largest = float(np.linalg.norm(influence @ whiten, axis=1).max())
+        fit = widest if radius == 1.0 else _clipped_at(value, typical, whiten, radius * tenth)
+        bias = float(np.linalg.norm(fit.distance_from(widest)))
+        influence = fit.influence_beside(value)
+        largest = float(row_lengths(influence @ whiten).max())
         error = bias**2 + 2 * bias * sampling + noise_var * (largest / tenth) ** 2
         if error < least_error:
             best, best_radius, least_error = fit, radius, error
     return best, best_radius
 
 
-def _clipped_at(value: LeastSquaresValue, whiten: Matrix, most: float) -> LeastSquaresValue:
-    """Return the fit in which a unit whose influence is larger counts in proportion less.
+def _clipped_at(
+    value: LeastSquaresValue, typical: Matrix, whiten: Matrix, most: float
+) -> LeastSquaresValue:
+    """Return the fit in which a unit whose ``typical`` influence is larger counts less for it.
 
     Once more with what is then too large, since that depends on what all others count.
     """
     fit, weights = value, np.ones(value.n_units)
     for _ in range(CLIP_ROUNDS):
-        influence = fit.in_coordinates_of(value)[1]
-        norms = np.linalg.norm(influence @ whiten, axis=1)
+        influence = typical if fit is value else fit.influence_beside(value)
+        norms = row_lengths(influence @ whiten)
         if not (norms > most).any():
             break
         weights = weights * (most / np.maximum(norms, most))
@@ -500,12 +504,12 @@ class _Pilot:
             sums, success=success, keep=target.keep, slopes=slopes, clip=None
         ).lattice
         into, back, std = lattice.into[0], lattice.back[0], lattice.noise_std[0]
-        largest = np.linalg.norm(typical @ (into / std), axis=1)
+        largest = row_lengths(typical @ (into / std))
         hardest = np.sort(np.argsort(largest)[-PILOT_UNITS:])
         distances = np.empty((MORE_PILOT_DRAWS, len(hardest)))
         for line in distances:
             kept = _draw_kept(rng, value.n_units, target.keep)
-            line[:] = np.linalg.norm(value.influence(kept, hardest) @ (into / std), axis=1)
+            line[:] = row_lengths(value.influence(kept, hardest) @ (into / std))
         scale = _least_scale(np.nan_to_num(distances, nan=np.inf), target, 0.25)
         return cls(into=into, back=back, noise_std=std, scale=scale, spread=spread)
 
@@ -602,8 +606,7 @@ def _prove_by_draws(
         if looks and 2 * wager.progress(pending) < drawn / most_draws:
             return None  # a bet is far behind
         kept = _draw_kept(rng, value.n_units, target.keep)
-        moved = value.influence(kept, pending) @ whiten
-        distances = np.sqrt(np.einsum("ij,ij->i", moved, moved)) + rounding
+        distances = row_lengths(value.influence(kept, pending) @ whiten) + rounding
         distances = np.where(np.isfinite(distances), distances, np.inf)
         wager.add(distances, pending)
         history.append((pending, distances))

@@ -41,7 +41,7 @@ def pool_reason(
     """
     unit = pool_unit_name(str(getattr(units, "name", "") or "")) or "unit"
     unit = "record" if units is None else unit
-    reason = coin_obstacle(mechanism, data, has_units=units is not None)
+    reason = coin_obstacle(mechanism, data)
     if reason is not None:
         return reason.format(unit=unit, units=plural_text(unit))
     limits = budget_limits(budget, n_subsets=2)

@@ -27,7 +27,10 @@ from pacprivacy.statistics.formulas import (
     Formula as Formula,
     bin_of as bin_of,
 )
-from pacprivacy.statistics.least_squares import LeastSquaresValue as LeastSquaresValue
+from pacprivacy.statistics.least_squares import (
+    LeastSquaresValue as LeastSquaresValue,
+    row_lengths as row_lengths,
+)
 from pacprivacy.statistics.numpy_functions import (
     coin_obstacle as coin_obstacle,
     declared_sums as declared_sums,

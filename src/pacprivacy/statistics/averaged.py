@@ -5,15 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.mechanism import Data
-
-SEVERAL_ROWS: Final = "a {unit} may have several rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

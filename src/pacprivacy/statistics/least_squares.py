@@ -167,10 +167,14 @@ class LeastSquaresValue(InfluencedValue):
             on_all=centre if on_all is None else on_all,
         )
 
-    def in_coordinates_of(self, other: Self) -> tuple[Vector, Matrix]:
-        """Return the fit's distance from another, and typical influences, in its coordinates."""
+    def distance_from(self, other: Self) -> Vector:
+        """Return the fit's distance from another, in the other's coordinates."""
+        return np.asarray((self.theta - other.theta) @ np.linalg.inv(other.into))
+
+    def influence_beside(self, other: Self) -> Matrix:
+        """Return typical influences in the coordinates of another fit."""
         back = np.linalg.inv(other.into)
-        return (self.theta - other.theta) @ back, self.typical_influence() @ (self.into @ back)
+        return np.asarray(self.typical_influence() @ (self.into @ back))
 
     @property
     def _scores(self) -> Matrix:
@@ -269,7 +273,7 @@ class LeastSquaresValue(InfluencedValue):
         """
         d, scores = self.X.shape[2], self._scores
         squares = np.einsum("ukd,ukd->u", self.X, self.X)
-        lengths, sizes = np.sqrt(squares), np.linalg.norm(scores, axis=1)
+        lengths, sizes = np.sqrt(squares), row_lengths(scores)
         spread = (self.X * lengths[:, None, None]).reshape(-1, d)
         eta = _bernstein(
             max(keep, 1 - keep) * float(squares.max()),
@@ -284,16 +288,22 @@ class LeastSquaresValue(InfluencedValue):
             math.log(2 / OFF_EVENT),
         ) + float(sizes.max())
         reach = lengths * score / (1 - eta)  # of the residuals of a unit
-        far = np.linalg.norm(scores @ whiten, axis=1)
-        far += np.sqrt(np.square(self.X @ whiten).sum(axis=(1, 2))) * reach
+        far = row_lengths(scores @ whiten)
+        moved = (self.X.reshape(-1, d) @ whiten).reshape(self.X.shape[0], -1)
+        far += row_lengths(moved) * reach
         far += float(np.linalg.norm(whiten, 2)) * eta / (1 - eta) * (sizes + lengths * reach)
         return np.asarray(far * (1 + 1e-9)), 2 * OFF_EVENT
 
     def rounding(self, whiten: Matrix) -> float:
         """Return the most that rounding errors of two fits add to their distance, in deviations."""
-        typical = math.sqrt(float(np.square(self.X).sum()))  # a sample's score has this size
+        typical = math.sqrt(float(np.vdot(self.X, self.X)))  # a sample's score has this size
         size = float(np.linalg.norm(self.residuals)) * max(1.0, typical)
         return _FIT_ROUNDING / LEAST_EIGENVALUE * size * float(np.linalg.norm(whiten, 2))
+
+
+def row_lengths(rows: Matrix) -> Vector:
+    """Return the Euclidean length of every row, without a copy of all squares."""
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def _unchanged(coefficients: Vector) -> Vector:

@@ -15,6 +15,7 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
+    Dataset,
     FunctionMechanism,
     Mechanism,
     StepMechanism,
@@ -98,6 +99,7 @@ _FUNCTIONS: Final[tuple[tuple[Any, Callable[[int], SumStatistic]], ...]] = (
     (np.std, lambda ddof: Spread(ddof=ddof, root=True)),
 )
 UNKNOWN_INFLUENCE: Final = "it is not known how much one {unit} changes the value"
+IN_PASSES: Final = "it needs all rows at once, and a Dataset is read in passes"
 _QUANTILES: Final = {np.median: 0.0, np.quantile: 1.0, np.percentile: 100.0}  # what q is out of
 
 
@@ -172,17 +174,18 @@ def statistic_with_coins(
     )
 
 
-def coin_obstacle(mechanism: Mechanism, data: Data, *, has_units: bool) -> str | None:
+def coin_obstacle(mechanism: Mechanism, data: Data) -> str | None:
     """Return why coins are not possible, to follow "because"; None if they are.
 
     A function of what it is, of its options, and of the types of the data: no record is read.
-    ``has_units`` says that a unit may have several rows.
     """
     inner: Mechanism | None = mechanism
     while inner is not None:
         if isinstance(inner, FunctionMechanism):
             return _function_obstacle(inner, data)
-        obstacle = inner.coin_obstacle(has_units=has_units)
+        obstacle = inner.coin_obstacle()
+        if isinstance(inner, AveragedStatistic) and any(isinstance(p, Dataset) for p in data.parts):
+            return IN_PASSES
         states = isinstance(inner, SumStatistic | AveragedStatistic | StepMechanism)
         states = states or inner.influence is not None
         if obstacle is not None or states:

@@ -20,7 +20,6 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.sample import Pool
 from pacprivacy.statistics.averaged import (
-    SEVERAL_ROWS,
     AveragedStatistic,
     CoinUnits,
     OrderStatistics,
@@ -110,12 +109,6 @@ class TableQuantiles(Statistic, AveragedStatistic):
         empty = np.isnan(values[:, :: len(self.q)])  # one number for each cell
         self._nobody(empty, np.zeros(empty.shape))
         return np.where(np.isnan(values), self.fill or 0.0, values)
-
-    def coin_obstacle(self, *, has_units: bool) -> str | None:
-        """Return why it is not released with coins: each unit must have one row."""
-        if has_units:
-            return SEVERAL_ROWS
-        return super(TableQuantiles, self).coin_obstacle(has_units=has_units)
 
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits

@@ -24,7 +24,7 @@ from pacprivacy.mechanism import (
     declared_column_levels,
     fixed_mechanism,
 )
-from pacprivacy.statistics.averaged import SEVERAL_ROWS, AveragedStatistic, CoinUnits
+from pacprivacy.statistics.averaged import AveragedStatistic, CoinUnits
 from pacprivacy.statistics.formulas import LEAST_SQUARES, solve_normal_equations
 from pacprivacy.statistics.least_squares import LeastSquaresValue
 from pacprivacy.statistics.sums import SummedStatistic
@@ -117,10 +117,6 @@ class OLS(_Regression, SummedStatistic, AveragedStatistic):
             " is proved on average, and joins no session."
         )
 
-    def coin_obstacle(self, *, has_units: bool) -> str | None:
-        """Return why it is not released with coins: each unit must have one row."""
-        return SEVERAL_ROWS if has_units else super(OLS, self).coin_obstacle(has_units=has_units)
-
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> LeastSquaresValue:
@@ -209,11 +205,11 @@ class _Newton(_Regression):
         """The descent that takes its place with coins."""
         return self.descent or Descent(loss=self.loss, clip=None, errors=True)
 
-    def coin_obstacle(self, *, has_units: bool) -> str | None:
+    def coin_obstacle(self) -> str | None:
         """Return why there is no descent: weights and groups are not for it."""
         if self.weights is not None or self.by:
             return "rows are weighted or grouped"
-        return super(_Newton, self).coin_obstacle(has_units=has_units)
+        return super(_Newton, self).coin_obstacle()
 
     def prepare(self, data: Data) -> Self:
         """Fix columns and levels, and where descent begins, with all records."""

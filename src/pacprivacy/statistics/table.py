@@ -188,7 +188,7 @@ class Statistic(Mechanism):
         measured = () if self.layout is None else self.layout.measured
         return tuple(f"levels of {name!r}: those that occur in the table" for name in measured)
 
-    def coin_obstacle(self, *, has_units: bool) -> str | None:
+    def coin_obstacle(self) -> str | None:
         """Return why it is not released with coins: gaps are filled by means."""
         return FILLED_GAPS if self.missing == "mean" else None
 

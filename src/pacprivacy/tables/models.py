@@ -453,7 +453,9 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
     ),
     "ridge": Model(
         mechanism=lambda o, _: OrthogonalRidge(
-            penalty=RidgePenalty(mi_nats=o.mi_nats), universe_facts=o.universe_facts
+            penalty=RidgePenalty(mi_nats=o.mi_nats),
+            transform="whitening",
+            universe_facts=o.universe_facts,
         ),
         describe=MechanismScaling.plain,
         predicts="number",

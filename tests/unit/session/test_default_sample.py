@@ -1,6 +1,7 @@
 """Which sample a single release has where nobody asks for one, and what its certificate says."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import pacprivacy as pac
+from pacprivacy.design import JointRidge, OrthogonalRidge
 from pacprivacy.errors import PoolError
 from pacprivacy.mechanism import as_mechanism, coerce_data
 from pacprivacy.sample import Balanced, Coins, named_pool_units
@@ -57,12 +59,16 @@ def reason(
         (S.count(by="region"), TABLE),
         (S.median("pay", by="region"), TABLE),
         (S.ols("pay", ["age", "region"]), TABLE),
+        (S.ridge("pay", ["age", "region"]), TABLE),
+        (JointRidge(), (AGES[:, None], AGES)),
+        (OrthogonalRidge(), (AGES[:, None], AGES)),
         (S.logistic("region", ["age"]), TABLE),
         (S.poisson("age", ["pay"]), TABLE),
     ],
 )
 def test_statistics_that_state_their_influence_have_coins(mechanism: Any, data: Any) -> None:
     assert reason(mechanism, data) is None
+    assert reason(mechanism, data, units=PEOPLE) is None
     assert reason(mechanism, data, budget="epsilon<=1") is None
 
 
@@ -87,6 +93,21 @@ def test_everything_else_has_a_pool_and_a_reason(
     mechanism: Any, data: Any, options: dict[str, Any], why: str
 ) -> None:
     assert why in str(reason(mechanism, data, **options))
+
+
+def test_rows_that_are_read_in_passes_are_fitted_in_a_pool(tmp_path: Path) -> None:
+    NUMBERS.to_parquet(tmp_path / "people.parquet")
+    files = pac.Dataset(tmp_path)
+    why = "it needs all rows at once, and a Dataset is read in passes"
+    assert reason(JointRidge(), (files[["age"]], files["pay"])) == why
+    assert reason(Mean(), files["age"]) is None
+
+
+def test_several_rows_of_a_person_have_coins() -> None:
+    for statistic in (S.median("pay", by="region"), S.ols("pay", ["age"]), S.ridge("pay", ["age"])):
+        planned = pac.plan(statistic, TABLE, "membership<=0.8", units=PEOPLE, rng=0)
+        assert planned.certificate.sampling == "average"
+        assert planned.certificate.n_units == N // 2
 
 
 def test_units_are_counted_and_not_rows() -> None:
