@@ -208,7 +208,7 @@ def release_html(value: str, certificate: str, table: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was recomputed and agrees, and what the bundle cannot show; public.
+    """Fields that were recomputed and agree, and those the bundle cannot show; public.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ class Verified:
 
 @singledispatch
 def verify(certificate: Any, bundle: Any = None) -> Verified:
-    """Check that a certificate of either kind follows from what stands behind it.
+    """Check that a certificate of either kind follows from its evidence.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def as_told(value: object) -> str:
 
 
 def as_floats(name: str, values: ArrayLike) -> Array:
-    """Return an array of floats; refuse others, whose words would quote an entry."""
+    """Return an array of floats; refuse others without quoting an entry."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -202,7 +202,7 @@ def listed(names: Sequence[Any]) -> str:
 
 
 def suggestion(name: str, names: Collection[str], *, otherwise: str) -> str:
-    """Return the question whether a similar name was meant, or what to do where none is."""
+    """Return advice: a similar name if there is one, else what to do."""
     similar = get_close_matches(name.lower(), [each.lower() for each in names], 1)
     meant = next((each for each in names if each.lower() in similar), None)
     return otherwise if meant is None else f"Did you mean {meant!r}?"

@@ -81,7 +81,7 @@ class Process:
 
     @property
     def is_here(self) -> bool:
-        """Whether the code that asks runs in this process."""
+        """Whether the calling code runs in this process."""
         # The mark changes with every fork that Python knows of, the number with every fork at all:
         # numbers are used again, and some servers fork behind Python's back.
         return self._mark is Process._current and self._number == os.getpid()

@@ -103,7 +103,7 @@ def _environment() -> Iterator[None]:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that can still be had; None where it cannot be told."""
+    """Return the free memory in bytes; None if it is unknown."""
     free = []
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -121,7 +121,7 @@ _MIB: Final = 1 << 20
 
 @contextmanager
 def open_regular(path: str | Path, *, most_bytes: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file that somebody named, for reading, once its kind and its size are known.
+    """Open a file named by the user for reading, after checking its kind and size.
 
     Pipes and devices have no end, or wait for ever; they are refused before they are opened.
     ``most_bytes`` is the most that is read, by default what the free memory holds. What is refused
@@ -136,7 +136,7 @@ def open_regular(path: str | Path, *, most_bytes: int | None = None) -> Iterator
 
 
 def read_regular(path: str | Path, *, most_bytes: int | None = None) -> bytes:
-    """Return the content of a file that somebody named; see :func:`open_regular`."""
+    """Return the content of a file named by the user; see :func:`open_regular`."""
     with open_regular(path, most_bytes=most_bytes) as file:
         return read_at_most(file, most_bytes)
 

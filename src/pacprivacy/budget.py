@@ -244,7 +244,7 @@ class Spent:
         )
 
     def left_of(self, limits: Spent) -> Spent:
-        """Return what is left of limits, by the amounts that add up."""
+        """Return the remaining limits, by the amounts that add up."""
         left: dict[str, Any] = {
             name: limit - (getattr(self, name) or 0.0)
             for name in SUMS
@@ -280,7 +280,7 @@ SUMS: Final = ("mi_nats", "success_increment", "mu_squared", "epsilon", "delta")
 def _joined(
     join: Callable[[float, float], float], first: float | None, second: float | None
 ) -> float | None:
-    """Join two amounts; what is not said does not count."""
+    """Join two amounts; missing ones do not count."""
     if first is None or second is None:
         return first if second is None else second
     return join(first, second)

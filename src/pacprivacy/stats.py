@@ -82,7 +82,7 @@ Names = str | Sequence[str] | None
 
 
 def _names(option: str, names: Any) -> tuple[str, ...] | None:
-    """Return names of columns as a tuple; refuse entries in their place, and show none."""
+    """Return names of columns as a tuple; refuse entries of columns without showing them."""
     if names is None or isinstance(names, str):
         return None if names is None else (names,)
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
@@ -100,7 +100,7 @@ def _text(option: str, value: Any) -> str | None:
 
 
 def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]]:
-    """Return texts by column; refuse entries in their place, and show none."""
+    """Return texts by column; refuse entries of columns without showing them."""
     found = {} if value is None else value
     plain = isinstance(found, Mapping) and all(isinstance(name, str) for name in found)
     texts = {} if not plain else {k: (v,) if isinstance(v, str) else v for k, v in found.items()}
@@ -112,7 +112,7 @@ def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]
 
 
 def _ranges(value: Any) -> dict[str, tuple[float, float]]:
-    """Return declared ranges by column; refuse what is none, and show no entries."""
+    """Return declared ranges by column; refuse anything else without showing entries."""
     pairs = {} if value is None else value
     if isinstance(pairs, Mapping) and all(_is_range(*item) for item in pairs.items()):
         return {name: (float(low), float(high)) for name, (low, high) in pairs.items()}
@@ -145,7 +145,7 @@ class StatisticOptions(TypedDict, total=False):
 
 
 def _with_options(statistic: Statistic, options: StatisticOptions) -> Mechanism:
-    """Return a statistic with the options that all of them take; refuse records in their place."""
+    """Set the options common to all statistics; refuse records passed as options."""
     known = StatisticOptions.__annotations__
     if wrong := sorted(options.keys() - known.keys()):
         raise MechanismError(

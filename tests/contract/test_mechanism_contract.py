@@ -115,7 +115,7 @@ class Talkative(Mechanism):
 
 
 PARTS = [name for name in vars(Mechanism) if not name.startswith("_")]
-OWN = ("inner", "inner_records", "prepare", "evaluate")  # about the wrapper itself
+OWN = ("inner", "inner_records", "prepare", "evaluate", "coin_obstacle")  # about the wrapper itself
 HANDED_ON = [name for name in PARTS if name not in OWN]
 
 

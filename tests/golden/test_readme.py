@@ -39,7 +39,7 @@ def test_the_example_prints_what_is_shown(
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.split()) <= 950
+    assert len(TEXT.split()) <= 900
 
 
 def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What attackers can do where the influence of a unit depends on who else is used.
+"""Success of attackers when the influence of a unit depends on who else is used.
 
 The advantage of whoever knows all other coins is ``G(r)``, ``r`` the distance that the unit moves
 the release by, in deviations of the noise. It is averaged over these coins. An average hides rare
@@ -25,7 +25,7 @@ _ROUND_UP: Final = 1 + 2.0**-40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AverageRisk:
-    """What attackers reach at most, on average over the coins; for the unit that shows most.
+    """Bounds on the success of attackers, on average over the coins, for the most exposed unit.
 
     Parameters
     ----------
@@ -46,16 +46,16 @@ class AverageRisk:
 
     @property
     def large_moves(self) -> float:
-        """How likely a unit moves the release by more than three deviations."""
+        """Probability that a unit moves the release by more than three deviations."""
         return dict(self.moves)[LARGE_MOVE]
 
     def within(self, advantage: float, large_moves: float) -> bool:
-        """Whether nothing is above what is allowed; NaN is."""
+        """Whether every figure is within its limit; NaN is not."""
         return self.advantage <= advantage and self.large_moves <= large_moves
 
 
 class InfluenceProof(ABC):
-    """What the influence of units on a release rests on; curator-only."""
+    """Evidence for the influence of units on a release; curator-only."""
 
     __slots__ = ()
     KINDS: ClassVar[dict[str, type[InfluenceProof]]] = {}
@@ -63,7 +63,7 @@ class InfluenceProof(ABC):
 
     @abstractmethod
     def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
-        """Return what attackers reach with noise of these deviations, one for each direction.
+        """Return bounds on the success of attackers, by the noise of each direction.
 
         ``rounding`` is what rounding the value to whole numbers may add to a distance.
         """

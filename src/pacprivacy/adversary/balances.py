@@ -43,9 +43,9 @@ def balance_advantage(balance: float) -> float:
 class Balances:
     """What remains of a membership budget after earlier releases, unit by unit; curator-only.
 
-    ``per_unit`` is ``V`` of every unit, carried and never computed again from where the unit
-    stands; ``advantage`` what all releases together may reach, ``reserve`` the share of the reserve
-    remaining.
+    ``per_unit`` is ``V`` of every unit, updated at each release and never recomputed from the
+    belief. ``advantage`` is the limit of all releases together, ``reserve`` the remaining share of
+    the reserve.
     """
 
     per_unit: Vector
@@ -74,7 +74,7 @@ class Balances:
         return first_balance(2 * (1 - RESERVE) * max(self.increment_left - increment, 0.0))
 
     def planned(self, n_left: int, n_done: int) -> Vector:
-        """Return what units may pay for the next of ``n_left`` releases, after ``n_done``.
+        """Return the allowance of units for the next of ``n_left`` releases, after ``n_done``.
 
         The geometric mean of spreading what a unit saved over all of them and of spending it at
         once.
@@ -214,7 +214,7 @@ class VoteBalances:
         return True
 
     def holds(self, moves: Matrix, cubes: float) -> bool:
-        """Whether every unit can pay for answers that move the belief so."""
+        """Whether every unit can pay for answers that change the belief this much."""
         folded = self._tilts.fold(moves)
         size, more = float(np.abs(folded.T @ folded).sum()), len(moves) * self._lattice
         if not self._booked and self._others_pay(size, more, cubes):
@@ -294,7 +294,9 @@ class VoteBalances:
     def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
         """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
         square, had = self._rounded(square, size), self.balance[units]
-        after = np.maximum(had - _price(had, square, cubes), 0.0)  # below 0 if booked at the worst
+        after = np.maximum(
+            had - _charge_of_square(had, square, cubes), 0.0
+        )  # below 0 if booked at the worst
         self.reserve[units] -= _from_reserve(square, after, cubes)
         self.balance[units] = after
 
@@ -308,13 +310,13 @@ def _lowest(balance: Vector, reserve: Vector, units: Units) -> tuple[float, floa
     return next(least), next(least)
 
 
-def _price(balance: Vector, square: Vector, cubes: float) -> Vector:
-    """Return what so much costs: as much, where it is path charges alone."""
+def _charge_of_square(balance: Vector, square: Vector, cubes: float) -> Vector:
+    """Return the charge of mean squares; without cubes it is the mean square itself."""
     return _vote_price(balance, square) if cubes else square
 
 
 def _from_reserve(square: npt.ArrayLike, balance: npt.ArrayLike, cubes: float) -> Vector:
-    """Return what answers take from the reserve of a balance (claims H-3, H-4)."""
+    """Return the charge of answers to the reserve of a balance (claims H-3, H-4)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         each: Vector = BEND * cubes / np.asarray(balance) + TOP * STRAY / np.sqrt(balance)
     return np.asarray(square) * each
@@ -323,7 +325,7 @@ def _from_reserve(square: npt.ArrayLike, balance: npt.ArrayLike, cubes: float) -
 def _can_pay(
     balance: Vector, reserve: Vector, square: Vector, cubes: float
 ) -> npt.NDArray[np.bool_]:
-    after = np.maximum(balance - _price(balance, square, cubes), 0.0)
+    after = np.maximum(balance - _charge_of_square(balance, square, cubes), 0.0)
     enough: npt.NDArray[np.bool_] = _from_reserve(square, after, cubes) <= reserve * (1 - 1e-6)
     return enough & (square <= 0.38 * balance if cubes else after > 0)
 

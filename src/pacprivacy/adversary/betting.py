@@ -193,7 +193,7 @@ class DrawnInfluence(InfluenceProof):
         freeze(self.noise_std)
 
     def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
-        """Return what attackers reach; 1 where the draws do not show it.
+        """Return bounds on the success of attackers; 1 where the draws prove none.
 
         Guarantee
         ---------

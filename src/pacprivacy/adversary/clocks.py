@@ -1,4 +1,4 @@
-"""What every unit has paid in a session of sums: squares of influence, which add up."""
+"""Amounts that every unit has paid in a session of sums: squares of influence, which add up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROUNDING_SHARE: Final = 2.0**-46  # of the cap: more than rounding a clock up a
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clocks:
-    """What units have paid so far, and the cap that none of them passes.
+    """Amounts that units have paid so far, and the cap on them.
 
     Parameters
     ----------
@@ -56,18 +56,18 @@ class Clocks:
         return cls(spent=np.zeros(n_units), cap=session_cap(success))
 
     def extended(self, n_units: int) -> Self:
-        """Return clocks of more units, those who came at zero."""
+        """Return clocks with more units; new ones start at zero."""
         return replace(self, spent=np.append(self.spent, np.zeros(n_units - len(self.spent))))
 
     @property
     def left(self) -> Vector:
-        """What every unit may still pay, less what rounding up may add."""
+        """Remaining budget of every unit, less an allowance for rounding up."""
         most = self.cap * (1 - _ROUNDING_SHARE)
         return np.asarray(np.maximum(most - self.spent, 0.0))
 
     @property
     def busiest(self) -> float:
-        """What the unit that paid most has paid."""
+        """Largest amount that any unit has paid."""
         return float(self.spent.max(initial=0.0))
 
     @property
@@ -92,7 +92,7 @@ class Clocks:
         return replace(self, spent=spent, slack=self.slack + slack)
 
     def allowances(self, share: float, n_left: int | None, n_done: int) -> Vector:
-        """Return what every unit may pay for the next release.
+        """Return the allowance of every unit for the next release.
 
         A share of what is left. Where ``n_left`` releases are to come, a unit that was asked about
         less than others has saved, and may pay the geometric mean of an even share of what is left
@@ -112,11 +112,11 @@ def session_cap(success: float) -> float:
 
 
 def session_risk(cap: float, keep: float) -> InfluenceRisk:
-    """Return what attackers reach on all releases of a session, at most."""
+    """Return bounds on the success of attackers on all releases of a session."""
     alike = np.full(max(GROUP_SIZES), math.sqrt(cap) * (1 + 2.0**-50))
     return influence_risk(alike, keep=keep, total_variation=SESSION_SLACK)
 
 
 def cap_success(cap: float) -> float:
-    """Return the membership success that a cap stands for, rounded up."""
+    """Return the membership success of a cap, rounded up."""
     return influence_success(math.sqrt(cap) * (1 + 2.0**-50), SESSION_SLACK)

@@ -163,7 +163,7 @@ def heat_charges(
     gamma: float,
     rng: np.random.Generator,
 ) -> Vector:
-    """Return what every unit has to pay for a release; inf where nothing could be proved.
+    """Return the charge of every unit for a release; inf where nothing could be proved.
 
     Claim H-1: for each unit, with probability ``1 - gamma`` over the draws, or for certain where
     the output has rank 1, ``E (a' - a)² <= c + extra_square`` and ``E Phi(a', V - c) <= Phi(a, V) +
@@ -175,19 +175,19 @@ def heat_charges(
     if view.points.shape[1] and view.groups is None:
         span = float(np.ptp(view.points)) + 2 * REACH
         step = min(max(span / NODES, FINEST), COARSEST)
-        return _by_sums(tilts, heat, line_advantage_posteriors(view, step), view.slack, step)
+        return _charge_by_sums(tilts, heat, line_advantage_posteriors(view, step), view.slack, step)
     return noiseless_heat_charges(view, pool, heat)
 
 
 def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
-    """Return what every unit pays for a release without noise: exact sums over its values."""
-    return _by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
+    """Return the charge of every unit for a release without noise: exact sums over its values."""
+    return _charge_by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
 
 
 def noiseless_heat_paid(
     pool: Candidates, log_p: Vector, groups: Units | None, heat: Heat | None
 ) -> Vector | None:
-    """Return what every unit pays for a release without noise; None where nothing limits it."""
+    """Return the charge of every unit for a release without noise; None where nothing limits it."""
     if heat is None:
         return None
     view = make_view(np.zeros((pool.n_subsets, 1)), log_p, groups=groups)
@@ -219,7 +219,7 @@ def _group_posteriors(view: View) -> Iterable[tuple[Matrix, Vector]]:
         yield joint[mass > 0] / mass[mass > 0, None], mass[mass > 0]
 
 
-def _by_sums(
+def _charge_by_sums(
     tilts: ViewTilts,
     heat: Heat,
     rows: Iterable[tuple[Matrix, Vector]],

@@ -1,4 +1,4 @@
-"""What attackers can do where every unit is used by a coin of its own.
+"""Success of attackers when every unit has a coin.
 
 One unit moves the released numbers by its *influence*, measured in deviations of the noise. For
 sums it is the same whoever else is used, so the bound holds against an attacker who knows all
@@ -30,7 +30,7 @@ _POINT_ROUNDING: Final = 2.0**-40  # of means of floats, as a share of the large
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfluenceRisk:
-    """What attackers reach at most, for the unit that costs most; public.
+    """Bounds on the success of attackers, for the unit with the largest charge; public.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def influence_hits(influence: float, false_alarms: float, total_variation: float
 
 
 def influence_risk(charges: Vector, *, keep: float, total_variation: float = 0.0) -> InfluenceRisk:
-    """Return what attackers reach on sums with noise, given what every unit costs.
+    """Return bounds on the success of attackers on noisy sums, by the charge of every unit.
 
     Guarantee
     ---------
@@ -164,7 +164,7 @@ class MeanInfluence:
         if not (size == 0 or SMALLEST_RANGE <= size <= LARGEST_OUTPUT):
             raise BudgetError(
                 f"points must be between {SMALLEST_RANGE:g} and {LARGEST_OUTPUT:g} in size, where "
-                "squares neither vanish nor overflow; got others. Rescale them."
+                "squares neither vanish nor overflow; got other values. Rescale them."
             )
         squares = np.square(points - points.mean(axis=0)).sum(axis=1)
         rounding = _POINT_ROUNDING * size * points.shape[1]

@@ -193,7 +193,7 @@ def membership_trade_off(
     gamma: float,
     rng: np.random.Generator,
 ) -> tuple[TradeOff, ...]:
-    """Bound the true positives of every test whether one unit is in, under a uniform belief.
+    """Bound the true positives of every test whether one unit was used, under a uniform belief.
 
     ``unit`` was chosen on other draws. Claim A-7: with probability ``1 - gamma`` over the draws no
     test that says *in* of a unit that is out as rarely as ``false_positives`` says it of one that

@@ -191,7 +191,7 @@ class QuantileInfluence(InfluenceProof):
 
     @property
     def most_together(self) -> int:
-        """In how many quantiles a unit has part at most."""
+        """Largest number of quantiles that one unit affects."""
         return round(self.together(np.ones(len(self.windows))))
 
     def advantages(self, number: int, noise_std: float, rounding: float) -> float:
@@ -216,7 +216,7 @@ class QuantileInfluence(InfluenceProof):
         return float(self.windows[number].expect(chance).max())
 
     def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
-        """Return what attackers reach; nothing is simulated.
+        """Return bounds on the success of attackers; nothing is simulated.
 
         Guarantee
         ---------

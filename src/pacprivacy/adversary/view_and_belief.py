@@ -161,7 +161,7 @@ def make_view(
 
 
 def rounding_slack(view: View, whitened: Matrix) -> float:
-    """Return what double precision may change, as total variation (claim A-2)."""
+    """Return the total variation that double precision may cause (claim A-2)."""
     q, n_raw = view.points.shape[1], whitened.shape[1]
     squares = np.einsum("kq,kq->k", view.points, view.points)
     radius = math.sqrt(float(squares.max(initial=0.0)))
@@ -416,7 +416,7 @@ class ViewTilts:
 def unit_beliefs_of_view(
     pool: Candidates, log_prior: Vector, units: Units | slice
 ) -> tuple[Vector, Vector]:
-    """Return the share of the candidates that hold each unit, and the belief that it is in."""
+    """Return the share of the candidates that hold each unit, and the belief that it was used."""
     tilts = ViewTilts(pool)
     share = tilts.share[units]
     before, scale = tilts.before(log_prior, units), tilts.scale[units]

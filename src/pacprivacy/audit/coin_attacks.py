@@ -69,7 +69,9 @@ class CoinTarget:
     def of(cls, release: CoinProcedure, *, n_units: int, keep: float, units: Sequence[int]) -> Self:
         """Attack an arbitrary procedure, trusting nothing that it says about its noise."""
         if not units:
-            raise AuditError("units must name whom to attack; got nobody. Name who stands out.")
+            raise AuditError(
+                "units must name at least one unit to attack; got none. Name outliers."
+            )
         return cls(n_units=n_units, keep=keep, units=tuple(units), release=release)
 
     @classmethod
@@ -97,7 +99,7 @@ class CoinTarget:
         )
 
     def projections(self, bundle: CoinBundle, direction: Vector) -> Vector:
-        """Return what every unit adds along a direction, in deviations of the noise."""
+        """Return the contribution of every unit along a direction, in deviations of the noise."""
         rank = bundle.units_per_std.shape[1]
         along = direction.reshape(-1, rank) / bundle.units_per_std
         cells = np.repeat(np.arange(len(bundle.starts) - 1), np.diff(bundle.starts))
@@ -127,7 +129,7 @@ def attack_coins(
     attacks: Sequence[str] | None,
     bundle: CoinBundle | None = None,
 ) -> list[CoinTrials]:
-    """Run the attacks that were asked for, or all that fit."""
+    """Run the chosen attacks, or all that apply."""
     unknown = [name for name in attacks or () if name not in COIN_ATTACKS]
     if unknown:
         raise AuditError(f"attack must be one of {', '.join(COIN_ATTACKS)}; got {unknown[0]!r}.")

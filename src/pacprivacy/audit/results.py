@@ -105,7 +105,7 @@ class AuditResults(tuple[AuditResult, ...]):
 
     @property
     def holds(self) -> bool:
-        """Whether no attack beat what it was promised to stay below."""
+        """Whether every attack stayed below the promised bound."""
         return all(result.verdict == "holds" for result in self)
 
     def __str__(self) -> str:
@@ -195,7 +195,7 @@ class AuditPromise:
         return cls(mi_nats=certificate.mi_upper_nats, membership=certificate.membership_bound)
 
     def bound(self, guess: Guess, target: Target) -> float:
-        """Return the most that information, and for one unit the balanced figure, allow a guess."""
+        """Return the most that a guess can succeed, by the information; for one unit, balanced."""
         if guess.unit is None:
             return posterior_success(self.mi_nats, guess.prior)
         members = target.members(np.array([guess.unit]))[:, 0]

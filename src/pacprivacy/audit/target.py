@@ -193,7 +193,7 @@ class Target:
         return np.concatenate(columns, axis=1) > 0
 
     def shares(self, units: Integers | slice) -> Vector:
-        """Return the share of the subsets that each unit is in, as far as the attacker knows."""
+        """Return the share of the subsets that contain each unit, as far as the attacker knows."""
         shares: Vector = self.members(units)[self.known].mean(axis=0)
         return np.clip(shares, EDGE, 1 - EDGE)
 

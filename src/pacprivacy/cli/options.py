@@ -221,7 +221,7 @@ class TableOptions:
     checkpoint: Checkpoint = None
 
     def model(self, mi_nats: float | None = None) -> ModelOptions:
-        """Return what belongs to the model."""
+        """Return the options of the model."""
         return ModelOptions(
             target=self.target,
             columns=None if self.columns is None else split_option_names("--columns", self.columns),
@@ -248,7 +248,7 @@ class TableOptions:
         )
 
     def coins(self, model: str) -> Coins | None:
-        """Return the coins that were asked for; refuse options of the other kind of sample.
+        """Return the chosen coins; refuse options of the other kind of sample.
 
         None for a pool, and where nothing says which: the release then has coins if it can.
         """
@@ -290,7 +290,7 @@ class TableOptions:
         return Coins(keep=self.keep, clip=_read_clip(self.clip))
 
     def sampled(self, model: str) -> Coins | Balanced | None:
-        """Return the sample that was asked for; None where nothing says which."""
+        """Return the chosen sample; None if no option names one."""
         pool = Balanced(folds="auto") if self.sample == "pool" else None
         return self.coins(model) or pool
 

@@ -57,7 +57,7 @@ def check_dp_promise(values: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromisedStatistic:
-    """A statistic of a file as it was asked for, and how many rows of a unit are used."""
+    """A requested statistic of a file, and how many rows of a unit are used."""
 
     data: Path
     model: str

@@ -30,7 +30,7 @@ class Reproduce(Protocol):
         n_jobs: int,
         report: Callable[[object], None],
     ) -> Path:
-        """Do the work; ``report`` is told about every piece that is done."""
+        """Do the work; call ``report`` after every piece."""
         ...
 
 

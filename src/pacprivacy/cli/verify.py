@@ -112,7 +112,7 @@ def _check_data_options(data: Path | None, model: str | None, table: TableOption
 
 
 def _recompute(held: Any, data: Path, model: str, table: TableOptions) -> dict[str, str]:
-    """Compute what every unit adds again from the table."""
+    """Recompute the contribution of every unit from the table."""
     from pacprivacy.tables import read_model_study  # slow to import, and needed with --data only
 
     if not isinstance(held, CoinBundle | DescentBundle):

@@ -58,7 +58,8 @@ class Objective:
     def check_targets(self, targets: Array) -> None:
         if self.loss == "logistic" and not (np.abs(targets) == 1).all():
             raise MechanismError(
-                "targets must be -1 or 1 for the logistic loss; got others. Code the classes first."
+                "targets must be -1 or 1 for the logistic loss; got other values. "
+                "Code the classes first."
             )
 
     def slopes(self, scores: Array, targets: Array) -> Array:

@@ -229,10 +229,10 @@ def ridge_penalty_per_coordinate(
 ) -> Vector:
     """Return one penalty for each orthogonal coordinate; infinite where there is no signal.
 
-    If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates: the
-    mean square of the coefficients of all records stands for each. With an ``intercept`` the noise
-    is for one output more. ``n_records`` is how many there are where the rows only have the same
-    least squares.
+    If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates,
+    computed from the mean square of the coefficients of all records. With an ``intercept`` the
+    noise is for one output more. ``n_records`` is how many there are where the rows only have the
+    same least squares.
     """
     if not isinstance(penalty, RidgePenalty):
         if not 0.0 <= float(penalty) < np.inf:
@@ -379,7 +379,7 @@ class _Ridge(Mechanism, AveragedStatistic):
         return self._with_means(slopes, sums[:, -1], subset_sizes(pool))
 
     def coin_obstacle(self, *, has_units: bool) -> str | None:
-        """Return why it is not released with coins unless they are asked for."""
+        """Return why coins must be chosen explicitly."""
         return "a ridge regression has coins only where they are asked for"
 
     def on_samples(

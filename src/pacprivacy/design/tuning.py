@@ -77,7 +77,7 @@ class TuneResult:
 
     @property
     def note(self) -> str:
-        """What a certificate has to say about the choice; public."""
+        """Note on the choice for the certificate; public."""
         return (
             f"the parameter {self.best!r}, chosen among {len(self.points)} by simulated releases "
             f"from {self.n_subsets} subsets of the universe: it depends on the universe and not on "

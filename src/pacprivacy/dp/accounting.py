@@ -388,7 +388,9 @@ class TradeOffCurve:
         """Return the least share of misses of a test with these shares of false alarms."""
         rate = np.asarray(false_alarms, dtype=np.float64)
         if not ((rate >= 0) & (rate <= 1)).all():
-            raise BudgetError("false_alarms must be between 0 and 1; got others. Pass fractions.")
+            raise BudgetError(
+                "false_alarms must be between 0 and 1; got values outside. Pass fractions."
+            )
         loss, delta = self.epsilons, self.deltas
         one = 1.0 - delta - np.exp(loss) * rate[..., None]
         other = np.exp(-loss) * (1.0 - delta - rate[..., None])

@@ -84,7 +84,7 @@ class Problem(ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the promise rests on, in sentences."""
+        """Assumptions of the promise, in sentences."""
         return (
             *self.bounds,
             f"Models have a length of at most {self.radius:.6g} in scaled units, a public number; "
@@ -94,7 +94,7 @@ class Problem(ABC):
 
     @abstractmethod
     def model(self, noisy: tuple[Vector, ...]) -> Vector:
-        """Return the model that the perturbed parts stand for."""
+        """Return the model with the perturbed parts."""
 
     @abstractmethod
     def excess_risk(self, models: Matrix) -> Vector:
@@ -521,7 +521,7 @@ def _release_once(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(ABC):
-    """What is asked for, and the search by noise reduction; see :class:`OutputNR`."""
+    """Options, and the search by noise reduction; see :class:`OutputNR`."""
 
     alpha: float
     penalty: float

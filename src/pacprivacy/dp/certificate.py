@@ -136,7 +136,7 @@ class DPCertificate:
 
     @property
     def promise(self) -> str:
-        """What is promised, as one sentence."""
+        """The promise, in one sentence."""
         added = self.neighbours == "add_remove"
         what = "is in the data at all" if added else "has one of two given contents"
         amount = f"({at_most(self.epsilon, significant=6)}, {at_most(self.delta, significant=3)})"

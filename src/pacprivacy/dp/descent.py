@@ -469,7 +469,7 @@ def dp_descent_event(
 ) -> GaussianEvent:
     """Return the steps as one event, its noise relative to the sensitivity of the relation."""
     return GaussianEvent(
-        noise_multiplier=noise / _reach(batch),
+        noise_multiplier=noise / _distance_of_neighbours(batch),
         count=n_steps,
         sampling=batch.sampling(n_records),
         n_numbers=n_weights,
@@ -490,7 +490,7 @@ def dp_descent_epsilon(
     """
     check_positive("noise", noise, advice="Use at least 0.1.")
     if isinstance(batch, FullBatch):
-        return gaussian_epsilon(_reach(batch) * math.sqrt(n_steps) / noise, delta)
+        return gaussian_epsilon(_distance_of_neighbours(batch) * math.sqrt(n_steps) / noise, delta)
     event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=noise)
     return _epsilon(event, batch.neighbours, delta, accounting.FINE)
 
@@ -501,13 +501,13 @@ def dp_descent_noise(
     """Return the least noise, over the clipping norm, that keeps ``(ε, δ)``; rounded up."""
     epsilon, delta = check_epsilon_delta(epsilon, delta)
     if isinstance(batch, FullBatch):
-        reach = _reach(batch) * math.sqrt(n_steps)
+        reach = _distance_of_neighbours(batch) * math.sqrt(n_steps)
         return reach / gaussian_parameter(epsilon, delta) * (1 + 1e-12)
     event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=1.0)
     return _search(event, batch.neighbours, epsilon, delta)
 
 
-def _reach(batch: Batch) -> float:
+def _distance_of_neighbours(batch: Batch) -> float:
     return 1.0 if batch.neighbours == "add_remove" else 2.0
 
 

@@ -175,7 +175,7 @@ def exponential_score_loss(
 def exponential_choice(
     scores: Any, *, sensitivity: float, epsilon: float, monotone: bool, source: BitSource
 ) -> int:
-    """Return the place of one candidate by permute-and-flip; see :func:`exponential`."""
+    """Return the index of a candidate drawn by permute-and-flip; see :func:`exponential`."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
     reach = check_positive("sensitivity", sensitivity, advice="Bound what a record adds.")
     values: Vector = np.asarray(scores, dtype=np.float64)

@@ -91,9 +91,9 @@ def release_dp_statistic(
     ----------
     columns : mapping of str to array, curator-only
         Numbers of every record, NaN where one is missing; names are public. For a count of records
-        rather than of entries, one column of zeros.
+        instead of entries, pass one column of zeros.
     statistic : {"count", "sum", "mean", "histogram", "median", "quantiles"}
-        What is released: by column and cell and, but for quantiles, with ``noise_std``.
+        The statistic to release, by column and cell. All but quantiles have a ``noise_std``.
     ranges : sequence of pairs, public
         What each column can be, known without the records. Values are clipped to it, but those
         outside a histogram are not counted. A count needs none.

@@ -35,6 +35,7 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.noise import as_rule, propose_rule_variance
 from pacprivacy.privatizing import plan
+from pacprivacy.release import Certificate
 from pacprivacy.sample import Balanced, Coins, Pool
 from pacprivacy.session import FEWEST_UNITS, Rehearsal
 
@@ -57,7 +58,7 @@ class _LinearModel(PrivateBase):
     Attributes
     ----------
     method_ : {"descent", "pool"}
-        How it was fitted.
+        Method of the fit.
     lower_, upper_ : arrays of shape (n_features,)
         Where features are clipped; infinite where they are not.
     """
@@ -67,8 +68,8 @@ class _LinearModel(PrivateBase):
 
     @property
     def method_(self) -> Literal["descent", "pool"]:
-        """How it was fitted."""
-        certificate = self.certificate_
+        """Method of the fit."""
+        certificate: Certificate | None = self.certificate_
         by_coins = certificate is not None and certificate.sampling in ("coins", "everybody")
         return "descent" if by_coins else "pool"
 
@@ -426,7 +427,7 @@ class PrivateRidge(RegressorMixin, PrivateBase):  # type: ignore[misc]
         assert not isinstance(self.sample, Coins)  # they have a plan of their own
         rehearsal = Rehearsal(
             data,
-            sample=None if isinstance(self.sample, Coins) else self.sample,
+            sample=self.sample,
             n_subsets=self.n_subsets,
             units=units,
             n_jobs=1,

@@ -321,7 +321,7 @@ class DatabaseHead:
 
     @property
     def genesis(self) -> str:
-        """What the first entry names as its predecessor."""
+        """Hash that the first entry names as its predecessor."""
         return genesis_hash(self.ledger_id, self.created)
 
 
@@ -481,7 +481,7 @@ def read_last_reservation(connection: sa.Connection, session: str) -> tuple[str,
 
 
 def database_has(connection: sa.Connection, head: DatabaseHead) -> bool:
-    """Whether the chain has the entry with which it ended once."""
+    """Whether the chain still holds an entry that was once its last."""
     if head.n_entries == 0:
         return True
     query = sa.select(ENTRIES.c.hash).where(ENTRIES.c.seq == head.n_entries)

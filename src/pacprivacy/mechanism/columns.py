@@ -227,7 +227,7 @@ class Columns:
         except ValueError:
             raise MechanismError(
                 f"column {name!r} must hold dates as {self.date_formats[name]}, as was declared; "
-                "got others. Correct the format, or the entries."
+                "got other entries. Correct the format, or the entries."
             ) from None
         return np.array([*days, np.nan])[code_column_levels(texts, distinct)]
 
@@ -360,7 +360,7 @@ def declared_column_levels(name: str, levels: Sequence[str], kind: Kind) -> tupl
             "boolean": "True and False",
         }
         raise MechanismError(
-            f"levels of {name!r} must be {such[kind]}, as the column holds; got others. "
+            f"levels of {name!r} must be {such[kind]}, as the column holds; got other levels. "
             "Correct them, or leave them out."
         ) from None
 

@@ -214,7 +214,7 @@ def _least_people(name: str) -> int | None:
 
 
 def _repeats(name: str, entries: Array, texts: Array | None) -> bool:
-    """Whether entries repeat as those of people do."""
+    """Whether entries repeat as often as the rows of people do."""
     least = _least_people(name)
     if texts is None and not _is_key(name, entries, running=least is None):
         return False

@@ -321,7 +321,7 @@ class DatasetStream:
     def __getitem__(self, rows: npt.NDArray[np.int64]) -> Matrix:
         start, stop = int(rows[0]), int(rows[-1]) + 1
         if stop - start != len(rows):
-            raise MechanismError("rows of a stream must follow each other; got others.")
+            raise MechanismError("rows of a stream must be read in order; got rows out of order.")
         at = self._at
         if start < at.first or at.blocks is None:
             at.blocks, at.block, at.first = self.chunks(), np.empty((0, self.width)), 0
@@ -354,21 +354,21 @@ class DatasetStream:
         return self.map(lambda block: block @ matrix, matrix.shape[1])
 
     def mean(self, axis: int = 0) -> Any:
-        return self._answer(0)
+        return self._moment(0)
 
     def std(self, axis: int = 0) -> Any:
-        return self._answer(1)
+        return self._moment(1)
 
     def min(self, axis: int = 0) -> Any:
-        return self._answer(2)
+        return self._moment(2)
 
     def max(self, axis: int = 0) -> Any:
-        return self._answer(3)
+        return self._moment(3)
 
     def distinct(self) -> Vector:
         return np.unique(np.concatenate([np.unique(block) for block in self.chunks()]))
 
-    def _answer(self, which: int) -> Any:
+    def _moment(self, which: int) -> Any:
         if self._moments is None:
             self._moments = self._measure()
         moment = self._moments[which]

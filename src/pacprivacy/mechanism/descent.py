@@ -36,6 +36,7 @@ FEATURE_BITS: Final = 12  # features are whole multiples of 2^-12 deviations
 # Dry Bean: figures of these two tables are those of settings that were fitted to them.
 DAMPING: Final = 1e-2  # least spread of a direction that is brought to 1, of a column's
 NO_SPREAD: Final = 1e-6  # of a column's; directions below it are left out
+LARGEST_FEATURE: Final = 1e100  # so that squares of many do not overflow
 LARGEST_LOG_RATE: Final = 30.0
 RATES: Final = (0.1, 0.5, 2.0)  # step lengths that are tried, over that of the steepest curvature
 _TINY: Final = 1e-300
@@ -146,8 +147,14 @@ class DescentFeatures:
     @classmethod
     def of(cls, X: Matrix, *, clip: float | None, directions: bool) -> Self:
         """Measure all rows."""
+        largest = np.abs(X).max(axis=0, initial=0.0)
+        if not largest.max(initial=0.0) < LARGEST_FEATURE:
+            raise MechanismError(
+                f"features must be smaller than {LARGEST_FEATURE:g}; got a larger one. Clip them, "
+                "or take logarithms."
+            )
         spread = X.std(axis=0)
-        flat = ~(spread > 1e-12 * np.abs(X).max(axis=0, initial=0.0))
+        flat = ~(spread > 1e-12 * largest)
         scale = np.array([two_digits(float(size)) for size in np.where(flat, 1.0, spread)])
         centre = np.rint(8.0 * X.mean(axis=0) / scale) * scale / 8.0
         reach = np.full(X.shape[1], math.inf if clip is None else clip) * scale
@@ -235,7 +242,7 @@ class StepPath(ABC):
     @property
     @abstractmethod
     def result(self) -> Matrix:
-        """What is released after the last step."""
+        """The released value after the last step."""
 
 
 class StepMechanism(Mechanism):
@@ -441,7 +448,7 @@ class Descent(StepMechanism):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What coefficients show of all records without noise."""
+        """Facts about all records that the coefficients show without noise."""
         what = "scales and directions" if self.directions else "scales"
         facts: tuple[str, ...] = (f"centres, {what} of the features: from all records",)
         if not self._loss.classifies:
@@ -480,8 +487,8 @@ class Descent(StepMechanism):
         if self.loss == "poisson":
             if not (numbers >= 0).all() or not numbers.any():
                 raise MechanismError(
-                    "targets must be counts, not negative and not all 0; got others. Use another "
-                    "loss."
+                    "targets must be counts, not negative and not all 0; got other values. "
+                    "Use another loss."
                 )
             return 0.0, float(power_of_two(np.array(numbers.mean())))
         spread = float(numbers.std())

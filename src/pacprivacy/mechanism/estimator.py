@@ -296,7 +296,7 @@ def _build_statics(value: Value) -> tuple[tuple[str, Node], ...]:
 
 
 def estimator_takes_gaps(estimator: Any) -> bool:
-    """Whether an estimator, or a pipeline up to the step that fills them, accepts gaps."""
+    """Whether an estimator, or a pipeline up to its imputer, accepts gaps."""
     from sklearn.utils import get_tags
 
     inner = getattr(estimator, "estimator", None)

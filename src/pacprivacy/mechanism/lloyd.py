@@ -147,13 +147,13 @@ class Lloyd(StepMechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared."""
+        """Options that were declared."""
         start = "random starts" if self.start is None else "the centres at the start"
         return (f"number of steps, {start}; columns clipped at {self.clip:g} deviations",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What centres show of all records without noise."""
+        """Facts about all records that the centres show without noise."""
         best = (
             ()
             if self.start is not None
@@ -170,12 +170,13 @@ class Lloyd(StepMechanism):
         """Fix the scale of the columns on all records."""
         X = read_data_columns(data.parts, "k-means")
         check_data_varying(X, "k-means")
-        if self.start is not None and np.shape(self.start) != (self.n_clusters, X.shape[1]):
-            raise MechanismError(
-                f"start must have shape ({self.n_clusters}, {X.shape[1]}); got "
-                f"{np.shape(self.start)}. Pass one centre for each cluster."
-            )
+        self._check_start(X.shape[1])
         own = DescentFeatures.of(X, clip=self.clip, directions=False)
+        if not np.diag(own.matrix).all():
+            raise MechanismError(
+                "k-means must be given features that vary by more than rounding; got one that does "
+                "not. Subtract a constant."
+            )
         scales = 1.0 / np.diag(own.matrix)
         common = float(scales.max())  # distances stay those of the columns as they are
         features = replace(own, matrix=np.eye(len(scales)) / common)
@@ -183,6 +184,16 @@ class Lloyd(StepMechanism):
         values, vectors = np.linalg.eigh(points.T @ points / len(points))
         spread = vectors * np.sqrt(np.maximum(values, 0.0))
         return replace(self, features=features, spread=spread, reach=self.clip * scales / common)
+
+    def _check_start(self, n_features: int) -> None:
+        if self.start is None:
+            return
+        start, shape = np.asarray(self.start), (self.n_clusters, n_features)
+        if start.shape != shape or start.dtype.kind not in "iuf" or not np.isfinite(start).all():
+            raise MechanismError(
+                f"start must have shape {shape} and be finite numbers; got dtype {start.dtype} of "
+                f"shape {start.shape}. Pass one centre for each cluster."
+            )
 
     def problem(self, parts: Parts) -> ClusterProblem:
         """Return scaled rows."""

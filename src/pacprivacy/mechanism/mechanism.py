@@ -60,7 +60,7 @@ class Mechanism(ABC):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was computed from all records or declared, for the certificate."""
+        """Options that were declared or computed from all records, for the certificate."""
         return () if self.inner is None else self.inner.public
 
     @property
@@ -70,7 +70,7 @@ class Mechanism(ABC):
 
     @property
     def model(self) -> AppliedModel | None:
-        """What is needed besides the released value to apply it to new rows, as JSON; public."""
+        """Public data that applying the released value to new rows needs, as JSON."""
         return None if self.inner is None else self.inner.model
 
     @property
@@ -94,7 +94,7 @@ class Mechanism(ABC):
 
     @property
     def prefer(self) -> str | None:
-        """What joblib runs candidates in: "threads", "processes", or its own choice."""
+        """How joblib runs candidates: in "threads", "processes", or as it chooses."""
         return None if self.inner is None else self.inner.prefer
 
     def prepare(self, data: Data) -> Mechanism:
@@ -116,7 +116,7 @@ class Mechanism(ABC):
 
     @property
     def by_subset(self) -> bool:
-        """Whether the work grows with the candidates: without ``batch``, or where it says so."""
+        """Whether the work grows with the number of candidates."""
         return self.batch is None or (self.inner is not None and self.inner.by_subset)
 
     def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
@@ -137,9 +137,9 @@ class Mechanism(ABC):
         return None
 
     def coin_obstacle(self, *, has_units: bool) -> str | None:
-        """Return why it is not released with coins, to follow "because"; None where nothing bars.
+        """Return why coins are not possible, to follow "because"; None if they are.
 
-        ``has_units`` says that a unit may have several rows. Asked of mechanisms that state
+        ``has_units`` says that a unit may have several rows. Called for mechanisms that state
         contributions or influence, and of wrappers around them; others have no coins anyway.
         """
         return None
@@ -180,7 +180,7 @@ class MechanismWrapper(Mechanism):
 
     @property
     def influence(self) -> Influence | None:
-        """What the mechanism inside says."""
+        """Influence of the wrapped mechanism."""
         return self.inner.influence
 
     def finish(self, value: Value) -> Value:
@@ -377,7 +377,7 @@ class MechanismScaling:
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What centres and scales show of the universe."""
+        """Facts about all records that centres and scales show."""
         if not self.centre.any() and (self.scales == 1).all():
             return ()
         what, how = "standard deviations", "" if self.exact else ", rounded up to powers of two"
@@ -433,7 +433,7 @@ class NamedMechanism(MechanismWrapper):
 
     @property
     def model(self) -> AppliedModel | None:
-        """How the released value is applied to new rows."""
+        """Data that applying the released value to new rows needs."""
         return self.applied
 
     @property
@@ -443,7 +443,7 @@ class NamedMechanism(MechanismWrapper):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared."""
+        """Options that were declared."""
         return (*self.inner.public, *self.declarations)
 
     @property

@@ -382,7 +382,7 @@ class TableNode(Node):
 
     @property
     def row_labels(self) -> Sequence[Any]:
-        """What rows are called: by the index, else by the texts, else by numbers."""
+        """Return names of rows: the index, else texts, else numbers."""
         plain = self.index is None or self.index == tuple(range(self.n_rows))
         if plain and self.texts:
             columns = [entries for _, _, entries in self.texts]

@@ -90,7 +90,7 @@ class OutputLattice:
 
     @property
     def rounding(self) -> float:
-        """What rounding two values may add to their distance, in deviations of the noise."""
+        """Most that rounding two values adds to their distance, in deviations of the noise."""
         return rounding_of(self.units_per_std)
 
     @property
@@ -185,7 +185,7 @@ class AverageTarget:
 
     @property
     def most_draws(self) -> int:
-        """After how many simulated samples a noise is given up; more for a small advantage."""
+        """Number of simulated samples after which a noise level is abandoned."""
         return max(MOST_DRAWS, math.ceil(MOST_DRAWS_TIMES / self.advantage))
 
     @classmethod

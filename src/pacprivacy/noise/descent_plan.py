@@ -25,7 +25,7 @@ from pacprivacy.adversary import influence_parameter
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import FEATURE_BITS, StepMechanism, StepProblem
 from pacprivacy.noise.lattice import sample_discrete_gaussian
-from pacprivacy.noise.sum_plan import CLIP_QUANTILES, CROWD
+from pacprivacy.noise.sum_plan import CLIP_QUANTILES, CROWD, LEAST_SHARE
 from pacprivacy.noise.unit_lattice import ROUND_UP_NORM
 from pacprivacy.theory import lattice_total_variation_bound
 
@@ -70,11 +70,12 @@ class DescentUnits:
 
     def norms(self, rows: Matrix, slopes: Matrix) -> Vector:
         """Return the norm of every unit's gradient, in grid steps if slopes are; rounded up."""
+        width = rows.shape[1] * slopes.shape[1]
+        round_up = ROUND_UP_NORM * (1 + width * 2.0**-53)
         if self.codes is None or self.starts is None:
             squares = np.einsum("ij,ij->i", rows, rows) * np.einsum("ij,ij->i", slopes, slopes)
-            return np.asarray(np.sqrt(squares) * ROUND_UP_NORM)
+            return np.asarray(np.sqrt(squares) * round_up)
         norms = np.zeros(self.n_units)
-        width = rows.shape[1] * slopes.shape[1]
         ends = np.append(self.starts[1:], len(rows))
         first = 0
         while first < len(self.starts):
@@ -84,7 +85,7 @@ class DescentUnits:
             each = rows[begin:end, :, None] * slopes[begin:end, None, :]
             sums = np.add.reduceat(each, self.starts[first:last] - begin, axis=0)
             squares = np.einsum("ijk,ijk->i", sums, sums)
-            norms[self.codes[self.starts[first:last]]] = np.sqrt(squares) * ROUND_UP_NORM
+            norms[self.codes[self.starts[first:last]]] = np.sqrt(squares) * round_up
             first = last
         return norms
 
@@ -300,7 +301,8 @@ def plan_descent(
 ) -> DescentPlan:
     """Rehearse a descent on all records, and fix its noise and the length of its steps.
 
-    ``allowed`` is the influence that every unit may have, by default that of ``success``.
+    ``allowed`` is the influence that every unit may have, by default that of ``success``; who may
+    have less than a thousandth of the most is left out, used or not.
 
     Guarantee
     ---------
@@ -312,6 +314,7 @@ def plan_descent(
     slack = lattice_total_variation_bound(n_numbers, float(LEAST_STEPS_PER_STD))
     parameter = influence_parameter(success, slack)
     limits = np.full(n_units, parameter) if allowed is None else np.minimum(allowed, parameter)
+    limits = np.where(limits > LEAST_SHARE * limits.max(), limits, 0.0)
     squares = np.square(limits) * (1 - 2.0**-45)
     rehearsals = [
         _rehearse(settings, ordered, units, (squares, keep), rate, seed) for rate in settings.trials
@@ -337,7 +340,7 @@ def descent_total_variation(noise: tuple[StepNoise, ...], n_numbers: int) -> flo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Rehearsal:
+class _DryRun:
     rate: float
     noise: tuple[StepNoise, ...]
     weights: Matrix
@@ -351,7 +354,7 @@ def _rehearse(
     limits: tuple[Vector, float],
     rate: float,
     seed: int,
-) -> _Rehearsal:
+) -> _DryRun:
     """Descend on all records with simulated noise, choosing how much every step has."""
     allowed, keep = limits
     generator = public_generator(seed, "descent")
@@ -373,7 +376,7 @@ def _rehearse(
         path.move(gradient / problem.n_rows, noise.std / (keep * problem.n_rows))
     weights = path.result
     loss = problem.mean_loss(weights) if np.isfinite(weights).all() else math.inf
-    return _Rehearsal(
+    return _DryRun(
         rate=rate, noise=tuple(chosen), weights=weights, loss=loss if loss == loss else math.inf
     )
 
@@ -397,7 +400,7 @@ class _Needs:
 
     @property
     def most(self) -> float:
-        """What the unit with the tenth largest need takes: a crowd, not a person."""
+        """Tenth largest need of a unit: that of a crowd, not of a person."""
         rank = max(0, len(self.stds) - CROWD)
         return float(np.partition(self.stds, rank)[rank])
 

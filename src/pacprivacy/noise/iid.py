@@ -85,7 +85,7 @@ class IidRule(Rule):
         return min(budgets), None, None
 
     def plan(self, problem: PlanProblem) -> NoisePlan:
-        """Return the noise for the last ``n_reserve`` outputs, found on the others."""
+        """Plan the noise for the last ``n_reserve`` outputs from the other outputs."""
         values, mi_nats = self.clipped(problem.values), problem.mi_nats
         assert mi_nats is not None  # the terms of this rule
         assert problem.pool is not None  # likewise

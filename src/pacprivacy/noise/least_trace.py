@@ -60,11 +60,11 @@ class SumFrame:
 
     @property
     def floors(self) -> Cube:
-        """What is added to the second moments of every cell.
+        """Amounts added to the second moments of every cell.
 
-        The crowd's, scaled to a small share of the cell's own: a cell of few units has noise in
-        every direction, and no more than they need. An empty cell has all of the crowd's, and with
-        them the noise of an average one.
+        They are the crowd's second moments, scaled to a small share of the cell's. So a cell of few
+        units has noise in every direction, but little more than it needs. An empty cell gets all of
+        the crowd's second moments, and so the noise of an average cell.
         """
         own = np.einsum("cbr,cbd,cdr->c", self.into, self.seconds, self.into, optimize=True)
         average = np.einsum("crr->c", self.crowd)

@@ -161,7 +161,7 @@ class NoisePlan:
 
     @property
     def is_noiseless(self) -> bool:
-        """Whether the output is released as it is."""
+        """Whether the output is released without noise."""
         return self.n_directions == 0
 
     @property
@@ -182,7 +182,7 @@ class NoisePlan:
         if self.revealed is not None:
             raise MechanismError(
                 "outputs must be those the plan was calibrated on, because a part of them is "
-                "released without noise; got others. Calibrate on these outputs."
+                "released without noise; got other outputs. Calibrate on these outputs."
             )
         return _round_to_grid(self.frame.coordinates(outputs), self.grid_step)
 
@@ -334,7 +334,7 @@ class PlanProblem:
 
     @property
     def per_unit(self) -> Vector | Heat | None:
-        """What limits each unit's membership: caps on success, or balances; None for nothing."""
+        """Limits on each unit's membership: caps on success, or balances; None without limits."""
         return self.caps if self.heat is None else self.heat
 
     @cached_property

@@ -77,7 +77,7 @@ class Rule(ABC):
 
     @property
     def name(self) -> str:
-        """What certificates call the rule."""
+        """Name of the rule in certificates."""
         return self.family
 
     def terms(

@@ -478,7 +478,7 @@ class ShapeProbe:
         return float(gains.mean()), float(gains.var(ddof=1))
 
     def weighted(self, scale: float) -> tuple[Floats, Vector]:
-        """Return posteriors and the weight of each: of the draws, or on a grid."""
+        """Return posteriors and their weights, from draws or on a grid."""
         scaled = self.view.scaled(scale)
         if has_line_advantage(scaled):
             rows = list(line_advantage_posteriors(scaled, LINE_STEP))

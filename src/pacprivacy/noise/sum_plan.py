@@ -100,7 +100,7 @@ class SumPlan:
 
     @property
     def risk(self) -> InfluenceRisk:
-        """What attackers can do with the release, at most."""
+        """Bounds on what attackers gain from the release."""
         return influence_risk(
             self.charges, keep=self.keep, total_variation=self.lattice.total_variation
         )
@@ -165,7 +165,8 @@ class SumPlan:
             )
         if sums.n_units != len(self.factors) or self.lattice.into.shape != shape:
             raise BudgetError(
-                "sums must be those of the plan; got others. Plan again for other contributions."
+                "sums must be those of the plan; got other sums. Plan again "
+                "for other contributions."
             )
 
 
@@ -284,7 +285,7 @@ def plan_declared(
         )
     n_sums = sum(len(axis.places) for axis in axes)
     if (declaration.n_cells, n_sums) != (sums.n_cells, sums.block):
-        raise BudgetError("sums must be those of the declaration; got others. Declare again.")
+        raise BudgetError("sums must be those of the declaration; got other sums. Declare again.")
     into, back, std = np.zeros((sums.block, rank)), np.zeros((rank, sums.block)), np.zeros(rank)
     first = 0
     for axis in axes:

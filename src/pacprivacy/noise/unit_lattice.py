@@ -212,7 +212,7 @@ class UnitLattice:
 def charge_integers(
     integers: Integers, units: Integers, starts: Integers, units_per_std: Integers, n_units: int
 ) -> Vector:
-    """Return what units cost, given the integers that they add: one line for every entry.
+    """Return the charges of units that add these integers: one line for every entry.
 
     As :meth:`UnitLattice.charges`, of a stored release.
     """

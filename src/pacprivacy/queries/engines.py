@@ -68,7 +68,7 @@ def engine_unquoted(connection: Any) -> Iterator[None]:
 
 
 def is_broken(connection: Any) -> bool:
-    """Whether an engine has stopped with a defect of its own, and answers nothing from here on."""
+    """Whether an engine has stopped because of an internal error."""
     return connection in _BROKEN
 
 

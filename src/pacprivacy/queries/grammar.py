@@ -158,7 +158,7 @@ def refuse(text: str, at: tuple[int, int] | str, reason: str, advice: str) -> Qu
 
 
 def is_seen(character: str) -> bool:
-    """Whether a character can be seen, so that no reader skips what another one reads."""
+    """Whether a character is visible."""
     return character.isprintable() or character in "\n\r\t"
 
 

@@ -146,7 +146,7 @@ class CellQuery:
         return tuple(Item(value=value, name=f"c{i}") for i, value in enumerate(values))
 
     def is_subtotal(self, cell: Sequence[Any], key: int) -> bool:
-        """Whether a cell is about all values of a key."""
+        """Whether a cell covers all values of a key."""
         return bool(self.sets) and bool(cell[-1] >> (len(self.keys) - 1 - key) & 1)
 
 
@@ -380,7 +380,7 @@ class SumsPlan:
 
     @property
     def counts(self) -> tuple[bool, ...]:
-        """Which sums are numbers of rows."""
+        """Sums that count rows."""
         values = [item.value for item in self.query.items if re.fullmatch(r"s\d+", item.name)]
         return tuple(isinstance(value, Call) and value.name in COUNTS for value in values)
 

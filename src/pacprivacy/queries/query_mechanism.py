@@ -118,7 +118,7 @@ class QueryMechanism(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, and how totals are to be read."""
+        """Declared options, and how to read totals."""
         facts = [
             "counts and sums are estimates for all units: those of a candidate divided by its "
             "share of the units"
@@ -140,7 +140,7 @@ class QueryMechanism(Mechanism):
 
     @property
     def by_subset(self) -> bool:
-        """Whether the work grows with the worlds: all but sums per unit."""
+        """Whether the work grows with the number of worlds; sums per unit do not."""
         return self.sums is None
 
     @property
@@ -346,7 +346,7 @@ def _declared(query: CellQuery, keys: Any, tables: Tables, types: Sequence[str])
         cells = [tuple(cell) if isinstance(cell, tuple | list) else (cell,) for cell in keys]
     if not cells or any(len(cell) != query.n_keys for cell in cells):
         raise QueryError(
-            f"keys must have {len(query.keys)} values for each group; got others. "
+            f"keys must have {len(query.keys)} values for each group; got another number. "
             f"They are the values of {', '.join(query.key_names)}."
         )
     cells = [

@@ -106,7 +106,7 @@ class QuerySums(QueryMechanism, SumStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, and how totals are to be read."""
+        """Declared options, and how to read totals."""
         facts = ["counts and sums are estimates for all units"]
         if self.fill is not None:
             facts.append(f"cells without a value are {self.fill:g}, as declared")
@@ -119,7 +119,7 @@ class QuerySums(QueryMechanism, SumStatistic):
     # --- sums -----------------------------------------------------------------------------------
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds to the sums of every cell.
+        """Return the contribution of every unit to the sums of every cell.
 
         Units of the tables are numbered by their keys; ``units`` says whose coin each of them has.
         """
@@ -170,7 +170,7 @@ class QuerySums(QueryMechanism, SumStatistic):
 
     @property
     def _order(self) -> npt.NDArray[np.int64]:
-        """Where the released numbers, which are in the order of their names, are in the cells."""
+        """Positions of the released numbers, sorted by name, in the cells."""
         shape = (len(fixed_mechanism(self.cells, self.name)), len(self.query.columns))
         places = np.arange(shape[0] * shape[1], dtype=np.float64).reshape(shape)
         return flatten(self._shaped(places))[0].astype(np.int64)
@@ -225,12 +225,12 @@ class QuerySums(QueryMechanism, SumStatistic):
 
 
 def rewriting(why: str) -> str:
-    """Return what would be a function of sums in the place of what is none."""
+    """Return advice on how to write an expression as a function of sums."""
     return next((text for word, text in REWRITINGS if word in f"{why} "), INSTEAD)
 
 
 def _smooth(node: Node) -> Node:
-    """Return an expression without the rounding of what it is made of."""
+    """Return an expression without the rounding functions and casts around it."""
     if isinstance(node, Call) and node.name in ROUNDING_CALLS:
         return _smooth(node.arguments[0])
     if isinstance(node, Cast) and any(word in node.type for word in ROUNDING_TYPES):

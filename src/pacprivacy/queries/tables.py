@@ -373,7 +373,7 @@ class Tables:
 
     @property
     def latest(self) -> dict[Hashable, Any]:
-        """What was computed last, by its key; for this thread alone."""
+        """Result computed last, with its key; one for each thread."""
         return self._here().latest
 
     def _kept(self, query: Select) -> str:
@@ -561,10 +561,10 @@ class TablesWorld(Mapping[str, Any]):
 
     @property
     def share(self) -> float:
-        """Share of all units that is in."""
+        """Share of all units that this candidate contains."""
         return len(self.units) / self.tables.n_units
 
     def ask(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
-        """Return the answer to a query, which reads the tables as they are here."""
+        """Return the result of a query on the tables of this candidate."""
         self.tables._set_world(self.units)
         return self.tables.ask(cut_tables(query, self.tables), fetch=fetch)

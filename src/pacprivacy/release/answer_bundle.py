@@ -68,12 +68,12 @@ class AnswerBundle(_Words, CuratorBundle):
 
     @property
     def query_nats(self) -> float:
-        """What one answer may give away, in nats."""
+        """Most that one answer may reveal, in nats."""
         return self.query_budget.mi_nats
 
     @property
     def advantage(self) -> float | None:
-        """What is promised about one unit, which is charged unit by unit."""
+        """Promised advantage about one unit; each unit is charged on its own."""
         level = budget_limits(self.budget, self.pool.n_subsets).success_level
         return None if level is None else 2 * level - 1
 
@@ -84,7 +84,7 @@ class AnswerBundle(_Words, CuratorBundle):
 
     @property
     def total_nats(self) -> float:
-        """What all answers together may give away; infinite where membership alone is limited."""
+        """Most that all answers may reveal, in nats; infinite under a membership budget alone."""
         nats = budget_limits(self.budget, self.pool.n_subsets).mi_nats
         return math.inf if nats is None else nats
 

@@ -69,7 +69,7 @@ class _Record(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AverageBundle(CuratorBundle):
-    """What the influence of units rests on, and the noise; curator-only."""
+    """Evidence for the influence of units, and the noise; curator-only."""
 
     proof: InfluenceProof = field(repr=False)
     grid: Vector = field(repr=False)
@@ -184,7 +184,7 @@ class AverageCertificate(Certificate):
 
     @property
     def promise(self) -> str:
-        """What is promised about one unit, and whom it holds against."""
+        """The promise about one unit, and the attackers it holds against."""
         unit, units, whom = self.unit, self.units, who_text(self)
         success = times_in_100(self.promised_success)
         return (
@@ -196,7 +196,7 @@ class AverageCertificate(Certificate):
 
     @property
     def not_hidden(self) -> str:
-        """What is not hidden, as short as the promise."""
+        """Summary of what is not hidden, as short as the promise."""
         return (
             f"Not hidden: that a {self.unit} is in the table, and general facts that apply to all "
             f"{self.units} in it."

@@ -218,7 +218,7 @@ class Bundle(CuratorBundle):
 
     @property
     def is_noiseless(self) -> bool:
-        """Whether the output is released as it is."""
+        """Whether the output is released without noise."""
         return len(self.units_per_std) == 0
 
     @property
@@ -234,13 +234,13 @@ class Bundle(CuratorBundle):
 
     @property
     def view(self) -> View:
-        """What the attacker compares."""
+        """Outputs that the attacker compares."""
         slack = self.total_variation_slack
         return make_view(self.whitened, self.log_p, groups=self.groups, slack=slack)
 
     @property
     def heat(self) -> Heat | None:
-        """What the release is held to, unit by unit; None where nothing limits it."""
+        """Limits on the release, unit by unit; None without limits."""
         return None if self.session is None else self.session.heat(self.pool, self.log_p)
 
     def belief_after(self, observation: Observation) -> Belief:

@@ -177,12 +177,12 @@ class Certificate(ABC):
     @property
     @abstractmethod
     def promise(self) -> str:
-        """What is promised about one unit, in a few sentences."""
+        """The promise about one unit, in a few sentences."""
 
     @property
     @abstractmethod
     def not_hidden(self) -> str:
-        """What is not hidden, as short as the promise; ``not_promised`` has the whole of it."""
+        """Summary of what is not hidden; ``not_promised`` has all of it."""
 
     @property
     @abstractmethod
@@ -207,7 +207,7 @@ class Certificate(ABC):
 
     @property
     def readings(self) -> tuple[str, ...]:
-        """How the released numbers are to be read, in sentences."""
+        """How to read the released numbers, in sentences."""
         facts = (text for text in self.public if ESTIMATES in text or text.startswith(DATES))
         short = [note.partition(".")[0] for note in self.notes if NO_INTERVAL in note]
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*facts, *short))
@@ -225,7 +225,7 @@ class Certificate(ABC):
 
     @property
     def is_in_session(self) -> bool:
-        """Whether its own figures rest on the values of earlier releases, and are no promise."""
+        """Whether the figures depend on earlier releases, and promise nothing alone."""
         return "release_number" in (self.composition or {})
 
     @property
@@ -235,12 +235,12 @@ class Certificate(ABC):
 
     @property
     def units(self) -> str:
-        """What several units are called: ``records``, ``people``."""
+        """Plural of the name of a unit: ``records``, ``people``."""
         return plural_text(self.unit)
 
     @property
     def advantage(self) -> float:
-        """How much better than even odds every attacker does at most: ``2 x success - 1``."""
+        """Bound on the advantage of every attacker over even odds: ``2 x success - 1``."""
         return min(1.0, max(0.0, 2.0 * self.promised_success - 1.0))  # exact: no rounding
 
     def success_at(self, prior: float) -> float:
@@ -254,7 +254,7 @@ class Certificate(ABC):
 
     @property
     def dp_readings(self) -> Readings:
-        """What differential privacy would have to be to allow as much success; no DP claim."""
+        """Differential privacy that would allow the same success; not a claim of DP."""
         return read_as_dp(min(1.0, self.promised_success))
 
     def to_public_dict(self) -> Record:

@@ -218,7 +218,7 @@ class CoinBundle(CoinProof):
 
     @property
     def charges(self) -> Vector:
-        """What every stored unit costs, 0 for the others."""
+        """Charge of every stored unit, 0 for the others."""
         return charge_integers(
             self.integers, self.units, self.starts, self.units_per_std, self.n_units
         )
@@ -330,7 +330,7 @@ def _widen(array: np.ndarray) -> np.ndarray:
 
 
 def _check_shapes(bundle: CoinBundle) -> None:
-    """Refuse arrays that do not fit together; what they say is for ``verify`` to judge."""
+    """Refuse arrays that do not fit together; ``verify`` judges their contents."""
     n_cells, rank = bundle.grid.shape
     n_entries = len(bundle.integers)
     wanted = {
@@ -504,7 +504,7 @@ class CoinCertificate(Certificate):
 
     @property
     def promise(self) -> str:
-        """What is promised about one unit, and whom it holds against."""
+        """The promise about one unit, and the attackers it holds against."""
         if self.presence is None:
             return self._promise
         unit = self.unit
@@ -535,7 +535,7 @@ class CoinCertificate(Certificate):
 
     @property
     def not_hidden(self) -> str:
-        """What is not hidden, as short as the promise."""
+        """Summary of what is not hidden, as short as the promise."""
         if self.presence is not None:
             return f"Not hidden: general facts that hold with and without a given {self.unit}."
         return (
@@ -881,7 +881,7 @@ def _verify_coins(
 def recompute_contributions(
     bundle: CoinBundle | str | Path, mechanism: Any, data: Any, units: Any = None
 ) -> None:
-    """Compute what every unit adds again from all records, and refuse a bundle that says otherwise.
+    """Recompute the contribution of every unit from all records; refuse a bundle that differs.
 
     For the units that the bundle of a large table does not hold, and for whoever wants to see that
     the integers are those of the records. Takes the mechanism, the data and the units of the

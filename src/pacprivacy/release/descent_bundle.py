@@ -48,7 +48,7 @@ class _Record(msgspec.Struct, kw_only=True):
     n_units: Annotated[int, msgspec.Meta(ge=1)]
     keep: Annotated[float, msgspec.Meta(gt=0, le=1)]
     parameter: Annotated[float, msgspec.Meta(gt=0)]
-    rate: Annotated[float, msgspec.Meta(gt=0)]
+    rate: Annotated[float, msgspec.Meta(ge=0)]  # of k-means: the number of its start
     dimension: Annotated[int, msgspec.Meta(ge=1)]
     unit: str
     rows_digest: str
@@ -58,6 +58,8 @@ class _Record(msgspec.Struct, kw_only=True):
     total: Spent | None
     before: Spent | None
     charge: Spent | None
+    absent: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    data_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,7 +112,7 @@ class DescentBundle(CoinProof):
 
     @property
     def not_checkable(self) -> dict[str, str]:
-        """What every unit paid: it takes the records to compute gradients again."""
+        """Claims that need the records to check: the charges follow from the gradients."""
         return {
             "influence": "that clocks are those of the records: with the data, recompute_descent "
             "replays the steps"
@@ -128,7 +130,7 @@ class DescentBundle(CoinProof):
         limits = np.full(self.n_units, self.parameter)
         if self.session is not None:
             limits = np.minimum(limits, self.session.allowed)
-            check_coin_session(self, self.session, self.session.allowed)
+            check_coin_session(self, self.session, limits)
         if not (self.spent <= np.square(limits) * _ROUNDING).all():
             raise unproved("a unit paid more than is allowed")
         if len(self.integers) != len(self.bits):
@@ -154,6 +156,8 @@ class DescentBundle(CoinProof):
             "before": None if part is None else asdict(part.before),
             "charge": None if part is None else asdict(part.charge),
         }
+        if part is not None:
+            record |= {"absent": part.absent, "data_digest": part.data_digest}
         write_bundle_archive(path, KIND, arrays, record)
 
     @classmethod
@@ -173,6 +177,8 @@ class DescentBundle(CoinProof):
                 charge=read.charge,
                 clocks=arrays["clocks"],
                 allowed=arrays["allowed"],
+                absent=read.absent,
+                data_digest=read.data_digest,
             )
         elif (read.total, read.before, read.charge) != (None, None, None) or "clocks" in arrays:
             raise ValueError("session")

@@ -287,7 +287,7 @@ class ErrorBars:
             if (listed or named is None) and bars.to_public_dict() == plain:
                 return bars
         raise CertificateError(
-            "error_bars must be those that the certificate names; got others. "
+            "error_bars must be those that the certificate names; got other error bars. "
             "Use the file as it was written."
         )
 

@@ -155,12 +155,12 @@ class PoolCertificate(Certificate):
 
     @property
     def promise(self) -> str:
-        """What is promised about one unit, as one sentence."""
+        """The promise about one unit, in one sentence."""
         return promise_text(self)
 
     @property
     def not_hidden(self) -> str:
-        """What is not hidden, as short as the promise."""
+        """Summary of what is not hidden, as short as the promise."""
         return not_hidden_text(self)
 
     @property

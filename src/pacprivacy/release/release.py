@@ -87,7 +87,7 @@ class Release:
 
     @property
     def bundle(self) -> Any:
-        """What the certificate rests on; curator-only."""
+        """Evidence for the certificate; curator-only."""
         if self.proof is None:
             raise CertificateError(
                 "bundle must be had from the curator: this release was read from its public file. "

@@ -257,7 +257,7 @@ class _LearningRun:
         return math.sqrt(float(self.spread.eigenvalues.mean()))
 
     def learn(self) -> tuple[LearnedNoise, ...]:
-        """Play until nothing moves or the steps are used up."""
+        """Play until the game converges or the steps are used up."""
         jax, game = _import_game()
         words = public_generator(self.seed, "learned noise").integers(2**32, size=3)
         first, middle, last = (jax.random.key(int(word)) for word in words)

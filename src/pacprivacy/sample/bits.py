@@ -100,7 +100,7 @@ class BlockBits:
 
     @property
     def data(self) -> bytes:
-        """What the bits follow from, and a sample of them: a name, in the place of their contents.
+        """Parameters and a sample of the bits, to identify them instead of their contents.
 
         Where the generator of random numbers draws others than it did, the sample differs.
         """

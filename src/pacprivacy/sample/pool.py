@@ -33,9 +33,9 @@ class Pool:
     drawn, an upper bound where ``scheme`` has no closed form; for whoever knows the pool see
     :meth:`priors`. Subsets ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one
     partition: two for halves and their complements, one where there is no such structure.
-    ``row_units``, curator-only, numbers the unit of each row, and is None when every row is its
-    own. A ``unit`` is called ``record``, ``group of rows``, or as its column is. No claim rests on
-    the secrecy of the ``seed``. ``notes`` are what else a reader of the certificate must know about
+    ``row_units``, curator-only, numbers the unit of each row; None if every row is a unit.
+    ``unit`` is ``record``, ``group of rows``, or the name of its column. No claim depends on the
+    secrecy of the ``seed``. ``notes`` are what else a reader of the certificate must know about
     the distribution.
 
     Examples
@@ -113,7 +113,7 @@ class Pool:
 
     @property
     def share(self) -> float:
-        """Share of the units that is in a candidate, on average."""
+        """Average share of the units that a candidate contains."""
         return float(self.sizes().mean() / self.n_units)
 
     def counts(self) -> npt.NDArray[np.int32]:

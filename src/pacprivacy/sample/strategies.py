@@ -142,8 +142,8 @@ class Balanced(PoolStrategy):
 
     Guarantee
     ---------
-    Claims P-1 and P-3. Every unit is in exactly ``n_subsets (1 - 1/folds)`` subsets, so that with
-    a uniform secret index it is in with probability ``1 - 1/folds``, also for whoever knows it.
+    Claims P-1 and P-3. Every unit is in exactly ``n_subsets (1 - 1/folds)`` subsets, so that it is
+    used with probability ``1 - 1/folds``, also in the eyes of an attacker who knows the pool.
 
     Examples
     --------

@@ -437,7 +437,7 @@ class Answerer(Keeper):
 
     @property
     def belief(self) -> Belief:
-        """What whoever saw all answers believes about the secret."""
+        """Belief about the secret of an attacker who saw all answers."""
         assert self._secret.belief is not None  # set with the pool
         return self._secret.belief
 

@@ -48,7 +48,7 @@ class AverageReleasePlan(Plan):
 
     @property
     def sampler(self) -> AverageSampler:
-        """What draws the noise."""
+        """Sampler of the noise."""
         return self.drawn
 
     @property
@@ -57,7 +57,7 @@ class AverageReleasePlan(Plan):
         return
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since it was made."""
+        """Whether nothing was spent since the plan was made."""
         return self.before is spent
 
     def value_of(self, observed: Vector) -> Any:

@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Self
 
 import numpy as np
@@ -63,6 +64,7 @@ from pacprivacy.session.average_release import (
     plan_average_release,
 )
 from pacprivacy.session.descent_release import (
+    CoinPayment,
     DescentReleasePlan,
     DescentTerms,
     plan_descent_release,
@@ -125,16 +127,16 @@ class CoinPlan(Plan):
 
     @property
     def sampler(self) -> SumSampler:
-        """What draws the noise."""
+        """Sampler of the noise."""
         return self.drawn
 
     @property
     def accounts(self) -> Clocks | None:
-        """What every unit will have paid."""
+        """Amount that every unit will have paid."""
         return self.clocks
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since it was made."""
+        """Whether nothing was spent since the plan was made."""
         return self.before is spent and self.clocks_before is accounts
 
     def value_of(self, observed: Sums) -> Any:
@@ -142,9 +144,10 @@ class CoinPlan(Plan):
         return self.outputs.restore(self.statistic.value(observed, self.drawn.plan.keep))
 
     def bars_of(self, observed: Sums) -> releasing.ErrorBars | None:
-        """Return the error bars; where presence is hidden, a function of the noisy sums.
+        """Return the error bars. If presence is hidden, compute them from the noisy sums.
 
-        With coins there are none then: how much they move is a fact of all records.
+        There are none if units may also be left out: the spread by the coins is computed from
+        all records.
         """
         if self.bundle.declaration is None or self.drawn.plan.keep < 1:
             return self.error_bars
@@ -271,7 +274,7 @@ class CoinSecret(SessionSecret):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is settled what coins are for: the units are known from the start."""
+        """Whether the units are known; they are from the start."""
         return True
 
     def draw(self, source: BitSource, *, first: int = 0) -> None:
@@ -343,8 +346,8 @@ class CoinSecret(SessionSecret):
         same = len(roster.marks) == len(marks) == self.n_units
         if (not same and not state.has_units) or not roster.n_known:
             raise PoolError(
-                "units must be those that the session began with, by the same names; got others. "
-                "Pass the same units, or begin a new session."
+                "units must be those that the session began with, by the same names; got other "
+                "units. Pass the same units, or begin a new session."
             )
         assert state.coins.keep is not None  # that of the session
         self._key, self.keep, self._roster = state.key, state.coins.keep, roster
@@ -427,25 +430,12 @@ class CoinSecret(SessionSecret):
                 outputs, self._deviations(statistic, plan, sums), share=self.keep
             )
             bundle = self._bundle(plan, sums, outputs, bars, allowance)
-        clocks = None
-        if self.balances is not None:
-            charges = self.roster.spread(plan.charges)
-            clocks = self.balances.after(charges, plan.lattice.total_variation)
-        charge = Spent(n_releases=1, mu_squared=self._charge(plan, clocks))
-        if self.balances is not None and allowance.of_units is not None:
-            part = releasing.CoinSession(
-                total=before.total,
-                before=before.spent,
-                charge=charge,
-                clocks=self.balances.spent[self.roster.places],
-                allowed=allowance.of_units,
-                absent=self.roster.largest_absent(self.balances.spent),
-                data_digest=self._data_digest,
-            )
-            bundle = replace(bundle, session=part)
+        slack = plan.lattice.total_variation
+        payment = self._pay(allowance, before, plan.charges, slack, plan.parameter)
+        bundle = replace(bundle, session=payment.session)
         return CoinPlan(
             certificate=releasing.write_coin_certificate(bundle),
-            charge=charge,
+            charge=payment.charge,
             outputs=outputs,
             error_bars=bars,
             drawn=SumSampler(plan=plan, sums=sums),
@@ -453,7 +443,7 @@ class CoinSecret(SessionSecret):
             bundle=bundle,
             before=before.spent,
             clocks_before=self.balances,
-            clocks=clocks,
+            clocks=payment.clocks,
         )
 
     def _plan_descent(
@@ -483,7 +473,7 @@ class CoinSecret(SessionSecret):
             seed=self.seed,
             simulate=self._simulate,
             before=standing.spent,
-            total=standing.total,
+            pay=partial(self._pay, allowance, standing),
             allowed=allowance.of_units,
             clocks=self.balances,
         )
@@ -570,11 +560,30 @@ class CoinSecret(SessionSecret):
                 mechanism, statistic, records, coins=coins, promise=promise, before=purse().spent
             )
 
-    def _charge(self, plan: SumPlan, clocks: Clocks | None) -> float:
-        """Return what a release adds to the busiest clock."""
-        if clocks is None or self.balances is None:
-            return plan.parameter**2
-        return max(0.0, clocks.busiest - self.balances.busiest)
+    def _pay(
+        self, allowance: _Allowance, before: Purse, charges: Vector, slack: float, parameter: float
+    ) -> CoinPayment:
+        """Return what a release costs, given the charges of the table's units.
+
+        Guarantee
+        ---------
+        Claim C-16. In a session they go to the clocks of these units, wherever those are.
+        """
+        if self.balances is None or allowance.of_units is None:
+            return CoinPayment(charge=Spent(n_releases=1, mu_squared=parameter**2))
+        clocks = self.balances.after(self.roster.spread(charges), slack)
+        added = max(0.0, clocks.busiest - self.balances.busiest)
+        charge = Spent(n_releases=1, mu_squared=added)
+        session = releasing.CoinSession(
+            total=before.total,
+            before=before.spent,
+            charge=charge,
+            clocks=self.balances.spent[self.roster.places],
+            allowed=allowance.of_units,
+            absent=self.roster.largest_absent(self.balances.spent),
+            data_digest=self._data_digest,
+        )
+        return CoinPayment(charge=charge, clocks=clocks, session=session)
 
     def _allow(self, request: Request, purse: Purse) -> _Allowance:
         """Return what a release may spend: what was asked, never more than what is left."""

@@ -6,6 +6,7 @@ steps released and what units paid are added to the curator's bundle after it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -58,16 +59,16 @@ class DescentReleasePlan(Plan):
 
     @property
     def sampler(self) -> DescentSampler:
-        """What draws the noise."""
+        """Sampler of the noise."""
         return self.drawn
 
     @property
     def accounts(self) -> Clocks | None:
-        """What every unit will have paid."""
+        """Amount that every unit will have paid."""
         return self.clocks
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since it was made."""
+        """Whether nothing was spent since the plan was made."""
         return self.before is spent and self.clocks_before is accounts
 
     def value_of(self, observed: DescentTranscript) -> Any:
@@ -80,11 +81,21 @@ class DescentReleasePlan(Plan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoinPayment:
+    """What a release costs; in a session also where it stands, and every clock after it."""
+
+    charge: Spent
+    clocks: Clocks | None = None
+    session: releasing.CoinSession | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentTerms:
     """What a descent may spend, and whose coins they are.
 
-    ``allowed`` is the influence that every unit may have in a session, where it stands in
-    ``clocks``; None for a single release.
+    ``allowed`` is the influence that every unit of the table may have in a session that stands at
+    ``clocks``; None for a single release. ``pay`` takes what these units pay, the slack and the
+    most that one may.
     """
 
     budget: Membership
@@ -94,8 +105,8 @@ class DescentTerms:
     seed: int
     simulate: bool
     before: Spent
-    total: Spent
-    allowed: Vector | None = None
+    pay: Callable[[Vector, float, float], CoinPayment]
+    allowed: Vector | None = field(default=None, repr=False)
     clocks: Clocks | None = None
 
 
@@ -120,10 +131,8 @@ def plan_descent_release(
         seed=terms.seed,
         allowed=terms.allowed,
     )
-    clocks, charge = None, Spent(n_releases=1, mu_squared=plan.parameter**2)
-    if terms.clocks is not None:
-        clocks = terms.clocks.after(np.sqrt(plan.allowed), plan.total_variation)
-        charge = Spent(n_releases=1, mu_squared=max(0.0, clocks.busiest - terms.clocks.busiest))
+    allowed = np.sqrt(plan.allowed)
+    payment = terms.pay(allowed, plan.total_variation, plan.parameter)
     outputs = Outputs(
         values=plan.rehearsed.reshape(1, -1),
         structure=flatten(plan.rehearsed)[1],
@@ -134,20 +143,23 @@ def plan_descent_release(
         finish=mechanism.finish,
         model=mechanism.model,
     )
+    session = payment.session
+    if session is not None:
+        session = replace(session, allowed=allowed)
     bars = None
     if settings.errors:
         bars = _measure_errors(plan, outputs, (mechanism, everything), terms.seed)
-    bundle = _bundle(plan, outputs, bars, terms, charge)
+    bundle = _bundle(plan, outputs, bars, terms, session)
     return DescentReleasePlan(
         certificate=releasing.write_coin_certificate(bundle),
-        charge=charge,
+        charge=payment.charge,
         outputs=outputs,
         error_bars=bars,
         drawn=DescentSampler(plan=plan),
         bundle=bundle,
         before=terms.before,
         clocks_before=terms.clocks,
-        clocks=clocks,
+        clocks=payment.clocks,
     )
 
 
@@ -177,18 +189,10 @@ def _bundle(
     outputs: Outputs,
     bars: releasing.ErrorBars | None,
     terms: DescentTerms,
-    charge: Spent,
+    session: releasing.CoinSession | None,
 ) -> releasing.DescentBundle:
-    session = None
-    if terms.clocks is not None and terms.allowed is not None:
-        session = releasing.CoinSession(
-            total=terms.total,
-            before=terms.before,
-            charge=charge,
-            clocks=terms.clocks.spent,
-            allowed=np.sqrt(plan.allowed),
-        )
     n_features, n_scores = plan.problem.shape
+    several = plan.problem.n_rows != terms.n_units
     return releasing.DescentBundle(
         integers=np.zeros((0, n_features, n_scores), dtype=np.int64),
         spent=np.zeros(terms.n_units),
@@ -213,6 +217,7 @@ def _bundle(
             public=(*outputs.public, f"length of a step: {plan.rate:g}"),
             published=(
                 *outputs.published,
+                *((f"number of rows ({plan.problem.n_rows})",) if several else ()),
                 "noise of every step and the length of steps: from a rehearsal on all records with "
                 "noise of its own, rounded up",
                 f"who may pay little more for their gradients has them shortened, each "

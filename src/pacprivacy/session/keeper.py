@@ -31,7 +31,7 @@ Price: TypeAlias = Callable[[], tuple[Spent, Accounts | None]]
 
 
 class KeeperBook:
-    """Where a session's spends are written; this one is forgotten with its process."""
+    """Record of what a session spends; this one lasts as long as its process."""
 
     state: SessionState | None = None
     """The session as it was left on disk; ``None`` for a new one."""
@@ -53,7 +53,7 @@ class KeeperBook:
         """Write a charge down; the secret is not used before this returns."""
 
     def hold(self, charge: Spent, what: str, before: SessionState, payer: str) -> None:
-        """Write down what a release pays if it fails, before it is tried."""
+        """Record the charge of a failed release before the release is tried."""
 
     def lose(self) -> bool:
         """Leave what is held spent; False if the release was charged instead."""
@@ -76,13 +76,13 @@ class KeeperBook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What is promised, what has been spent, and what was learned in this run; curator-only.
+    """The promise, the amounts spent, and what was learned in this run; curator-only.
 
-    ``spent`` is the sum of the proved bounds so far, of success what the smallest balance of any
-    unit has lost; ``total`` what it may become. ``success_bound`` is the promise: no attacker
-    guesses a unit's membership with more success, on average over secrets and noise, whatever is
-    asked and whenever one stops. What was spent so far gives no bound, because where one stands
-    depends on what was released. ``learned_nats`` and the guesses of the optimal attacker are of
+    ``spent`` is the sum of the proved bounds so far; for success, what the smallest balance of any
+    unit has lost. ``total`` is its limit. ``success_bound`` is the promise: no attacker guesses a
+    unit's membership with more success, on average over secrets and noise, whatever is asked and
+    whenever one stops. The amounts spent so far give no bound, because they depend on the values
+    that were released. ``learned_nats`` and the guesses of the optimal attacker are of
     this run, and no promise. ``ever_used_prior``: with fresh secrets, how well a blind guess does
     at whether a unit was ever used. ``n_free`` answers all candidates gave alike; ``belief`` is the
     optimal attacker's.

@@ -53,7 +53,7 @@ _ROUNDING: Final = 2.0**-51
 
 
 class _Stored(msgspec.Struct, kw_only=True):
-    """What the file holds, below its version and its checksum.
+    """Content of the file, below its version and its checksum.
 
     ``mark`` is where the ledger stood before this was written, ``upcoming`` where it stands after.
     """

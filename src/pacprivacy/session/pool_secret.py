@@ -76,7 +76,7 @@ class PoolPlan(Plan):
 
     @property
     def accounts(self) -> adversary.Balances | None:
-        """What the charge leaves of every unit's balance."""
+        """Balance of every unit after the charge."""
         return self.balances
 
     @property
@@ -90,7 +90,7 @@ class PoolPlan(Plan):
         return self.noise.is_noiseless
 
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since it was made."""
+        """Whether nothing was spent since the plan was made."""
         part = self.bundle.session
         if part is None:
             return True
@@ -168,7 +168,7 @@ class HeldCandidate(HeldSecret):
         )
 
     def reading(self, spent: Spent, total: Spent) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
+        """Return the promise, the amounts spent, and what was learned in this run."""
         if self.pool is None or self.belief is None:
             return Reading(spent=spent, total=total)
         success = self.belief.success_per_unit(self.pool)
@@ -487,7 +487,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
 
     @property
     def now(self) -> adversary.Belief:
-        """What the secret of the next release is drawn from, in the eyes of every attacker."""
+        """Law of the secret of the next release, as every attacker knows it."""
         assert self.belief is not None  # set with the pool
         return self._terms.belief(self.belief)
 

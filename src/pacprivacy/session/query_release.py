@@ -152,7 +152,7 @@ class QueryRelease(Release):
 
     @property
     def plan(self) -> str:
-        """How the cells of all worlds were computed, and why so."""
+        """How the cells of all worlds were computed, and why."""
         return self.mechanism.plan
 
     @property

@@ -307,7 +307,7 @@ def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float
 
 
 def rehearsal_information(share: Spent) -> AnyBudget:
-    """Return what a calibration is asked for, where increments travel as caps."""
+    """Return the limits of a calibration, with increments as caps."""
     if share.mi_nats is not None:
         return Information(share.mi_nats)
     assert share.success_increment is not None  # a share limits something

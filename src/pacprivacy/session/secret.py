@@ -32,7 +32,7 @@ Accounts: TypeAlias = Balances | Clocks  # what every unit may still lose, or ha
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Request:
-    """One release, as it was asked for: a mechanism, and what it may spend."""
+    """Request for one release: a mechanism and what it may spend."""
 
     mechanism: Mechanism
     budget: AnyBudget | None = None
@@ -87,12 +87,12 @@ class Plan(ABC):
     @property
     @abstractmethod
     def sampler(self) -> ReleaseSampler[Any, Any]:
-        """What draws the noise around the value of the secret sample."""
+        """Sampler of the noise around the value of the secret sample."""
 
     @property
     @abstractmethod
     def accounts(self) -> Accounts | None:
-        """What the charge leaves to every unit, where units have accounts."""
+        """Balance of every unit after the charge, where units have accounts."""
 
     @property
     def first_candidate(self) -> int:
@@ -106,7 +106,7 @@ class Plan(ABC):
 
     @abstractmethod
     def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since it was made."""
+        """Whether nothing was spent since the plan was made."""
 
     @abstractmethod
     def value_of(self, observed: Any) -> Any:
@@ -124,9 +124,9 @@ class HeldSecret(ABC):
     """A secret in one process, and what is known about it: what a keeper asks of it."""
 
     balances: Accounts | None = None
-    """What every unit may still lose; None where membership has no total."""
+    """Remaining balance of every unit; None without a total of membership."""
     belief: Belief | None = None
-    """What whoever saw the releases believes; None before anything can be believed."""
+    """Belief of an attacker who saw the releases; None if there is none yet."""
 
     def __reduce__(self) -> NoReturn:
         raise SecretError(
@@ -137,7 +137,7 @@ class HeldSecret(ABC):
     @property
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether it is settled what the secret is drawn from."""
+        """Whether the pool or the units are known."""
 
     @abstractmethod
     def draw(self, source: BitSource, *, first: int = 0) -> None:
@@ -164,7 +164,7 @@ class HeldSecret(ABC):
 
     @abstractmethod
     def reading(self, spent: Spent, total: Spent) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
+        """Return the promise, the amounts spent, and what was learned in this run."""
 
 
 class SessionSecret(HeldSecret):

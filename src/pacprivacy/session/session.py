@@ -208,7 +208,7 @@ class Session(Keeper):
             raise
 
     def _begin(self, dataset: str | None, book: Account | None, source: BitSource) -> None:
-        """Begin anew under the budget, or go on from where the book stands."""
+        """Start a new session under the budget, or continue from the account."""
         super().__init__(self._secret.total(self._budget), source, self._secret, book)
         if self._book.state is not None:
             self._total = self._book.state.total
@@ -301,7 +301,7 @@ class Session(Keeper):
         return draw("plot_session", self.releases, path)
 
     def odometer(self) -> Reading:
-        """Return what is promised, what was spent, and what was learned in this run."""
+        """Return the promise, the amounts spent, and what was learned in this run."""
         n = self._spent.n_releases
         prior = 1 - 2.0**-n if self._fresh and n else None
         return replace(super().odometer(), ever_used_prior=prior)
@@ -544,12 +544,12 @@ class Session(Keeper):
 
     @property
     def balances(self) -> Balances | None:
-        """What every unit may still lose; None where membership has no total."""
+        """Remaining balance of every unit; None without a total of membership."""
         return self._pool_secret().balances
 
     @property
     def belief(self) -> Belief:
-        """What the secret of the next release is drawn from, in the eyes of every attacker."""
+        """Law of the secret of the next release, as every attacker knows it."""
         return self._pool_secret().now
 
     def calibration(self, share: AccountShare) -> Calibration:
@@ -619,7 +619,7 @@ class SingleSession(Session):
         return super()._request(mechanism, chosen, share=share, rule=rule, checkpoint=checkpoint)
 
     def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
-        """Return what would be released."""
+        """Return the plan of the release."""
         self.check_process()
         with self._lock:
             self._planned = super().plan(mechanism, budget, **options)
@@ -664,7 +664,7 @@ def _check_independent(
     sample: Pool | PoolStrategy | Coins | None,
     rng: np.random.Generator | int | None,
 ) -> None:
-    """Refuse a pool that somebody may have seen, where the secret is one of its subsets."""
+    """Refuse a pool that others may have seen, if the secret is one of its subsets."""
     if not as_rule(rule).n_reserve:
         return
     if isinstance(sample, Pool):

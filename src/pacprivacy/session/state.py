@@ -71,7 +71,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the file holds, below its version and its checksum."""
+    """Content of the file, below its version and its checksum."""
 
     marks: Marks
     total: Spent
@@ -86,7 +86,7 @@ class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class _StoredCoins(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the file of a session with coins holds."""
+    """Content of the file of a session with coins."""
 
     marks: Marks
     total: Spent
@@ -109,7 +109,7 @@ class _File(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SessionState(ABC):
-    """Where a session stands between two releases: all it needs to go on; curator-only."""
+    """State of a session between two releases: all it needs to continue; curator-only."""
 
     total: Spent
     n_releases: int
@@ -163,7 +163,7 @@ def _other_total() -> BudgetError:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PoolState(SessionState):
-    """Where a session with a pool stands."""
+    """State of a session with a pool."""
 
     pool: Pool
     log_p: Vector
@@ -231,13 +231,14 @@ class PoolState(SessionState):
 
 def _other_units() -> PoolError:
     return PoolError(
-        "units must be those that the session began with; got others or none. Pass the same units."
+        "units must be those that the session began with; got other units or none. "
+        "Pass the same units."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CoinState(SessionState):
-    """Where a session with coins stands: the key of the coins, and every unit's clock.
+    """State of a session with coins: the key of the coins, and every unit's clock.
 
     ``marks`` are 16 bytes for each unit that the session has met, in the order of ``clocks``.
     ``unpaid`` are the clocks before the charge of a release that is about to be reserved.
@@ -252,11 +253,11 @@ class CoinState(SessionState):
 
     @property
     def may_grow(self) -> bool:
-        """Whether units have names, by which they are known again in another table."""
+        """Whether units have names, so that they can be recognised in another table."""
         return self.has_units
 
     def unpaid_for(self) -> SessionState:
-        """Return it with the clocks from before a release that nobody has reserved."""
+        """Return the state with the clocks from before a release that was never reserved."""
         return self if self.unpaid is None else replace(self, clocks=self.unpaid, unpaid=None)
 
     def to_bytes(self, marks: Marks) -> bytes:
@@ -281,7 +282,7 @@ class CoinState(SessionState):
 
     @classmethod
     def read(cls, content: bytes) -> tuple[Self, Marks]:
-        """Rebuild a state; refuse clocks that no session has."""
+        """Rebuild a state; refuse clocks that no session could have."""
         stored = msgspec.msgpack.decode(content, type=_StoredCoins)
         cap = stored.total.mu_squared
         if cap is None:
@@ -338,7 +339,7 @@ def _file(version: int, stored: _Stored | _StoredCoins) -> bytes:
 
 
 def _clocks(array: _Array, slack: float, cap: float) -> Clocks:
-    """Return stored clocks; refuse what is none."""
+    """Return stored clocks; refuse anything else."""
     spent = array.read()
     if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= slack <= SESSION_SLACK:
         raise ValueError("clocks")
@@ -348,7 +349,7 @@ def _clocks(array: _Array, slack: float, cap: float) -> Clocks:
 
 
 def _balances(stored: _Stored, n_units: int) -> Balances | None:
-    """Return stored balances; refuse what is none."""
+    """Return stored balances; refuse anything else."""
     if stored.balances is None:
         return None
     terms = {"advantage": stored.advantage, "reserve": stored.reserve}
@@ -441,7 +442,7 @@ class StateFile:
 
 
 def _belief(log_p: Vector, n_subsets: int) -> Vector:
-    """Return a stored belief to the last bit; refuse what is none."""
+    """Return a stored belief to the last bit; refuse anything else."""
     if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
         raise ValueError("the probabilities do not add up to one")
     freeze(log_p)

@@ -59,7 +59,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
     @property
     @abstractmethod
     def formula(self) -> Formula:
-        """What is summed, and the function of the sums."""
+        """Summed features, and the function of the sums."""
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the value for one candidate."""
@@ -108,7 +108,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
     # --- sums over units ----------------------------------------------------------------------
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds, in one cell."""
+        """Return the contribution of every unit, in one cell."""
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
             return self._contributions(data, units)
 
@@ -136,7 +136,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
         )
 
     def _in_memory(self, parts: tuple[Any, ...]) -> Matrix:
-        """Return all rows, also of those that are in files; only to be read."""
+        """Return all rows, including those in files; read-only."""
         table: Any = self._table(parts)
         return np.asarray(table.load() if isinstance(table, DatasetStream) else table)
 
@@ -281,12 +281,12 @@ class Histogram(ArrayStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Where the edges come from."""
+        """Source of the edges, for the certificate."""
         return () if self.published else ("histogram edges: declared by the curator",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What the edges show of the universe."""
+        """Facts about all records that the edges show."""
         if self.ranges is None and isinstance(self.bins, int | np.integer):
             return ("histogram range: minimum and maximum of every column over all records",)
         return ()
@@ -302,7 +302,7 @@ class Histogram(ArrayStatistic):
         return histogram_formula(fixed_mechanism(self.edges, "edges"), density=self.density)
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds to every bin; a bin is a cell, unless shares are released."""
+        """Return the contribution of every unit to every bin; bins of shares are one cell."""
         if self.density:
             return super(Histogram, self).contributions(data, units)
         X, edges = self._in_memory(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
@@ -407,7 +407,7 @@ class Quantiles(ArrayStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Where the grid comes from."""
+        """Source of the grid, for the certificate."""
         return ("grid of the quantiles: declared by the curator",)
 
     @property

@@ -45,7 +45,7 @@ class SampleValue(ABC):
     @property
     @abstractmethod
     def scales(self) -> Vector:
-        """In which units errors of the numbers are compared."""
+        """Scales in which the errors of the numbers are compared."""
 
     def outputs_of(self, numbers: Vector) -> Vector:
         """Return what is released, an affine function of the numbers that noise is added to."""
@@ -58,25 +58,25 @@ class SampleValue(ABC):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What the certificate says about how the value is defined."""
+        """Definition of the value, for the certificate."""
         return ()
 
 
 class InfluencedValue(SampleValue):
-    """A value of which it is known how much a unit moves it, given who else is used."""
+    """A value with a known influence of every unit, given who else is used."""
 
     __slots__ = ()
 
     @abstractmethod
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return what units move the value by, shape (units, numbers): with each less without.
+        """Return the influence of units, shape (units, numbers): the value with each less without.
 
         ``kept`` are the used units; whether the unit itself is one does not matter. NaN where it is
         not defined.
         """
 
     def bound_distances(self, whiten: Matrix, keep: float) -> tuple[Vector, float]:
-        """Return what every unit moves the value by at most, and how likely that fails.
+        """Return bounds on the influence of every unit, and the probability that they fail.
 
         In the norm of the value times ``whiten``. Infinite where nothing is known without draws.
         """
@@ -88,18 +88,18 @@ class InfluencedValue(SampleValue):
         return np.arange(self.n_units)
 
     def typical_influence(self) -> Matrix | None:
-        """Return about what every unit moves the value by; None: to be found by draws.
+        """Return an estimate of every unit's influence on the value; None: simulate it.
 
         The noise is shaped by it; no promise rests on it.
         """
         return None
 
     def coin_spread(self) -> Vector | None:
-        """Return about how far a release is from that of all records; None: by draws."""
+        """Return an estimate of the distance to the value of all records; None: simulate it."""
         return None
 
     def rounding(self, whiten: Matrix) -> float:
-        """Return what rounding errors of the value may add to a distance, in the same norm."""
+        """Return the most that rounding errors of the value add to a distance, in the same norm."""
         return 0.0
 
 
@@ -140,10 +140,10 @@ class RankedSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OrderStatistics(SampleValue):
-    """Quantiles of sets of records, as order statistics of those that are used.
+    """Quantiles of sets of records, as order statistics of the used records.
 
-    Numbers are those of the first set, in the order of ``probabilities``, then of the next. That of
-    a set of which nobody is used is the one of all its records.
+    The quantiles of the first set come first, in the order of ``probabilities``. If no unit of a
+    set is used, its quantiles are those of all its records.
     """
 
     sets: tuple[RankedSet, ...] = field(repr=False)
@@ -191,7 +191,7 @@ class OrderStatistics(SampleValue):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """How the quantile is defined."""
+        """Definition of the quantile."""
         return (
             "quantiles: order statistics of the used records (place ceil(q k) of k), as they are",
         )

@@ -106,7 +106,7 @@ class Declaration:
             if not (column.high - column.low >= 1 / WIDEST and ends <= WIDEST):
                 raise MechanismError(
                     f"ranges must be pairs low < high, at least {1 / WIDEST:g} wide and within "
-                    f"{WIDEST:g} of 0; got others for {column.name!r}. Write (0, 100)."
+                    f"{WIDEST:g} of 0; got other ends for {column.name!r}. Write (0, 100)."
                 )
         if not 1 / WIDEST <= self.largest_weight <= WIDEST:
             raise MechanismError(f"weights must be at most {WIDEST:g}; got a larger range.")
@@ -151,7 +151,7 @@ class Declaration:
                     yield SumAxis((place,), merged=False, reach=reach, share=each)
 
     def _parts(self) -> list[tuple[DeclaredColumn, bool]]:
-        """Return columns, and whether every level of them stands for itself: squares do."""
+        """Return columns, and whether every level of them is a value: those of squares are."""
         squares = self.statistic == "variance"
         return [(column, squares and column.n_levels > 0) for column in self.columns]
 
@@ -173,7 +173,7 @@ class Declaration:
         return 0.5 if apart else column.centre
 
     def row_influence(self, noise_std: npt.NDArray[np.float64]) -> float:
-        """Return the most that one row changes, in deviations, given those of all coordinates.
+        """Return the most that one row changes, in deviations of the noise.
 
         ``noise_std`` has shape (n_cells, coordinates): those of the axes one after the other. A
         row may be in any cell, so the least noise of an axis counts.

@@ -174,11 +174,11 @@ class LeastSquaresValue(InfluencedValue):
 
     @property
     def _scores(self) -> Matrix:
-        """What every unit adds to the slope of the squares at the fit."""
+        """Slope that every unit adds to the sum of squares at the fit."""
         return np.asarray(np.einsum("ukd,uk->ud", self.X, self.residuals))
 
     def typical_influence(self) -> Matrix:
-        """Return about what every unit moves the fit on all rows by, in coordinates of the fit."""
+        """Return an estimate of every unit's influence on the fit, in coordinates of the fit."""
         leverage = self.keep * np.einsum("ukd,ukd->u", self.X, self.X)
         divisor = np.maximum(1.0 - leverage, LEAST_EIGENVALUE)
         return np.asarray(self._scores / divisor[:, None])
@@ -234,7 +234,7 @@ class LeastSquaresValue(InfluencedValue):
         return whole - X.T @ X + self.penalty, score
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return what units move the fit by; NaN where a fit may hardly be determined."""
+        """Return the influence of units on the fit; NaN where a fit is barely determined."""
         A, score = self._downdated(kept)
         smallest, vectors = np.linalg.eigh(A)
         X = self.X[units]
@@ -260,7 +260,7 @@ class LeastSquaresValue(InfluencedValue):
         return np.asarray(np.einsum("ukd,uk->ud", moved, factors))
 
     def bound_distances(self, whiten: Matrix, keep: float) -> tuple[Vector, float]:
-        """Return what every unit moves the fit by at most, but for two events.
+        """Return bounds on the influence of every unit on the fit, except in two events.
 
         Guarantee
         ---------
@@ -290,7 +290,7 @@ class LeastSquaresValue(InfluencedValue):
         return np.asarray(far * (1 + 1e-9)), 2 * OFF_EVENT
 
     def rounding(self, whiten: Matrix) -> float:
-        """Return what rounding errors of two fits may add to their distance, in deviations."""
+        """Return the most that rounding errors of two fits add to their distance, in deviations."""
         typical = math.sqrt(float(np.square(self.X).sum()))  # a sample's score has this size
         size = float(np.linalg.norm(self.residuals)) * max(1.0, typical)
         return _FIT_ROUNDING / LEAST_EIGENVALUE * size * float(np.linalg.norm(whiten, 2))

@@ -173,7 +173,7 @@ def statistic_with_coins(
 
 
 def coin_obstacle(mechanism: Mechanism, data: Data, *, has_units: bool) -> str | None:
-    """Return why a mechanism is not released with coins, to follow "because"; None where it can be.
+    """Return why coins are not possible, to follow "because"; None if they are.
 
     A function of what it is, of its options, and of the types of the data: no record is read.
     ``has_units`` says that a unit may have several rows.

@@ -68,7 +68,7 @@ class OwnValue(InfluencedValue):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Whose word the proof rests on."""
+        """Source of the statement that the proof relies on."""
         return (
             "influence of one unit: as stated by the mechanism, compared with leaving units out",
         )
@@ -97,7 +97,7 @@ class InfluencedStatistic(AveragedStatistic):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedInfluence:
-    """What was compared: how many units, in how many samples, and the largest difference."""
+    """Result of a comparison: the numbers of units and samples, and the largest difference."""
 
     n_compared: int
     n_samples: int
@@ -116,8 +116,8 @@ def check_influence(
 ) -> CheckedInfluence:
     """Compare what a mechanism states of one unit's influence with leaving units out.
 
-    Draws samples, and computes the value with and without units: those that are said to move it
-    most, and others. For a statistic of sums, the value of all sums less what a unit adds is
+    Draws samples, and computes the value with and without units: those with the largest stated
+    influence, and others. For a statistic of sums, the value of all sums less what a unit adds is
     compared with that of the rows of all others. What differs by more than rounding is refused.
 
     Parameters
@@ -172,7 +172,7 @@ def _own_value(
     on_all = _evaluate_all(mechanism, data)[0]
     if not np.isfinite(on_all).all():
         raise MechanismError(
-            "value must be finite on all records; got others. Leave out gaps beforehand."
+            "value must be finite on all records; got NaN or infinity. Drop gaps beforehand."
         )
     return OwnValue(mechanism=mechanism, data=data, codes=codes, n_units=n_units, on_all=on_all)
 

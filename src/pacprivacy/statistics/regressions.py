@@ -47,7 +47,7 @@ class _Regression(Statistic):
         return self._numbers(frame, self.target)
 
     def _complete(self, rows: StatisticRows) -> StatisticRows:
-        """Set the weight to 0 and the entries to their centres where one is missing."""
+        """Set the weight to 0 and the entries to their centres in rows with a gap."""
         assert rows.y is not None
         layout = fixed_mechanism(self.layout, "layout")
         gaps = np.isnan(rows.X).any(axis=1) | np.isnan(rows.y)
@@ -75,7 +75,7 @@ class _Regression(Statistic):
 
     @property
     def model(self) -> Mapping[str, Any]:
-        """How released coefficients are applied to new rows."""
+        """Data that applying released coefficients to new rows needs."""
         layout = fixed_mechanism(self.layout, "layout")
         used = {column for _, column, level in layout.terms if level is not None}
         return {
@@ -169,7 +169,7 @@ class Ridge(OLS):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, with the penalty."""
+        """Declared options, with the penalty."""
         penalty = f"ridge penalty: {self.penalty:g}, with columns in deviations over all records"
         return (*super(Ridge, self).public, penalty)
 
@@ -262,8 +262,9 @@ class _Newton(_Regression):
             if np.abs(step).max() < CONVERGED:
                 return self._own_units(beta[None])[0]
         raise MechanismError(
-            f"{self.kind} must have a largest likelihood in every candidate; got one that was not "
-            "reached. Columns that separate the outcomes have none: leave them out."
+            f"{self.kind} must have a largest likelihood in every candidate; got a "
+            "fit that did not converge. Columns that separate the outcomes have none: leave them "
+            "out."
         )
 
     def _start(self, width: int, y: Vector, weights: Vector) -> Vector:
@@ -296,7 +297,7 @@ class LogisticRegression(_Newton):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared, and which outcome the odds are of."""
+        """Declared options, and the outcome of the odds."""
         said = super(LogisticRegression, self).public
         levels = None if self.layout is None else self.layout.target_levels
         return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")

@@ -92,7 +92,7 @@ class SummedStatistic(Statistic, SumStatistic):
     # --- sums over units ----------------------------------------------------------------------
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds to the sums of every group."""
+        """Return the contribution of every unit to the sums of every group."""
         if self.missing == "mean":
             raise MechanismError(
                 "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "

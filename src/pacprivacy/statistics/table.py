@@ -168,7 +168,7 @@ class Statistic(Mechanism):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared."""
+        """Options that were declared."""
         said = [f"levels of {name!r}: declared by the curator" for name in sorted(self.levels)]
         said += [
             f"range of {name!r}: {low:g} to {high:g}, declared by the curator"
@@ -381,7 +381,8 @@ class Statistic(Mechanism):
             weights = np.nan_to_num(self._numbers(frame, self.weights))
             if (weights < 0).any():
                 raise MechanismError(
-                    f"weights must be non-negative; got others in {self.weights!r}. Take others."
+                    f"weights must be non-negative; got negative ones in {self.weights!r}. "
+                    "Correct them."
                 )
         if self.where is not None:
             condition = Condition(self.where)
@@ -464,7 +465,7 @@ class Statistic(Mechanism):
         raise MechanismError(
             f"{self.kind} must have rows enough in every candidate; got candidates with none or "
             f"too few in {len(wrong)} of {len(labels)} cells: {shorten(wrong)}. Merge rare levels, "
-            "declare levels without them, or say what stands for nobody: fill=0."
+            "declare levels without them, or give the value of empty cells: fill=0."
         )
 
 

@@ -26,9 +26,9 @@ _ROUNDING: Final = 2.0**-48  # of the largest record: of an interpolated number
 class UnitQuantiles(InfluencedValue):
     """Interpolated quantiles of the used records, where a unit may have several; curator-only.
 
-    Numbers are those of the first set, in the order of ``probabilities``, then of the next. That of
-    a set of which nobody is used is the one of all its records. ``distinct`` are units of which no
-    two have the same records.
+    The quantiles of the first set come first, in the order of ``probabilities``. If no unit of a
+    set is used, its quantiles are those of all its records. No two units of ``distinct`` have the
+    same records.
     """
 
     sets: tuple[RankedSet, ...] = field(repr=False)
@@ -54,7 +54,7 @@ class UnitQuantiles(InfluencedValue):
 
     @property
     def tested_units(self) -> Integers:
-        """Those of which no two have the same records."""
+        """Units to test: no two of them have the same records."""
         return self.distinct
 
     @property
@@ -64,7 +64,7 @@ class UnitQuantiles(InfluencedValue):
 
     @property
     def shared_cells(self) -> Integers:
-        """The cell of every number; all are in one where a unit is in two of them."""
+        """Cell of every number; one cell for all if a unit is in two of them."""
         cells = np.repeat([each.cell for each in self.sets], len(self.probabilities))
         own = np.full(self.n_units, -1)
         for each in self.sets:
@@ -75,7 +75,7 @@ class UnitQuantiles(InfluencedValue):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """How the quantile is defined."""
+        """Definition of the quantile."""
         return (
             "quantiles: interpolated between used records; those far from it count by their side",
         )
@@ -90,7 +90,7 @@ class UnitQuantiles(InfluencedValue):
         return np.concatenate(numbers)
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return what units move the quantiles by."""
+        """Return the influence of units on the quantiles."""
         places = np.full(self.n_units, -1)
         places[units] = np.arange(len(units))
         inside = kept[units]
@@ -125,7 +125,7 @@ class UnitQuantiles(InfluencedValue):
         return moved
 
     def rounding(self, whiten: Matrix) -> float:
-        """Return what rounding errors of interpolation may add to a distance, in deviations."""
+        """Return the most that rounding errors add to a distance, in deviations."""
         largest = max(float(np.abs(each.values).max()) for each in self.sets)
         return _ROUNDING * largest * float(np.linalg.norm(whiten))
 

@@ -1,4 +1,4 @@
-"""What every unit adds to the sums of a statistic, and statistics as functions of such sums.
+"""Contribution of every unit to the sums of a statistic, and statistics as functions of such sums.
 
 Sums lie in *cells*: the groups of a table, the bins of a histogram, or one cell for all. Every cell
 has the same number of sums (its *block*): a count, sums of columns, sums of squares. What a unit
@@ -31,7 +31,7 @@ _NUMBERS_AT_ONCE: Final = 1 << 16  # half a megabyte, which stays in the cache
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnitSums:
-    """What every unit adds to every sum, curator-only.
+    """Contribution of every unit to every sum, curator-only.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class UnitSums:
         ):
             raise MechanismError(
                 f"starts must lead from 0 to the number of entries, {n_entries}, and units must be "
-                "one for each of these; got others. Use UnitSums.of_rows."
+                "one for each of these; got other arrays. Use UnitSums.of_rows."
             )
 
     def with_units(self, n_units: int) -> Self:
@@ -218,8 +218,8 @@ def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> No
     whole = codes.dtype.kind in "iu" and codes.ndim == 1
     if not whole or (len(codes) and not least <= int(codes.min()) <= int(codes.max()) < end):
         raise MechanismError(
-            f"{name} must be numbered from {least} to {end - 1}, in whole numbers; got others. Use "
-            "code_units for units."
+            f"{name} must be numbered from {least} to {end - 1}, in whole numbers; got others. "
+            "Use code_units for units."
         )
 
 
@@ -272,7 +272,7 @@ class SumStatistic(ABC):
 
     @abstractmethod
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds; ``units`` numbers the unit of every row from 0 on."""
+        """Return the contributions of units; ``units`` numbers the unit of every row from 0 on."""
 
     @abstractmethod
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
@@ -342,7 +342,7 @@ COUNT_STD: Final = 3.0  # a noisy count below so many deviations of its noise is
 def shape_block(
     formula: Formula, columns: Matrix, weights: Vector | None, *, shared: bool
 ) -> Matrix:
-    """Return what rows add to the sums of a formula: counts, then moments.
+    """Return the contributions of rows to the sums of a formula: counts, then moments.
 
     NaN is a gap. Without any, all columns share a count.
     """

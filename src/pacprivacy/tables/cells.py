@@ -79,7 +79,7 @@ class TableColumn:
 
     @property
     def codes(self) -> Codes | None:
-        """Which of the levels each row has; -1 is a gap."""
+        """Level of each row; -1 is a gap."""
         return None if self.coded is None else self.coded()[1]
 
     @property
@@ -121,7 +121,7 @@ class TableColumn:
 
     @property
     def is_id(self) -> bool:
-        """Whether it is text and (nearly) every row has an entry of its own."""
+        """Whether the column is text and almost every row has a different entry."""
         if self.numbers is not None or self.levels is None:
             return False
         return is_identity_column(len(self.levels), int(np.count_nonzero(~self.gaps)))
@@ -197,7 +197,7 @@ def _first(cells: Cells) -> str:
 
 
 def _all_thousands(cells: Cells) -> bool:
-    """Whether every mark in the column may part thousands, and there is one."""
+    """Whether the column has marks that may all separate thousands."""
     if isinstance(cells, tuple):
         texts = cells[0]
     else:

@@ -517,20 +517,20 @@ class ModelStudy:
 
     @property
     def mechanism(self) -> Mechanism:
-        """What is computed; where rows are left out, on those of a candidate that are not."""
+        """The mechanism to run; dropped rows are dropped inside each candidate."""
         return self.built.mechanism if self.built.kept.all() else self.of_rows()
 
     @property
     def universe(self) -> Data:
-        """Everybody who might be in: all rows of the file, also those that are then left out."""
+        """All rows of the file, including those dropped later."""
         return self.built.data if self.built.kept.all() else self.rows()
 
     def pool_reason(self, budget: AnyBudget, options: Mapping[str, Any]) -> str | None:
-        """Return why a single release has a pool where no sample was asked for; None for coins."""
+        """Return why a release without a chosen sample has a pool; None if it has coins."""
         return pool_reason(self.mechanism, self.universe, self.units, budget, options=options)
 
     def with_default_sample(self, budget: AnyBudget, options: Mapping[str, Any]) -> ModelStudy:
-        """Return the study with coins where no sample was asked for and nothing bars them."""
+        """Return the study with coins, unless a sample was chosen or coins are not possible."""
         if self.sample is not None or self.pool_reason(budget, options) is not None:
             return self
         return replace(self, sample=Coins())
@@ -542,7 +542,7 @@ class ModelStudy:
         )
 
     def rows(self) -> Data:
-        """Return what names the rows of the file, and changes with its content or its units."""
+        """Return an identifier of the rows of the file, which changes with its content or units."""
         mark = np.frombuffer(self.digest, dtype=np.uint64)
         n_rows = len(self.built.kept)
         parts = [np.arange(n_rows), np.tile(mark, (n_rows, 1))]

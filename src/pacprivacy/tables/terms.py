@@ -45,7 +45,7 @@ SHOWN_COUNTS: Final = 12  # columns whose gaps are counted before the others onl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """What the user asked for, besides budget and pool."""
+    """Options of the user, besides budget and pool."""
 
     target: str | None = None
     columns: tuple[str, ...] | None = None
@@ -387,7 +387,7 @@ def check_category_rows(complete: npt.NDArray[np.bool_]) -> None:
 
 # --- a released model on new rows: post-processing, which costs no privacy ------------------------
 
-# What is predicted tells about the *new* rows, which nobody has promised to protect.
+# What is predicted tells about the *new* rows, which are not protected.
 Predicted = dict[str, Array]
 MAX_EXPONENT: Final = 700.0  # exponentials beyond are infinite
 

@@ -135,6 +135,23 @@ def test_forged_bundles_are_refused(change: dict[str, Any], reason: str) -> None
 
 
 @pytest.mark.claim("C-8")
+def test_who_may_pay_next_to_nothing_is_left_out_of_the_noise_too() -> None:
+    data = coerce_data((X, Y))
+    fit = Descent(n_steps=3).prepare(data)
+
+    def plan(least: float) -> Any:
+        allowed = np.where(np.arange(N) < 100, least, 0.3)
+        return plan_descent(
+            fit, fit.problem(data.parts), None, n_units=N, success=0.62, keep=0.9, seed=0,
+            allowed=allowed,
+        )  # fmt: skip
+
+    little = plan(1e-5)
+    assert little.noise == plan(0.0).noise
+    assert (little.allowed[:100] == 0).all()
+
+
+@pytest.mark.claim("C-8")
 def test_a_session_charges_what_a_descent_may_spend() -> None:
     with pac.Session((X, LABELS), budget="membership<=0.6", **COINS) as session:
         first = session.release(Descent(n_steps=4), share=0.5)
@@ -153,6 +170,7 @@ def test_a_session_charges_what_a_descent_may_spend() -> None:
         ((X, np.ones(N)), "at least two classes"),
         ((X, Z[:, 0]), "class labels"),
         ((np.ones((N, 2)), LABELS), "must be given features that vary"),
+        ((np.where(np.arange(N)[:, None] == 0, 1e200, X), LABELS), "must be smaller than"),
         ((X, LABELS[:-1]), "must"),
         (X, "features and labels"),
     ],
@@ -185,7 +203,7 @@ def test_constant_columns_have_no_weight() -> None:
 
 
 @pytest.mark.claim("C-14")
-def test_lloyd_finds_clusters_and_is_replayed() -> None:
+def test_lloyd_finds_clusters_and_is_replayed(tmp_path: Path) -> None:
     points = RNG.normal(size=(900, 2)) * [1.0, 0.2] + np.repeat([[0, 0], [9, 0], [18, 3]], 300, 0)
     fit = Lloyd(n_clusters=3)
     release = pac.privatize(fit, points, pac.Membership(0.6), **COINS)
@@ -194,8 +212,15 @@ def test_lloyd_finds_clusters_and_is_replayed() -> None:
     pac.verify(release.certificate, release.bundle)
     recompute_descent(release.bundle, fit, points)
     assert release.bundle.spent.max() <= release.bundle.parameter**2
+    several = pac.privatize(fit, points, pac.Membership(0.6), units=np.arange(900) // 2, **COINS)
+    assert "number of rows (900)" in several.certificate.published
     declared = Lloyd(n_clusters=3, start=[[0, 0], [9, 0], [18, 3]])
-    near = pac.privatize(declared, points, pac.Membership(0.6), **COINS).value
-    np.testing.assert_allclose(near, [[0, 0], [9, 0], [18, 3]], atol=0.5)
-    with pytest.raises(MechanismError, match="start must have shape"):
-        pac.privatize(Lloyd(n_clusters=2, start=[[0.0]]), points, pac.Membership(0.6), **COINS)
+    near = pac.privatize(declared, points, pac.Membership(0.6), **COINS)
+    np.testing.assert_allclose(near.value, [[0, 0], [9, 0], [18, 3]], atol=0.5)
+    near.save(tmp_path)
+    pac.verify(near.certificate, tmp_path / "curator.npz")
+    with pytest.raises(MechanismError, match="by more than rounding"):
+        pac.privatize(fit, np.add(points, [0.0, 1e15]), pac.Membership(0.6), **COINS)
+    for start in ([[0.0]], [[np.nan, 0.0], [1.0, 1.0]], [["a", "b"], ["c", "d"]]):
+        with pytest.raises(MechanismError, match="start must have shape"):
+            pac.privatize(Lloyd(n_clusters=2, start=start), points, pac.Membership(0.6), **COINS)

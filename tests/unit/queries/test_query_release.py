@@ -160,7 +160,7 @@ def saved(made: QueryRelease, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["verify"], 0, "the certificate follows from"),
         (["audit", "--trials", "200"], 0, "Every promise holds"),
         (["report", "--officer"], 0, "may be published"),
-        (["report", "--no-curve"], 0, "may be published"),
+        (["report"], 0, "may be published"),
         (["predict", "nowhere.csv", "-o", "x.csv"], 2, "pac: error: "),
     ],
 )

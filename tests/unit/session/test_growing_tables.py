@@ -13,7 +13,8 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.adversary import cap_success, session_cap
 from pacprivacy.errors import CertificateError, PoolError
-from pacprivacy.release import CoinBundle
+from pacprivacy.mechanism import Descent
+from pacprivacy.release import CoinBundle, DescentBundle, recompute_descent
 from pacprivacy.sample import keyed_coins
 from pacprivacy.session.coin_secret import CoinSecret, Roster
 from pacprivacy.session.state import CoinState, SessionState
@@ -187,3 +188,30 @@ def test_keys_that_are_one_number_are_one_unit(tmp_path: Path) -> None:
     with pac.Session(tables, budget=TOTAL) as session:
         assert session._secret.n_units == 300
         session.sql("SELECT count(*) AS n FROM people", share=0.3)
+
+
+@pytest.mark.claim("C-14")
+def test_a_descent_is_paid_by_those_who_are_in_the_table(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(700, 2))
+    labels = (features[:, 0] + rng.logistic(size=700) > 0).astype(int)
+    fit = Descent(n_steps=3)
+
+    def ask(people: np.ndarray, **options: Any) -> DescentBundle:
+        rows, units = (features[people], labels[people]), people
+        with pac.Session(rows, units=units, ledger=tmp_path / "book.db", **options) as session:
+            release = session.release(fit, share=0.5)
+        release.bundle.save(tmp_path / "curator.npz")
+        pac.verify(release.certificate, tmp_path / "curator.npz")
+        recompute_descent(tmp_path / "curator.npz", fit, rows, units)
+        return release.bundle
+
+    first = ask(np.arange(500), budget="membership<=0.7", sample=pac.Coins())
+    ask(np.arange(699, 299, -1))  # in another order; some are new and some away
+    clocks = state_of(tmp_path).clocks.spent  # 0 to 499, then 699 to 500
+    spent = np.square(first.session.allowed)
+    np.testing.assert_allclose(clocks[:300], spent[:300], rtol=1e-9)
+    assert (clocks[300:500] > 1.2 * spent[300:500]).all()
+    assert (clocks[500:] > 0).all()
+    last = ask(np.arange(700))
+    np.testing.assert_array_equal(last.session.clocks, np.append(clocks[:500], clocks[:499:-1]))
