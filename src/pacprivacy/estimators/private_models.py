@@ -35,6 +35,7 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.noise import as_rule, propose_rule_variance
 from pacprivacy.privatizing import plan
+from pacprivacy.release import Certificate
 from pacprivacy.sample import Balanced, Coins, Pool
 from pacprivacy.session import FEWEST_UNITS, Rehearsal
 
@@ -81,8 +82,9 @@ class _LinearModel(PrivateBase):
     @property
     def method_(self) -> Literal["descent", "pool"]:
         """Method of the fit."""
-        sampling = getattr(self.certificate_, "sampling", "pool")  # of a trial there is none
-        return "descent" if sampling in ("coins", "everybody") else "pool"
+        certificate: Certificate | None = self.certificate_
+        by_coins = certificate is not None and certificate.sampling in ("coins", "everybody")
+        return "descent" if by_coins else "pool"
 
     @abstractmethod
     def _descent(self, n_records: int) -> Descent:

@@ -66,7 +66,7 @@ def _walk(plan: DescentPlan) -> tuple[Matrix, list[Matrix], Matrix] | None:
         paid = clock.pay(rows, slopes, noise, 1.0 / (len(plan.noise) - place))
         paid = np.ldexp(paid, FEATURE_BITS - noise.bits)
         grid = math.ldexp(1.0, FEATURE_BITS - noise.bits)
-        free = (np.abs(paid) >= np.abs(slopes) - grid).all(axis=1).astype(np.float64)
+        free = np.asarray((np.abs(paid) >= np.abs(slopes) - grid).all(axis=1), dtype=np.float64)
         hessian = problem.hessian(path.weights, free)
         if hessian is None or len(hessian) > MOST_WEIGHTS:
             return None
