@@ -24,7 +24,7 @@ VARYING = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 RUN = ("python", "pycon", "console", "bash")
 WITH_COINS = {
     "mean", "sum", "count", "variance", "covariance", "crosstab", "histogram",
-    "median", "quantiles", "ols",
+    "median", "quantiles", "ols", "ridge", "logistic", "poisson",
 }  # fmt: skip
 
 

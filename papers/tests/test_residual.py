@@ -100,7 +100,7 @@ def test_protected_logit_differences_keep_more_accuracy_at_equal_information(
     require_data: Any,
 ) -> None:
     require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
-    logits = fit_logits("mnist", n_train=1024, n_epochs=3, n_candidates=64, seed=0)
+    logits = fit_logits("mnist", n_train=1024, n_epochs=6, n_candidates=64, seed=0)
     assert logits.test_accuracy > 0.5
     measure = Measure(
         dataset="mnist",

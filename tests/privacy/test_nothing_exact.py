@@ -27,9 +27,9 @@ from pacprivacy.statistics import Covariance, Histogram, Mean
 from pacprivacy.tables import MODELS as OFFERED
 
 pytestmark = pytest.mark.usefixtures("few_draws")
-N = 211
+N = 511
 RNG = np.random.default_rng(7)
-GROUP = np.repeat([0, 1, 2], [67, 61, 83])
+GROUP = np.repeat([0, 1, 2], [167, 161, 183])
 X = np.column_stack(
     [
         RNG.normal(41.3, 9.7, N) + 4 * GROUP,

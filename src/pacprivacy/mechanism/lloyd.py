@@ -122,8 +122,8 @@ class Lloyd(StepMechanism):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3000, 2)) + np.repeat([[0], [9], [18]], 1000, axis=0)
     >>> release = pac.privatize(Lloyd(n_clusters=3), X, "membership<=0.6", sample=pac.Coins())
-    >>> np.sort(release.value[:, 0]).round().tolist()
-    [0.0, 9.0, 18.0]
+    >>> np.sort(release.value[:, 0]).round().astype(int).tolist()
+    [0, 9, 18]
     """
 
     n_clusters: int = 8
