@@ -153,6 +153,26 @@ def test_no_model_shows_an_exact_statistic(table: Path, tmp_path: Path, model: s
     assert "target" not in told
 
 
+COIN_MODELS = [
+    *("mean", "sum", "count", "variance", "covariance", "crosstab", "histogram"),
+    *("median", "quantiles", "ols", "ridge", "logistic", "poisson"),
+]
+
+
+@pytest.mark.claim("R-7")
+@pytest.mark.parametrize("model", COIN_MODELS)
+def test_no_model_with_coins_shows_an_exact_statistic(
+    table: Path, tmp_path: Path, model: str
+) -> None:
+    words = ["release", str(table), "--model", model, *MODELS[model], "--simulate", "--seed", "5"]
+    words += ["--budget", "membership<=0.6", "-q", "-o", str(tmp_path / model)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    content = json.loads((tmp_path / model / "release.json").read_text())
+    assert content["certificate"]["sampling"] != "pool"
+    assert scan(content, content["certificate"]["published"]) == []
+
+
 MECHANISMS: dict[str, tuple[Any, Any]] = {
     "mean": (Mean(), X),
     "covariance": (Covariance(), X),
