@@ -241,9 +241,9 @@ def sql(
     >>> list(found.frame.columns)
     ['region', 'cost', 'cost noise', 'cost low', 'cost high']
     """
-    asked: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
+    groups: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
     of_pools = ("n_subsets", "n_jobs", "backend", "sample")
     if checkpoint is None and all(options.get(name) is None for name in of_pools):
-        options["sample"] = coins_for_query(query, tables, as_budget(budget), **asked)
+        options["sample"] = coins_for_query(query, tables, as_budget(budget), **groups)
     with Session.alone(tables, budget, **options) as session:
-        return session.sql(query, budget, **asked, checkpoint=checkpoint, name=name)
+        return session.sql(query, budget, **groups, checkpoint=checkpoint, name=name)

@@ -257,10 +257,10 @@ def recompute_descent(
     if n_units != held.n_units:
         raise unproved(f"it has {held.n_units} units and the data {n_units}")
     prepared = as_mechanism(mechanism).prepare(records)
-    found = steps_of(prepared, records, codes)
-    if found is None:
+    steps = steps_of(prepared, records, codes)
+    if steps is None:
         raise unproved("the mechanism is no descent")
-    settings, records, codes = found
+    settings, records, codes = steps
     limits = np.full(n_units, held.parameter)
     if held.session is not None:
         limits = np.minimum(limits, held.session.allowed)
