@@ -226,18 +226,16 @@ def _cells(cell: Cell) -> list[str]:
 def summarise(comparisons: Sequence[Comparison]) -> str:
     """Return one table row for each printed table or figure, and a last row for all of them."""
     lines = [
-        "| printed | group | ours rests on | cells | agree | largest difference | misses: why |",
-        "|---|---|---|--:|--:|--:|---|",
+        "| printed | ours | cells | agree | misses: why |",
+        "|---|---|--:|--:|---|",
     ]
-    for each in comparisons:
-        worst = max(each.cells, key=lambda cell: abs(cell.difference))
-        lines.append(
-            f"| {each.item} | `{each.section}` | {each.trials} "
-            f"| {len(each.cells)} | {each.n_agree} "
-            f"| {worst.difference:+.2g} ({worst.name}) | {each.reason} |"
-        )
+    lines += [
+        f"| {each.item} | {each.trials} | {len(each.cells)} | {each.n_agree} "
+        f"| {each.reason if each.n_agree < len(each.cells) else ''} |"
+        for each in comparisons
+    ]
     agree, cells = count(comparisons)
-    lines.append(f"| all | | | {cells} | {agree} ({100 * agree / cells:.0f} %) | | |")
+    lines.append(f"| all | | {cells} | {agree} ({100 * agree / cells:.0f} %) | |")
     return "\n".join(lines)
 
 

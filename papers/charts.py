@@ -28,7 +28,8 @@ GRID: Final = "#DDDDDD"
 PANEL_WIDTH: Final = 4.4
 PANEL_HEIGHT: Final = 3.3
 MOST_COLUMNS: Final = 3
-LEGEND_WIDTH: Final = 3.0  # of one entry, in inches
+LEGEND_WIDTH: Final = 3.0  # of one entry at least, in inches
+LETTER_WIDTH: Final = 0.075  # of the legend, in inches
 DPI: Final = 150
 LEAST_RATIO: Final = 5.0  # of the largest to the least value on a logarithmic axis
 BUDGET_LABEL: Final = "budget in nats; below it the guaranteed membership success"
@@ -114,10 +115,11 @@ def draw_panels(
         axes.set_xlabel(xlabel, fontsize=8.5, color=INK)
     figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
     handles = {line.label: _handle(line) for panel in panels for line in panel.lines}
+    entry = max(LEGEND_WIDTH, 0.7 + LETTER_WIDTH * max(map(len, handles)))
     figure.legend(
         handles=list(handles.values()),
         loc="outside lower center",
-        ncols=max(1, int(width / LEGEND_WIDTH)),
+        ncols=max(1, int(width / entry)),
         frameon=False,
         fontsize=9,
         labelcolor=INK,

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -68,6 +69,10 @@ class Settings:
     checkpoints: Path | None = None
 
 
+SIMULATED: Final = (
+    "All releases on this page are **simulations** on public data: secrets and noise are seeded, "
+    "so that the page can be made again. They protect nobody."
+)
 FULL: Final = Settings()
 QUICK: Final = Settings(
     mi_budgets=(1 / 64, 1 / 4), n_halves=400, n_noises=4, n_subsets=64, n_releases=400
@@ -87,6 +92,8 @@ class Job:
     kind : type, optional
         The class of the records, if they hold numbers and text only: a full run then keeps them,
         so that it can be stopped and goes on where it was.
+    needs : tuple of str
+        Modules of extras, without which the work is left out.
     """
 
     name: str
@@ -94,6 +101,12 @@ class Job:
     arguments: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     kind: type[Any] | None = None
+    needs: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The needed modules that are not installed."""
+        return tuple(name for name in self.needs if find_spec(name) is None)
 
     def run(self) -> list[Any]:
         """Do the work, on one thread: workers are processes."""
@@ -233,10 +246,20 @@ class Paper:
         make_folder(folder)
         full = replace(self.full, checkpoints=folder / "checkpoints")
         used = settings or (self.quick if quick else full)
-        jobs = [(place, job) for place, s in enumerate(chosen) for job in s.jobs(used, quick=quick)]
+        listed = [(place, j) for place, s in enumerate(chosen) for j in s.jobs(used, quick=quick)]
+        jobs = [(place, job) for place, job in listed if not job.missing]
+        left_out = [job for _, job in listed if job.missing]
+        if not jobs:
+            raise DataError(
+                f"{' and '.join(left_out[0].missing)} must be installed for all of this. "
+                "Run in a checkout: pip install '.[jax]'"
+            )
         begin = time.perf_counter()
         results = _run(jobs, n_jobs, used.checkpoints, report)
         page = self._begin_page(used, quick=quick, seconds=time.perf_counter() - begin)
+        if left_out:
+            names = "; ".join(job.name for job in left_out)
+            page.text(f"Left out, for want of {' and '.join(left_out[0].missing)}: {names}.")
         comparisons: list[Comparison] = []
         for number, section in enumerate(chosen):
             rows = [row for place, found in results if place == number for row in found]
@@ -273,7 +296,7 @@ class Paper:
             f"{seconds:.0f} seconds. {self.amount(settings)}"
         )
         page.heading("Protocol")
-        page.bullets(self.protocol)
+        page.bullets((SIMULATED, *self.protocol))
         if self.reference is not None and find_reference(self.reference) is None:
             page.text("The published figures are **not available** on this machine.")
         return page

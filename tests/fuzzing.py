@@ -77,6 +77,8 @@ NEVER = {"jobs": {"3", "-1", "1_000"}, "output": {"/", "../.."}}
 GOOD = tuple(
     tuple(line.split())
     for line in """
+schema people.csv
+ledger report study.db -o ledger.html
 release people.csv --model mean --columns age,income --budget mi<=1/8 -o new --subsets 8
 release people.csv --model covariance --columns age,income --budget mi<=1 -o new --subsets 8
 release people.csv --model histogram --target age --bins 3 --ranges 0,100 --budget mi<=1/8 -o \

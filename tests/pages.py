@@ -122,7 +122,9 @@ def run_command(command: Command, extra: dict[str, list[str]]) -> None:
         at = words.index(">")
         target, words = Path(words[at + 1]), words[:at]
     more = [word for word in extra.get(words[1], []) if word.partition("=")[0] not in words]
-    if {"--promise", "--ledger"} & set(words) or has_coins(words):  # no candidates, or a session's
+    if {"--promise", "--ledger", "--study"} & set(words) or has_coins(
+        words
+    ):  # no candidates, or a session's
         more = [word for word in more if not word.startswith("--subsets")]
     result = CliRunner().invoke(app, [*words[1:], *more])
     assert result.exit_code == 0, (command.words, result.output)

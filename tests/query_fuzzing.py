@@ -18,7 +18,7 @@ import pandas as pd
 
 import pacprivacy as pac
 from pacprivacy.errors import PacPrivacyError, QueryError
-from pacprivacy.mechanism import coerce_data, flatten
+from pacprivacy.mechanism import coerce_data
 from pacprivacy.queries import QuerySums, make_query_mechanism
 from pacprivacy.queries.tree import number, write_sql
 
@@ -208,8 +208,6 @@ def run_once(seed: int) -> Outcome:
         mechanism = make_query_mechanism(text, tables, keys=keys, fill=-1.0).prepare(data)
         pool = pac.Balanced(n_subsets=4).draw(n, rng=seed)
         mine = [mechanism.evaluate(data.take(pool.rows(k)), rng) for k in range(4)]
-        batch = mechanism.batch
-        values = None if batch is None else batch(data, pool)
     except QueryError as error:
         said = str(error)
         wrong = "" if refused else f"refused: {said}"
@@ -225,9 +223,6 @@ def run_once(seed: int) -> Outcome:
         for k in range(4):
             world_engine(engine, frames, pool.rows(k))
             wrong = wrong or _check(mechanism, text, engine, len(pool.rows(k)) / n, mine[k])
-            row = flatten(mine[k])[0]
-            if values is not None and not np.allclose(values[k], row, rtol=1e-9, atol=1e-9):
-                wrong = f"world {k}: the plans differ by {np.abs(values[k] - row).max()}"
     return Outcome(text=text, kind="answered", plan=mechanism.plan, wrong=wrong)
 
 

@@ -26,12 +26,13 @@ from sklearn.tree import DecisionTreeClassifier
 
 import pacprivacy as pac
 from pacprivacy._random import SystemSource
+from pacprivacy.adversary import session_cap
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.ledger import Ledger
 from pacprivacy.release import AnswerBundle
 from pacprivacy.serve import Limits, Service, Tokens, run_service
-from pacprivacy.session import Answerer, leases
+from pacprivacy.session import Responder, leases
 
 N_FEATURES = 4
 
@@ -96,7 +97,8 @@ class Server:
     """``pac serve`` in a process of its own."""
 
     def __init__(self, folder: Folder, *options: str) -> None:
-        words = ["serve", "churn.pac", "--ledger", "study.db", "--port", "0", "--json", *options]
+        models = [] if "--tables" in options else ["churn.pac"]
+        words = ["serve", *models, "--ledger", "study.db", "--port", "0", "--json", *options]
         self._log = (folder.path / "log").open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pacprivacy", *words],
@@ -194,10 +196,16 @@ class Client:
         self.close()
 
 
-def malformed(n: int, token: str, seed: int = 0) -> Iterator[bytes]:
+def malformed(
+    n: int,
+    token: str,
+    seed: int = 0,
+    *,
+    path: str = "/predict",
+    good: bytes = b'{"rows": [[1, 2, 3, 4]]}',
+) -> Iterator[bytes]:
     """Yield requests that are wrong in one way or another, as raw bytes."""
-    rng = np.random.default_rng(seed)
-    good = b'{"rows": [[1, 2, 3, 4]]}'
+    rng, right = np.random.default_rng(seed), path
     bodies = (
         *(b"", b"{}", b"[]", b"null", b"rows", b'{"rows": []}', b'{"rows": [[]]}', b"\xff\xfe\x00"),
         *(b'{"rows": [[1,2,3]]}', b'{"rows": [[1,2,3,4,5]]}', b'{"rows": [[1,2,3,NaN]]}'),
@@ -207,7 +215,15 @@ def malformed(n: int, token: str, seed: int = 0) -> Iterator[bytes]:
         *(b'{"rows": [[1,2,3,4]]}garbage', b'{"rows": [[1,2],[1,2,3,4]]}', b"\x00" * 100),
         b'{"rows": [' + b",".join([b"[1,2,3,4]"] * 1001) + b"]}",
     )
-    paths = ("/predict", "/nothing", "/predict/../secret", "/sql", "/%00", "/budget?token=x", "/..")
+    paths = (
+        "/predict",
+        "/nothing",
+        "/predict/../secret",
+        "/models",
+        "/%00",
+        "/budget?token=x",
+        "/..",
+    )
     tokens = (
         "",
         "Bearer",
@@ -218,7 +234,7 @@ def malformed(n: int, token: str, seed: int = 0) -> Iterator[bytes]:
     )
     for _ in range(n):
         way = rng.integers(8)
-        who, path, body, kind = f"Bearer {token}", "/predict", good, "application/json"
+        who, path, body, kind = f"Bearer {token}", right, good, "application/json"
         method, more = "POST", ""
         if way <= 2:
             body = bodies[rng.integers(len(bodies))]
@@ -406,8 +422,8 @@ class Answering:
         place = self._place / "study.db"
         return leases.Leases(place, self.NAME, dataset="votes")
 
-    def _responder(self, book: Any, standing: Any) -> Answerer:
-        return Answerer(
+    def _responder(self, book: Any, standing: Any) -> Responder:
+        return Responder(
             self._attack.pool,
             query_nats=self._attack.query_nats,
             total_nats=float("inf"),
@@ -489,3 +505,97 @@ class Answering:
 
     def close(self) -> None:
         self._book.close()
+
+
+# --- tables behind HTTP ---
+
+SHOP_TOTAL = 0.9
+SENTINEL = 7_777_777.25  # somebody's value, which no answer may quote
+SHOP_REGIONS = ["east", "north", "south", "west"]
+SHOP_QUERY = "SELECT region, count(*) AS n, sum(cost) AS total FROM visits GROUP BY region"
+
+
+def make_shop(place: Path, n_rows: int, n_people: int) -> Folder:
+    """Write a shop of visits, with tokens for two principals and a ledger."""
+    import duckdb
+
+    with duckdb.connect(str(place / "shop.duckdb")) as shop:
+        shop.execute(f"CREATE TABLE people AS SELECT range AS id FROM range({n_people})")
+        shop.execute(
+            "CREATE TABLE visits AS SELECT (hash(range) % ?)::BIGINT AS person, "
+            "['east','north','south','west'][1 + (hash(range + 7) % 4)::INT] AS region, "
+            "20 + (hash(range + 3) % 1000) / 20.0 AS cost FROM range(?)",
+            [n_people, n_rows],
+        )
+        shop.execute("UPDATE visits SET cost = ? WHERE rowid = 11", [SENTINEL])
+    tokens = Tokens(place / "tokens.json")
+    Ledger(place / "study.db").create_budget(
+        "tables", limits=Spent(mu_squared=session_cap(SHOP_TOTAL))
+    )
+    return Folder(place, {name: tokens.grant(name) for name in ("ann", "bob")})
+
+
+def serve_shop(folder: Folder, n_queries: int) -> Server:
+    """Start a server whose total is enough for so many queries."""
+    price = pac.Membership(0.5 + 0.5 * (2 * SHOP_TOTAL - 1) / n_queries**0.5 / 2)
+    words = ("--tables", "shop.duckdb", "--unit", "people.id", "--via", "visits=person")
+    budget = (
+        "--total",
+        f"membership<={SHOP_TOTAL}",
+        "--per-query",
+        f"membership<={price.success:.9f}",
+    )
+    return Server(folder, *words, *budget, "--rate", "1000000", "--quiet")
+
+
+def ask_shop(client: Client) -> tuple[int, float | None]:
+    """Return a status, and what the answer says is left of the total."""
+    body = {"query": SHOP_QUERY, "keys": {"region": SHOP_REGIONS}}
+    status, _, answer = client.call("POST", "/sql", body)
+    assert str(SENTINEL)[:7].encode() not in answer
+    found = json.loads(answer)
+    return status, found["left"]["total"]["mu_squared"] if status == 200 else None
+
+
+def ask_from_all(
+    folder: Folder, port: int, n: int, connections: int = 8
+) -> tuple[list[int], list[float]]:
+    """Ask from all connections until each has asked ``n`` times, or the server is gone."""
+    statuses: list[int] = []
+    seconds: list[float] = []
+
+    def work(number: int) -> None:
+        client = Client(port, folder.tokens[("ann", "bob")[number % 2]])
+        try:
+            for _ in range(n):
+                began = time.perf_counter()
+                statuses.append(ask_shop(client)[0])
+                seconds.append(time.perf_counter() - began)
+        except (OSError, ValueError, http.client.HTTPException):
+            return
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statuses, seconds
+
+
+def shop_books(folder: Folder, n_answered: int) -> dict[str, Any]:
+    """Compare ledger and clocks with what clients received."""
+    entries = folder.ledger.entries(dataset="tables")
+    reserved = [e.units["mu_squared"] for e in entries if e.kind == "reserve"]
+    tables = pac.Tables(folder.path / "shop.duckdb", unit="people.id", via={"visits": "person"})
+    with pac.Session.resume(tables, ledger=folder.path / "study.db", dataset="tables") as session:
+        clocks: Any = session.balances
+        return {
+            "answered": n_answered,
+            "reserved": len(reserved),
+            "committed": sum(e.kind == "commit" for e in entries),
+            "answers_lost": max(0, n_answered - len(reserved)),
+            "ledger_intact": folder.ledger.verify().ok,
+            "busiest_clock_over_ledger": round(clocks.busiest / (1e-12 * sum(reserved)), 12),
+            "over_the_cap": int((clocks.spent > clocks.cap).sum()),
+            "n_releases": session.spent.n_releases,
+        }

@@ -79,7 +79,6 @@ def odometer(session: Any) -> dict[str, Any]:
         "total_success": seen.total.success_level,
         "learned_nats": seen.learned_nats,
         "best_guess_now": seen.best_guess_now,
-        "ever_used_prior": seen.ever_used_prior,
     }
 
 
@@ -312,12 +311,6 @@ CASES |= {
         pac.Membership(0.8) & pac.Information(1.0),
         (column_means, pac.Membership(0.6) & pac.Information(1 / 2), None),
         (statistics.Covariance(), pac.Membership(0.7) & pac.Information(1 / 4), "waterfill"),
-    ),
-    "session of fresh secrets": lambda: session_of(
-        pac.Information(1.0),
-        (column_means, INFORMATION, "waterfill"),
-        (column_means, INFORMATION, "exact"),
-        secrets="fresh",
     ),
     "session of units": lambda: session_of(
         pac.Information(1.0),

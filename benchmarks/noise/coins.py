@@ -99,7 +99,7 @@ def compare(cell: str, name: str) -> dict[str, Any]:
         tried = [errors(X, keep, clip, level) for keep in (*KEEPS, default) for clip in CLIPS]
         own = next(r for r in tried if r["keep"] == default and r["clip"] == "auto")
         best = min(tried, key=lambda r: r["error"])
-        pool, dp = row["pac"]["score"], min(method["score"] for method in row["dp"])
+        pool, dp = row["pool"]["score"], min(method["score"] for method in row["dp"])
         print(
             f"{cell} {level}: default {own['error']:.5f} (keep {default:g}), tuned "
             f"{best['error']:.5f} (keep {best['keep']:g}, clip {best['clip']}), pool {pool:.5f}, "

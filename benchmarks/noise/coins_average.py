@@ -99,7 +99,7 @@ def rivals(cell: str, level: float) -> dict[str, float]:
     """Return pool and best tuned DP of benchmarks/versus."""
     rows = json.loads((HERE / "results" / "versus" / f"{cell}.json").read_text("utf-8"))["rows"]
     row = rows[ADVANTAGES.index(level)]
-    return {"pool": row["pac"]["score"], "dp": min(method["score"] for method in row["dp"])}
+    return {"pool": row["pool"]["score"], "dp": min(method["score"] for method in row["dp"])}
 
 
 def compare_quantiles(cell: str, level: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import pacprivacy as pac
 from pacprivacy._random import SimulatedSource
 from pacprivacy.noise import calibrate
 from pacprivacy.release import measure_error_bars
-from pacprivacy.session.rehearsal import SUBSETS_BATCHED, SUBSETS_BLACK_BOX
+from pacprivacy.session.dry_run import SUBSETS_BATCHED, SUBSETS_BLACK_BOX
 from pacprivacy.simulation import run_mechanism
 
 OUT = Path(__file__).parents[1] / "results" / "coverage.json"

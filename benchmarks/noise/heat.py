@@ -27,7 +27,7 @@ from pacprivacy.budget import Membership
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise import calibrate
 from pacprivacy.sample import Balanced
-from pacprivacy.session import Answerer
+from pacprivacy.session import Responder
 from pacprivacy.theory import mi_for_success
 from papers.responses.models import load_answers, split_dataset
 from tests.privacy import test_sessions_hold as hold
@@ -105,7 +105,7 @@ def _equal_votes(runs: int, nats: float) -> dict[str, Any]:
     exact = (2 * float(ndtri(0.5 + 0.5 * advantage)) / apart) ** 2
     counts = []
     for seed in range(runs):
-        responder = Answerer(
+        responder = Responder(
             pool,
             query_nats=nats,
             total_nats=math.inf,
@@ -250,7 +250,7 @@ def answers(quick: bool) -> dict[str, Any]:
         rows: dict[str, Any] = {"n_units": pool.n_units, "disputed": float(disputed.mean())}
         for rule, most in (("information", None), ("units", 0.1)):
             total = mi_for_success(0.55, 0.5) if most is None else math.inf
-            responder = Answerer(
+            responder = Responder(
                 pool,
                 query_nats=2.0**-20,
                 total_nats=total,

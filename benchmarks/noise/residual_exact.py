@@ -4,9 +4,8 @@ Usage: python benchmarks/noise/residual_exact.py
 
 For every example pool: total noise of `waterfill` and of `exact`, how many times less the second
 is, its true information over the budget (by simulation), and the certified upper end over the
-budget. Asked: 3 times less beside a normal at 2 nats, 1.15 and 1.4 times on votes at 0.75 and 0.9
-of their entropy, none at their entropy, at most 0.50 for two signs at 1.2 nats. The result goes to
-benchmarks/results/residual_exact.json.
+budget. Asked: 1.15 and 1.4 times less on votes at 0.75 and 0.9 of their entropy, none at their
+entropy. The result goes to benchmarks/results/residual_exact.json.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ NUMBERS = ("age", "hours_per_week", "education_num")
 GROUPS = ("sex", "race", "workclass", "marital_status", "relationship", "occupation", "education",
           "age // 10", "hours_per_week // 10", "sex || ' ' || race")  # fmt: skip
 AT_LEAST = 200
-KINDS = {"coins": {"sample": pac.Coins()}, "pool": {"n_subsets": 256}}
+KINDS = {"coins": {"sample": pac.Coins()}, "pool": {"n_subsets": 64}}
 
 
-def adult_tables() -> pac.Tables:
+def adult_people() -> pd.DataFrame:
     """Return the people of Adult, categories as the texts that they are."""
     adult = load_adult()
     names = [name.replace("-", "_") for name in adult.feature_names]
@@ -42,7 +42,12 @@ def adult_tables() -> pac.Tables:
         if old in adult.categories:
             people[name] = np.array(adult.categories[old], dtype=object)[people[name].astype(int)]
     people["person"] = np.arange(len(people))
-    return pac.Tables({"people": people}, unit="people.person")
+    return people
+
+
+def adult_tables() -> pac.Tables:
+    """Return the people of Adult as tables."""
+    return pac.Tables({"people": adult_people()}, unit="people.person")
 
 
 def session_errors(tables: pac.Tables, kind: str) -> tuple[float, float]:

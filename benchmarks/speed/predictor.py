@@ -26,7 +26,7 @@ from pacprivacy._random import SystemSource
 from pacprivacy.budget import Information
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.sample import Pool
-from pacprivacy.session.answerer import Answerer
+from pacprivacy.session.responder import Responder
 from papers.responses.models import load_answers, make_booster, split_dataset
 from papers.responses.transcripts import measure_responses
 
@@ -36,7 +36,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "predictor.json"
 
 def time_answers(pool: Pool, table: Any, *, n_classes: int = 2) -> float:
     """Return answers per second, noise from the operating system."""
-    responder = Answerer(pool, query_nats=BUDGET, total_nats=1.0, source=SystemSource())
+    responder = Responder(pool, query_nats=BUDGET, total_nats=1.0, source=SystemSource())
     started = time.perf_counter()
     if table.ndim == 3:
         responder.answer_scores(table)

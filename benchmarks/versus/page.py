@@ -22,20 +22,21 @@ PAGE = ROOT / "docs" / "versus.md"
 IMAGES = ROOT / "docs" / "images"
 ADVICE = ROOT / "src" / "pacprivacy" / "cli" / "advice.json"
 TASKS = (
-    "mean", "median", "quantiles", "ols", "ridge", "quantile regression",
-    "kmeans", "logistic", "classifier", "probe", "boosting",
+    "mean", "median", "quantiles", "crosstab", "histogram", "ols", "ridge", "quantile regression",
+    "kmeans", "components", "logistic", "classifier", "probe", "boosting",
 )  # fmt: skip
-LOOKS = {"pac": ("PAC", "#0072B2", "o"), "dp": ("best DP method", "#D55E00", "s")}
+LOOKS = {"pac": ("best PAC method", "#0072B2", "o"), "dp": ("best DP method", "#D55E00", "s")}
 
 
 def load_results() -> list[dict[str, Any]]:
-    """Return all cells that are stored, by task, with the best DP method of each row."""
+    """Return all cells that are stored, by task, with the best method of both sides in each row."""
     read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))]
     for result in read:
         better = max if result["larger_is_better"] else min
-        for row in result["rows"]:  # the best one on test rows: in doubt, for DP
+        for row in result["rows"]:  # the best ones on test rows, on both sides
             row["rivals"] = {rival["method"]: rival for rival in row["dp"]}
             row["dp"] = better(row["dp"], key=lambda rival: rival["score"])
+            row["pac"] = better([row["pool"], *row.get("coins", [])], key=lambda one: one["score"])
     return sorted(read, key=lambda result: TASKS.index(result["task"]))
 
 
@@ -112,7 +113,7 @@ def _number(score: float, half_width: float) -> str:
 def score_table(results: list[dict[str, Any]]) -> str:
     """Return who wins by how much."""
     lines = [
-        "| task | data | | success | PAC | best DP method | without privacy | ahead |",
+        "| task | data | | success | best PAC method | best DP method | without privacy | ahead |",
         "|---|---|---|--:|--:|--:|--:|---|",
     ]
     for result in results:
@@ -121,8 +122,10 @@ def score_table(results: list[dict[str, Any]]) -> str:
             cells = [
                 *first,
                 f"{50 * (1 + row['advantage']):.1f} %",
-                _number(row["pac"]["score"], row["pac"]["half_width"]),
-                f"{_number(row['dp']['score'], row['dp']['half_width'])}, {row['dp']['method']}",
+                *(
+                    f"{_number(best['score'], best['half_width'])}, {best['method']}"
+                    for best in (row["pac"], row["dp"])
+                ),
                 f"{result['without_privacy']:.4f}",
                 {"PAC": "**PAC**", "DP": "**DP**", "level": "level"}[
                     winner(row, result["larger_is_better"])
@@ -145,22 +148,19 @@ def needs_table(results: list[dict[str, Any]]) -> str:
 def size_table(results: list[dict[str, Any]]) -> str:
     """Return sizes and times."""
     lines = [
-        "| task | data | size | records | candidates | folds | tried, PAC and DP | CPU seconds |",
-        "|---|---|---|--:|--:|---|---|--:|",
+        "| task | data | size | records | candidates | tried: coins, pool, DP | CPU seconds |",
+        "|---|---|---|--:|--:|---|--:|",
     ]
     for result in results:
-        rows = result["rows"]
-        folds = ", ".join(str(row["pac"]["folds"]) for row in rows)
-        if len({row["pac"]["folds"] for row in rows}) == 1:
-            folds = str(rows[0]["pac"]["folds"])
+        row = result["rows"][0]
+        first = [row["coins"][0]] if "coins" in row else []
         cells = [
             result["task"],
             result["data"],
-            result["settings"]["size"],
+            result["settings"]["pool"]["size"],
             str(result["n_records"]),
-            str(rows[0]["pac"]["n_subsets"]),
-            folds,
-            f"{rows[0]['pac']['tried']} and {rows[0]['dp']['tried']}",
+            str(row["pool"]["n_subsets"]),
+            ", ".join(str(one["tried"]) for one in (*first, row["pool"], row["dp"])),
             f"{sum(result['cpu_seconds'].values()):.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -171,7 +171,7 @@ def missing_cells(results: list[dict[str, Any]]) -> str:
     """Return which cells have not been run, or only quickly."""
     source = Path(__file__).with_name("fight.py").read_text(encoding="utf-8")
     names = re.findall(r'^    "([\w-]+)": Cell\(', source, re.MULTILINE)
-    sizes = {result["cell"]: result["settings"]["size"] for result in results}
+    sizes = {result["cell"]: result["settings"]["pool"]["size"] for result in results}
     groups = {
         "Not run yet": [name for name in names if name not in sizes],
         "Run quickly": [name for name in names if sizes.get(name) == "quick"],
@@ -189,13 +189,13 @@ def predictor_table(results: list[dict[str, Any]]) -> str:
     ]
     for result in results:
         for row in result["rows"] if result["task"] == "boosting" else ():
-            scores = [row["pac"], row["rivals"]["DP-EBM"], row["rivals"]["PATE student"]]
+            scores = [row["pool"], row["rivals"]["DP-EBM"], row["rivals"]["PATE student"]]
             behind = [100 * (result["without_privacy"] - each["score"]) for each in scores]
             cells = [
                 result["data"],
                 f"{50 * (1 + row['advantage']):.1f} %",
                 *(f"{points:.2f}" for points in behind),
-                f"{100 * row['pac']['unanimous_share']:.1f} %",
+                f"{100 * row['pool']['unanimous_share']:.1f} %",
             ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -10,8 +10,6 @@ from papers.run import Paper, Settings
 __all__ = ["ACCURACY_FIRST"]
 
 PROTOCOL: Final = (
-    "All releases on this page are **simulations** on public data: the noise is seeded, so that "
-    "the page can be made again. They protect nobody.",
     "The accuracy α comes first: an excess risk of at most α with probability 1 - γ = 0.9. The "
     "privacy loss is what is measured: *ex post*, it depends on where the search stopped.",
     "*Noise reduction* lowers the noise over 1000 geometric levels from 1/n to four times what the "

@@ -22,8 +22,8 @@ from pacprivacy.mechanism import KMeans, LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.session import Accuracy
+from pacprivacy.session.pool_refinement import FallingNoise, refinement_shares
 from pacprivacy.session.pool_secret import Calibration
-from pacprivacy.session.refinement import Refinement, refinement_shares
 from pacprivacy.simulation import Outputs, run_mechanism
 from papers.datasets import Dataset, load_dry_bean, load_rice
 from papers.page import Page, as_percent, write_csv
@@ -183,7 +183,7 @@ def _run(
     source, values = SimulatedSource(rng), setting.outputs.values
     secret, belief = int(rng.integers(len(values))), Belief.uniform(len(values))
     share = Spent(mi_nats=task.cap_nats)
-    steps, fractions = Refinement(values, share, rule=RULE), refinement_shares(share, LEVELS)
+    steps, fractions = FallingNoise(values, share, rule=RULE), refinement_shares(share, LEVELS)
     steps.begin(Calibration(seed=seed, pool=setting.pool, log_belief=belief.log_p))
     spent, looks, enough, estimate = 0.0, 0, False, values[0]
     while looks < len(fractions) and not enough:

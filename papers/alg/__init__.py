@@ -10,8 +10,6 @@ from papers.run import FULL, QUICK, Paper, Settings
 __all__ = ["ALG"]
 
 PROTOCOL: Final = (
-    "All releases on this page are **simulations** on public data: secrets and noise are seeded, "
-    "so that the page can be made again. They protect nobody.",
     "*Paper's protocol*: one shuffle with seed 0; train / test rows Iris 100 / 49, Rice 2667 / "
     "1142, Dry Bean 9527 / 4083; the transformer is fitted on all rows, as published; independent "
     "random halves in which every class occurs; variances (without the n-1 correction) estimated "

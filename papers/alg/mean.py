@@ -85,8 +85,8 @@ ROUNDING: Final = 0.0005
 COARSE_ROUNDING: Final = 0.005  # of the noisy DP distances of Iris, which have two decimals
 
 REASONS: Final = {
-    AS_PRINTED: "what exactly is swapped, and how often, is not printed",
-    DP_AS_PRINTED: "the distance is flat in the clip, so the best clip and its bias vary",
+    AS_PRINTED: "what is swapped, and how often, is not printed",
+    DP_AS_PRINTED: "distance is flat in the clip: the best clip varies",
 }
 
 

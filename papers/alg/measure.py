@@ -11,6 +11,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
+from pacprivacy.mechanism import Forest
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.covariance import isotropic_max, proportional
 from pacprivacy.sample import Balanced, Half, Pool, PoolStrategy
@@ -23,11 +24,22 @@ from papers.simulate import budget_of, simulate_fresh, simulate_pool
 
 __all__ = ["Row", "Rule", "measure_ours", "measure_paper", "measure_task", "run_paper_halves"]
 
-Rule = Literal["diagonal", "isotropic_max", "pool diagonal", "exact", "risk", "risk folds"]
+Rule = Literal[
+    "diagonal",
+    "isotropic_max",
+    "bare diagonal",
+    "bare isotropic_max",
+    "pool diagonal",
+    "exact",
+    "risk",
+    "risk folds",
+]
 
 _PAPER_FORMULAS: Final[dict[Rule, Callable[..., Vector]]] = {
     "diagonal": proportional,
     "isotropic_max": isotropic_max,
+    "bare diagonal": proportional,
+    "bare isotropic_max": isotropic_max,
 }
 _PUBLISHED_NOISE: Final = {"diagonal": "aniso", "isotropic_max": "iso"}
 
@@ -45,7 +57,8 @@ class Row:
         on the test rows.
     rule : str
         ``diagonal`` and ``isotropic_max`` follow the paper's protocol: variances estimated on
-        independent halves, releases of fresh halves. ``pool diagonal`` is the paper's formula on
+        independent halves, releases of fresh halves. ``bare`` ones are as printed for forests, and
+        unsound: leaf labels leave without noise. ``pool diagonal`` is the paper's formula on
         our pool, ``exact`` and ``risk`` are our rules on that pool; ``risk folds`` is ``risk`` on
         a pool whose subsets leave out a fold instead of a half.
     mi_nats : float
@@ -101,16 +114,24 @@ def measure_paper(task: Task, split: Split, settings: Settings) -> Iterator[Row]
     n_noises = max(1, min(settings.n_noises, task.max_releases // n_halves))
     halves = Half(n_subsets=n_halves, every_class=True)
     run = _Runner(task, split, settings)
-    spread = run.outputs(task.paper, halves, "estimate")[0].values.var(axis=0)
+    estimate = run.outputs(task.paper, halves, "estimate")[0].values
     fresh = run.outputs(task.paper, halves, "release")[0]
-    no_noise = _scores(task, split, fresh, fresh.values).mean()
     for rule, formula in _PAPER_FORMULAS.items():
+        values, n_bare = fresh.values, 0
+        if rule.startswith("bare"):
+            if not isinstance(task.paper, Forest):
+                continue
+            values, n_bare = _bare_labels(task.paper, fresh.values)
+        spread = estimate.var(axis=0)
+        spread[:n_bare] = 0.0
+        no_noise = _scores(task, split, fresh, values).mean()
         for mi_nats in settings.mi_budgets:
             noise_var = formula(spread, mi_nats=mi_nats)
+            noise_var[:n_bare] = 0.0
             rng = public_generator(settings.seed, f"{task.name} {rule}", _index(mi_nats))
-            values = simulate_fresh(fresh.values, noise_var, n_noises, rng)
+            released = simulate_fresh(values, noise_var, n_noises, rng)
             # Noise draws on one half share that half: means over a half are independent.
-            scores = _scores(task, split, fresh, values).reshape(n_halves, n_noises)
+            scores = _scores(task, split, fresh, released).reshape(n_halves, n_noises)
             yield _row(
                 task,
                 rule=rule,
@@ -123,6 +144,15 @@ def measure_paper(task: Task, split: Split, settings: Settings) -> Iterator[Row]
                 n_releases=scores.size,
                 published=_published(task, rule, mi_nats),
             )
+
+
+def _bare_labels(forest: Forest, values: Matrix) -> tuple[Matrix, int]:
+    """Let every leaf vote for one class, as published; return how many entries the leaves are."""
+    n_classes, n_leaves = len(forest.classes or ()), forest.n_estimators * 2**forest.max_depth
+    n_bare = n_leaves * n_classes
+    scores = values[:, :n_bare].reshape(len(values), n_leaves, n_classes)
+    votes = np.arange(n_classes) == scores.argmax(axis=2)[..., None]
+    return np.hstack([votes.reshape(len(values), n_bare), values[:, n_bare:]]), n_bare
 
 
 def run_paper_halves(

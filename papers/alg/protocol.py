@@ -27,7 +27,17 @@ from papers.datasets import (
     load_rice,
 )
 
-__all__ = ["CLASSES", "DATASETS", "Metric", "Model", "PublishedKey", "Split", "Task", "load_split"]
+__all__ = [
+    "CLASSES",
+    "DATASETS",
+    "Metric",
+    "Model",
+    "PublishedKey",
+    "Split",
+    "Task",
+    "align_as_printed",
+    "load_split",
+]
 
 SHUFFLE_SEED: Final = 0
 IRIS_TRAIN: Final = 100
@@ -160,6 +170,18 @@ def load_split(dataset: str, transformer: str) -> Split:
         X_test=X[n + 1 :].copy(),
         y_test=y[n + 1 :].copy(),
     )
+
+
+def align_as_printed(goal: Matrix, basis: Matrix) -> Matrix:
+    """Return Claim 1's ``M B``: right singular vectors' product, cut to the rows of the bases.
+
+    Unlike the orthogonal Procrustes solution of ``PCA``, what is left is not orthogonal, so it
+    changes the subspace's projection, and it is not the nearest either.
+    """
+    right_goal, right_basis = (np.linalg.svd(rows)[2] for rows in (goal, basis))
+    n_rows = len(basis)
+    aligned: Matrix = (right_goal @ right_basis.T)[:n_rows, :n_rows] @ basis
+    return aligned
 
 
 def _transformer(name: str) -> Any:

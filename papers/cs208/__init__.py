@@ -10,8 +10,6 @@ from papers.run import Paper, Settings
 __all__ = ["CS208"]
 
 PROTOCOL: Final = (
-    "All releases on this page are **simulations** on public data: noise and batches are seeded, "
-    "so that the page can be made again. They protect nobody.",
     "The course prints no figures; the curves are ours. They show what the methods of its slides "
     "do to the accuracy of a linear classifier, on Adult (32561 people) and on two digits of MNIST "
     "(12188 images at half resolution).",

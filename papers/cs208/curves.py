@@ -334,7 +334,7 @@ def _noise(row: CurveRow) -> str:
 DESCENT: Final = CurveSection(
     name="descent",
     title="Private descent",
-    covers="the course's DP-GD and DP-SGD, with clipping, noise and averaging as in math.md",
+    covers="the course's DP-GD and DP-SGD, with clipping, noise and averaging",
     notes=(
         "DP-GD looks at all records in each of 120 steps; DP-SGD at a Poisson batch of a twentieth "
         "of them in each of 300. Step length 16 for rows of norm 1, clipping norm 0.5.",

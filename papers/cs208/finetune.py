@@ -134,6 +134,7 @@ class TuningSection:
                 function=measure_tuning,
                 arguments=(epsilons, *amount, settings.n_trials, settings.seed),
                 kind=TunedRow,
+                needs=("jax", "optax"),
             ),
         )
 

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._system import import_jax, without_jax_checks
 from pacprivacy.dp.certificate import DPRelease
 from pacprivacy.dp.descent import Batch, Steps
 from pacprivacy.dp.records import clipping_norms
-from pacprivacy.dp.sgd import LinearLoss, dp_sgd, import_sgd_jax, sgd_without_checks
+from pacprivacy.dp.sgd import LinearLoss, dp_sgd
 from pacprivacy.errors import DataError
 
 CHANNELS: Final = (16, 32, 64)
@@ -45,7 +46,7 @@ class PublicFeatures:
         Images are worked on a hundred at a time. That a row is a function of its own image alone
         holds if XLA computes the same for an image wherever it stands among them.
         """
-        (jax,) = import_sgd_jax("jax")
+        (jax,) = import_jax("jax")
         hidden = jax.jit(_hidden)
         parts = [np.empty((0, len(self.center)), dtype=np.float32)]
         for start in range(0, len(images), AT_ONCE):
@@ -53,7 +54,7 @@ class PublicFeatures:
             # Always the same shape: what an image becomes does not depend on how many there are.
             padded = np.zeros((AT_ONCE, *images.shape[1:]), dtype=np.float32)
             padded[: len(chunk)] = _scale(chunk)
-            with sgd_without_checks(jax):
+            with without_jax_checks():
                 parts.append(np.asarray(hidden(self.weights, padded))[: len(chunk)])
         rows = np.concatenate(parts).astype(np.float64) - self.center
         with np.errstate(invalid="ignore"):
@@ -76,7 +77,7 @@ def pretrain(
     protected; their classes may be others than the private ones. ``n_features`` is the width of the
     last hidden layer: as many weights per class are trained privately later.
     """
-    jax, optax = import_sgd_jax("jax", "optax")
+    jax, optax = import_jax("jax", "optax")
     if images.ndim != 4 or len(images) != len(labels):
         raise DataError(
             f"images must have shape (n, height, width, channels), with one label each; got "
@@ -189,7 +190,7 @@ def _start(
 
 def _hidden(weights: Any, images: Any) -> Any:
     """Return the last hidden layer: three convolutions with pooling, one dense layer."""
-    (jax,) = import_sgd_jax("jax")
+    (jax,) = import_jax("jax")
     found = images
     for layer in range(len(CHANNELS)):
         found = jax.lax.conv_general_dilated(

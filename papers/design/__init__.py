@@ -12,8 +12,6 @@ from papers.run import Paper, Settings
 __all__ = ["DESIGN"]
 
 PROTOCOL: Final = (
-    "All releases on this page are **simulations** on public data: secrets and noise are seeded, "
-    "so that the page can be made again. They protect nobody.",
     "*Post-hoc* parameters (penalty, step size) are best without privacy; *conscious* ones are "
     "best for the noise to come. Both come from all training rows or from a constant, never from "
     "the secret.",

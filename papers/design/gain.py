@@ -62,8 +62,7 @@ STYLES: Final[dict[Kind, tuple[Style, ...]]] = {
 
 
 REASONS: Final = {
-    "Figure 3": "the text says at least 40 % for Q of 8 and less; by its own formula the gain "
-    "vanishes with Q (errata)",
+    "Figure 3": "by its own formula the gain vanishes with Q (errata)",
     "Figure 4": "which variances the figure shows is not printed",
 }
 

@@ -68,11 +68,10 @@ DELTA: Final = 1e-5  # as printed
 EPSILONS: Final = (1.64, 0.73, 0.36, 0.18, 0.09)
 
 REASONS: Final = {
-    "wine_red": "one run of the protocol is printed, and runs differ by about 2 %",
-    "wine_white": "one run of the protocol is printed, and runs differ by about 2 %",
-    "housing": "the penalties follow a few long rows, and which they are depends on the rotation "
-    "of the independent components",
-    "AdaSSP": "its own split of the budget and its bounds are not printed",
+    "wine_red": "one run is printed; runs differ by 2 %",
+    "wine_white": "one run is printed; runs differ by 2 %",
+    "housing": "penalties follow a few long rows and the rotation of the components",
+    "AdaSSP": "its bounds and split of the budget are not printed",
 }
 
 Bound = Literal["largest norm", "typical norm"]

@@ -19,7 +19,6 @@ FULL: Final = replace(
 )
 QUICK: Final = replace(run.QUICK, mi_budgets=(1 / 16, 1 / 4, 1.0), n_subsets=64, n_releases=20_000)
 PROTOCOL: Final = (
-    "All releases on this page are **simulations** on public data. They protect nobody.",
     "`Efficient-PAC` is our `diagonal`. *Auto-PAC* is two things in the paper: in appendix A.2 a "
     "noise in proportion to the spread along the principal directions (our `spectral`), which "
     "spends less than the budget; in section 3 and Proposition 2 the least trace whose "

@@ -31,9 +31,8 @@ from pacprivacy.noise import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One iterate: from which start, which step, and the cost of its noise at the budget."""
+    """One iterate: which step, and the cost of its noise at the budget."""
 
-    start: str
     step: int
     cost: float
 
@@ -104,7 +103,7 @@ def find_equilibrium(
             log_p,
             mi_nats=mi_nats,
             rng=generator,
-            watch=lambda start, step, cost: steps.append(Step(start=start, step=step, cost=cost)),
+            watch=lambda step, cost: steps.append(Step(step=step, cost=cost)),
         )
     return Equilibrium(
         plan=plan,

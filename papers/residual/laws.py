@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import binom
 
 from pacprivacy._checks import Matrix, Vector, freeze
 from pacprivacy._random import public_generator
@@ -20,7 +21,13 @@ from pacprivacy.budget import Information
 from pacprivacy.noise import AnyRule, calibrate
 from pacprivacy.noise.shapes import ShapeProbe, shape_scale
 from pacprivacy.residual import LearnedNoise, Training
-from pacprivacy.theory import Estimate, gaussian_equivalent, posterior_success
+from pacprivacy.theory import (
+    Estimate,
+    epsilon_equivalent,
+    gaussian_equivalent,
+    gaussian_parameter,
+    posterior_success,
+)
 from papers.charts import Line, Panel, Style
 from papers.page import as_budget
 
@@ -35,6 +42,7 @@ __all__ = [
     "Version",
     "law_of_dp",
     "law_of_learned",
+    "law_of_printed_dp",
     "law_of_rule",
     "measure_law",
     "noise_order",
@@ -60,6 +68,7 @@ BLOCK: Final = 50_000
 
 STYLES: Final[dict[str, Style]] = {
     "DP Gaussian": Style(colour="#999999", marker="x"),
+    "DP, as printed": Style(colour="#999999", marker="x", line=":"),
     "Efficient-PAC": Style(colour="#D55E00", marker="s"),
     "Auto-PAC (A.2)": Style(colour="#E69F00", marker="^"),
     "Auto-PAC (least trace)": Style(colour="#56B4E9", marker="v", line="--"),
@@ -118,6 +127,23 @@ def law_of_dp(dimension: int, mi_nats: float, *, sensitivity: float) -> Law:
     """
     variance = (sensitivity / gaussian_equivalent(posterior_success(mi_nats))) ** 2
     return Law(method="DP Gaussian", covariance=variance * np.eye(dimension), claimed_nats=None)
+
+
+def law_of_printed_dp(
+    dimension: int, n_records: int, mi_nats: float, *, clip: float, delta: float = 1e-5
+) -> Law:
+    """Return the line of differential privacy of Figure 2, as printed; a comparison only.
+
+    The success that a budget allows gives an ``ε`` by Eq 15, loose for Gaussian noise. That noise
+    is on the sum of rows of norm ``clip``, divided by ``S``, the number of members: a coin for
+    each record. ``S`` is private, so the mean of the sum over ``S`` is not ``(ε, δ)``-private.
+    """
+    epsilon = epsilon_equivalent(posterior_success(mi_nats), delta)
+    noise_std = clip / gaussian_parameter(epsilon, delta)
+    counts = np.arange(1, n_records + 1)
+    inverse_squares = float(binom.pmf(counts, n_records, 0.5) @ (1.0 / counts**2))
+    variance = noise_std**2 * inverse_squares
+    return Law(method="DP, as printed", covariance=variance * np.eye(dimension), claimed_nats=None)
 
 
 def law_of_learned(method: str, learned: LearnedNoise) -> Law:

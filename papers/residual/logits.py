@@ -135,6 +135,7 @@ class LogitFigure:
                 function=measure_logits,
                 arguments=(name, effort, settings.seed),
                 kind=NoiseRow,
+                needs=("jax", "optax"),
             )
             for name in (("mnist",) if quick else tuple(CLASSIFIED))
         )

@@ -153,6 +153,7 @@ class SoundnessFigure:
                 function=measure_decoder,
                 arguments=(decoder, budgets, base, settings.seed),
                 kind=SoundRow,
+                needs=("jax", "optax"),
             )
             for decoder in (QUICK_DECODERS if quick else DECODERS)
         )

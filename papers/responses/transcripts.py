@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._random import SimulatedSource, public_generator
-from pacprivacy.session.answerer import Answerer
+from pacprivacy.session.responder import Responder
 from pacprivacy.theory import posterior_success
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, as_percent, write_csv
@@ -199,7 +199,7 @@ def _transcript(
 ) -> _Run:
     order = _order(len(answers.truth), n_queries, rng)
     budget = 2.0**-power
-    responder = Answerer(
+    responder = Responder(
         answers.pool,
         query_nats=budget,
         total_nats=n_queries * budget,
@@ -308,6 +308,7 @@ class Responses:
             [_cells(row) for row in rows],
         )
         cells = bound_cells()
+        page.text("Success at most, after T questions of b nats each; beside the published bounds:")
         page.table(
             ["b", *[f"T = {count}" for count in BOUND_QUESTIONS], "largest difference"],
             [_bound_cells(cells, power) for power in BOUND_POWERS],

@@ -17,21 +17,21 @@ from pacprivacy.budget import Information
 from pacprivacy.cli import app
 from pacprivacy.design import TuneResult, tune
 from pacprivacy.errors import DataError
-from pacprivacy.mechanism import LinearSVM
+from pacprivacy.mechanism import Forest, LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.noise.covariance import proportional
 from pacprivacy.sample import Balanced, Half
 from pacprivacy.theory import posterior_success
 from papers import published
-from papers.alg import ALG, attack, mean, picture
+from papers.alg import ALG, attack, bounds, mean, picture
 from papers.alg.bounds import bound_rows, overlap_prior
-from papers.alg.measure import Row, measure_paper
+from papers.alg.measure import Row, _bare_labels, measure_paper
 from papers.alg.models import COMPONENTS, FOREST, KMEANS, SVM, TASKS
-from papers.alg.protocol import Task, load_split
+from papers.alg.protocol import Task, align_as_printed, load_split
 from papers.alg.spread import explained_shares, noise_by_halves, run_until_stable
 from papers.page import as_number, write_csv
 from papers.published import Published
-from papers.run import MI_BUDGETS, QUICK, Progress, Settings
+from papers.run import MI_BUDGETS, QUICK, Job, Progress, Settings
 from papers.simulate import simulate_fresh, simulate_pool
 
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -159,14 +159,49 @@ def test_the_matrix_of_claim_1_is_not_orthogonal_and_not_best() -> None:
     for _ in range(50):
         a = np.linalg.qr(rng.normal(size=(5, 2)))[0].T
         b = np.linalg.qr(a.T + 0.3 * rng.normal(size=(5, 2)))[0].T
-        right_a, right_b = (np.linalg.svd(basis)[2] for basis in (a, b))
-        claimed = (right_a @ right_b.T)[:2, :2]
+        claimed = align_as_printed(a, b)
         turn, _, back = np.linalg.svd(a @ b.T)
-        printed.append(np.linalg.norm(a - claimed @ b))
+        printed.append(np.linalg.norm(a - claimed))
         best.append(np.linalg.norm(a - turn @ back @ b))
         skew.append(np.abs(claimed @ claimed.T - np.eye(2)).max())
     assert min(skew) > 1e-3
     assert np.mean(printed) > 1.5 * np.mean(best)
+
+
+def test_forests_as_printed_have_bare_labels_and_noise_on_thresholds_alone() -> None:
+    task = TASKS["iris_forest"]
+    rows = measure_paper(task, load_split("iris", "min-max"), replace(TINY, mi_budgets=(1 / 64,)))
+    noise = {row.rule: row.noise_variance for row in rows}
+    assert 0 < noise["bare diagonal"] < noise["diagonal"]
+    assert noise["bare diagonal"] < noise["bare isotropic_max"] < noise["isotropic_max"]
+    values = np.random.default_rng(0).uniform(size=(2, 8 * 3 + 7))
+    voted, n_bare = _bare_labels(Forest(n_estimators=1, classes=(0, 1, 2)), values)
+    assert n_bare == 24
+    assert np.array_equal(voted[:, 24:], values[:, 24:])
+    votes = voted[:, :24].reshape(2, 8, 3)
+    assert np.array_equal(votes.sum(axis=2), np.ones((2, 8)))
+    assert np.array_equal(votes.argmax(axis=2), values[:, :24].reshape(2, 8, 3).argmax(axis=2))
+
+
+def test_work_without_its_extra_is_left_out_and_named(tmp_path: Path) -> None:
+    without = Job(name="deep", function=list, needs=("no_such_module",))
+    assert without.missing == ("no_such_module",)
+    real = bounds.SECTION.jobs(QUICK, quick=True)
+
+    class Partly(type(bounds.SECTION)):  # type: ignore[misc]
+        def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
+            return (*real, without)
+
+    text = replace(ALG, sections=(Partly(),)).reproduce(tmp_path, quick=True, n_jobs=1).read_text()
+    assert "Left out, for want of no_such_module: deep." in text
+    assert "## " in text.partition("Left out")[2]
+
+    class Nothing(Partly):
+        def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
+            return (without,)
+
+    with pytest.raises(DataError, match="no_such_module must be installed"):
+        replace(ALG, sections=(Nothing(),)).reproduce(tmp_path, quick=True, n_jobs=1)
 
 
 def test_the_best_threshold_is_ahead_of_a_coin_by_chance() -> None:

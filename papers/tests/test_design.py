@@ -150,7 +150,7 @@ def test_full_run_has_every_data_set_and_setting() -> None:
         assert f"{dataset}: equal success" in jobs["equal"]
         assert any(job.startswith(dataset) for job in jobs["ridge"] + jobs["descent"])
     assert jobs["responses"] == ["answers, adult", "answers, bank"]
-    assert len(jobs["descent"]) == 3 * (4 + 5) + 2 * 4  # digits also with the printed cap
+    assert len(jobs["descent"]) == 3 * (4 + 5) + 3 * 4  # and as printed
     assert DESIGN.full.n_trials == 500
 
 

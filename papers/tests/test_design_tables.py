@@ -23,6 +23,24 @@ def test_credit_has_no_target_among_its_features(require_data: Require) -> None:
     assert 0.79 <= float(split.accuracies(best[None])[0]) <= 0.82
     related = np.corrcoef(np.column_stack([split.X[:, :-1], split.y]).T)[-1, :-1]
     assert np.abs(related).max() < 0.5
+    leaky = load_binary("credit_leaky")
+    best = leaky.objective.minimise(leaky.X, leaky.y)
+    assert float(leaky.accuracies(best[None])[0]) > 0.995  # as printed: 1.00
+
+
+def test_credit_as_printed_is_met(require_data: Require) -> None:
+    require_data("default_credit_card_clients.csv.gz")
+    rows = descent_rows(
+        dataset="credit_leaky",
+        settings=("oracle",),
+        mi_budgets=(1 / 64,),
+        as_printed=True,
+        n_trials=8,
+    )
+    assert len(rows) == 2
+    for row in rows:
+        assert row.published is not None
+        assert row.utility == pytest.approx(row.published, abs=0.06)
 
 
 def test_housing_is_split_like_wine(require_data: Require) -> None:

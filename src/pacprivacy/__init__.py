@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PrivateEstimator as PrivateEstimator,
         PrivateForestClassifier as PrivateForestClassifier,
         PrivateKMeans as PrivateKMeans,
+        PrivateLinearRegression as PrivateLinearRegression,
         PrivateLinearSVC as PrivateLinearSVC,
         PrivateLogisticRegression as PrivateLogisticRegression,
         PrivatePCA as PrivatePCA,
@@ -48,14 +49,14 @@ if TYPE_CHECKING:
         Pool as Pool,
     )
     from pacprivacy.session import Accuracy as Accuracy, Session as Session
-    from pacprivacy.statistics import check_influence as check_influence
+    from pacprivacy.statistics import Study as Study, check_influence as check_influence
 
 # What type checkers read above, for the interpreter; a test holds the two together.
 _NAMES_OF = {
     "budget": "EpsilonEquivalent Information Membership ResidualEntropy parse_budget",
-    "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearSVC "
-    "PrivateLogisticRegression PrivatePCA PrivatePoissonRegressor PrivatePredictor "
-    "PrivateQuantileRegressor PrivateRidge",
+    "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearRegression "
+    "PrivateLinearSVC PrivateLogisticRegression PrivatePCA PrivatePoissonRegressor "
+    "PrivatePredictor PrivateQuantileRegressor PrivateRidge",
     "mechanism": "Dataset Descent",
     "sample": "Balanced Coins Half Poisson Pool",
     "privatizing": "plan privatize sql",
@@ -63,7 +64,7 @@ _NAMES_OF = {
     "reporting": "report",
     "session": "Accuracy Session",
     "queries": "Tables",
-    "statistics": "check_influence",
+    "statistics": "Study check_influence",
 }
 _SPACES = ("stats",)
 _HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names.split()}

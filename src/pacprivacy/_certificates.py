@@ -1,4 +1,4 @@
-"""What certificates of both promises share: digest, file, signature, HTML, what a check found."""
+"""Parts common to all certificates: digest, file, signature, HTML, results of a check."""
 
 import hashlib
 import html
@@ -56,12 +56,12 @@ def write_release(
 
 
 def _text(content: Mapping[str, Any]) -> str:
-    """Return the one layout of a content: the order of keys says nothing, and is sorted."""
+    """Return the layout of a content, with sorted keys."""
     return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def release_file(path: str | Path) -> Path:
-    """Return the public file of a release: the one that is named, or the one in that folder."""
+    """Return the public file of a release, given the file or its folder."""
     return Path(path) / "release.json" if Path(path).is_dir() else Path(path)
 
 
@@ -91,7 +91,7 @@ def read_release(path: str | Path, *, public_key: str | Path | None = None) -> A
         if not same:
             raise CertificateError(
                 f"{path} must be as it was written; its digest is of another content: something "
-                "in it was changed. Get the file again from whoever released it."
+                "in it was changed. Get the file again from its publisher."
             )
     if public_key is not None:
         _check_signature(plain, public_key, path)
@@ -130,15 +130,15 @@ def read_key(path: str | Path, *, private: bool) -> Any:
 
 
 def _check_signature(plain: Mapping[str, Any], public_key: str | Path, path: str | Path) -> None:
-    key, found = read_key(public_key, private=False), plain.get("signature")
-    if found is None:
+    key, signature = read_key(public_key, private=False), plain.get("signature")
+    if signature is None:
         raise CertificateError(
             f"{path} must be signed to be checked with a key; it is not. Ask for a signed release, "
             "or leave out --public-key."
         )
     body = {name: item for name, item in plain.items() if name not in MARKS}
     try:
-        key.verify(bytes.fromhex(found["value"]), _SIGNED + digest_of(body).encode())
+        key.verify(bytes.fromhex(signature["value"]), _SIGNED + digest_of(body).encode())
     except Exception:  # InvalidSignature, or no signature at all
         raise CertificateError(
             f"{path} must be signed by the owner of {public_key}; its signature is not of that "
@@ -174,16 +174,16 @@ def plain_value(value: Any) -> Any:
 
 def readings_text(success: float) -> str:
     """Return a membership success as pure and as Gaussian differential privacy, in words."""
-    found = read_as_dp(success)
-    if math.isinf(found.pure_epsilon):
+    readings = read_as_dp(success)
+    if math.isinf(readings.pure_epsilon):
         return "the success of no finite epsilon"
     pure, mu, epsilon = (
         at_most(value, significant=3)
-        for value in (found.pure_epsilon, found.gaussian_mu, found.gaussian_epsilon)
+        for value in (readings.pure_epsilon, readings.gaussian_mu, readings.gaussian_epsilon)
     )
     return (
         f"the success of pure DP with epsilon {pure}, or of Gaussian DP with mu {mu} (epsilon "
-        f"{epsilon} at delta {found.delta:g})"
+        f"{epsilon} at delta {readings.delta:g})"
     )
 
 
@@ -208,7 +208,7 @@ def release_html(value: str, certificate: str, table: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Fields that were recomputed and agree, and those the bundle cannot show; public.
+    """Fields that were recomputed and agree, and fields that the bundle cannot show; public.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class Verified:
     not_checkable : dict of str
         Fields that were only compared with the bundle's record, each with the reason.
     figures : dict of str
-        What was recomputed, with the figures that agree, for people.
+        Readable list of the recomputed figures.
     """
 
     digest: str
@@ -235,7 +235,7 @@ def verify(certificate: Any, bundle: Any = None) -> Verified:
     Parameters
     ----------
     certificate : Certificate or DPCertificate
-        What is claimed.
+        Certificate to check.
     bundle : Bundle, AnswerBundle or path
         The curator's ``curator.npz``. A certificate of differential privacy has none: it is
         checked against the events that it carries.
@@ -243,7 +243,7 @@ def verify(certificate: Any, bundle: Any = None) -> Verified:
     Returns
     -------
     Verified
-        What was recomputed, and what cannot be.
+        Recomputed fields, and fields that cannot be recomputed.
 
     Raises
     ------

@@ -43,7 +43,7 @@ def freeze(array: npt.NDArray[np.generic]) -> None:
 
 
 def shortened(*vectors: Array) -> tuple[Array, ...]:
-    """Return vectors, or one entry of each where each repeats one number.
+    """Return vectors, each shortened to one entry if all its entries are equal.
 
     Such vectors are those of :func:`numpy.broadcast_to`, which take no room; so does what is
     computed of their entries, if :func:`lengthened` gives it their length again.
@@ -54,18 +54,18 @@ def shortened(*vectors: Array) -> tuple[Array, ...]:
 
 
 def lengthened(found: Array, size: int) -> Array:
-    """Return what was computed of :func:`shortened` vectors, at their length."""
+    """Return a result for :func:`shortened` vectors at the full length."""
     return found if len(found) == size else np.broadcast_to(found, size)
 
 
 def as_told(value: object) -> str:
-    """Describe a setting: plain values as they are, others, which may be records, by their type."""
+    """Describe an option: plain values as they are, possible records by their type."""
     plain = value is None or isinstance(value, str | int | float | complex | np.generic | type)
     return repr(value)[:60] if plain else f"a {type(value).__name__}"
 
 
 def as_floats(name: str, values: ArrayLike) -> Array:
-    """Return an array of floats; refuse others without quoting an entry."""
+    """Return an array of floats; refuse other entries without quoting one."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -107,7 +107,7 @@ def check_not_negative(name: str, value: ArrayLike) -> Array:
 
 
 def _shown(value: ArrayLike) -> str:
-    """Describe an argument: a single number as it is, an array by its shape."""
+    """Describe an argument: a number by its value, an array by its shape."""
     array = np.asarray(value)
     return str(value) if array.ndim == 0 else f"an array of shape {array.shape}"
 
@@ -121,7 +121,7 @@ def check_count(name: str, value: object, least: int, *, advice: str) -> None:
 
 
 def as_outputs(outputs: object) -> Matrix:
-    """Return the (m, d) matrix of mechanism outputs; refuse NaN, infinities and other shapes."""
+    """Return the (m, d) matrix of outputs; refuse NaN, infinities and wrong shapes."""
     values = np.asarray(getattr(outputs, "values", outputs), dtype=np.float64)
     if values.ndim == 1:
         values = values[:, None]
@@ -169,9 +169,9 @@ def distances_between_rows(rows: Matrix) -> Iterator[tuple[slice, Matrix]]:
     squares = np.einsum("ij,ij->i", scaled, scaled)
     step = max(1, _CHUNK_NUMBERS // max(1, len(rows)))
     for start in range(0, len(rows), step):
-        few = slice(start, min(start + step, len(rows)))
-        found = squares[few, None] + squares - 2 * (scaled[few] @ scaled.T)
-        yield few, unit * np.sqrt(np.maximum(found, 0.0))
+        block = slice(start, min(start + step, len(rows)))
+        distances = squares[block, None] + squares - 2 * (scaled[block] @ scaled.T)
+        yield block, unit * np.sqrt(np.maximum(distances, 0.0))
 
 
 def check_log_belief(log_belief: Vector | None, n_subsets: int) -> Vector:
@@ -202,7 +202,7 @@ def listed(names: Sequence[Any]) -> str:
 
 
 def suggestion(name: str, names: Collection[str], *, otherwise: str) -> str:
-    """Return advice: a similar name if there is one, else what to do."""
+    """Return advice: a similar name if there is one, a default otherwise."""
     similar = get_close_matches(name.lower(), [each.lower() for each in names], 1)
     meant = next((each for each in names if each.lower() in similar), None)
     return otherwise if meant is None else f"Did you mean {meant!r}?"

@@ -34,7 +34,7 @@ class BitSource(Protocol):
 
     @property
     def is_simulation(self) -> bool:
-        """Whether the words come from a seed, so that they keep nothing secret."""
+        """Whether the words come from a seed, and so keep nothing secret."""
         ...
 
     def words(self, size: int) -> npt.NDArray[np.uint64]:
@@ -71,7 +71,7 @@ class SimulatedSource:
 
 
 class Process:
-    """The process that makes it, told from its forks and from later ones of the same number."""
+    """Identity of a process, distinct from its forks and from later processes."""
 
     __slots__ = ("_mark", "_number")
     _current: ClassVar[object] = object()
@@ -112,10 +112,10 @@ class ProcessBound:
     INSTEAD: ClassVar[str] = "Make one in each process, each with a budget of its own."
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Remember the process, also where ``__init__`` is not called."""
-        made = super().__new__(cls)
-        made._process = Process()
-        return made
+        """Remember the process, even if ``__init__`` is not called."""
+        instance = super().__new__(cls)
+        instance._process = Process()
+        return instance
 
     def __reduce__(self) -> NoReturn:
         raise SecretError(
@@ -134,7 +134,7 @@ class ProcessBound:
 
 @contextmanager
 def own_generators(seed: int) -> Iterator[None]:
-    """Give what runs inside NumPy's and Python's global generators, seeded for it alone.
+    """Seed the global generators of NumPy and Python for a block of code.
 
     Code of others draws from these where it is not told otherwise (``random_state=None``). What it
     draws then depends on ``seed``, not on who drew before, and whoever draws afterwards finds the
@@ -171,7 +171,7 @@ def fresh_seed() -> int:
 
 
 def coerce_seed(rng: np.random.Generator | int | None) -> int:
-    """Turn what a caller passed as ``rng`` into one integer seed, once.
+    """Turn an ``rng`` argument into one integer seed.
 
     ``None`` means a fresh seed that nobody else knows.
     """
@@ -192,7 +192,7 @@ def coerce_seed(rng: np.random.Generator | int | None) -> int:
 
 
 def public_generator(seed: int, stream: str, *indices: int) -> np.random.Generator:
-    """Return the generator of one named stream, independent of every other stream.
+    """Return the generator of one named stream; streams are independent.
 
     The stream depends on ``(seed, stream, indices)`` alone, so results do not depend on the
     number of workers, on chunking or on restarts.
@@ -202,5 +202,5 @@ def public_generator(seed: int, stream: str, *indices: int) -> np.random.Generat
 
 
 def secret_source(seed: int, *, simulate: bool) -> BitSource:
-    """Return the operating system's words, or, in a simulation, those of a public seed."""
+    """Return random words of the operating system, or of a public seed in a simulation."""
     return SimulatedSource(public_generator(seed, "simulation")) if simulate else SystemSource()

@@ -1,4 +1,4 @@
-"""The rounding of printed bounds: never to the advantage of whoever made the promise.
+"""Rounding of printed bounds, never in favour of the promise.
 
 Every place that prints a bound (certificates, pages, tables, the command line) writes it with
 :func:`at_most`, so that a reader never sees less than what was proved, and the same bound reads

@@ -1,4 +1,4 @@
-"""What estimators of both promises ask of scikit-learn: checks of new features, seeds, searches."""
+"""Parts of scikit-learn for all estimators: checks of features, seeds, searches."""
 
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -16,7 +16,7 @@ _LEAVES: Final = (type, str, FunctionType, BuiltinFunctionType, MethodType, Modu
 
 
 class Fitted(BaseEstimator):  # type: ignore[misc]
-    """What estimators of both promises share: a fit has a certificate."""
+    """Base class of estimators: a fit has a certificate."""
 
     simulate: bool
     random_state: Any
@@ -30,13 +30,13 @@ class Fitted(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _forget(self) -> None:
-        """Drop an earlier fit, so that a failure never leaves two halves of different ones."""
+        """Drop an earlier fit, so that a failed fit leaves nothing."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
 
 def validate(estimator: Any, *, least: int = 1, **data: Any) -> Any:
-    """Run scikit-learn's checks, without those of its messages that quote records."""
+    """Run scikit-learn's checks without messages that quote records."""
     problem = ""
     try:
         checked = validate_data(estimator, ensure_min_samples=least, order="C", **data)
@@ -79,13 +79,13 @@ def read_seed(random_state: Any) -> int | None:
 
 def find_inside(root: Any, kind: Any) -> Iterator[Any]:
     """Yield every object of a kind that can be reached from an object, not looking into it."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     queue = [root]
     while queue:
         item = queue.pop(0)
-        if id(item) in seen or hasattr(item, "__array__") or isinstance(item, _LEAVES):
+        if id(item) in visited or hasattr(item, "__array__") or isinstance(item, _LEAVES):
             continue
-        seen.add(id(item))
+        visited.add(id(item))
         if isinstance(item, kind):
             yield item
         elif isinstance(item, dict):

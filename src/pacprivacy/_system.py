@@ -1,4 +1,4 @@
-"""What is asked of the operating system: whole files, few threads, a progress bar.
+"""Access to the operating system: whole files, few threads, a progress bar.
 
 Files are written beside, synced, renamed, and the folder synced. Evaluations have one numerical
 thread, so that results do not depend on the machine's load: a sum split over four threads is added
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 from zipfile import ZipFile
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from pacprivacy.errors import LedgerError, PacPrivacyError
@@ -68,7 +69,7 @@ def single_threaded() -> Iterator[None]:
 
 
 def _renew_lock() -> None:
-    """Forget who held the lock: after a fork that thread is not here."""
+    """Replace the lock after a fork, where its holder does not exist."""
     global _lock
     _lock = threading.Lock()
 
@@ -78,7 +79,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _numerical_libraries() -> ThreadpoolController:
-    """Return the loaded libraries that have threads; looked for again once a module was imported.
+    """Return the loaded libraries with threads; search again after an import.
 
     To look takes as long as a small calibration. A library comes with the module that needs it.
     """
@@ -152,7 +153,7 @@ def read_at_most(file: BinaryIO, most_bytes: int | None = None) -> bytes:
 
 
 def check_unpacked(archive: ZipFile) -> None:
-    """Refuse an archive whose contents do not fit in the free memory."""
+    """Refuse an archive that does not fit in the free memory."""
     size, most = sum(entry.file_size for entry in archive.infolist()), _free_bytes()
     if size > most:
         raise _too_large(f"{size / _MIB:.0f} MiB unpacked", most)
@@ -179,7 +180,7 @@ def _too_large(size: str, most: int) -> OSError:
 def write_atomically(
     path: Path, content: bytes, *, mode: int, error: type[PacPrivacyError] = LedgerError
 ) -> None:
-    """Replace a file in one step that survives a crash; nobody sees a half of it."""
+    """Replace a file in one step that survives a crash."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         temporary.unlink(missing_ok=True)
@@ -200,7 +201,7 @@ def write_atomically(
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a renaming last; some systems cannot open folders and need no such thing."""
+    """Make a renaming durable, if the system can open folders."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -221,8 +222,8 @@ def show_stages(enabled: bool | None) -> Iterator[None]:
     False shows none, and hides what is inside from a bar outside.
     """
     bar = _STAGES.get()
-    wanted = enabled is not False and bar is None and _on_terminal()
-    if not wanted or not _SHOWING.acquire(blocking=False):
+    visible = enabled is not False and bar is None and _on_terminal()
+    if not visible or not _SHOWING.acquire(blocking=False):
         token = _STAGES.set(None if enabled is False else bar)
         try:
             yield
@@ -256,3 +257,25 @@ def begin(name: str, total: float | None = None) -> Callable[[float], None]:
     (task,) = bar.task_ids
     bar.reset(task, description=name, total=total)
     return lambda count: bar.advance(task, count)
+
+
+# --- JAX, of an extra ---------------------------------------------------------------------------
+
+
+@contextmanager
+def without_jax_checks() -> Iterator[None]:
+    """Switch checks and warnings of odd numbers off: what they find is about single records."""
+    (jax,) = import_jax("jax")
+    with jax.debug_nans(False), jax.debug_infs(False), np.errstate(all="ignore"):
+        yield
+
+
+def import_jax(*modules: str) -> tuple[Any, ...]:
+    """Import modules that come with the extra; say what is missing where they did not."""
+    try:
+        return tuple(import_module(name) for name in modules)
+    except ImportError:
+        raise PacPrivacyError(
+            f"{' and '.join(modules)} must be installed for this. "
+            "Run in a checkout: pip install '.[jax]'"
+        ) from None

@@ -3,8 +3,9 @@
 import csv
 import html
 import math
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,15 +19,19 @@ FIELDS: Final = ("name", "value", "standard_error", "lower", "upper")
 SHOWN_ROWS: Final = 10  # of a table on a terminal; with the sentences below it fits a screen
 LONGEST_NAME: Final = 40
 NONE: Final = "-"  # stands for an error that is not known
+LONGEST_TITLE: Final = 31  # of a sheet in Excel
+_NO_TITLE: Final = re.compile(r"[\\/*?:\[\]]")
+SUPPRESSED: Final = ".."  # stands for a number whose interval is too wide
 # How released numbers are to be read, wherever it is said:
 DATES: Final = "dates are days since 1970-01-01: "
 ESTIMATES: Final = "are estimates for all records"
+SURVEY: Final = "survey: "
 NO_INTERVAL: Final = "numbers have no interval: they do not estimate those of all records"
 SIMULATION: Final = "SIMULATION: seeded randomness; this release protects nobody."
 
 
 class Row(NamedTuple):
-    """One released number with its standard error and 95 % interval; NaN where there is none."""
+    """One released number with its standard error and 95 % interval; NaN if missing."""
 
     name: str
     value: float
@@ -37,12 +42,24 @@ class Row(NamedTuple):
     noise_std: float = 0.0
 
 
+def suppress_wide(rows: Sequence[Row], widest: float) -> list[Row]:
+    """Return rows without the numbers of intervals that reach further than a share of them."""
+    return [
+        Row(row.name, *(math.nan,) * 4)
+        if row.upper - row.lower > 2 * widest * abs(row.value)
+        else row
+        for row in rows
+    ]
+
+
 def row_texts(row: Row) -> tuple[str, str]:
     """Write a number and its standard error to the same decimal: ``50.2`` and ``0.4``.
 
     The error has two digits if it begins with 1, 2 or 3, and else one; it is rounded up.
     """
     value, error = row.value, row.std_error
+    if math.isnan(value):
+        return SUPPRESSED, SUPPRESSED
     if math.isnan(error):
         return f"{value:,.6g}", NONE
     if not 1e-300 < error < math.inf:
@@ -92,7 +109,7 @@ def values_html(rows: Sequence[Row], n_rows: int) -> str:
 
 
 def values_frame(rows: Sequence[Row]) -> Any:
-    """Return rows as a pandas frame, or one of polars where pandas is not installed."""
+    """Return rows as a pandas frame, or as a polars frame without pandas."""
     columns = {name: [row[i] for row in rows] for i, name in enumerate(FIELDS)}
     for library in ("pandas", "polars"):
         try:
@@ -118,8 +135,27 @@ def write_values(path: Path, rows: Sequence[Row]) -> None:
             writer.writerow([row.name, *("" if math.isnan(x) else repr(float(x)) for x in numbers)])
 
 
-def write_values_sheet(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows as the one sheet of an Excel file; an error that is not known is an empty cell.
+def rows_by_table(
+    model: Mapping[str, Any] | None, rows: Sequence[Row]
+) -> tuple[tuple[str, tuple[Row, ...]], ...]:
+    """Return the tables of a study, with the names that rows have in them; none of other models."""
+    if model is None or model.get("kind") != "study":
+        return ()
+    return tuple(
+        (
+            name,
+            tuple(
+                row._replace(name=row.name.removeprefix(f"{name}."))
+                for row in rows
+                if row.name == name or row.name.startswith(f"{name}.")
+            ),
+        )
+        for name in model["tables"]
+    )
+
+
+def write_values_sheets(path: Path, tables: Sequence[tuple[str, Sequence[Row]]]) -> None:
+    """Write tables to sheets of an Excel file; unknown errors are empty cells.
 
     Names stay text, whatever they begin with: a spreadsheet must not run them as formulas.
     """
@@ -131,13 +167,15 @@ def write_values_sheet(path: Path, rows: Sequence[Row]) -> None:
             "to_csv."
         ) from None
     book = openpyxl.Workbook()
-    sheet = book.active
-    sheet.title = "values"
-    sheet.append(FIELDS)
-    for row in rows:
-        numbers = (row.value, row.std_error, row.lower, row.upper)
-        sheet.append([row.name, *(x if math.isfinite(x) else None for x in map(float, numbers))])
-        sheet.cell(sheet.max_row, 1).data_type = "s"
+    book.remove(book.active)
+    for name, rows in tables:
+        sheet = book.create_sheet(_NO_TITLE.sub(" ", name)[:LONGEST_TITLE] or "values")
+        sheet.append(FIELDS)
+        for row in rows:
+            numbers = (row.value, row.std_error, row.lower, row.upper)
+            cells = (x if math.isfinite(x) else None for x in map(float, numbers))
+            sheet.append([row.name, *cells])
+            sheet.cell(sheet.max_row, 1).data_type = "s"
     book.save(path)
 
 
@@ -150,10 +188,30 @@ def times_in_100(success: float) -> str:
     return f"{text.removesuffix('.0')} times in 100"
 
 
+def certificate_page(
+    certificate: Any, rows: list[tuple[str, str]], lists: Mapping[str, Sequence[str]]
+) -> str:
+    """Return a certificate of either promise as text for a terminal of 80 columns."""
+
+    def fill(text: str, first: str, rest: str) -> str:
+        return textwrap.fill(
+            text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False
+        )
+
+    lines = [textwrap.fill(certificate.promise, WIDTH), ""]
+    lines += [SIMULATION, ""] if certificate.simulation else []
+    lines += [fill(text, f"{name:<18}", " " * 18) for name, text in rows]
+    for title, items in lists.items():
+        lines += ["", title] if items else []
+        lines += [fill(f"- {item}", "  ", "    ") for item in items]
+    version = f"certificate schema {certificate.schema_version}"
+    return "\n".join([*lines, f"pacprivacy {certificate.software}, {version}"])
+
+
 def release_text(
     table: Sequence[str], sentences: Sequence[str], *, simulation: bool, rest: str = ""
 ) -> str:
-    """Return a release on one screen: its numbers, what is promised, and where the rest is."""
+    """Return a release on one screen: its numbers, the promise, and a link to the rest."""
     texts = [SIMULATION, *sentences] if simulation else [*sentences]
     wrapped = [textwrap.fill(text, WIDTH, break_on_hyphens=False) for text in texts if text]
     return "\n".join([*table, "", *wrapped, *([rest] if rest else [])])

@@ -27,14 +27,14 @@ def _percent(rate: float) -> str:
 
 
 class _Joins:
-    """Gives budgets the ``&`` operator, and refuses ``and``, which would drop one of them."""
+    """Gives budgets the ``&`` operator and refuses ``and``, which would drop one budget."""
 
     __slots__ = ()
 
     def __bool__(self) -> bool:
         raise BudgetError(
-            "a budget must not be asked whether it is true; 'and' and 'or' do that, and keep one "
-            "of two. Join budgets with &: pac.Membership(0.6) & pac.Information(1)."
+            "budgets must be joined with &; got 'and', 'or' or a test of truth. "
+            "Write it as in pac.Membership(0.6) & pac.Information(1)."
         )
 
     def __and__(self, other: AnyBudget) -> Combined:
@@ -123,7 +123,7 @@ class EpsilonEquivalent(_Joins):
 
     @property
     def membership(self) -> Membership:
-        """The budget that this one stands for."""
+        """The equivalent membership budget."""
         return Membership(self.membership_success)
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ class ResidualEntropy(_Joins):
             raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
 
     def on(self, n_subsets: int) -> Information:
-        """Return the budget as information about one of ``n_subsets`` candidates."""
+        """Return the equivalent information budget for a pool of ``n_subsets`` candidates."""
         before = math.log(n_subsets)
         left = before * self.share if self.share is not None else float(self.nats or 0.0)
         if not left < before:
@@ -196,7 +196,7 @@ AnyBudget: TypeAlias = Information | Membership | EpsilonEquivalent | ResidualEn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Amounts of privacy: what was spent, what a release costs, or what a budget allows; public.
+    """Amounts of privacy: spent, charged or allowed; public.
 
     ``None`` where nothing is said. The kinds are never added to each other.
 
@@ -209,7 +209,7 @@ class Spent:
     success_level : float, optional
         Success of the best guess about one unit's membership: 0.6.
     success_increment : float, optional
-        What was added to it: 0.1 takes a prior of 0.5 to a level of 0.6.
+        Increment: 0.1 takes a prior of 0.5 to a level of 0.6.
     mu_squared : float, optional
         Squared influence of one unit, in deviations of the noise, where every unit has a coin.
     epsilon, delta : float, optional
@@ -235,7 +235,7 @@ class Spent:
     gamma: Amount = 0.0
 
     def __add__(self, other: Spent) -> Spent:
-        """Add up what adds up; of two levels the higher one counts."""
+        """Add two amounts; of two levels the higher one counts."""
         return Spent(
             n_releases=self.n_releases + other.n_releases,
             success_level=_joined(max, self.success_level, other.success_level),
@@ -260,13 +260,6 @@ class Spent:
         }
         return Spent(**least)
 
-    def at_least(self, other: Spent) -> Spent:
-        """Return the larger of both, amount by amount."""
-        largest: dict[str, Any] = {
-            name: _joined(max, getattr(self, name), getattr(other, name)) for name in SUMS
-        }
-        return replace(self, **largest)
-
     def above(self, prior: float = BLIND) -> Spent:
         """Say a level of success as an increment above a guess without a release."""
         if self.success_level is None:
@@ -280,7 +273,7 @@ SUMS: Final = ("mi_nats", "success_increment", "mu_squared", "epsilon", "delta")
 def _joined(
     join: Callable[[float, float], float], first: float | None, second: float | None
 ) -> float | None:
-    """Join two amounts; missing ones do not count."""
+    """Join two amounts, either of which may be missing."""
     if first is None or second is None:
         return first if second is None else second
     return join(first, second)

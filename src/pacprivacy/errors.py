@@ -49,7 +49,7 @@ class CertificateError(PacPrivacyError):
 
 
 class AuditError(PacPrivacyError, ValueError):
-    """An audit cannot be run as asked: too few trials, an unknown attack, the wrong target."""
+    """An audit cannot be run: too few trials, an unknown attack, the wrong target."""
 
 
 class LedgerError(PacPrivacyError):
@@ -72,4 +72,4 @@ class NoisyWarning(UserWarning):
 
 
 class UnitWarning(UserWarning):
-    """A column seems to say whose row it is, repeats, and is not declared as the unit."""
+    """A column seems to identify units, repeats, and is not declared as the unit."""

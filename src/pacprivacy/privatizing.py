@@ -7,19 +7,20 @@ Statistics that say what one unit changes have coins, all other functions a pool
 themselves are those of a session, here of one release.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pacprivacy.budget import BudgetLike, as_budget
+from pacprivacy.budget import BudgetLike
 from pacprivacy.errors import BudgetError
+from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import AnyRule
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins, Pool, PoolStrategy
-from pacprivacy.session import Accuracy, Plan, QueryRelease, Session, coins_for_query
+from pacprivacy.session import Accuracy, Plan, QueryRelease, Session, released_query
 
 
 def privatize(
@@ -52,7 +53,7 @@ def privatize(
     data : array, frame, or tuple of those
         The universe of records. The release is computed on a secret part of it.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
-        What every attacker is held to; or the text of one, ``"membership<=0.6"``.
+        Limits on every attacker; or the text of one, ``"membership<=0.6"``.
     sample : Coins, Pool or strategy, optional
         How the used units are chosen. By default :class:`pacprivacy.Coins`, a coin for every unit,
         where the mechanism states what one unit changes: ``pac.stats`` and NumPy's functions of
@@ -71,8 +72,8 @@ def privatize(
     n_jobs : int, optional
         Worker processes, through joblib.
     backend : str, optional
-        Where they run: ``"dask://host:port"`` is a cluster, ``"dask"`` the one that is
-        connected already; by default as joblib is configured.
+        Backend: ``"loky"``, ``"threading"`` or, with an open client, ``"dask"``; by default
+        as joblib is configured.
     checkpoint : path, optional
         File from which an interrupted run goes on.
     rng : Generator or int, optional
@@ -89,7 +90,7 @@ def privatize(
     levels : int, optional
         Number of looks when there is a target; 12 for information, 4 where membership is limited.
     name : str, optional
-        What the release is called in its certificate.
+        Name of the release in its certificate.
     totals : bool, str or sequence of str, optional
         Which numbers are sums or counts over the records: ``True`` for all, or their names, as
         ``"count"`` for the line of ``frame.describe()``. Those of a candidate are divided by its
@@ -125,7 +126,7 @@ def privatize(
     """
     if target is None and levels is not None:
         raise BudgetError("levels must come with a target; got levels alone. Leave it out.")
-    settings: dict[str, Any] = {
+    session_options: dict[str, Any] = {
         "sample": sample,
         "n_subsets": n_subsets,
         "units": units,
@@ -137,9 +138,9 @@ def privatize(
     }
     options: dict[str, Any] = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
     if target is None:
-        with Session.alone(data, budget, mechanism, **options, **settings) as session:
+        with Session.alone(data, budget, mechanism, **options, **session_options) as session:
             return session.release(mechanism, budget, name=name, **options)
-    with Session(data, budget=budget, **settings) as session:
+    with Session(data, budget=budget, **session_options) as session:
         return session.refine(mechanism, budget, target, levels=levels, name=name, **options)
 
 
@@ -153,7 +154,7 @@ def plan(
     totals: bool | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Plan:
-    """Return what :func:`privatize` would release, but for the draw: nothing is spent.
+    """Return the plan of a release without drawing it: nothing is spent.
 
     Takes ``sample``, ``n_subsets``, ``units``, ``n_jobs``, ``backend``, ``rng`` and ``progress``
     besides. The certificate is the one that a release with the same ``rng`` has; it depends on the
@@ -181,6 +182,7 @@ def sql(
     keys: Any = None,
     at_least: int = AT_LEAST,
     fill: float | None = None,
+    edges: Mapping[str, Sequence[float]] | None = None,
     checkpoint: str | Path | None = None,
     name: str | None = None,
     **options: Any,
@@ -195,7 +197,7 @@ def sql(
     tables : Tables
         The universe: who is protected, and how each private table reaches them.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
-        What every attacker is held to, for the whole answer and not for each cell.
+        Limits on every attacker, for the whole answer and not for each cell.
     keys : mapping, list or "universe", optional
         The groups of a GROUP BY: values of every key, a list of groups, or ``"universe"``, which
         publishes the groups in the data; the certificate says so.
@@ -204,11 +206,15 @@ def sql(
     fill : float, optional
         Value reported for an empty group, which has no average. Without it such queries are
         refused; counts and sums of empty groups are zero.
+    edges : mapping of output to numbers, optional
+        With coins: limits of the bins that medians and quantiles of an output are read from, lowest
+        and highest value included. By default they are finest about the quantile of all records,
+        which is published rounded to a sixteenth of a deviation.
     checkpoint : path, optional
-        Where candidates that were asked one by one are kept, to go on after a stop; as for
+        Checkpoint file of queries by candidate, to resume after a stop; as for
         :func:`privatize`. Other plans write none.
     name : str, optional
-        What the release is called in its certificate and in the ledger, before the query.
+        Name of the release in its certificate and in the ledger, before the query.
 
     Takes ``sample``, ``n_subsets``, ``n_jobs``, ``backend``, ``rng``, ``progress`` and ``simulate``
     besides, as :func:`privatize` does. By default every unit has a coin (:class:`pacprivacy.Coins`)
@@ -222,8 +228,8 @@ def sql(
 
     Guarantee
     ---------
-    Claim Q-2. One noise draw for each cell, under one certificate for all; what a world answers is
-    the core of the query on the tables of that world.
+    Claim Q-2. One noise draw for each cell, under one certificate for all; what a
+    candidate answers is the core of the query on its tables. Claim Q-5 for coins.
 
     Examples
     --------
@@ -241,9 +247,9 @@ def sql(
     >>> list(found.frame.columns)
     ['region', 'cost', 'cost noise', 'cost low', 'cost high']
     """
-    groups: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill}
-    of_pools = ("n_subsets", "n_jobs", "backend", "sample")
-    if checkpoint is None and all(options.get(name) is None for name in of_pools):
-        options["sample"] = coins_for_query(query, tables, as_budget(budget), **groups)
-    with Session.alone(tables, budget, **options) as session:
+    groups: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill, "edges": edges}
+    sums = None  # the sample is chosen by what the query is
+    if options.get("sample") is None:
+        sums = released_query(query, coerce_data(tables), **groups, coins=True)
+    with Session.alone(tables, budget, sums, checkpoint=checkpoint, **options) as session:
         return session.sql(query, budget, **groups, checkpoint=checkpoint, name=name)

@@ -39,22 +39,26 @@ from pacprivacy.mechanism import (
     coerce_data,
     subset_sums,
 )
-from pacprivacy.queries import JoinedRows, Tables, TablesWorld, joined_rows_plan
+from pacprivacy.queries import CandidateTables, JoinedRows, Tables, joined_rows_plan
 from pacprivacy.sample import Pool
 from pacprivacy.statistics import (
     MOST_LEVELS,
     OLS,
     POLICIES,
+    Compare,
     Histogram,
     LogisticRegression,
     Missing,
+    OfficialTable,
     Poisson,
     Ridge,
     Statistic,
     SummedStatistic,
     TableCount,
+    TableHistogram,
     TableMean,
     TableQuantiles,
+    TableRate,
     TableSum,
     TableVariance,
 )
@@ -70,9 +74,11 @@ __all__ = [
     "logistic",
     "mean",
     "median",
+    "official",
     "ols",
     "poisson",
     "quantiles",
+    "rate",
     "ridge",
     "sum",
     "variance",
@@ -101,9 +107,9 @@ def _text(option: str, value: Any) -> str | None:
 
 def _mapping(option: str, value: Any, example: str) -> dict[str, tuple[str, ...]]:
     """Return texts by column; refuse entries of columns without showing them."""
-    found = {} if value is None else value
-    plain = isinstance(found, Mapping) and all(isinstance(name, str) for name in found)
-    texts = {} if not plain else {k: (v,) if isinstance(v, str) else v for k, v in found.items()}
+    entries = {} if value is None else value
+    plain = isinstance(entries, Mapping) and all(isinstance(name, str) for name in entries)
+    texts = {} if not plain else {k: (v,) if isinstance(v, str) else v for k, v in entries.items()}
     if not plain or not all(isinstance(v, list | tuple) for v in texts.values()):
         raise MechanismError(
             f"{option} must be texts by column; got {as_told(value)}. Write {option}={example}."
@@ -130,7 +136,7 @@ def _is_range(name: Any, pair: Any) -> bool:
 
 
 class StatisticOptions(TypedDict, total=False):
-    """What every statistic takes: fields of :class:`Statistic`, and ``table`` over several."""
+    """Options of every statistic: fields of :class:`Statistic`, and ``table`` for joined tables."""
 
     by: Names
     where: str | None
@@ -217,6 +223,48 @@ def variance(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mech
     return _with_options(TableVariance(columns=_names("columns", columns)), options)
 
 
+def rate(
+    numerator: str, denominator: str, *, per: float = 1.0, **options: Unpack[StatisticOptions]
+) -> Mechanism:
+    """Return the sum of a column over that of another, times ``per``; by group."""
+    columns = _names("numerator and denominator", [numerator, denominator])
+    return _with_options(TableRate(columns=columns, per=float(per)), options)
+
+
+def official(
+    statistic: Mechanism,
+    *,
+    standard: Mapping[str, Mapping[str, float]] | None = None,
+    compare: tuple[str, str] | None = None,
+    how: Compare = "difference",
+    margins: bool = False,
+    base: float | None = None,
+) -> Mechanism:
+    """Return a table of a statistic by groups, worked up as offices publish it.
+
+    Parameters
+    ----------
+    statistic : count, sum, mean or rate of this module
+        Its groups (``by``) are the axes of the table.
+    standard : mapping of str to mapping, optional
+        Direct standardisation: ``{"age": {"0-39": 0.6, "40+": 0.4}}`` averages over age groups.
+    compare : (str, str), optional
+        ``("sex", "f")`` compares the other levels with ``f``, by their ``how``.
+    margins : bool
+        Add totals of counts or sums.
+    base : float, optional
+        Round counts or sums to multiples of it; margins still add up.
+    """
+    return OfficialTable(
+        inner=statistic,  # type: ignore[arg-type]
+        standard=standard or {},
+        compare=compare,
+        how=how,
+        margins=margins,
+        base=base,
+    )
+
+
 def median(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
     """Return the medians of columns."""
     return _with_options(TableQuantiles(columns=_names("columns", columns)), options)
@@ -236,18 +284,30 @@ def histogram(
     column: str,
     *,
     bins: int | Sequence[float],
-    table: str,
     ranges: tuple[float, float] | None = None,
+    table: str | None = None,
+    by: Names = None,
+    where: str | None = None,
+    weights: str | None = None,
+    levels: Mapping[str, Sequence[Any]] | None = None,
 ) -> Mechanism:
-    """Return the numbers of rows of joined tables by bins of a column; gaps are left out.
+    """Return the numbers of rows by bins of a column; gaps are left out.
 
     ``bins`` are edges, or a number of bins of equal width between ``ranges``.
     """
     _text("column", column)
-    _text("table", table)
-    counted = Histogram(bins=bins, ranges=ranges)
-    filled = f"{table} WHERE {column} IS NOT NULL"
-    return JoinedStatistic(inner=counted, table=filled, columns=column)
+    if table is not None:
+        counted = Histogram(bins=bins, ranges=ranges)
+        filled = f"{_text('table', table)} WHERE {column} IS NOT NULL"
+        return JoinedStatistic(inner=counted, table=filled, columns=column)
+    if not isinstance(bins, int):
+        edges = tuple(bins)
+    elif ranges is None or bins < 1:
+        raise MechanismError("ranges must be given with a number of bins, at least 1.")
+    else:
+        edges = tuple(np.linspace(ranges[0], ranges[1], bins + 1).tolist())
+    options: StatisticOptions = {"by": by, "where": where, "weights": weights, "levels": levels}
+    return _with_options(TableHistogram(columns=(column,), edges=edges), options)
 
 
 def ols(target: str, columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanism:
@@ -362,19 +422,19 @@ class JoinedStatistic(MechanismWrapper):
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
         """Return the statistic of one candidate."""
-        world: TablesWorld = parts[0]
+        candidate: CandidateTables = parts[0]
         if self.rows is None or self.units is None:
-            plan = self.plan or joined_rows_plan(self.table, world.tables, self.columns)
-            frame = world.ask(plan.query, fetch="to_arrow_table")
+            plan = self.plan or joined_rows_plan(self.table, candidate.tables, self.columns)
+            frame = candidate.ask(plan.query, fetch="to_arrow_table")
             return self.inner.evaluate((_labelled(frame, plan),), rng)
-        inside = np.zeros(world.tables.n_units, dtype=np.bool_)
-        inside[world.units] = True
-        own = np.flatnonzero(inside[self.units])
-        return self.inner.evaluate(self.rows.take(own), rng)
+        inside = np.zeros(candidate.tables.n_units, dtype=np.bool_)
+        inside[candidate.units] = True
+        positions = np.flatnonzero(inside[self.units])
+        return self.inner.evaluate(self.rows.take(positions), rng)
 
     @property
     def batch(self) -> Batch | None:
-        """All candidates at once, where the statistic is a function of sums over rows."""
+        """All candidates at once, if the statistic is a function of sums over rows."""
         summed = isinstance(self.inner, SummedStatistic) and self.inner.batch is not None
         return self._batch if summed and self.units is not None else None
 
@@ -392,7 +452,7 @@ class JoinedStatistic(MechanismWrapper):
 
 
 def _labelled(frame: Any, plan: JoinedRows) -> Any:
-    """Return the user's columns; those whose name two tables have are ambiguous, and left out."""
+    """Return the user's columns without names that occur in two tables."""
     labels = plan.labels
     once = [i for i, label in enumerate(labels) if labels.count(label) == 1]
     return frame.select([f"c{i}" for i in once]).rename_columns([labels[i] for i in once])

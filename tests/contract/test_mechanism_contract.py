@@ -52,7 +52,6 @@ CASES = {
     "histogram": (Histogram(bins=4, universe_facts=True), X),
     "declared histogram": (Histogram(bins=[-1, 0, 1], density=True), X[:, 0]),
     "kmeans by reference": (mechanism.KMeans(n_clusters=2), X),
-    "kmeans in steps": (mechanism.KMeansSteps(n_clusters=2, n_steps=3), X),
     "kmeans by label": (mechanism.KMeans(order="labels", n_init=3), (X, Y > 0)),
     "linear svm": (LinearSVM(), (X, np.where(Y > 0, "high", "low"))),
     "svm of three classes": (LinearSVM(C=0.1), (X, np.digitize(Y, [-2, 2]))),
@@ -96,7 +95,6 @@ class Talkative(Mechanism):
     model = MappingProxyType({"kind": "pca"})
     totals = "count"
     own_units = True
-    streams = True
     prefer = "threads"
     agreement = 0.5
     by_subset = True

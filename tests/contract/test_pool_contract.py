@@ -23,8 +23,6 @@ STRATEGIES = [
     pytest.param(Balanced(n_subsets=16, stratify=True), id="balanced-stratified"),
     pytest.param(Balanced(n_subsets=16, folds=4), id="folds"),
     pytest.param(Balanced(n_subsets=16, folds=4, stratify=True), id="folds-stratified"),
-    pytest.param(Balanced(n_subsets=16, blocks=True), id="blocks"),
-    pytest.param(Balanced(n_subsets=16, folds=4, blocks=True), id="folds-blocks"),
     pytest.param(Half(n_subsets=16), id="half"),
     pytest.param(Half(n_subsets=16, every_class=True), id="half-every-class"),
     pytest.param(Poisson(n_subsets=16), id="poisson"),

@@ -19,9 +19,11 @@ from pacprivacy.estimators import (
     PrivateForestClassifier,
     PrivateKMeans,
     PrivateLinearSVC,
+    PrivateLogisticRegression,
     PrivatePCA,
     PrivatePoissonRegressor,
     PrivateQuantileRegressor,
+    PrivateRidge,
 )
 
 # Seeded noise, so that the suite cannot fail by chance; few subsets, because its data are tiny.
@@ -42,6 +44,8 @@ ESTIMATORS = [
     PrivateKMeans(2, **SETTINGS),
     PrivatePCA(1, **SETTINGS),
     PrivateLinearSVC(**SETTINGS),
+    PrivateRidge(1.0, **SETTINGS),
+    PrivateLogisticRegression(**SETTINGS),
     PrivatePoissonRegressor(**SETTINGS),
     PrivateQuantileRegressor(**SETTINGS),
     PrivateForestClassifier(**SETTINGS),
@@ -55,6 +59,11 @@ NO_LABELS = "labels of the records are not kept; predict names the cluster of wh
 
 EXEMPT: dict[type, dict[str, str]] = {
     PrivateEstimator: {"check_parameters_default_constructible": BUDGET_DEFAULT},
+    PrivateRidge: {"check_parameters_default_constructible": BUDGET_DEFAULT},
+    PrivateLogisticRegression: {
+        "check_parameters_default_constructible": BUDGET_DEFAULT,
+        "check_non_transformer_estimators_n_iter": NO_ITERATIONS,
+    },
     PrivatePoissonRegressor: {"check_parameters_default_constructible": BUDGET_DEFAULT},
     PrivateQuantileRegressor: {"check_parameters_default_constructible": BUDGET_DEFAULT},
     PrivatePCA: {"check_parameters_default_constructible": BUDGET_DEFAULT},

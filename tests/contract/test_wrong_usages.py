@@ -115,10 +115,6 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "query_budget must be Information",
     ),
     "a session without a budget": (lambda: pac.Session(X), "budget must be given"),
-    "a session of other secrets": (
-        lambda: pac.Session(X, budget="mi<=1", secrets="new"),
-        "secrets must be",
-    ),
     "a page in no folder": (lambda: pac.report(release(), "nowhere/a.html"), "existing folder"),
     "a page that is a folder": (lambda: pac.report(release(), "."), "a folder"),
     "information in words": (lambda: pac.Information("much"), "got 'much'"),  # type: ignore[arg-type]
@@ -300,7 +296,7 @@ def of(file: str) -> str:
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "no data": ("release", "Missing argument 'DATA'"),
-    "no model": ("release p.csv", "Missing option '--model'"),
+    "no model": ("release p.csv --budget mi<=1 -o out", "--model or --study must be given"),
     "no budget": ("release p.csv --model mean -o out", "one of --budget and --share must be given"),
     "no folder": ("release p.csv --model mean --budget mi<=1", "Missing option '--output'"),
     "an unknown verb": ("relase p.csv", "Did you mean 'release'?"),

@@ -53,6 +53,7 @@ UNSTABLE = (
     "budget residual nats",
     "fit pca",
     "output pca",
+    "pac release ridge",
     "predictor, probabilities",
     "predictor, votes of three classes",
     "residual curves",

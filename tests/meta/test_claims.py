@@ -115,3 +115,15 @@ def test_the_files_that_the_documentation_names_are_there() -> None:
         if not any((root / name).exists() for root in roots)
     ]
     complain("a file that moved is named by its new place", missing)
+
+
+def test_no_merge_is_left_half_done() -> None:
+    complain(
+        "lines of a merge that nobody resolved",
+        [
+            f"{page.relative_to(ROOT)}:{number}"
+            for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"))
+            for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+            if line.startswith(("<<<<<<< ", ">>>>>>> ", "======="))
+        ],
+    )

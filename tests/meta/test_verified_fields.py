@@ -13,7 +13,8 @@ import pacprivacy as pac
 from pacprivacy.cli import app
 from pacprivacy.noise import Boxed
 from pacprivacy.release import CoinCertificate, PoolCertificate, Verified, verify
-from pacprivacy.release.verification import NOT_CHECKABLE, NOT_CHECKABLE_ANSWERS, NOT_CHECKABLE_IID
+from pacprivacy.release.certificate import fields_on_trust
+from pacprivacy.release.pool_proof import ON_TRUST_ANSWERS, ON_TRUST_IID
 
 FIELDS = {field.name for field in fields(PoolCertificate)}
 DATA = np.random.default_rng(0).normal(size=(24, 1))
@@ -43,7 +44,9 @@ def predictor() -> Verified:
     return verify(model.certificate_, model.bundle_)
 
 
-@pytest.mark.parametrize("table", [NOT_CHECKABLE, NOT_CHECKABLE_IID, NOT_CHECKABLE_ANSWERS])
+@pytest.mark.parametrize(
+    "table", [fields_on_trust(PoolCertificate), ON_TRUST_IID, ON_TRUST_ANSWERS]
+)
 def test_the_tables_name_fields_and_reasons(table: dict[str, str]) -> None:
     assert set(table) <= FIELDS, "a field that no certificate has"
     assert all(len(reason) > 15 for reason in table.values())

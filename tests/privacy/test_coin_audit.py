@@ -143,9 +143,9 @@ def test_what_does_not_fit_is_refused(release: Release) -> None:
     pool = pac.privatize(np.mean, np.arange(40.0), "membership<=0.75", n_subsets=16, rng=0)
     with pytest.raises(AuditError, match="attack must be one of informed"):
         audit(release, attacks=["bayes"])
-    with pytest.raises(AuditError, match="certificate must be that of a release with coins"):
+    with pytest.raises(AuditError, match="certificate must belong to a release with coins"):
         audit(release.bundle, pool.certificate)
-    with pytest.raises(AuditError, match="certificate must be that of a release with coins"):
+    with pytest.raises(AuditError, match="certificate must belong to a release with coins"):
         audit(release.bundle)
     other = pac.privatize(np.sum, np.arange(500.0), "membership<=0.6", sample=Coins(keep=KEEP))
     with pytest.raises(AuditError, match="bundle must belong to the certificate"):

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import pacprivacy as pac
 from pacprivacy.budget import Spent
 from pacprivacy.cli import app
-from pacprivacy.cli.options import TableOptions
+from pacprivacy.cli.options import StudyOptions, TableOptions
 from pacprivacy.cli.verify import verify as verify_verb
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import (
@@ -30,11 +30,11 @@ from pacprivacy.release import (
     Bundle,
     Certificate,
     certify_answer_bundle,
-    load_verified_bundle,
+    load_bundle,
 )
 from pacprivacy.release.bundle import BundleSession
 from pacprivacy.release.pool_certificate import DIVERGENCE_GAMMA, write_certificate
-from pacprivacy.release.verification import prove_verified_again
+from pacprivacy.release.pool_proof import prove_verified_again
 
 Plain = dict[str, Any]
 DATA = np.random.default_rng(0).normal(size=(24, 2))
@@ -89,7 +89,9 @@ def run_verify(release: Path, *options: str) -> str:
 def is_refused(release: Path) -> bool:
     """Whether the function behind ``pac verify`` refuses a file, in one line."""
     try:
-        verify_verb.function(release=release, table=TableOptions(), quiet=True)
+        verify_verb.function(
+            release=release, study=StudyOptions(), table=TableOptions(), quiet=True
+        )
     except CertificateError as error:
         return "\n" not in str(error)
     return False
@@ -397,7 +399,7 @@ def test_a_bundle_that_contradicts_itself_is_refused(
     folder: Path, tmp_path: Path, name: str
 ) -> None:
     kind, change = REFUSED[name]
-    path = lie(change(load_verified_bundle(folder / kind / "curator.npz")), tmp_path)
+    path = lie(change(load_bundle(folder / kind / "curator.npz")), tmp_path)
     assert is_refused(path)
 
 
@@ -429,7 +431,7 @@ def test_what_a_consistent_forger_can_change_is_named(
 ) -> None:
     """Nothing in the files tells such a bundle from a real one, and ``pac verify`` says so."""
     field, kind, change = NAMED[name]
-    path = lie(change(load_verified_bundle(folder / kind / "curator.npz")), tmp_path)
+    path = lie(change(load_bundle(folder / kind / "curator.npz")), tmp_path)
     assert Certificate.read(path).digest != Certificate.read(folder / kind / "release.json").digest
     assert json.loads(run_verify(path, "--json"))["not_checked"][field]
     listed = run_verify(path).split("Not checked")[1]

@@ -8,6 +8,7 @@ against him.
 import copy
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,16 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.budget import Membership, Spent
 from pacprivacy.errors import CertificateError, PacPrivacyError
+from pacprivacy.mechanism import Descent
 from pacprivacy.release import (
     Certificate,
     CoinBundle,
-    coin_certificate,
     recompute_contributions,
+    sums_bundle,
     verify,
     write_coin_certificate,
 )
-from pacprivacy.release.coin_certificate import contributions_digest
+from pacprivacy.release.sums_bundle import contributions_digest
 
 pytestmark = pytest.mark.claim("R-1")
 
@@ -34,6 +36,7 @@ Plain = dict[str, Any]
 DATA = np.random.default_rng(0).normal(size=(500, 2))
 UNITS = np.repeat(np.arange(250), 2)
 KINDS = ("single", "session")
+OTHER_KINDS = ("descent", "average")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pac.Session(DATA[:, 0], budget="membership<=0.8", **chosen) as session:
         session.release(np.mean, share=0.3)
         session.release(np.std, share=0.3).save(root / "session")
+    alone = {"sample": pac.Coins()}
+    fit = Descent(n_steps=3, loss="squared")
+    pac.privatize(fit, (DATA[:, :1], DATA[:, 1]), "membership<=0.7", **alone).save(root / "descent")
+    pac.privatize(np.median, DATA[:, 0], "membership<=0.7", **alone).save(root / "average")
     pac.privatize(
         lambda x: x.mean(), DATA[:, 0], pac.Information(1), n_subsets=8, rule="waterfill"
     ).save(root / "pool")
@@ -64,7 +71,7 @@ def plain_of(folder: Path, kind: str) -> Plain:
     return plain
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "pool"])
+@pytest.mark.parametrize("kind", [*KINDS, *OTHER_KINDS, "pool"])
 def test_the_real_ones_are_verified(folder: Path, kind: str) -> None:
     assert accepts(folder / kind / "release.json")
 
@@ -145,6 +152,21 @@ def test_an_edited_certificate_is_refused(
     assert not accepts(laid(folder, kind, tmp_path, forged))
 
 
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_edited_certificates_of_other_evidence_are_refused(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    plain, n_refused = plain_of(folder, kind), 0
+    for name, change in EDITS.items():
+        forged = copy.deepcopy(plain)
+        with suppress(KeyError):  # a field that it does not have
+            change(forged)
+        if forged != plain:
+            assert not accepts(laid(folder, kind, tmp_path, forged)), name
+            n_refused += 1
+    assert n_refused > 20
+
+
 def laid(folder: Path, kind: str, target: Path, plain: Plain) -> Path:
     (target / "curator.npz").write_bytes((folder / kind / "curator.npz").read_bytes())
     path = target / "release.json"
@@ -152,9 +174,9 @@ def laid(folder: Path, kind: str, target: Path, plain: Plain) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *OTHER_KINDS])
 def test_no_field_can_be_left_out_or_borrowed(folder: Path, tmp_path: Path, kind: str) -> None:
-    plain, other = plain_of(folder, kind), plain_of(folder, KINDS[KINDS.index(kind) - 1])
+    plain, other = plain_of(folder, kind), plain_of(folder, KINDS[kind != "session"])
     for name in plain:
         swapped = {**plain, name: other.get(name)}
         without = {key: value for key, value in plain.items() if key != name}
@@ -268,6 +290,72 @@ FILES_OF_SESSION: dict[str, Callable[[Arrays, Plain], Any]] = {
 }
 
 
+FILES_OF_OTHERS: dict[str, dict[str, Callable[[Arrays, Plain], Any]]] = {
+    "descent": {
+        "floats": array("integers", lambda x: x.astype(np.float64)),
+        "a step less": array("integers", lambda x: x[:-1]),
+        "flat integers": array("integers", lambda x: x.ravel()),
+        "no integers": lambda arrays, plain: arrays.pop("integers"),
+        "integers in the record": lambda arrays, plain: plain.update(
+            integers=arrays.pop("integers").tolist()
+        ),
+        "coarser bits": array("bits", lambda x: x - 1),
+        "endless bits": array("bits", lambda x: x * 0 + 500),
+        "fewer bits": array("bits", lambda x: x[:-1]),
+        "less noise": array("step_units", lambda x: x // 4),
+        "no noise": array("step_units", lambda x: x * 0),
+        "a unit that paid more": array("spent", first(9.0)),
+        "a unit that paid less than nothing": array("spent", first(-1.0)),
+        "a unit that paid nobody knows what": array("spent", first(np.nan)),
+        "fewer units": array("spent", lambda x: x[:-1]),
+        "no features": record("n_features", 0),
+        "more influence": record("parameter", 10.0),
+        "a rate of another type": record("rate", "fast"),
+        "a digest of another type": record("rows_digest", 7),
+        "hidden presence": record("declaration", {"rows_per_unit": 1}),
+        "half a session": record("total", {"mu_squared": 1.0}),
+    },
+    "average": {
+        "a finer grid": array("grid", lambda x: x / 2),
+        "no grid": array("grid", lambda x: x * 0),
+        "a grid of nothing": array("grid", lambda x: x * np.nan),
+        "an empty grid": array("grid", lambda x: x[:0]),
+        "two axes": array("grid", lambda x: x[None]),
+        "less noise": array("units_per_std", lambda x: x // 2),
+        "no noise": array("units_per_std", lambda x: x * 0),
+        "half of an integer": array("units_per_std", lambda x: x / 2),
+        "records that are no numbers": array("proof_values", lambda x: x * np.nan),
+        "records far apart": array("proof_values", lambda x: 1e3 * x),
+        "fewer records": array("proof_values", lambda x: x[:-1]),
+        "other ranks": array("proof_ranks", lambda x: x.astype(np.float64)),
+        "no ranks": lambda arrays, plain: arrays.pop("proof_ranks"),
+        "another proof": record("proof", "draws"),
+        "an unknown proof": record("proof", "faith"),
+        "everybody": record("keep", 1.0),
+        "a session": lambda arrays, plain: arrays.update(clocks=np.zeros(500)),
+    },
+}
+IN_EVERY_FILE: dict[str, Callable[[Arrays, Plain], Any]] = {
+    name: FILES[name]
+    for name in (
+        *("another keep", "keep of two", "one unit", "a stricter budget", "no budget", "no record"),
+        *("another kind", "an unknown kind", "another schema", "a simulation", "another unit"),
+        *("another dimension", "nothing stated"),
+    )
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_edited_bundles_of_other_evidence_are_refused(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    path = laid(folder, kind, tmp_path, plain_of(folder, kind))
+    assert accepts(path)
+    for name, change in (FILES_OF_OTHERS[kind] | IN_EVERY_FILE).items():
+        edit(folder / kind / "curator.npz", tmp_path / "curator.npz", change)
+        assert not accepts(path), name
+
+
 def edit(source: Path, target: Path, change: Callable[[Arrays, Plain], Any]) -> None:
     with np.load(source) as archive:
         arrays = {name: archive[name] for name in archive.files}
@@ -362,6 +450,13 @@ LIES: dict[str, tuple[str, Callable[[CoinBundle], CoinBundle]]] = {
         "session", in_session(clocks=lambda part: part.clocks * 0 + part.total.mu_squared)
     ),
     "allowances that nobody has": ("session", in_session(allowed=lambda part: part.allowed + 1)),
+    "somebody away who was busier than all": (
+        "session",
+        in_session(
+            absent=lambda part: 2 * part.total.mu_squared,
+            charge=lambda part: Spent(n_releases=1, mu_squared=0.0),
+        ),
+    ),
     "all was spent before": (
         "session", in_session(before=lambda part: replace(part.before, mu_squared=9.0))
     ),
@@ -377,9 +472,20 @@ def test_a_bundle_that_contradicts_itself_is_refused(
     assert not accepts(lie(change(bundle), tmp_path))
 
 
+def test_a_descent_in_a_session_is_held_to_clocks_and_charge(tmp_path: Path) -> None:
+    data = (DATA[:, :1], DATA[:, 1])
+    with pac.Session(data, budget="membership<=0.8", sample=pac.Coins()) as session:
+        bundle = session.release(Descent(n_steps=3, loss="squared"), share=0.3).bundle
+    assert accepts(lie(bundle, tmp_path))
+    for name in ("a smaller total", "a cheaper release", "clocks that were used up"):
+        assert not accepts(lie(LIES[name][1](bundle), tmp_path)), name
+
+
 NAMED: dict[str, tuple[str, str, Callable[[CoinBundle], CoinBundle]]] = {
     "a wider budget": ("budget", "single", lambda b: replace(b, budget=Membership(0.9))),
     "another keep": ("keep", "single", lambda b: replace(b, keep=0.5)),
+    "units that add nothing": ("n_units", "single", lambda b: replace(b, n_units=9 * b.n_units)),
+    "a finer grid": ("noise", "single", lambda b: replace(b, grid=b.grid / 4)),
     "another statistic": (
         "mechanism", "single", lambda b: replace(b, stated=replace(b.stated, mechanism="count"))
     ),
@@ -441,8 +547,8 @@ def test_integers_of_a_consistent_forger_do_not_survive_the_records(
 def test_large_bundles_hold_the_largest_units_and_say_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(coin_certificate, "MAX_STORED_NUMBERS", 600)
-    monkeypatch.setattr(coin_certificate, "STORED_UNITS", 40)
+    monkeypatch.setattr(sums_bundle, "MAX_STORED_NUMBERS", 600)
+    monkeypatch.setattr(sums_bundle, "STORED_UNITS", 40)
     made = pac.privatize(np.mean, DATA[:, 0], "membership<=0.7", sample=pac.Coins())
     made.save(tmp_path)
     held = CoinBundle.load(tmp_path / "curator.npz")
@@ -466,7 +572,7 @@ def test_large_bundles_hold_the_largest_units_and_say_so(
     ):
         assert not accepts(lie(forged, tmp_path))
     # Fewer units than are stored anyway are all stored.
-    monkeypatch.setattr(coin_certificate, "STORED_UNITS", 1000)
+    monkeypatch.setattr(sums_bundle, "STORED_UNITS", 1000)
     again = pac.privatize(np.mean, DATA[:, 0], "membership<=0.7", sample=pac.Coins())
     assert again.bundle.is_whole
 

@@ -38,9 +38,9 @@ from pacprivacy.noise.answers import AnswerNoise
 from pacprivacy.release import ReleaseCoins, ReleaseSecret
 from pacprivacy.sample import Balanced
 from pacprivacy.session.account import Account
-from pacprivacy.session.answerer import Answerer
-from pacprivacy.session.keeper import Keeper
 from pacprivacy.session.leases import Leases
+from pacprivacy.session.responder import Responder
+from pacprivacy.session.secret_holder import SecretHolder
 from pacprivacy.session.session import SingleSession
 from pacprivacy.statistics import Mean
 from tests.serving import Folder, people
@@ -138,8 +138,8 @@ def open_leases(folder: Path) -> Leases:
     return model._book
 
 
-def answered(folder: Path) -> Answerer:
-    responder = Answerer(POOL, query_nats=0.01, total_nats=1.0, source=SystemSource())
+def answered(folder: Path) -> Responder:
+    responder = Responder(POOL, query_nats=0.01, total_nats=1.0, source=SystemSource())
     responder.answer_votes(VOTES[:, :2], n_classes=2)  # so that a block of noise is there
     return responder
 
@@ -197,7 +197,7 @@ CASES: dict[type, Case] = {
         lambda book: book.spend(pac.budget.Spent(mi_nats=0.01), "forked", None),
         lambda book: (dict(book._leases), book.ledger.tally(book._service)),
     ),
-    Answerer: Case(
+    Responder: Case(
         answered,
         lambda responder: responder.answer_votes(VOTES, n_classes=2),
         lambda responder: (responder.spent.mi_nats, responder.n_free, responder._noise._next),
@@ -245,7 +245,7 @@ def test_the_table_knows_every_class() -> None:
         return {bound}.union(*map(below, bound.__subclasses__()))
 
     ours = {found for found in below(ProcessBound) if found.__module__.startswith("pacprivacy")}
-    assert ours - {ProcessBound, Keeper} == set(CASES)
+    assert ours - {ProcessBound, SecretHolder} == set(CASES)
 
 
 @pytest.mark.claim("R-4")
@@ -355,10 +355,9 @@ def test_a_predictor_that_is_fitted_in_the_fork_answers(questions: Any) -> None:
 @pytest.mark.claim("S-1")
 @pytest.mark.claim("R-4")
 @pytest.mark.parametrize("n_before", [0, 1])
-@pytest.mark.parametrize("secrets", ["same", "fresh"])
-def test_six_children_of_a_session_release_nothing(n_before: int, secrets: Any) -> None:
+def test_six_children_of_a_session_release_nothing(n_before: int) -> None:
     """Each had its own copy of what is left."""
-    with pac.Session(DATA, budget=pac.Information(0.2), n_subsets=16, secrets=secrets) as session:
+    with pac.Session(DATA, budget=pac.Information(0.2), n_subsets=16) as session:
         for _ in range(n_before):
             session.release(mean, pac.Information(0.01), rule="waterfill")
 

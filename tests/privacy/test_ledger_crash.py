@@ -100,9 +100,9 @@ exec(sys.argv[3])  # other data and releases
 def session(tell, point, plant, n_before):
     around(Ledger, "reserve", after=lambda: os.write(tell, b"."))
     if plant == "skipped ledger":
-        from pacprivacy.session.keeper import KeeperBook
+        from pacprivacy.session.secret_holder import SpendLog
         for name in ("spend", "keep", "commit"):
-            setattr(account.Account, name, getattr(KeeperBook, name))
+            setattr(account.Account, name, getattr(SpendLog, name))
         around(account.Account, "commit", after=lambda: os.write(tell, b"."))
     if point:
         owner, name, when, first = POINTS[point]
@@ -300,24 +300,37 @@ class Crashes:
             assert not n_committed
             return
         state, marks = found
-        assert state.n_releases >= n_committed
+        assert counted(state, marks, self.where) >= n_committed
         if marks.session_id in sessions:
             if self.secret is not None:
                 assert self.kind.secret(state) == self.secret
             self.secret = self.kind.secret(state)
 
 
+def counted(state: Any, marks: Any, where: str) -> int:
+    """Releases that a session knows of when it goes on; with coins every one that was paid for."""
+    last = (Ledger(where).last_reservation(marks.session_id) or ("", False))[0]
+    known: int = state.settled(marks.upcoming, paid=last == marks.upcoming).n_releases
+    return known
+
+
 @pytest.mark.slow
 @pytest.mark.claim("K-1")
 def test_many_kills_between_reserve_and_commit(crashes: Crashes) -> None:
+    """A fast machine may commit before any timed kill: every second one is at a named point."""
     rng = np.random.default_rng(50)
+    points = [point for point, n in POINTS.items() if n["reserve"] and not n["commit"]]
     for number, delay_s in enumerate(rng.uniform(0, 0.04, size=N_KILLS)):
         # Every third session has handed out a release before.
-        crashes.kill(delay_s, n_reserved=2 if number % 3 == 0 else 1)
+        n_before = 1 if number % 3 == 0 else 0
+        if number % 2:
+            crashes.kill(point=str(rng.choice(points)), n_before=n_before)
+        else:
+            crashes.kill(delay_s, n_reserved=n_before + 1)
         kinds = crashes.check()
     assert kinds["reserve"] >= N_KILLS
     assert len(crashes.released()) >= N_KILLS // 3
-    assert kinds["reserve"] > kinds["commit"], "no kill came between reserve and commit"
+    assert kinds["reserve"] >= kinds["commit"] + N_KILLS // 2
 
 
 POINTS: dict[str, dict[str, Any]] = {
@@ -339,7 +352,10 @@ POINTS: dict[str, dict[str, Any]] = {
 @pytest.mark.claim("K-1")
 def test_a_kill_at_every_step_leaves_what_it_must(crashes: Crashes, tmp_path: Path) -> None:
     expected: Counter[str] = Counter()
+    coins = crashes.kind is COINS
     for point, traces in POINTS.items():
+        if coins and "the state is" in point:  # it is written once, before the reservation
+            continue
         crashes.kill(point=point)
         found = crashes.check()
         expected.update(traces)
@@ -348,7 +364,8 @@ def test_a_kill_at_every_step_leaves_what_it_must(crashes: Crashes, tmp_path: Pa
         file = StateFile(tmp_path / "people.session")
         stored = file.load()
         file.close()
-        assert (0 if stored is None else stored[0].n_releases) == expected["state"], point
+        known = 0 if stored is None else counted(*stored, crashes.where)
+        assert known == expected["reserve" if coins else "state"], point
         assert crashes.released() == []
         seen = (tmp_path / "seen by the user").exists()
         assert seen == (point == "in the user's code"), point
@@ -358,7 +375,7 @@ def test_a_kill_at_every_step_leaves_what_it_must(crashes: Crashes, tmp_path: Pa
     reserved = [e.units.get(kind.amount, 0) for e in ledger.entries() if e.kind == "reserve"]
     assert round(1e12 * spent) == sum(reserved) > 0  # in whole numbers of 1e-12
     with open_state(crashes, tmp_path / "people.session") as session:
-        assert getattr(session.odometer().spent, kind.amount) == spent
+        assert getattr(session.spent, kind.amount) == spent
         if kind is COINS:
             # Clocks have paid for all that was reserved, and for nothing else.
             clocks = session._secret.balances
@@ -386,7 +403,9 @@ def test_after_a_kill_only_the_latest_file_goes_on(crashes: Crashes, tmp_path: P
     """Whoever puts an older file back is refused; the latest knows of all that anyone saw."""
     copies: list[tuple[int, Path]] = []
     beliefs = [crashes.kind.unused]
-    for number, point in enumerate(ROUNDS):
+    coins = crashes.kind is COINS
+    rounds = [point for point in ROUNDS if not (coins and "the state is" in point)]
+    for number, point in enumerate(rounds):
         crashes.kill(point=point)
         n_reserved = crashes.check()["reserve"]
         copies.append((n_reserved, tmp_path / f"{number}.session"))

@@ -30,7 +30,7 @@ ASSESS = importlib.import_module("pacprivacy.release.pool_certificate")
 BALANCED = importlib.import_module("pacprivacy.sample.strategies")
 RELEASE = importlib.import_module("pacprivacy.release")
 POOL_SECRET = importlib.import_module("pacprivacy.session.pool_secret")
-REHEARSAL = importlib.import_module("pacprivacy.session.rehearsal")
+REHEARSAL = importlib.import_module("pacprivacy.session.dry_run")
 WORKER = importlib.import_module("pacprivacy.simulation.run")
 
 N_RELEASES = 4000

@@ -12,8 +12,8 @@ from pacprivacy.adversary import WIDEST_ANSWER, ViewTilts, VoteBalances, heat_po
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.noise.answers import UNITS, AnswerNoise, answer_vote_gap, plan_answer
 from pacprivacy.sample import Balanced
-from pacprivacy.session import answerer as answering
-from pacprivacy.session.answerer import Answerer, ScoreAnswers, VoteAnswers
+from pacprivacy.session import responder as answering
+from pacprivacy.session.responder import Responder, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import posterior_success
 
 balances = importlib.import_module("pacprivacy.adversary.balances")
@@ -100,7 +100,7 @@ def test_the_bound_does_not_depend_on_where_one_stops():
     noise = AnswerNoise(source)
     success, spent, promised = [], [], set()
     for number in range(400):
-        responder = Answerer(pool, query_nats=0.1, total_nats=2.0, source=source)
+        responder = Responder(pool, query_nats=0.1, total_nats=2.0, source=source)
         responder._noise = noise  # one block for all transcripts: quicker, and each draw used once
         while (best := responder.belief.success_per_unit(pool).max()) < 0.75:
             responder.answer_votes(votes, n_classes=2)
@@ -399,7 +399,7 @@ def test_units_that_pay_later_pay_as_much(n_classes, monkeypatch):
     def spend(watched):
         monkeypatch.setattr(balances, "WATCHED", watched)
         source = SimulatedSource(0)
-        responder = Answerer(
+        responder = Responder(
             pool, query_nats=1e-5, total_nats=math.inf, source=source, advantage=ADVANTAGE
         )
         units, settled, settle = responder._units, [], VoteBalances.settle
@@ -451,7 +451,7 @@ def test_whoever_is_stopped_at_any_moment_goes_on_with_everybodys_own_masks(monk
     masks = pool.masks().astype(np.int64)
     real, number, stopped = ViewTilts.masks, 0, True
     while stopped:  # until one is not stopped
-        responder = Answerer(
+        responder = Responder(
             pool,
             query_nats=0.002,
             total_nats=math.inf,
@@ -487,7 +487,7 @@ def transcripts(pool, n, seed=0):
     source = SimulatedSource(seed)
     noise, sizes, counts = AnswerNoise(source), np.empty(n), np.empty(n)
     for number in range(n):
-        responder = Answerer(
+        responder = Responder(
             pool,
             query_nats=QUERY_NATS,
             total_nats=math.inf,

@@ -24,8 +24,7 @@ from pacprivacy.dp import audit_dp
 from pacprivacy.errors import BudgetError, CertificateError, MechanismError, PacPrivacyError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import plan_declared
-from pacprivacy.release import CoinBundle
-from pacprivacy.release.coin_certificate import recompute_contributions, write_coin_certificate
+from pacprivacy.release import CoinBundle, recompute_contributions, write_coin_certificate
 from pacprivacy.sample import Coins
 from pacprivacy.statistics import (
     Declaration,

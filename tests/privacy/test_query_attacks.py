@@ -320,9 +320,9 @@ def test_all_queries_of_a_session_are_about_one_secret(
     assert len(secrets_used(clinic, pool, monkeypatch)) == 1
     publish = pac.Session._publish
 
-    def planted(self: pac.Session, plan: Plan, payer: str | None) -> Any:
+    def planted(self: pac.Session, plan: Plan) -> Any:
         self._secret.forget()
-        return publish(self, plan, payer)
+        return publish(self, plan)
 
     monkeypatch.setattr(pac.Session, "_publish", planted)
     used = secrets_used(clinic, pool, monkeypatch)

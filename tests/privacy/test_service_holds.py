@@ -12,7 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.serving import Attack, Client, Folder, people
+from tests.serving import (
+    Attack,
+    Client,
+    Folder,
+    ask_from_all,
+    ask_shop,
+    make_shop,
+    malformed,
+    people,
+    send_raw,
+    serve_shop,
+    shop_books,
+)
 
 QUESTIONS = people(2000, seed=4)[0]
 PROMISED = 0.6
@@ -48,6 +60,35 @@ def test_who_sees_all_answers_stays_below_the_promise(place):
 def test_a_service_that_forgets_at_every_stop_is_caught(place):
     success = guesses(Attack(batch=25), place, 8, 2000, 40, forget=True)
     assert success.mean() > PROMISED + 0.02
+
+
+@pytest.mark.claim("V-1", "Q-4")
+def test_tables_are_served_through_kills_and_bad_requests(tmp_path):
+    """In small what ``benchmarks/serve/queries.py`` does in full."""
+    pytest.importorskip("duckdb")
+    folder = make_shop(tmp_path, 4000, 2000)
+    n_answered = 0
+    for _ in range(2):
+        server = serve_shop(folder, 5000)
+        timer = threading.Timer(1.5, server.process.kill)
+        timer.start()
+        n_answered += ask_from_all(folder, server.port, 1000, connections=3)[0].count(200)
+        timer.join()
+        server.kill()
+    server, token = serve_shop(folder, 5000), folder.tokens["ann"]
+    for content in malformed(60, token, seed=1, path="/sql", good=b'{"query": "SELECT 1"}'):
+        answer = send_raw(server.port, content)
+        assert answer[9:10] == b"4"
+        assert not any(word in answer for word in (b"Traceback", token.encode(), b"7777777"))
+    n_answered += ask_shop(Client(server.port, token))[0] == 200
+    server.stop()
+    books = shop_books(folder, n_answered)
+    assert n_answered > 0
+    assert books["answers_lost"] == books["over_the_cap"] == 0
+    assert books["reserved"] >= books["committed"] >= books["answered"]
+    assert books["n_releases"] == books["reserved"]
+    assert 1 - 1e-6 < books["busiest_clock_over_ledger"] <= 1
+    assert books["ledger_intact"]
 
 
 @pytest.mark.claim("V-1")

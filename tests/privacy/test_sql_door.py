@@ -138,10 +138,10 @@ def test_a_door_that_is_left_open_is_caught(
     elif planted == "table":
         text = "SELECT max(salary) AS m FROM people"
         assert not try_query(text, both).wrong
-        uncut = tables_module._in_world
+        uncut = tables_module._of_candidate
         monkeypatch.setattr(
             tables_module,
-            "_in_world",
+            "_of_candidate",
             lambda *a: names.replace(uncut(*a), where=None),
         )
         assert try_query(text, both).wrong

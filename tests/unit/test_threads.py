@@ -1,69 +1,14 @@
 """Pools in blocks, products of blocks: whole, in order, and safe in threads and forks."""
 
 import math
-import os
-import signal
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pacprivacy import _system
-from pacprivacy._system import single_threaded
 from pacprivacy.adversary import advantage, membership_risk, view_and_belief
 from pacprivacy.adversary.view_and_belief import View, ViewTilts
 from pacprivacy.sample import Balanced
-from pacprivacy.sample.bits import BlockBits
-
-
-def test_threads_that_want_one_block_draw_it_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bits = BlockBits(seed=5, n_subsets=64, folds=4, n_units=4000)
-    drawn: list[int] = []
-    whole = bits._draw
-
-    def counted(b: int) -> np.ndarray:
-        drawn.append(b)
-        time.sleep(0.01)
-        return whole(b)
-
-    monkeypatch.setattr(bits, "_draw", counted)
-    with ThreadPoolExecutor(3) as threads:
-        blocks = list(threads.map(lambda start: bits[:, start : start + 10], range(0, 500, 10)))
-    assert drawn == [0]
-    again = BlockBits(seed=5, n_subsets=64, folds=4, n_units=4000)
-    assert np.array_equal(np.hstack(blocks), again[:, :])
-
-
-def test_a_fork_while_another_thread_draws_does_not_hang() -> None:
-    bits = BlockBits(seed=5, n_subsets=64, folds=4, n_units=400)
-    with bits._drawing, _system._lock:
-        child = os.fork()
-        if not child:
-            signal.alarm(20)
-            with single_threaded():
-                os._exit(0 if bits[:, :].any() else 1)
-        assert os.waitpid(child, 0)[1] == 0
-
-
-def test_threads_of_a_fork_do_not_meet_the_lock_of_before() -> None:
-    bits = BlockBits(seed=5, n_subsets=8, folds=4, n_units=400)
-    held, seen = bits._drawing, []
-
-    class Watched(BlockBits):
-        def __setattr__(self, name: str, value: object) -> None:
-            super().__setattr__(name, value)
-            seen.append(self._process != os.getpid() or self._drawing is not held)
-
-    bits.__class__ = Watched
-    bits._process = -1
-    seen.clear()
-    assert bits[:, :].any()
-    assert seen
-    assert all(seen)  # at no moment is the old lock taken for one of this process
 
 
 @pytest.mark.parametrize("folds", [2, 4, 16])
@@ -95,19 +40,13 @@ def test_one_product_is_small_however_many_the_draws(
 
 
 @pytest.mark.parametrize("folds", [2, 16])
-def test_shifts_in_blocks_are_whole(folds: int) -> None:
+def test_shifts_are_those_of_whole_masks(folds: int) -> None:
     n, m, q = 1500, 64, 300
     tilts = ViewTilts(Balanced(n_subsets=m, folds=folds).draw(n, rng=1))
     tilts.step = 256
     points, uniform = np.random.default_rng(0).normal(size=(m, q)), np.full(m, -math.log(m))
     exact = tilts.masks(slice(0, n), np.float64, whole=True).T @ (points - points.mean(axis=0)) / m
-    places, blocks = zip(*tilts.shift_blocks(points, uniform), strict=True)
-    squares = tilts.shift_squares(points, uniform)
-    assert [(place.start, place.stop) for place in places] == [
-        (start, min(start + 256, n)) for start in range(0, n, 256)
-    ]
-    assert np.abs(np.vstack(blocks) - exact).max() < 1e-5
-    assert np.abs(squares - np.square(exact).sum(axis=1)).max() < 1e-4
+    assert np.abs(tilts.shifts(points, uniform) - exact).max() < 1e-5
 
 
 def test_every_draw_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,12 +67,11 @@ def test_every_draw_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(advantage.AdvantageSums, "add", watched)
     monkeypatch.setattr(advantage, "draw_view_blocks", counted)
-    monkeypatch.setattr(advantage, "GATHERED_DRAWS", 300)
-    monkeypatch.setattr(advantage, "CACHED_CELLS", 128 * m)
+    monkeypatch.setattr(advantage, "POSTERIOR_CELLS", 128 * m)
     points = np.random.default_rng(1).normal(size=(m, 5)) * 0.1
     view = View(points=points, log_prior=np.full(m, -math.log(m)))
     membership_risk(view, Balanced(n_subsets=m).draw(n, rng=1), n_draws=4096, rng=2)
-    assert 128 < max(map(len, added)) <= 300  # some are gathered, as many as rounding allows
+    assert max(map(len, added)) == 128
     assert sum(map(len, added)) == sum(drawn)
     assert len(np.unique(np.vstack(added), axis=0)) == sum(drawn)
 

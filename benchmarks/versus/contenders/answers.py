@@ -31,7 +31,7 @@ from pacprivacy.dp import count_pate_votes, label_by_votes
 from pacprivacy.dp.noise import dp_noise_source
 from pacprivacy.errors import BudgetExceededError
 from pacprivacy.sample import Balanced
-from pacprivacy.session.answerer import Answerer
+from pacprivacy.session.responder import Responder
 from pacprivacy.theory import gaussian_parameter, gaussian_success
 from papers.responses.models import make_booster, split_dataset
 
@@ -49,7 +49,7 @@ def measure_answers(name: str, size: Size) -> dict[str, Any]:
     pac = _answer(X, y, others[test], y_others[test], coded, clock)
     problem = _rivals((X, y), (others[tuning], y_others[tuning]), (others[test], y_others[test]))
     rivals = fight_dp(replace(problem(coded), tuned=size.tuned), clock)
-    rows = [{"advantage": level, "pac": pac[level], "dp": rivals[level]} for level in ADVANTAGES]
+    rows = [{"advantage": level, "pool": pac[level], "dp": rivals[level]} for level in ADVANTAGES]
     return {
         "n_records": len(y),
         "without_privacy": nonprivate,
@@ -69,7 +69,7 @@ def _answer(
     for k in range(N_SUBSETS):
         inside = pool.mask(k)
         votes[k] = make_booster(coded).fit(X[inside], y[inside]).predict(questions)
-    clock.lap("pac_training")
+    clock.lap("pool_training")
     passes = -(-N_QUERIES // len(truth))
     for level in ADVANTAGES:
         for seed in range(1, N_SEEDS + 1):
@@ -83,7 +83,7 @@ def _answer(
                 )
                 drawn.append(float((released.argmax(axis=1) == truth[order]).mean()))
             scores[level].append(drawn)
-    clock.lap("pac_releases")
+    clock.lap("pool_releases")
     return {
         level: describe(scores[level])
         | {
@@ -105,7 +105,7 @@ def _transcript(
 ) -> tuple[Any, float]:
     """Answer all questions at the largest price that fits, from this one downwards."""
     for price in [each for each in QUERY_NATS if each <= nats]:
-        responder = Answerer(
+        responder = Responder(
             pool,
             query_nats=price,
             total_nats=float("inf"),

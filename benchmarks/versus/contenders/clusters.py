@@ -1,4 +1,4 @@
-"""K-means: PAC on Lloyd's fits, DP by Lloyd's steps with noisy sums and counts."""
+"""K-means: pools of Lloyd's fits; coins and DP by Lloyd's steps with noisy sums and counts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from contenders.coins import CoinMethod, plan_coins
 from contenders.problem import DPMethod, Problem, Size
 from contenders.tables import load
 from pacprivacy import dp
-from pacprivacy.mechanism import KMeans, coerce_data
+from pacprivacy.mechanism import KMeans, Lloyd, coerce_data
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter, gaussian_success
 
 COUNTED = 0.5  # what a record adds to a count, beside up to 1 to a sum
@@ -67,6 +68,11 @@ def make_clusters(name: str, size: Size, k: int) -> Problem:
             centres = moved * np.minimum(1.0, clip / np.maximum(lengths, 1e-300))[:, None]
         return centres, 2 * gaussian_success(float(np.sqrt(spent))) - 1
 
+    def coins(setting: Any, level: float, seed: int) -> Any:
+        n_steps, start = setting
+        mechanism = Lloyd(n_clusters=k, n_steps=n_steps, start=None if start else public)
+        return plan_coins(mechanism, X, level, seed)
+
     goal = KMeans(n_clusters=k, n_init=10).prepare(coerce_data(X))
     return Problem(
         data=X,
@@ -85,6 +91,14 @@ def make_clusters(name: str, size: Size, k: int) -> Problem:
                 name="DP Lloyd",
                 settings=tuple(product((1, 4), (0.99,), (None, 1))),
                 release=lloyd,
+            ),
+        ),
+        coin_methods=(
+            CoinMethod(
+                name="coins, Lloyd",
+                settings=tuple(product((1, 4), (None, 1))),
+                plan=coins,
+                needs="a start: random or from public rows (tuned)",
             ),
         ),
         n_tuning_draws=5,

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, ndtr
 
+from contenders.coins import CoinMethod, Draw, plan_coins, plan_least_squares
 from contenders.problem import DPMethod, Problem, Size
 from contenders.statistics import Pinball
 from contenders.tables import Split, load, with_constant
 from pacprivacy import dp
-from pacprivacy.mechanism import Mechanism
+from pacprivacy.mechanism import Descent, Mechanism
 from pacprivacy.theory import gaussian_parameter, gaussian_success
 
 INFINITE = float("inf")
@@ -269,6 +270,58 @@ class Rival:
         return release
 
 
+# --- coins -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Coins:
+    """Methods with coins on one split; ``y`` is coded as they read it."""
+
+    split: Split
+    mapping: Mapping
+    y: Any
+
+    def least_squares(self, setting: Any, level: float, seed: int) -> Draw:
+        features, penalty = setting
+        rows = self.mapping(self.split.X, features)
+        draw = plan_least_squares(rows, self.y, penalty, level, seed)
+        return lambda number: (features, draw(number)[:, None])
+
+    def descent(self, loss: str, **options: Any) -> Callable[[Any, float, int], Draw]:
+        """Return descent with settings (features, names and values of options)."""
+
+        def plan(setting: Any, level: float, seed: int) -> Draw:
+            features, more = setting
+            rows = self.mapping(self.split.X, features)[:, :-1]
+            # Features are clipped already, and the value is a function of mapped features.
+            mechanism = Descent(loss=loss, clip=None, **options, **dict(more))
+            draw = plan_coins(mechanism, (rows, self.y), level, seed)
+
+            def release(number: int) -> Any:
+                value = draw(number)
+                return features, np.vstack([value["coef"].T, value["intercept"]])
+
+            return release
+
+        return plan
+
+
+def settings_of(features: Features, *options: dict[str, Any]) -> tuple[Any, ...]:
+    """Return settings of descent for one way of mapping features."""
+    return tuple((features, tuple(each.items())) for each in options)
+
+
+def as_dp(n_steps: int, rates: tuple[float, ...], radii: tuple[float, ...]) -> Any:
+    """Return the settings of DP-GD: plain steps along shortened gradients, and the last weights.
+
+    Rates are those of DP times the curvature of the loss; one more is the library's own choice.
+    """
+    return [
+        {"n_steps": n_steps, "rate": rate, "radius": radius, "momentum": 0.0, "average": 0.0}
+        for rate, radius in product((*rates, "auto"), radii)
+    ]
+
+
 # --- the cells -------------------------------------------------------------------------------
 
 
@@ -294,7 +347,7 @@ def make_least_squares(name: str, size: Size) -> Problem:
     """Return least squares, with a penalty where that is better."""
     split = load(name, most=size.most)
     mapping = Mapping(split)
-    rival = Rival(split, mapping, split.y)
+    rival, coins = Rival(split, mapping, split.y), Coins(split, mapping, split.y)
     y_bound = float(np.quantile(np.abs(split.y_tuning), 0.999))
     white, scaled = Features(True, 4.0), Features(False, 4.0)
     open_white = Features(True)
@@ -332,6 +385,23 @@ def make_least_squares(name: str, size: Size) -> Problem:
                 release=rival.descent(dp.Squared(y_bound=y_bound)),
             ),
         ),
+        coin_methods=(
+            CoinMethod(
+                name="coins, least squares",
+                settings=tuple(product((scaled, Features(False)), (0.0, 30.0))),
+                plan=coins.least_squares,
+                needs="nothing; clipping of features was tried",
+            ),
+            CoinMethod(
+                name="coins, descent",
+                settings=settings_of(
+                    white,
+                    *({"n_steps": n, "penalty": p} for n, p in product((20, 40), (0.0, 1e-2))),
+                ),
+                plan=coins.descent("squared"),
+                needs="nothing; features in units of public rows",
+            ),
+        ),
         n_tuning_draws=4,
         pac_needs="nothing; clipping of features was tried",
         dp_needs="bounds of rows and target, clipping (tuned)",
@@ -345,7 +415,7 @@ def make_logistic(
     split = load(name, most=size.most)
     mapping = Mapping(split)
     signs = np.where(split.y == 1, 1.0, -1.0)
-    rival = Rival(split, mapping, signs)
+    rival, coins = Rival(split, mapping, signs), Coins(split, mapping, signs)
     white, scaled = Features(True, 4.0), Features(False, 4.0)
 
     def make(setting: Any) -> LinearFit:
@@ -380,6 +450,30 @@ def make_logistic(
                 release=rival.descent(dp.Logistic(classes=(-1.0, 1.0))),
             ),
         ),
+        coin_methods=(
+            CoinMethod(
+                name="coins, descent",
+                settings=settings_of(
+                    white,  # a large radius leaves the loss as it is, like objective perturbation
+                    *({"n_steps": n, "radius": 8.0} for n in (20, 40)),
+                )
+                if few
+                else settings_of(
+                    white,
+                    *({"n_steps": n, "penalty": p} for n, p in product((20, 50), (0.0, 1e-2))),
+                ),
+                plan=coins.descent("logistic"),
+                needs="nothing; features in units of public rows",
+            ),
+            CoinMethod(
+                name="coins, steps of DP-GD",
+                settings=settings_of(
+                    white, *(as_dp(20, (4.0,), (1.0,)) if few else as_dp(50, (1.0,), (1.0, 3.0)))
+                ),
+                plan=coins.descent("logistic"),
+                needs="nothing; features in units of public rows",
+            ),
+        ),
         n_tuning_draws=2 if few else 4,
         pac_needs="nothing; clipping of features was tried",
         dp_needs="bounds of rows, clipping norm, steps and rate (tuned)",
@@ -392,7 +486,7 @@ def make_classifier(
     """Return a linear classifier of several classes: one against the rest, softmax for DP."""
     mapping = Mapping(split)
     n_classes = int(split.y.max()) + 1
-    rival = Rival(split, mapping, split.y)
+    rival, coins = Rival(split, mapping, split.y), Coins(split, mapping, split.y)
     white = Features(True, 5.0)
     Y = np.where(split.y[:, None] == np.arange(n_classes), 1.0, -1.0)
 
@@ -418,6 +512,14 @@ def make_classifier(
                 release=rival.descent(dp.Softmax(classes=tuple(range(n_classes)))),
             ),
         ),
+        coin_methods=(
+            CoinMethod(
+                name="coins, descent",
+                settings=settings_of(white, *options["coins"]),
+                plan=coins.descent("softmax"),
+                needs="nothing; features in units of public rows",
+            ),
+        ),
         pac_settings=tuple(product((white,), options["pac"])),
         folds=options["folds"],
         n_tuning_draws=options["draws"],
@@ -430,7 +532,7 @@ def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
     """Return quantile regression: what DP has to build by hand."""
     split = load(name, most=size.most)
     mapping = Mapping(split)
-    rival = Rival(split, mapping, split.y)
+    rival, coins = Rival(split, mapping, split.y), Coins(split, mapping, split.y)
     y_bound = float(np.quantile(np.abs(split.y_tuning), 0.999))
     white = Features(True, 4.0)
     loss = smooth_quantile(level, 0.1)
@@ -491,6 +593,17 @@ def make_quantile_regression(name: str, size: Size, level: float) -> Problem:
                 name="DP-GD, pinball loss",
                 settings=tuple(product((white,), (0.97,), (60,), (0.5, 2.0), (3.0,))),
                 release=rival.descent(Pinball(level=level, y_bound=y_bound)),
+            ),
+        ),
+        coin_methods=(
+            CoinMethod(
+                name="coins, descent",
+                settings=settings_of(
+                    white,
+                    *({"n_steps": n, "average": a} for n, a in product((30, 60), (0.5, 0.9))),
+                ),
+                plan=coins.descent("quantile", level=level),
+                needs="nothing; features in units of public rows",
             ),
         ),
         n_tuning_draws=2,

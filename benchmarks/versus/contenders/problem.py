@@ -1,7 +1,7 @@
-"""One cell of the fight: a task on one table, tuned and measured alike for both families.
+"""One cell of the fight: a task on one table, tuned and measured alike for every family.
 
 Every method tries its settings by simulated releases that are judged on the tuning rows; the best
-setting at each advantage is then released 3 x 10 times and judged on the test rows. Neither family
+setting at each advantage is then released 3 x 10 times and judged on the test rows. No family
 pays for the tuning. The noise is seeded: nothing here protects anybody.
 """
 
@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from contenders.coins import CoinMethod, Draw
 from pacprivacy._random import public_generator
 from pacprivacy.budget import Membership
 from pacprivacy.design.tuning import simulate_tuned_releases, tune_budgets
 from pacprivacy.dp import calibrate_to_advantage
 from pacprivacy.mechanism import as_mechanism, coerce_data
 from pacprivacy.sample import Balanced
-from pacprivacy.session import Rehearsal
+from pacprivacy.session import DryRun
 
 ADVANTAGES = (0.1, 0.176, 0.35)
 N_SEEDS, N_DRAWS = 3, 10
@@ -82,6 +83,7 @@ class Problem:
     pac_make: Callable[[Any], Any]
     pac_settings: Sequence[Any]
     dp_methods: Sequence[DPMethod]
+    coin_methods: Sequence[CoinMethod] = ()
     folds: tuple[int, ...] = (10, 20)
     n_subsets: int = 2000
     n_tuning_draws: int = 5
@@ -124,21 +126,61 @@ class Clock:
         self._since = now
 
 
-def measure(problem: Problem) -> dict[str, Any]:
-    """Tune and release with both families at every advantage."""
-    clock = Clock()
-    pac = fight_pac(problem, clock)
-    rivals = fight_dp(problem, clock)
-    rows = [{"advantage": level, "pac": pac[level], "dp": rivals[level]} for level in ADVANTAGES]
+def measure(problem: Problem, families: Sequence[str]) -> dict[str, Any]:
+    """Tune and release with these families at every advantage."""
+    clock, found = Clock(), {}
+    if "pool" in families:
+        found["pool"] = fight_pool(problem, clock)
+    if "coins" in families:
+        found["coins"] = fight_coins(problem, clock)
+    if "dp" in families:
+        found["dp"] = fight_dp(problem, clock)
     return {
         "n_records": problem.n_records,
         "without_privacy": problem.test(problem.fit_all()),
-        "rows": rows,
+        "rows": [
+            {"advantage": level} | {family: found[family][level] for family in found}
+            for level in ADVANTAGES
+        ],
         "cpu_seconds": clock.parts,
     }
 
 
-def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
+def fight_coins(problem: Problem, clock: Clock) -> dict[float, list[dict[str, Any]]]:
+    """Tune every method with coins, then release each with its best setting."""
+    loss = problem.loss(problem.tuning)
+    tried = sum(len(method.settings) for method in problem.coin_methods)
+    sign = -1.0 if problem.larger_is_better else 1.0
+    chosen: dict[tuple[str, float], tuple[Any, float]] = {}
+    for method, level in product(problem.coin_methods, problem.tuned):
+        scores = []
+        for setting in method.settings:
+            draw = method.plan(setting, level, 0)
+            losses = [loss(draw(1000 + k)) for k in range(problem.n_tuning_draws)]
+            scores.append(float(np.mean(losses)))
+        place = int(np.argmin(scores))
+        chosen[method.name, level] = method.settings[place], sign * scores[place]
+    clock.lap("coins_tuning")
+    found: dict[float, list[dict[str, Any]]] = {}
+    for level in ADVANTAGES:
+        found[level] = []
+        for method in problem.coin_methods:
+            setting, tuned_at = chosen[method.name, problem.nearest(level)]
+            values = [
+                _drawn(method.plan(setting, level, seed), seed) for seed in range(1, N_SEEDS + 1)
+            ]
+            about = {"method": method.name, "setting": repr(setting), "tuned_at": tuned_at}
+            about |= {"tried": tried, "needs": method.needs}
+            found[level].append(summary(problem, values) | about)
+    clock.lap("coins_releases")
+    return found
+
+
+def _drawn(draw: Draw, seed: int) -> list[Any]:
+    return [draw(10_000 * seed + k) for k in range(N_DRAWS)]
+
+
+def fight_pool(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
     """Tune the setting and the number of folds, then release from three pools."""
     budgets = [Membership((1 + level) / 2) for level in problem.tuned]
     utility = problem.loss(problem.tuning)
@@ -161,7 +203,7 @@ def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
         number = problem.tuned.index(problem.nearest(level))
         folds = max(problem.folds, key=lambda k, number=number: tuned[k][number].best_point.utility)
         chosen[level] = (folds, tuned[folds][number].best)
-    clock.lap("pac_tuning")
+    clock.lap("pool_tuning")
     values: dict[float, list[list[Any]]] = {level: [] for level in ADVANTAGES}
     quiet: dict[float, list[float]] = {level: [] for level in ADVANTAGES}
     nats: dict[float, float] = {}
@@ -169,16 +211,16 @@ def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
         for pair in dict.fromkeys((k, repr(setting)) for k, setting in chosen.values()):
             levels = [level for level, (k, s) in chosen.items() if (k, repr(s)) == pair]
             folds, setting = chosen[levels[0]]
-            rehearsal = Rehearsal(
+            dry_run = DryRun(
                 problem.data,
                 sample=Balanced(n_subsets=problem.n_subsets, folds=folds),
                 n_jobs=1,
                 rng=seed,
                 progress=False,
             )
-            outputs = rehearsal.run(problem.pac_make(setting))
+            outputs = dry_run.run(problem.pac_make(setting))
             for level in levels:
-                plan = rehearsal.calibrate(outputs, Membership((1 + level) / 2), rule="risk")
+                plan = dry_run.calibrate(outputs, Membership((1 + level) / 2), rule="risk")
                 nats[level] = max(nats.get(level, 0.0), plan.mi_upper)
                 released = simulate_tuned_releases(plan, N_DRAWS, public_generator(seed, "fight"))
                 values[level].append([outputs.restore(vector) for vector in released])
@@ -186,7 +228,7 @@ def fight_pac(problem: Problem, clock: Clock) -> dict[float, dict[str, Any]]:
                 quiet[level].append(
                     float(np.mean([problem.test(outputs.restore(v)) for v in some]))
                 )
-    clock.lap("pac_releases")
+    clock.lap("pool_releases")
     return {
         level: summary(problem, values[level])
         | {

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from contenders.coins import CoinMethod, plan_coins
 from contenders.problem import DPMethod, Problem, Size
 from contenders.tables import load
 from pacprivacy import dp
 from pacprivacy.mechanism import Mechanism, coerce_data
 from pacprivacy.statistics import Mean
 from pacprivacy.theory import gaussian_epsilon, gaussian_parameter, gaussian_success
+
+KEEPS = (0.95, 0.98, 0.99)
 
 
 def clip_rows(X: Any, most: float) -> Any:
@@ -66,6 +70,9 @@ def make_mean(
         )
         return found.value, 2 * found.certificate.membership_bound - 1
 
+    def coins(clip: Any, level: float, seed: int) -> Any:
+        return plan_coins(Mean(), split.X, level, seed, clip=clip)
+
     error = rms_from(split.X.mean(axis=0))
     return Problem(
         data=split.X,
@@ -80,6 +87,14 @@ def make_mean(
         folds=folds,
         n_subsets=size.subsets(n_subsets),
         dp_methods=(DPMethod(name="Gaussian sum", settings=clips, release=gaussian),),
+        coin_methods=(
+            CoinMethod(
+                name="coins, sums",
+                settings=("auto", 2.0) if few else ("auto", 1.3, 2.0, None),
+                plan=coins,
+                needs="nothing; clipping was tried",
+            ),
+        ),
         n_tuning_draws=10,
         pac_needs="nothing" if few else "nothing; clipping was tried",
         dp_needs="scales of the columns, a clipping norm (tuned)",
@@ -166,6 +181,11 @@ def make_quantiles(
             spent += gaussian_parameter_of(2 * release.certificate.membership_bound - 1) ** 2
         return np.array(found), 2 * gaussian_success(np.sqrt(spent)) - 1
 
+    def coins(keep: float, level: float, seed: int) -> Any:
+        quantiles = partial(np.quantile, q=levels, axis=0)
+        draw = plan_coins(quantiles, X, level, seed, keep=keep)
+        return lambda number: np.asarray(draw(number)).T.ravel()
+
     error = rms_from(goal)
     return Problem(
         data=X,
@@ -187,6 +207,7 @@ def make_quantiles(
                 release=descend,
             ),
         ),
+        coin_methods=(CoinMethod(name="coins, quantiles", settings=KEEPS, plan=coins),),
         n_tuning_draws=5,
         pac_needs="nothing",
         dp_needs="ranges of the columns; steps and rate (tuned)",

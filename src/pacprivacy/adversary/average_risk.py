@@ -1,4 +1,4 @@
-"""Success of attackers when the influence of a unit depends on who else is used.
+"""Success of attackers if the influence of a unit depends on the other used units.
 
 The advantage of whoever knows all other coins is ``G(r)``, ``r`` the distance that the unit moves
 the release by, in deviations of the noise. It is averaged over these coins. An average hides rare
@@ -95,7 +95,7 @@ def average_gains(distance: Vector) -> Vector:
 def average_hits(
     advantage: float, moves: tuple[tuple[float, float], ...], total_variation: float
 ) -> dict[str, float]:
-    """Return the largest share of used units that is found, for each rate of false alarms.
+    """Return the largest share of used units that are flagged, for each rate of false alarms.
 
     ``Φ(Φ⁻¹(FPR) + r) + P(move > r)`` for the best ``r``, or ``FPR`` plus the advantage: claim C-10.
     """

@@ -1,4 +1,4 @@
-"""Balances: what each unit may still lose, in a session and by votes (math §14)."""
+"""Balances: the remaining membership budget of each unit (math §14)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def balance_advantage(balance: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Balances:
-    """What remains of a membership budget after earlier releases, unit by unit; curator-only.
+    """The membership budget that remains for each unit; curator-only.
 
     ``per_unit`` is ``V`` of every unit, updated at each release and never recomputed from the
     belief. ``advantage`` is the limit of all releases together, ``reserve`` the remaining share of
@@ -66,7 +66,7 @@ class Balances:
 
     @property
     def increment_left(self) -> float:
-        """What the smallest balance would add to a blind guess; public."""
+        """The gain over a blind guess that the smallest balance allows; public."""
         return 0.5 * balance_advantage(self.worst) / (1 - RESERVE)
 
     def least_after(self, increment: float) -> float:
@@ -99,11 +99,6 @@ class Balances:
     def after(self, charges: Vector, part: float) -> Self:
         remaining = np.maximum(self.per_unit - charges * (1 + 1e-12), 0.0)
         return replace(self, per_unit=remaining, reserve=self.reserve * (1 - part))
-
-    def least(self, other: Self) -> Self:
-        """Return the smaller of both, unit by unit."""
-        least, reserve = np.minimum(self.per_unit, other.per_unit), min(self.reserve, other.reserve)
-        return replace(self, per_unit=least, reserve=reserve)
 
 
 class VoteBalances:
@@ -139,7 +134,7 @@ class VoteBalances:
         self._watch(np.full(n_units, self._full), np.full(n_units, reserved * advantage))
 
     def _watch(self, balance: Vector, reserve: Vector) -> None:
-        """Choose the units that are worst off, in one step for an interrupt; others owe."""
+        """Choose the worst-placed units, in one uninterruptible step; the others owe."""
         order = np.argsort(balance)
         watched, others = order[:WATCHED], np.sort(order[WATCHED:])
         lowest, masks = _lowest(balance, reserve, others), self._tilts.masks(watched, np.float64)
@@ -149,13 +144,13 @@ class VoteBalances:
         self._owed_cubes = self._owed_more = self._booked = 0.0
 
     def to_arrays(self) -> dict[str, Floats | Units]:
-        """Return where the balances stand, for a file of the curator's."""
+        """Return the state of the balances as arrays, for the curator's file."""
         rest = np.array([self._owed_cubes, self._owed_more, self._booked])
         arrays = {"balance": self.balance, "reserve": self.reserve, "watched": self._watched}
         return {**arrays, "owed": self._owed, "rest": rest}
 
     def restore(self, arrays: Mapping[str, Floats | Units]) -> None:
-        """Restore the balances of a file; raise ``ValueError`` where it holds none."""
+        """Restore the balances from a file; raise ``ValueError`` if it has none."""
         balance, reserve, watched, owed, rest = (
             np.array(arrays[name]) for name in ("balance", "reserve", "watched", "owed", "rest")
         )
@@ -251,7 +246,7 @@ class VoteBalances:
         return n_answers * WORST_VOTE * 0.25 * self._scale**2 * math.expm1(2 * query_nats)
 
     def _most_owed(self) -> float:
-        """Return a bound of what any unit owes: no entry of its masks is above ``most``."""
+        """Return a bound on the debt of any unit, with mask entries of at most ``most``."""
         return self.most**2 * float(np.abs(self._owed).sum()) * (1 + 1e-9) + self._owed_more
 
     @property
@@ -279,7 +274,7 @@ class VoteBalances:
                 self.settle()
 
     def settle(self) -> None:
-        """Let all units pay what they owe, and what was booked and never replaced."""
+        """Charge all units their debts and the bookings that were never replaced."""
         booked, cubes = self._booked, self._owed_cubes
         if booked:  # an interruption: nobody knows what it would have been
             cubes = self.cubes
@@ -292,7 +287,7 @@ class VoteBalances:
         self._watch(self.balance, self.reserve)
 
     def _charge(self, units: Units, square: Vector, size: float, cubes: float) -> None:
-        """Charge units for mean squares; ``size`` bounds what was added up, for its rounding."""
+        """Charge units for mean squares; ``size`` bounds the sum, for its rounding."""
         square, had = self._rounded(square, size), self.balance[units]
         after = np.maximum(
             had - _charge_of_square(had, square, cubes), 0.0

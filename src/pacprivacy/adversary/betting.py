@@ -89,11 +89,11 @@ class Wager:
         self.done = np.zeros(n_units, dtype=np.bool_)
 
     def progress(self, units: Integers) -> float:
-        """Return how far the unit is that is placed worst: the share of what its best bet needs."""
+        """Return the progress of the slowest unit towards the wealth that it needs."""
         return float(self._log_wealth[:, units].max(axis=0).min(initial=math.inf)) / self._enough
 
     def add(self, numbers: Vector, units: Integers) -> None:
-        """Take one draw of some units."""
+        """Add one draw of the given units."""
         share = (self._cap - numbers) / (1 - self._cap)
         self._log_wealth[:, units] += np.log1p(_BETS[:, None] * share)
         self.done[units] |= _log_mean(self._log_wealth[:, units]) >= self._enough
@@ -110,7 +110,7 @@ class _RareWager:
         self.done = np.zeros(n_units, dtype=np.bool_)
 
     def add(self, happened: Mask, units: Integers) -> None:
-        """Take one draw of some units."""
+        """Add one draw of the given units."""
         self._counts[0, units] += happened
         self._counts[1, units] += ~happened
         lost, won = self._counts[:, units]
@@ -154,7 +154,7 @@ class InfluenceWager:
         return self._advantages.progress(units[~self._advantages.done[units]])
 
     def add(self, distances: Vector, units: Integers) -> None:
-        """Take what some units move the release by in one draw; infinite where not defined."""
+        """Add how far the given units move the release in one draw; infinite if undefined."""
         open_units = ~self._advantages.done[units]
         self._advantages.add(draw_gains(distances[open_units]), units[open_units])
         self._moves.add(distances > LARGE_MOVE, units)
@@ -167,14 +167,14 @@ class DrawnInfluence(InfluenceProof):
     Parameters
     ----------
     distances : array of shape (n_draws, units), curator-only
-        What every stored unit moves the release by, in deviations of ``noise_std`` and with
+        Distances by which stored units move the release, in deviations of ``noise_std`` and with
         rounding; infinite where it is not defined, NaN after it was proved.
     advantage, large_moves : float
-        What every unit was proved to be below.
+        Proved bound of every unit.
     n_drawn : int
         Number of units that were proved by draws.
     farthest : float
-        What all other units move the release by at most, but for an event of probability
+        Bound for all other units, but for an event of probability
         ``off_event``.
     noise_std : array, curator-only
         The noise that the distances are in deviations of.
@@ -194,7 +194,7 @@ class DrawnInfluence(InfluenceProof):
         freeze(self.noise_std)
 
     def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
-        """Return bounds on the success of attackers; 1 where the draws prove none.
+        """Return bounds on the success of attackers; 1 if the draws prove none.
 
         Guarantee
         ---------
@@ -226,7 +226,7 @@ class DrawnInfluence(InfluenceProof):
 
     @property
     def not_checkable(self) -> dict[str, str]:
-        """What is stored is of the units that were hardest to prove."""
+        """The bundle holds the units that were hardest to prove."""
         return {
             "n_draws": "that the stored figures are the influence of units: the file has those of "
             f"{self.distances.shape[1]} of {self.n_drawn} units that were proved by draws, and one "
@@ -235,7 +235,7 @@ class DrawnInfluence(InfluenceProof):
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """Distances, and what they prove."""
+        """Distances, and the bounds that they prove."""
         numbers = [self.advantage, self.large_moves, self.farthest, self.off_event]
         return {
             "distances": self.distances,
@@ -274,5 +274,5 @@ InfluenceProof.KINDS["draws"] = DrawnInfluence
 
 
 def draw_gains(distances: Vector) -> Vector:
-    """Return ``G`` of distances, 1 where they are not defined."""
+    """Return ``G`` of distances, 1 for undefined ones."""
     return np.where(np.isnan(distances), 1.0, average_gains(distances))

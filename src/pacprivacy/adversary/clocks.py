@@ -32,7 +32,7 @@ class Clocks:
     spent : array of shape (n_units,), curator-only
         Sum of the squared influence of every unit, used or left out, rounded up.
     cap : float, public
-        What no clock passes.
+        Limit of every clock.
     slack : float, public
         Total variation of the noise of all releases so far.
 
@@ -56,7 +56,7 @@ class Clocks:
         return cls(spent=np.zeros(n_units), cap=session_cap(success))
 
     def extended(self, n_units: int) -> Self:
-        """Return clocks with more units; new ones start at zero."""
+        """Return clocks for more units; new clocks start at zero."""
         return replace(self, spent=np.append(self.spent, np.zeros(n_units - len(self.spent))))
 
     @property
@@ -76,7 +76,7 @@ class Clocks:
         return cap_success(self.cap)
 
     def after(self, charges: Vector, slack: float) -> Self:
-        """Return the clocks after a release; refuse one that some unit cannot pay."""
+        """Return the clocks after a release; refuse it if a unit cannot pay."""
         squares = np.square(charges) * _ROUND_UP
         spent = np.where(squares == 0, self.spent, np.nextafter(self.spent + squares, np.inf))
         if not self.slack + slack <= SESSION_SLACK:

@@ -1,4 +1,4 @@
-"""What a release costs each unit when many releases share one membership budget (math §14).
+"""The cost of a release for each unit under one membership budget (math §14).
 
 A unit's tilt ``a`` (:mod:`pacprivacy.adversary.advantage`) is a martingale under the belief that
 the releases leave, 0 at the start, with ``E |a|`` the advantage at the end. The heat potential
@@ -59,7 +59,7 @@ def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
 
     size, root = np.abs(np.asarray(tilt, dtype=np.float64)), np.sqrt(balance)
     # Few rows at a time stay in the cache.
-    if size.ndim == 2 and size.size > IN_CACHE and root.shape == size.shape[1:]:
+    if size.ndim == 2 and len(size) > 1 and size.size > IN_CACHE and root.shape == size.shape[1:]:
         step = max(1, IN_CACHE // size.shape[1])
         for rows in range(0, len(size), step):
             size[rows : rows + step] = heat_potential(size[rows : rows + step], balance)
@@ -71,7 +71,7 @@ def heat_potential(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
 
 
 def heat_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
-    """Return the derivative of ``Phi`` in ``a``; the sign of ``a`` where ``V = 0``."""
+    """Return the derivative of ``Phi`` in ``a``, the sign of ``a`` if ``V = 0``."""
     from scipy.special import ndtr  # slow to import, not always needed
 
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -82,7 +82,7 @@ def heat_slope(tilt: npt.ArrayLike, balance: npt.ArrayLike) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
-    """Where every unit stands before a release, and what the release may take; curator-only.
+    """State of every unit before a release, and the amounts that it may take; curator-only.
 
     Per unit: the tilt ``before``, the ``balance`` and the most ``allowed`` to be charged. ``extra``
     and ``extra_square`` may be taken from the reserve: beyond the potential, and beyond the mean
@@ -133,7 +133,7 @@ class Heat:
         return proved
 
     def room(self) -> tuple[Vector, Vector]:
-        """Return what the potential and the mean square may grow by at the allowed charge."""
+        """Return the growth of potential and mean square allowed by the charge."""
         after = np.maximum(self.balance - self.allowed, 0.0)
         gain = heat_potential(self.before, self.balance) - heat_potential(self.before, after)
         return gain + self.extra, self.allowed + self.extra_square
@@ -163,7 +163,7 @@ def heat_charges(
     gamma: float,
     rng: np.random.Generator,
 ) -> Vector:
-    """Return the charge of every unit for a release; inf where nothing could be proved.
+    """Return the charge of every unit for a release; inf if nothing was proved.
 
     Claim H-1: for each unit, with probability ``1 - gamma`` over the draws, or for certain where
     the output has rank 1, ``E (a' - a)² <= c + extra_square`` and ``E Phi(a', V - c) <= Phi(a, V) +
@@ -187,7 +187,7 @@ def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
 def noiseless_heat_paid(
     pool: Candidates, log_p: Vector, groups: Units | None, heat: Heat | None
 ) -> Vector | None:
-    """Return the charge of every unit for a release without noise; None where nothing limits it."""
+    """Return the charge of every unit for a release without noise; None without a limit."""
     if heat is None:
         return None
     view = make_view(np.zeros((pool.n_subsets, 1)), log_p, groups=groups)
@@ -265,7 +265,7 @@ def _charge_by_sums(
 
 
 def _worth_a_test(heat: Heat, floor: Vector, quick: Vector) -> Units:
-    """Return units whose quick charge is too much, or is wasteful where the worst-placed pay."""
+    """Return the units whose quick charge is too large or wasteful."""
     with np.errstate(divide="ignore", invalid="ignore"):
         burden = np.nan_to_num(quick / heat.balance, nan=0.0)
         most = np.nanmax(floor / heat.balance)
@@ -357,7 +357,7 @@ class _Tests:
         self._sums = np.zeros((N_BOUNDS, 2, len(pilot)))
 
     def _over(self, moved: Matrix, tried: Vector) -> Matrix:
-        """Return by how much the potential grows, less what averages out to nothing."""
+        """Return the growth of the potential, less a part with mean zero."""
         balance = np.maximum(self._heat.balance - tried, 0.0)
         after: Matrix = heat_potential(self._heat.before + moved, balance)
         return after - self._slope * moved - self._goal

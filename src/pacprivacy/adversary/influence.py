@@ -108,8 +108,8 @@ def influence_hits(influence: float, false_alarms: float, total_variation: float
     if not 0.0 < rate < 1.0:
         return min(1.0, rate + total_variation)
     shifted = NormalDist().inv_cdf(rate) + influence
-    found = 0.5 * math.erfc(-shifted / math.sqrt(2.0))
-    return min(1.0, found * (1 + 2.0**-40) + total_variation)
+    hits = 0.5 * math.erfc(-shifted / math.sqrt(2.0))
+    return min(1.0, hits * (1 + 2.0**-40) + total_variation)
 
 
 def influence_risk(charges: Vector, *, keep: float, total_variation: float = 0.0) -> InfluenceRisk:
@@ -144,7 +144,7 @@ def influence_risk(charges: Vector, *, keep: float, total_variation: float = 0.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanInfluence:
-    """What (9) needs of all units, in any unit of length; curator-only.
+    """Distances between units and their mean, for bound (9), in any unit; curator-only.
 
     ``extreme`` is the largest distance of a unit from the mean of the others, ``spread`` the mean
     squared distance of the others from that mean.

@@ -1,4 +1,4 @@
-"""The information of a release, and other distances of (secret, release) from independence.
+"""Dependence between secret and release: information and other divergences.
 
 Each is the mean, over simulated releases, of a bounded function of the attacker's posterior.
 """

@@ -176,7 +176,7 @@ FALSE_POSITIVES = (0.001, 0.01, 0.1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TradeOff:
-    """Most true positives of any test on the worst-placed unit at a rate of false ones; public."""
+    """Most true positives of any test on the worst-placed unit, by false positives; public."""
 
     false_positives: Share
     true_positives: Share
@@ -235,7 +235,7 @@ def membership_trade_off(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideKnowledge:
-    """What an attacker who knows ``n_told`` memberships gains from a release about the others.
+    """Gain from a release for an attacker who knows ``n_told`` memberships.
 
     Success is that on the best-guessed other unit, without the release and with it: often two
     different units. So the increment is that of *one* unit, the largest. ``mean_`` averages over
@@ -273,7 +273,7 @@ def side_knowledge(
     n_draws: int = 1024,
     rng: np.random.Generator | int | None = None,
 ) -> SideKnowledge:
-    """Estimate membership success when the attacker knows the membership of ``n_told`` other units.
+    """Estimate membership success for an attacker who knows ``n_told`` other memberships.
 
     The sharp edge of a finite pool: whoever knows the pool and a few memberships knows the secret
     without any release. For each of ``n_sets`` sampled sets a secret is drawn, the pool is
@@ -326,7 +326,7 @@ def _told_units(
     direction: Direction | None,
     rng: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
-    """Draw units that the attacker knows: any, or only such as are in, or out."""
+    """Draw the units that the attacker knows: any units, used ones, or left-out ones."""
     n_told = min(n_told, pool.n_units - 1)
     if direction is None:
         return rng.choice(pool.n_units, size=n_told, replace=False).astype(np.int64)
@@ -338,22 +338,20 @@ def _told_units(
 def _gains(
     view: View, inside: npt.NDArray[np.uint8], *, n_draws: int, rng: np.random.Generator
 ) -> tuple[Vector, Vector]:
-    """Return the success on each unit before a release, and an estimate of what the release adds.
+    """Return the success on each unit before a release, and the estimated gain from it.
 
     With ``x = 2Q - 1`` of mean ``a`` and sign ``s`` it adds ``E max(0, -s x)``; few draws select
     units.
     """
     before = 2.0 * (np.exp(view.log_prior) @ inside) - 1.0
-    sign = np.where(before < 0, 2.0, -2.0).astype(np.float32)
+    sign = np.where(before < 0, 2.0, -2.0)
 
     def mean_gain(units: npt.NDArray[np.int64] | slice, n: int) -> Vector:
-        against = inside[:, units].astype(np.float32)
-        against -= np.float32(0.5)
-        against *= sign[units]
+        against = (inside[:, units] - 0.5) * sign[units]
         total = np.zeros(against.shape[1])
         for draws in draw_view_blocks(view, n, rng, block_elements=SIDE_BLOCK):
-            change = view_posterior(view, draws, np.float32) @ against
-            total += np.maximum(change, 0.0, out=change).sum(axis=0, dtype=np.float64)
+            change = view_posterior(view, draws) @ against
+            total += np.maximum(change, 0.0, out=change).sum(axis=0)
         return np.where(total < n * SINGLE, 0.0, total / n)
 
     blind = np.minimum(0.5 + 0.5 * np.abs(before), 1.0)

@@ -96,7 +96,7 @@ class QuantileWindow:
     # --- what one unit changes ------------------------------------------------------------------
 
     def expect(self, gain: Gain) -> Vector:
-        """Return the mean of a function of what a unit moves the quantile by, for every unit.
+        """Return the mean over coins of a function of every unit's influence on the quantile.
 
         ``gain`` grows from 0 at no distance to 1 at most. The first entries are those of units in
         the window, in order; then that of units below it, and of units above it, where there are.
@@ -107,18 +107,18 @@ class QuantileWindow:
         """
         law, n = self._law, len(self.values)
         from_above, from_below = np.zeros(n), np.zeros(n)  # by the record that is moved to
-        own = np.zeros(n)
+        to_itself = np.zeros(n)
         for step in range(1, len(law.down) + 1):
             if step >= n:
                 break
             reached = gain(self.values[step:] - self.values[:-step])
             from_above[:-step] += law.down[step - 1, :-step] * reached
-            own[:-step] += law.own_down[step - 1, :-step] * reached
+            to_itself[:-step] += law.own_down[step - 1, :-step] * reached
             from_below[step:] += law.up[step - 1, :-step] * reached
-            own[step:] += law.own_up[step - 1, :-step] * reached
+            to_itself[step:] += law.own_up[step - 1, :-step] * reached
         higher = np.concatenate([np.cumsum(from_above[::-1])[::-1], [0.0]])
         lower = np.concatenate([[0.0], np.cumsum(from_below)])
-        means = [own + higher[1:] + lower[:-1]]
+        means = [to_itself + higher[1:] + lower[:-1]]
         if self.first > 1:
             means.append(higher[:1])
         if self.first + n - 1 < self.n_rows:
@@ -128,7 +128,7 @@ class QuantileWindow:
 
     @cached_property
     def missed(self) -> float:
-        """Probability, rounded up, of what the window does not show."""
+        """Probability of moves outside the window, rounded up."""
         n, keep = self.n_rows, self.keep
         last = self.first + len(self.values) - 1
         low, high = _used_range(n - 1, keep)
@@ -151,8 +151,8 @@ class QuantileWindow:
         places = quantile_places(self.probability, counts)
         ranks = self.first + np.arange(len(self.values))
         law = np.zeros(len(ranks))
-        for some in _pieces(len(counts), len(ranks)):
-            p, k = places[some, None], counts[some, None]
+        for piece in _pieces(len(counts), len(ranks)):
+            p, k = places[piece, None], counts[piece, None]
             law += (binomial_mass(p - 1, ranks - 1, keep) * binomial_mass(k - p, n - ranks, keep)
                     ).sum(axis=0) * keep  # fmt: skip
         return math.sqrt(float(law @ np.square(self.values - centre)))
@@ -183,7 +183,7 @@ class QuantileInfluence(InfluenceProof):
             )
 
     def together(self, figures: Vector) -> float:
-        """Return the largest sum of what a unit shows in all quantiles that it has part in."""
+        """Return the largest sum of a unit's exposures over the quantiles of its group."""
         if not self.one_cell_each:
             return math.fsum(figures.tolist())
         cells = np.unique(np.array(self.cells), return_inverse=True)[1]
@@ -202,7 +202,7 @@ class QuantileInfluence(InfluenceProof):
         return float(means.max())
 
     def moves(self, number: int, noise_std: float, rounding: float, more_than: float) -> float:
-        """Return what one quantile adds to the chance of a move by more than so many deviations.
+        """Return the probability, for one quantile, of a move beyond a number of deviations.
 
         Of one, that chance; of several, the mean of the square of the distance, cut off: their
         squares add up, and Markov's inequality takes the sum.
@@ -315,7 +315,7 @@ class _MoveLaw:
 def binomial_mass(
     hits: npt.NDArray[np.int64], n: npt.NDArray[np.int64], chance: float
 ) -> npt.NDArray[np.float64]:
-    """Return binomial probabilities, 0 outside of what is possible."""
+    """Return binomial probabilities, 0 for impossible counts."""
     from scipy.special import gammaln  # slow to import, not always needed
 
     possible = (hits >= 0) & (hits <= n)
@@ -361,7 +361,7 @@ def _pieces(n_counts: int, n_values: int) -> list[slice]:
 
 
 def _move_law(window: QuantileWindow) -> _MoveLaw:
-    """Add up the products of binomials over the number of others that are used."""
+    """Sum the products of binomials over the number of other used units."""
     n, keep, width = window.n_rows, window.keep, len(window.values)
     steps = _longest_gap(width, keep)
     low, high = _used_range(n - 1, keep)
@@ -370,24 +370,26 @@ def _move_law(window: QuantileWindow) -> _MoveLaw:
     stays, place = np.diff(places) == 0, places[:-1]
     ranks = window.first + np.arange(width)
     tables = [np.zeros((steps, width)) for _ in range(4)]
-    for some in _pieces(len(counts), width):
+    for piece in _pieces(len(counts), width):
         for stay in (True, False):
-            chosen = stays[some] == stay
-            k, p = counts[some][chosen, None], place[some][chosen, None]
+            chosen = stays[piece] == stay
+            k, p = counts[piece][chosen, None], place[piece][chosen, None]
             # Who is below ``ranks``, who above; the unit itself is no one of the others.
             if stay:  # the place is the same: units below move it down
-                far, own = (
+                far, to_itself = (
                     binomial_mass(p - 2, ranks - 2, keep),
                     binomial_mass(p - 1, ranks - 1, keep),
                 )
-                _add_products(tables[0], tables[1], far, own, binomial_mass(k - p, n - ranks, keep))
+                _add_products(
+                    tables[0], tables[1], far, to_itself, binomial_mass(k - p, n - ranks, keep)
+                )
             else:  # the place is the next one: units above move it up
                 start = binomial_mass(p - 1, ranks - 1, keep)
-                far, own = (
+                far, to_itself = (
                     binomial_mass(k - p - 1, n - ranks - 1, keep),
                     binomial_mass(k - p, n - ranks, keep),
                 )
-                _add_products(tables[2], tables[3], far, own, start, upwards=True)
+                _add_products(tables[2], tables[3], far, to_itself, start, upwards=True)
     between = (1 - keep) ** np.arange(steps)[:, None]
     down, own_down, up, own_up = (table * between * keep for table in tables)
     return _MoveLaw(down=down * keep, own_down=own_down, up=up * keep, own_up=own_up)
@@ -397,7 +399,7 @@ def _add_products(
     far_table: Matrix, own_table: Matrix, far: Matrix, own: Matrix, other: Matrix,
     *, upwards: bool = False,
 ) -> None:  # fmt: skip
-    """Add the sums over counts of products of two ranks; ``far`` and ``own`` are where it moves."""
+    """Add sums over counts of products of two ranks, ``far`` and the unit's rank."""
     width = far.shape[1]
     for step in range(1, min(len(far_table) + 1, width)):
         if upwards:  # from the lower, ``other``, to the higher

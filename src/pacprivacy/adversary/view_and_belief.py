@@ -1,4 +1,4 @@
-"""What the optimal attacker compares, every candidate's position in units of the noise; beliefs.
+"""The attacker's view: candidate positions in units of the noise; beliefs.
 
 In coordinates where the noise has unit variance the attacker's posterior after seeing
 ``z = w_J + n`` is ``P_k(z) ∝ p_k exp(w_k·z - |w_k|²/2)`` (math (3)). A part of the output that is
@@ -22,17 +22,13 @@ from pacprivacy.theory import entropy
 
 MASK_CELLS = 1 << 21  # of a block of masks, so that it fits in the cache
 EVERYONE = slice(None)  # in the place of a list of units
-FEW_UNITS = 512  # up to here masks are written out, and may be kept
 PRODUCT_CELLS = 1 << 23  # of one product
 
 LARGE_SQUARE = 1e8  # squared positions beyond this lose digits that matter in |a|² - 2ab + |b|²
-MANY_SHIFTS = 1 << 20  # units whose shifts are kept in single precision
 FEW_DIRECTIONS = 32  # up to here exact differences cost little
 UNEVEN = 1e4  # squared positions that differ by this factor from the typical one are outliers
 
 BLOCK_ELEMENTS = 1 << 19  # posterior entries at a time
-LEAST_LOG = -80.0  # of a weight in single precision, the largest being 0
-HALF_PRECISION = 2.0**-24
 FULL_PRECISION = 2.0**-53
 NOISE_TAIL = 9.0  # the norm of q-dimensional noise is above sqrt(q) + 9 once in 10^17 draws
 LEAST_LOG_PRIOR = -745.0  # a log belief below this is the probability 0 in double precision
@@ -62,7 +58,7 @@ class Candidates(Protocol):
     def inside(
         self, units: Units | slice, subset: int | None = None, *, n_subsets: int | None = None
     ) -> npt.NDArray[np.uint8]:
-        """Return 1 where a unit is in a subset: all subsets, the first ``n_subsets``, or one."""
+        """Return 1 if a unit is in a subset: for all subsets, the first ``n_subsets``, or one."""
         ...
 
 
@@ -71,10 +67,10 @@ class View:
     """Candidates as the attacker compares them; curator-only.
 
     ``points``, shape (m, q), are centred positions in units of the noise, ``q <= m``; ``log_prior``
-    the normalised log belief. Candidates of different ``groups`` are told apart for certain.
-    ``slack`` is the total variation between the sampled noise and the Gaussian (claim L-2) and what
-    double precision adds. ``gaps`` are squared distances, where an expanded square would lose the
-    small ones.
+    the normalised log belief. The release shows the group of its candidate.
+    ``slack`` is the total variation between the sampled noise and the Gaussian (claim L-2) plus the
+    rounding error. ``gaps`` are squared distances, where an expanded square would lose the small
+    ones.
     """
 
     points: Matrix
@@ -187,7 +183,7 @@ class Draws:
 
 
 def view_generator(rng: np.random.Generator | int | None, stream: str) -> np.random.Generator:
-    """Return a generator as it is; for a seed, or None, that of a named stream."""
+    """Return a generator: the given one, that of a seed, or that of a named stream."""
     if isinstance(rng, np.random.Generator):
         return rng
     return public_generator(coerce_seed(rng), stream)
@@ -204,16 +200,11 @@ def draw_views(view: View, n_draws: int, rng: np.random.Generator) -> Draws:
     )
 
 
-def view_posterior(view: View, draws: Draws, dtype: npt.DTypeLike = np.float64) -> Floats:
+def view_posterior(view: View, draws: Draws) -> Matrix:
     """Return the posterior ``P_k(z)`` of math (3) on each draw, shape (N, m)."""
-    p, total = _likelihoods(view, draws, dtype)[1:]
-    p /= total.astype(dtype, copy=False)[:, None]
+    p, total = _likelihoods(view, draws)[1:]
+    p /= total[:, None]
     return p
-
-
-def single_loss(n_subsets: int) -> float:
-    """Return how far a posterior in single precision is off in all, in units of its rounding."""
-    return 2 * (math.log(n_subsets) + 8)
 
 
 def view_entropy(view: View, draws: Draws) -> Vector:
@@ -224,9 +215,7 @@ def view_entropy(view: View, draws: Draws) -> Vector:
     return np.maximum(entropies, 0.0)
 
 
-def _likelihoods(
-    view: View, draws: Draws, dtype: npt.DTypeLike = np.float64
-) -> tuple[Floats, Floats, Vector]:
+def _likelihoods(view: View, draws: Draws) -> tuple[Matrix, Matrix, Vector]:
     """Return log weights with maximum 0, the weights, and their sums."""
     points = view.points
     if view.gaps is None:
@@ -238,17 +227,13 @@ def _likelihoods(
         log_p += view.log_prior
     if view.groups is not None:
         log_p[view.groups[draws.indices][:, None] != view.groups[None, :]] = -np.inf
-    lowered = log_p if dtype == np.float64 else np.empty(log_p.shape, dtype=dtype)
-    with np.errstate(over="ignore"):  # a candidate that far away is ruled out
-        np.subtract(log_p, _row_maxima(log_p)[:, None], out=lowered, casting="same_kind")
-    if dtype == np.float32:  # numbers that are nearly zero are slow
-        np.maximum(lowered, LEAST_LOG, out=lowered)
-    p = np.exp(lowered)
-    return lowered, p, p.sum(axis=1, dtype=np.float64)
+    log_p -= _row_maxima(log_p)[:, None]
+    p = np.exp(log_p)
+    return log_p, p, p.sum(axis=1)
 
 
 def _row_maxima(rows: Matrix) -> Vector:
-    """Return the largest number of every row; NumPy's own way is slow where rows are short."""
+    """Return the maximum of every row, quickly for short rows."""
     n = rows.shape[1]
     if n <= 16:
         return np.asarray(np.ascontiguousarray(rows.T).max(axis=0))
@@ -258,7 +243,7 @@ def _row_maxima(rows: Matrix) -> Vector:
 def draw_view_blocks(
     view: View, n_draws: int, rng: np.random.Generator, *, block_elements: int | None = None
 ) -> Iterator[Draws]:
-    """Yield ``n_draws`` fresh draws, in blocks whose posteriors fit in the cache."""
+    """Yield ``n_draws`` fresh draws, in blocks that fit in the cache."""
     block = max(16, min(4096, (block_elements or BLOCK_ELEMENTS) // view.n_subsets))
     for start in range(0, n_draws, block):
         yield draw_views(view, min(block, n_draws - start), rng)
@@ -266,7 +251,7 @@ def draw_view_blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """Log probabilities over the candidates; whoever knows the pool can compute them."""
+    """Log probabilities over the candidates; computable by anybody who knows the pool."""
 
     log_p: Vector
 
@@ -283,7 +268,7 @@ class Belief:
 
     @property
     def learned_nats(self) -> float:
-        """``KL(belief || uniform)``: what has been learned about the secret so far."""
+        """``KL(belief || uniform)``: nats learned about the secret so far."""
         return max(0.0, math.log(len(self.log_p)) - float(entropy(self.log_p)))
 
     def success_per_unit(self, pool: Candidates) -> Vector:
@@ -342,7 +327,7 @@ class ViewTilts:
             yield place, self.masks(chosen, dtype, whole=whole)
 
     def _steps(self, units: Units | slice, most: int = MASK_CELLS) -> Iterator[Step]:
-        """Yield places in ``units``, and those that are there; as a slice if everyone is meant."""
+        """Yield positions in ``units`` and the units there; one slice for all units."""
         size = self.n_units if isinstance(units, slice) else len(units)
         step = max(8, min(self.step, most // 8 * 8))
         for start in range(0, size, step):
@@ -350,7 +335,7 @@ class ViewTilts:
             yield place, place if isinstance(units, slice) else units[place]
 
     def products(self, folded: Floats, units: Units | slice) -> Iterator[tuple[slice, Floats]]:
-        """Yield places in ``units``, in ascending order, and ``a`` of those there on every row."""
+        """Yield ascending positions in ``units``, and their ``a`` for every row."""
         for place, chosen in self._steps(units, PRODUCT_CELLS // max(1, len(folded))):
             yield place, folded @ self.masks(chosen, folded.dtype)
 
@@ -361,39 +346,16 @@ class ViewTilts:
             sums[place] += np.abs(a, out=a).sum(axis=0, dtype=np.float64)
         return sums
 
-    def shifts(self, points: Matrix, log_prior: Vector, units: Units | slice = EVERYONE) -> Matrix:
-        """Return how far each unit's membership moves the mean of points, shape (n_listed, q)."""
-        size = self.n_units if isinstance(units, slice) else len(units)
-        shifts: Matrix = np.empty((size, points.shape[1]), self._moves(points, log_prior)[2])
-        for place, moved in self.shift_blocks(points, log_prior, units):
-            shifts[place] = moved
-        return shifts
-
-    def shift_squares(self, points: Matrix, log_prior: Vector) -> Vector:
-        """Return the squared length of the shift of each unit, without keeping shifts."""
-        squares = np.empty(self.n_units, self._moves(points, log_prior)[2])
-        for place, moved in self.shift_blocks(points, log_prior):
-            squares[place] = np.square(moved).sum(axis=1)
-        return squares
-
-    def shift_blocks(
-        self, points: Matrix, log_prior: Vector, units: Units | slice = EVERYONE
-    ) -> Iterator[tuple[slice, Matrix]]:
-        """Yield places in ``units``, in ascending order, and the shifts of those there."""
-        folded, size, dtype = self._moves(points, log_prior)
-        for place, moved in self.products(folded, units):
-            yield place, moved.T.astype(dtype) * size
-
-    def _moves(
-        self, points: Matrix, log_prior: Vector
-    ) -> tuple[npt.NDArray[np.float32], float, npt.DTypeLike]:
-        """Return points as weights of masks, what they were divided by, and how to keep shifts."""
+    def shifts(self, points: Matrix, log_prior: Vector) -> Matrix:
+        """Return how far each unit's membership moves the mean of points, (n_units, q)."""
         weights = np.exp(log_prior)
         weighted = weights[:, None] * (points - weights @ points)
         size = max(float(np.abs(weighted).max(initial=0.0)), 1e-300)
         folded = self.fold(weighted.T / size).astype(np.float32)
-        many = self.n_units > MANY_SHIFTS and 1e-12 < size < 1e12  # their squares are numbers too
-        return folded, size, np.float32 if many else np.float64  # as exact as products are
+        moved: Matrix = np.empty((self.n_units, points.shape[1]))
+        for place, part in self.products(folded, EVERYONE):
+            moved[place] = part.T.astype(np.float64) * size
+        return moved
 
     def weight(self, before: Vector, units: Units | slice) -> Vector:
         """Return ``Σ p_k |mask_k|`` for units with this ``a`` before the release; 1 if it is 0."""

@@ -1,4 +1,4 @@
-"""Attacks run as attacks, on simulated releases, beside what the certificate promises.
+"""Attacks on simulated releases, to compare with the promise of the certificate.
 
 Nothing here comes from ``noise``: an auditor that shares the calibrator's code shares its
 mistakes.

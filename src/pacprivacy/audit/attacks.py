@@ -66,7 +66,7 @@ class Attack(Protocol):
         """Whether it can be held against a certificate about a fresh, independent secret."""
 
     def train(self, target: Target, shadow: Releases) -> Trained:
-        """Choose whom to attack and how, on releases that are used for nothing else."""
+        """Choose targets and strategy on releases that have no other use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _ask_easiest(
     n_attacked: int,
     notes: tuple[str, ...] = (),
 ) -> Trained:
-    """Attack the units that posteriors move most; say *in* where it is likelier than before."""
+    """Attack the units with the largest changes of posterior; guess *in* if it grew."""
     moved = np.zeros(target.pool.n_units)
     for _, posterior in see(shadow):
         for block in noise_model_unit_blocks(target.pool.n_units):
@@ -198,7 +198,7 @@ class LikelihoodRatio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lens:
-    """Standard coordinates of what is seen: whitened by the spread of all shadow releases."""
+    """Standard coordinates of releases, whitened by the spread of all shadow releases."""
 
     center: Vector
     whiten: Matrix
@@ -356,7 +356,7 @@ def _tested_columns(target: Target, shadow: Releases) -> tuple[Integers, Integer
 
 
 def attack_reachable(released: Matrix | Vector, center: Matrix | Vector, std: float | None) -> Mask:
-    """Return whether ``fl(center + fl(std x)) = released`` for some float x; any x if no std."""
+    """Return whether ``fl(center + fl(std x)) = released`` for a float x; always if std is 0."""
     nearest = released - center
     possible = np.zeros(nearest.shape, dtype=np.bool_)
     for step in NEIGHBOURS:
@@ -369,7 +369,7 @@ def attack_reachable(released: Matrix | Vector, center: Matrix | Vector, std: fl
 
 
 def _is_product(noise: Matrix | Vector, std: float) -> Mask:
-    """Return whether the noise is a float product of ``std`` and some float."""
+    """Return whether the noise is a float product of ``std`` and a float."""
     if not std > 0:
         return np.ones(noise.shape, dtype=np.bool_)
     ratio = noise / std

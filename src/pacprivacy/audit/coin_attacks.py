@@ -1,4 +1,4 @@
-"""Attacks on releases with coins: by whoever knows all other units, and by whoever knows none.
+"""Attacks on releases with coins, with knowledge of all other coins or of none.
 
 Whoever knows the coins of all others subtracts what they add: what is left is noise, or noise
 around what the attacked unit adds. Of a stored release the law of the noise is known and the
@@ -35,7 +35,7 @@ LEAST_VARIANCE: Final = 1e-12  # of what was learned, as a share of the largest
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinTrials:
-    """Trials of an attack: where it was right, and what is promised for it; curator-only."""
+    """Trials of an attack: the hits and the promised bound; curator-only."""
 
     attack: str
     question: str
@@ -76,7 +76,7 @@ class CoinTarget:
 
     @classmethod
     def of_bundle(cls, bundle: CoinBundle) -> Self:
-        """Attack the noise law of a bundle, with what its units add in whole numbers."""
+        """Attack the noise law of a bundle, with the integers that its units add."""
         cells = np.repeat(np.arange(len(bundle.starts) - 1), np.diff(bundle.starts))
         scaled = bundle.integers / bundle.units_per_std[cells]
         squares = np.square(scaled).sum(axis=1)
@@ -162,11 +162,11 @@ def attack_coins(
 
 
 def _scores(part: Vector, used: Mask, rng: np.random.Generator) -> Vector:
-    """Return exact log-likelihood ratios of releases around which all others were subtracted."""
+    """Return exact log-likelihood ratios, after subtracting all other units."""
     touched = part[part != 0]  # the rest of a release is noise on both sides
     noise = rng.standard_normal((len(used), len(touched)))
-    seen = noise + np.where(used[:, None], touched, 0.0)
-    return np.asarray(seen @ touched - 0.5 * touched @ touched)
+    releases = noise + np.where(used[:, None], touched, 0.0)
+    return np.asarray(releases @ touched - 0.5 * touched @ touched)
 
 
 def _coins(n: int, rng: np.random.Generator) -> Mask:
@@ -241,19 +241,19 @@ def _group(target: CoinTarget, size: int, cert: CoinCertificate, game: CoinGame)
 def _uninformed(
     target: CoinTarget, bundle: CoinBundle, cert: CoinCertificate, game: CoinGame
 ) -> CoinTrials:
-    """Look along what the unit adds, through noise and everybody else's coins."""
+    """Project on the unit's contribution, through noise and the coins of all others."""
     assert target.parts is not None  # of a stored release
     unit, part = target.units[0], target.parts[0]
     size = math.sqrt(float(part @ part)) or 1.0
     others = target.projections(bundle, part / size)
-    own = float(others[unit])
+    contribution = float(others[unit])
     others[unit] = 0.0
     centre = target.keep * float(others.sum())
     rng = game.rng("uninformed")
 
     def look(used: Mask) -> Vector:
-        seen = _sums_of_coins(others, target.keep, len(used), rng) - centre
-        return np.asarray(seen + own * used + rng.standard_normal(len(used)))
+        rest = _sums_of_coins(others, target.keep, len(used), rng) - centre
+        return np.asarray(rest + contribution * used + rng.standard_normal(len(used)))
 
     shadow = _coins(2 * game.n_trials, rng)
     law = _Laws.learn(look(shadow)[:, None], shadow)
@@ -315,7 +315,7 @@ class _Laws:
 def _attack_procedure(
     name: str, target: CoinTarget, cert: CoinCertificate, game: CoinGame
 ) -> CoinTrials:
-    """Learn the law of releases with others known, or redrawn each time, and guess fresh ones."""
+    """Learn the law of releases, with other coins known or redrawn, and guess on fresh releases."""
     unit, rng = target.units[0], game.rng(name)
     informed = name == "informed"
     n_worlds = N_WORLDS if informed else 1
@@ -325,8 +325,8 @@ def _attack_procedure(
         known = np.asarray(rng.random(target.n_units) < target.keep)
         shadow, used = _coins(2 * each, rng), _coins(each, rng)
         law = _Laws.learn(_releases(target, unit, shadow, known if informed else None, rng), shadow)
-        seen = _releases(target, unit, used, known if informed else None, rng)
-        outcomes.append(law.says_used(seen) == used)
+        releases = _releases(target, unit, used, known if informed else None, rng)
+        outcomes.append(law.says_used(releases) == used)
     return CoinTrials(
         attack=name,
         question="one unit, all others known" if informed else "one unit, nobody known",

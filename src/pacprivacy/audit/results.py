@@ -1,4 +1,4 @@
-"""Run attacks: what they achieved, beside what the certificate promised."""
+"""Runs of attacks: achieved success and promised bound."""
 
 import html
 from collections.abc import Sequence
@@ -218,14 +218,14 @@ def audit(
     gamma: float = 0.01,
     rng: np.random.Generator | int | None = None,
 ) -> AuditResults:
-    """Attack simulated releases and compare success with what a certificate promises.
+    """Attack simulated releases and compare success with the certificate.
 
     Parameters
     ----------
     subject : Release, bundle or target
         A release made here, the curator's bundle of one, or any procedure as a target.
     certificate : Certificate, optional
-        What is promised; a release brings its own.
+        Promise to test; a release brings its own.
     attacks : sequence of names or attacks, optional
         Names from ``ATTACKS``, or from ``COIN_ATTACKS``; by default all that fit the subject and
         the certificate.
@@ -306,7 +306,7 @@ def _attack_coins(
 ) -> list[CoinTrials]:
     if not isinstance(certificate, CoinCertificate):
         raise AuditError(
-            "certificate must be that of a release with coins; got another, or none. "
+            "certificate must belong to a release with coins; got another, or none. "
             "Read it with Certificate.read('release.json')."
         )
     bundle = held if isinstance(held, CoinBundle) else None
@@ -324,7 +324,7 @@ def _own_certificate(subject: object) -> Certificate | None:
 def _resolve(
     subject: CuratorBundle | Target, certificate: Certificate | None
 ) -> tuple[Target, PoolCertificate]:
-    """Return what is attacked and what is promised; refuse two that do not belong together."""
+    """Return the target and its promise; refuse a certificate of another release."""
     if certificate is None:
         raise AuditError(
             "certificate must be given with a bundle or a target; got None. "

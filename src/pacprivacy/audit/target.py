@@ -1,4 +1,4 @@
-"""What is attacked: simulated releases; and the attacker's model of their noise.
+"""Targets of attacks: simulated releases, and a model of their noise.
 
 An auditor plays the release many times with indices that they chose themselves. The secret of
 the real release is not in a bundle and takes no part in it.
@@ -65,8 +65,8 @@ class Target:
     ``centers``, shape (m, q), are what each candidate would show without noise, ``log_p`` the law
     of the index; ``draw(indices, rng)`` returns one release per index. ``noise_std`` is that of
     simulated Gaussian noise; where it is None the attacker learns it. ``declared_std`` is what a
-    procedure says it adds; no attack trusts it. Candidates of different ``groups`` are told apart
-    without noise. The attacker knows the candidates ``known`` and trials are made from
+    procedure says it adds; no attack trusts it. The release shows the group of its candidate. The
+    attacker knows the candidates ``known`` and trials are made from
     ``held_out``: both are the whole pool, unless the secret is *fresh*.
     """
 
@@ -158,7 +158,7 @@ class Target:
 
     @property
     def simulated(self) -> bool:
-        """Whether releases come from a stated law and not from a procedure that really runs."""
+        """Whether releases come from a stated law rather than from running a procedure."""
         return self.noise_std is not None
 
     def with_fresh_secret(self, rng: np.random.Generator) -> Target:
@@ -171,7 +171,7 @@ class Target:
         return replace(self, known=np.sort(order[:half]), held_out=order[half:], fresh=True)
 
     def shadow(self, n_releases: int, rng: np.random.Generator) -> Releases:
-        """Draw releases for training, from what the attacker knows."""
+        """Draw training releases from the attacker's knowledge."""
         weights = np.exp(self.log_p[self.known])
         chosen = rng.choice(len(self.known), size=n_releases, p=weights / weights.sum())
         return self._release(self.known[chosen], rng)
@@ -198,7 +198,7 @@ class Target:
         return np.clip(shares, EDGE, 1 - EDGE)
 
     def odds(self, unit: int) -> tuple[float, float]:
-        """Return how often trials about a unit are *in*, and what a success above 1/2 weighs."""
+        """Return the rate of *in* among trials of a unit, and the weight of success above 1/2."""
         members = self.members(np.array([unit]))[:, 0]
         share = float(members.mean())
         if self.fresh or not np.ptp(self.log_p) or not 0 < share < 1:
@@ -236,7 +236,7 @@ class Target:
 
 
 def _check_points(bundle: Bundle) -> None:
-    """Refuse lattice points closer than the outputs: they would hide what a release shows."""
+    """Refuse lattice points that are closer to each other than the outputs."""
     m = len(bundle.outputs)
     if bundle.iid_rule is not None or m != len(bundle.points):
         return
@@ -266,7 +266,7 @@ def _check_points(bundle: Bundle) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseModel:
-    """What the attacker takes the noise to be: Gaussian, white after ``whiten``; curator-only."""
+    """The attacker's model of the noise: Gaussian, white after ``whiten``; curator-only."""
 
     shift: Vector
     whiten: Matrix
@@ -302,7 +302,7 @@ def learn_noise_model(target: Target, shadow: Releases) -> NoiseModel:
 
 
 def noise_model_axes(centered: Matrix) -> tuple[Vector, Matrix]:
-    """Return variances and the axes they are along: principal ones where there are enough draws."""
+    """Return variances and their axes: principal axes if there are enough draws."""
     n, q = centered.shape
     if n < RELEASES_PER_DIRECTION * q:
         return np.square(centered).mean(axis=0), np.eye(q)
@@ -311,7 +311,7 @@ def noise_model_axes(centered: Matrix) -> tuple[Vector, Matrix]:
 
 
 def noise_model_blocks(target: Target, model: NoiseModel, releases: Releases) -> Blocks:
-    """Yield squared distances to the known candidates, infinite for other groups, in blocks."""
+    """Yield blocks of squared distances to the known candidates, infinite for other groups."""
     centers = target.centers[target.known]
     block = max(1, BLOCK_CELLS // max(len(centers), UNIT_BLOCK))
     for start in range(0, len(releases), block):

@@ -20,7 +20,7 @@ from pacprivacy.cli.options import BundleFile, Plot, check_plot_option, find_bun
 from pacprivacy.release import (
     Certificate,
     PoolCertificate,
-    load_verified_bundle,
+    load_bundle,
 )
 from pacprivacy.reporting import plot_audit
 
@@ -53,7 +53,7 @@ def _audit(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Attack simulated releases; exit with 4 if an attack beats what the certificate promises.
+    """Attack simulated releases; exit with 4 if an attack beats the promise.
 
     Only the curator can do this: the bundle holds what the release was made of. The releases are
     simulated from its noise law with other secrets; the real secret is not in it. Attacks that
@@ -64,7 +64,7 @@ def _audit(
     check_plot_option(plot)
     used_seed = coerce_seed(seed)
     results = run_audit(
-        load_verified_bundle(path), certificate, attacks=attack, n_trials=trials, rng=used_seed
+        load_bundle(path), certificate, attacks=attack, n_trials=trials, rng=used_seed
     )
     if plot is not None:
         plot_audit(results, plot, title=f"Audit of {release.name}: {certificate.mechanism}")

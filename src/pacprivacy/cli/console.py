@@ -1,4 +1,4 @@
-"""The command ``pac``: its verbs, what they type and print, its complaints.
+"""The command ``pac``: its verbs, options, output and error messages.
 
 A verb is a module of this package with a ``Verb``, or a group, of its own name, loaded when it
 is called. Errors are one line on stderr, never a traceback. Exit codes: 0 done, 1 a defect of this
@@ -118,12 +118,12 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def option(flag: str, metavar: str, help: str) -> Any:
-    """Return an option of a verb: what is typed, what stands for its value, what it does."""
+    """Return an option of a verb, with its name, placeholder and help."""
     return typer.Option(flag, metavar=metavar, help=help)
 
 
 def console_choices(names: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what a shell calls to complete a word that must be one of ``names``."""
+    """Return a completion function for words from ``names``."""
     known = tuple(names)
 
     def complete(incomplete: str) -> list[str]:
@@ -136,12 +136,12 @@ _COMMANDS: Final = re.compile("[^\t\n -~\xa0-\U0010ffff]")  # what terminals obe
 
 
 def _printable(text: str) -> str:
-    """Return a text without commands to the terminal: a file of others may hold some."""
+    """Return a text without terminal control sequences."""
     return _COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def show(text: str, *, style: str = "") -> None:
-    """Print a text as it is; long lines are left to the terminal."""
+    """Print a text without wrapping its lines."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_printable(text), style=style))
 
@@ -153,7 +153,7 @@ def show_json(content: Any) -> None:
 
 @contextmanager
 def show_status(text: str, *, quiet: bool) -> Iterator[Callable[[str], object]]:
-    """Show that work is going on, and since when; yields what names the next stage."""
+    """Show the current stage and the elapsed time; yields a function that names the next stage."""
     with show_stages(False if quiet else None):
         begin(text)
         yield begin
@@ -181,7 +181,7 @@ def complain(message: str, *, kind: Literal["error", "warning"] = "error") -> No
 
 
 def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
-    """Print what only the curator may know, on stderr; it is in no file."""
+    """Print a note for the curator alone, on stderr; it is in no file."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for note in () if quiet else notes:
         console.print(Text.assemble("pac: ", ("curator only:", "cyan"), " ", _printable(note)))
@@ -189,7 +189,14 @@ def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
 
 _PARAMETERS: Final = (  # as the library names them, and as they are typed
     (r"a pool(?::| \()\s*(?:sample=)?pac\.Balanced(?:\(\))?\)?", "--sample pool"),
-    (r"\bkeep must be\b", "--keep must be"),
+    (r"^(budget|keep|missing|rule) must\b", r"--\1 must"),
+    (r"^q must\b", "--quantiles must"),
+    (r"\bq=\(([\d., ]+)\)", lambda match: "--quantiles " + match[1].replace(" ", "")),
+    (r"^n_(subsets|clusters|components) must\b", r"--\1 must"),
+    (r"^mi_nats must\b", "mi must"),
+    (r"\bkeys=\{'(\w+)': \[\.\.\.\]\}", r"--keys \1=A,B"),
+    (r"\bkeys='universe'", "--keys universe"),
+    (r", or AutoConfidence\(.*?Shaped\(covariance\)", ""),
     (r"\bclip='?auto'? must\b", "--clip auto must"),
     (r"\bsmaller keep\b", "smaller --keep"),
     (r"\b(fill|keep|clip)=(?=[\w.])", r"--\1 "),
@@ -200,7 +207,7 @@ _PARAMETERS: Final = (  # as the library names them, and as they are typed
 
 
 def _with_options(message: str) -> str:
-    """Return what the library says in the words of the command line."""
+    """Return a message of the library with command-line options for its parameters."""
     for pattern, typed in _PARAMETERS:
         message = re.sub(pattern, typed, message)
     return message
@@ -220,16 +227,17 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 VERBS: Final = {
     "demo": "Privatise the Iris mean and a k-means fit at three budgets.",
     "plan": "Show privacy against utility for several budgets.",
+    "schema": "Describe the columns of a table in a file, to be checked by hand.",
     "release": "Release a statistic or a model of a table.",
     "sql": "Answer a query over tables with keys.",
     "predict": "Apply a released model to new rows.",
     "serve": "Answer questions of a model that stays, over HTTP.",
     "verify": "Recompute a certificate from the curator's bundle.",
-    "audit": "Attack simulated releases, beside what is promised.",
-    "report": "Write a page that says what a release promises.",
+    "audit": "Attack simulated releases and compare with the promise.",
+    "report": "Write a page that explains a release.",
     "convert": "Read a budget as success rate, epsilon and Gaussian DP.",
     "reproduce": "Recompute the tables and figures of a paper.",
-    "ledger": "Budgets, what was spent, and whether the book is intact.",
+    "ledger": "Set budgets, show spending, and check the ledger.",
 }
 
 WELCOME: Final = """\
@@ -249,7 +257,7 @@ Type next:
 
 
 class _Verbs(TyperGroup):
-    """Loads verbs when they are called; turns what they raise into one line and an exit code."""
+    """Loads verbs on demand; turns their exceptions into one line and an exit code."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -365,7 +373,7 @@ def _welcome(
         ),
     ] = False,
 ) -> None:
-    """Say what to type next when no verb is given."""
+    """Suggest a first command if no verb is given."""
     if ctx.invoked_subcommand is None:
         show(WELCOME)
 

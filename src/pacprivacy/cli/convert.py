@@ -1,4 +1,4 @@
-"""``pac convert``: information budget, success rate and DP, each read as the others."""
+"""``pac convert``: translate between information, success rate and DP."""
 
 import math
 from typing import Annotated, Any, Final
@@ -31,7 +31,7 @@ SHOWN_PRIORS: Final = (0.5, 0.01)
 
 
 def _information(option: str, value: float, *, prior: float, delta: float, share: float) -> float:
-    """Return the largest information budget that keeps the success at what was given."""
+    """Return the largest information budget with at most the given success."""
     if option == "--success":
         return theory.mi_for_success(value, prior)
     if option == "--epsilon":

@@ -29,7 +29,7 @@ SHOWN: Final = ("mean", 0.60)  # the release that is printed
 LEGEND: Final = """\
 mean           four measurements of 569 tumours; a coin decides for each patient
 kmeans         three clusters of 150 iris flowers; the sample is one of a pool
-asked, proved  success of the best possible guess whether one given patient or
+target, proved  success of the best possible guess whether one given patient or
                flower was used; a coin has 50 %
 distance       of the released numbers from those on all records: root mean
                square over the numbers, in standard deviations of each column
@@ -44,7 +44,7 @@ class Row:
 
     model: str
     sample: str
-    asked: float
+    target: float
     proved: float
     distance: float
     typical_distance: float
@@ -115,7 +115,7 @@ def _measure(
     return Row(
         model=model,
         sample=release.certificate.sampling,
-        asked=success,
+        target=success,
         proved=release.certificate.membership_bound,
         distance=size(np.ravel(release.value) - goal.ravel()),
         typical_distance=size(np.hypot(spread, bars.noise_std)),
@@ -125,7 +125,7 @@ def _measure(
 
 
 def _show_release(release: Release, row: Row, *, full: bool) -> None:
-    show(f"The {row.model} at membership success {100 * row.asked:.0f} %:", style="bold")
+    show(f"The {row.model} at membership success {100 * row.target:.0f} %:", style="bold")
     show(f"{release.text()}\n")
     if full:
         show(f"{release.certificate}\n")
@@ -137,7 +137,7 @@ def _show_rows(rows: list[Row]) -> None:
         (
             row.model,
             row.sample,
-            f"<= {100 * row.asked:.0f} %",
+            f"<= {100 * row.target:.0f} %",
             f"<= {percent_at_most(row.proved)} %",
             f"{row.distance:.3f}",
             f"{row.typical_distance:.3f}",
@@ -145,7 +145,7 @@ def _show_rows(rows: list[Row]) -> None:
         )
         for row in rows
     ]
-    heads = ["model", "sample", "asked", "proved", "distance", "typical", "no noise"]
+    heads = ["model", "sample", "target", "proved", "distance", "typical", "no noise"]
     show_table(heads, cells, left=["sample"])
 
 

@@ -1,11 +1,13 @@
-"""``pac ledger``: budgets, what was spent of them, and whether the book is intact."""
+"""``pac ledger``: budgets, spent amounts, and checks of the ledger."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from pacprivacy._rounding import at_least, percent_at_most
+from pacprivacy._system import write_atomically
 from pacprivacy.adversary import cap_success, session_cap
 from pacprivacy.budget import Membership, Spent
 from pacprivacy.cli.console import (
@@ -21,6 +23,7 @@ from pacprivacy.cli.console import (
 )
 from pacprivacy.errors import BudgetError, LedgerError
 from pacprivacy.ledger import Balance, Ledger, LedgerEntry, Verification
+from pacprivacy.reporting import LedgerAccount, render_ledger_page
 
 KIND_NAMES: Final = {
     "mi_nats": "information (nats)",
@@ -29,17 +32,25 @@ KIND_NAMES: Final = {
     "epsilon": "DP epsilon",
     "delta": "DP delta",
 }
+SHARE_NAMES: Final = {
+    "mi_nats": "information",
+    "success_increment": "membership, pools",
+    "mu_squared": "membership, coins",
+    "epsilon": "differential privacy",
+}
+_SIGNS: Final = {"reserve": 1.0, "cancel": -1.0}
 NEXT: Final = """\
-pac ledger: what may be spent on a dataset, by whom, and what was.
+pac ledger: budgets of datasets and principals, and their spending.
 
 Type next:
   pac ledger create study.db --dataset people --mi 1
                                    set a budget; the file is made if need be
   pac ledger create study.db --dataset people --membership 0.6
                                    for releases in which every person has a coin
-  pac ledger show study.db         what is left of every budget
+  pac ledger show study.db         the remaining amount of every budget
   pac ledger spend-log study.db    every entry
   pac ledger verify study.db       whether an entry was changed
+  pac ledger report study.db       a page of all accounts, month by month
   pac ledger export study.db -o log.json"""
 
 _Where = Annotated[
@@ -52,9 +63,9 @@ _OnePrincipal = Annotated[str | None, option("--principal", "NAME", "Only this p
 
 def _create(
     where: _Where,
-    dataset: Annotated[str, option("--dataset", "NAME", "What is limited; * for all together.")],
+    dataset: Annotated[str, option("--dataset", "NAME", "Dataset to limit; * for all together.")],
     principal: Annotated[
-        str, option("--principal", "NAME", "Who is limited; * for all together.")
+        str, option("--principal", "NAME", "Principal to limit; * for all together.")
     ] = "*",
     mi: Annotated[str | None, option("--mi", "NATS", "Information, e.g. 1 or 1/4.")] = None,
     increment: Annotated[
@@ -72,8 +83,8 @@ def _create(
 ) -> None:
     """Set a budget in a ledger, which is made if it is not there.
 
-    Budgets cannot be changed later. The kinds are kept apart: what is spent of one says nothing
-    about the others. Principals who may talk to each other need a budget for * together.
+    Budgets cannot be changed later. The kinds are kept apart: spending one leaves the others.
+    Principals who may talk to each other need a budget for * together.
     """
     limits = Spent(
         mi_nats=_read_amount("--mi", mi),
@@ -111,9 +122,9 @@ def _show(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show every budget, what is spent of it and what is left.
+    """Show every budget with its spent and remaining amounts.
 
-    What is reserved counts as spent, also where a crash left no release behind.
+    Reserved amounts count as spent, even if a crash prevented the release.
     """
     book = Ledger(where, create=False)
     balances = [b for b in book.balances() if dataset is None or b.dataset in (dataset, "*")]
@@ -158,7 +169,7 @@ def _balance_rows(balance: Balance) -> list[tuple[str, ...]]:
 
 
 def _coin_texts(limit: float, spent: float | None, left: float) -> list[str]:
-    """Return a limit as membership success, and what is spent and left as shares of it."""
+    """Return a limit as membership success, with its spent and remaining shares."""
     used, rest = ((spent or 0.0) / limit, left / limit) if limit else (1.0, 0.0)
     return [
         f"{percent_at_most(cap_success(limit))} %",
@@ -247,6 +258,65 @@ def _verify(
         show(f"Last hash {verification.head}")
 
 
+def ledger_accounts(
+    balances: Sequence[Balance], entries: Sequence[LedgerEntry]
+) -> tuple[LedgerAccount, ...]:
+    """Return the accounts of a ledger, with what was spent of each in every month."""
+    return tuple(
+        LedgerAccount(
+            dataset=balance.dataset,
+            principal=balance.principal,
+            kind=name,
+            limit=limit,
+            spent=(getattr(balance.spent, kind) or 0.0) / limit if limit else 1.0,
+            months=_months(balance, kind, limit, entries),
+        )
+        for balance in balances
+        for kind, name in SHARE_NAMES.items()
+        if (limit := getattr(balance.limits, kind)) is not None
+    )
+
+
+def _months(
+    balance: Balance, kind: str, limit: float, entries: Sequence[LedgerEntry]
+) -> tuple[tuple[str, float], ...]:
+    months: dict[str, float] = {}
+    for entry in entries:
+        amount = getattr(entry.amounts, kind) if entry.kind in _SIGNS else None
+        if amount is None or not _covers(balance, entry) or not limit:
+            continue
+        month = entry.time[:7]
+        months[month] = months.get(month, 0.0) + _SIGNS[entry.kind] * amount / limit
+    return tuple(sorted(months.items()))
+
+
+def _covers(balance: Balance, entry: LedgerEntry) -> bool:
+    """Whether a budget of ``*`` or of this very name limits a spend."""
+    return balance.dataset in ("*", entry.dataset) and balance.principal in ("*", entry.principal)
+
+
+def _report(
+    where: _Where,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="HTML page to write.")
+    ] = Path("ledger.html"),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page of all accounts: who spent what of which table, month by month."""
+    book = Ledger(where, create=False)
+    verification = book.verify()
+    _check_intact(book, verification)
+    accounts = ledger_accounts(book.balances(), book.entries())
+    write_atomically(
+        output, render_ledger_page(book.label, verification.head, accounts).encode(), mode=0o644
+    )
+    if as_json:
+        show_json({"ledger": book.label, "file": str(output), "accounts": len(accounts)})
+    elif not quiet:
+        show(f"Wrote {output}")
+
+
 def _export(
     where: _Where,
     output: Annotated[
@@ -276,7 +346,7 @@ ledger = typer.Typer(
 
 @ledger.callback(invoke_without_command=True)
 def _next(ctx: typer.Context) -> None:
-    """Budgets, what was spent of them, and whether the book is intact."""
+    """Budgets, spent amounts, and checks of the ledger."""
     if ctx.invoked_subcommand is None:
         show(NEXT)
 
@@ -299,6 +369,7 @@ for _name, _verb in {
   pac ledger verify study.db
   pac ledger verify study.db --head 552427af11cf...""",
     ),
+    "report": Verb(function=_report, example="  pac ledger report study.db -o ledger.html"),
     "export": Verb(function=_export, example="  pac ledger export study.db -o log.json"),
 }.items():
     _verb.join(ledger, _name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
 
 from pacprivacy._certificates import release_file
+from pacprivacy._checks import suggestion
 from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
 from pacprivacy.cli.console import (
     console_choices,
@@ -20,7 +21,16 @@ from pacprivacy.errors import BudgetError, CertificateError, DataError, LedgerEr
 from pacprivacy.noise import RULES
 from pacprivacy.sample import Balanced, Coins
 from pacprivacy.statistics import POLICIES
-from pacprivacy.tables import MODELS, ModelOptions, Ranges as DeclaredRanges, Reading
+from pacprivacy.tables import (
+    MODELS,
+    ModelOptions,
+    Ranges as DeclaredRanges,
+    Reading,
+    Schema,
+    StudyFile,
+    find_model_name,
+    survey_study,
+)
 
 SAMPLES: Final = ("coins", "pool")
 _POOL_ONLY: Final = ("subsets", "rule", "jobs", "checkpoint")
@@ -29,7 +39,8 @@ DataFile = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="Table with column names: .csv, .csv.gz, .parquet, .xlsx, or - for standard input.",
+        help="Table with column names: .csv, .csv.gz, .parquet, .xlsx, .sav, .dta, .sas7bdat, or "
+        "- for standard input.",
     ),
 ]
 ModelName = Annotated[
@@ -83,16 +94,33 @@ MissingValues = Annotated[
 ]
 Fill = Annotated[float | None, option("--fill", "X", "Value reported for an empty group.")]
 Quantiles = Annotated[
-    str | None, option("--quantiles", "LIST", "Of quantiles; default 0.25,0.5,0.75.")
+    str | None, option("--quantiles", "LIST", "Probabilities of quantiles; default 0.25,0.5,0.75.")
 ]
 Decimal = Annotated[
-    str | None, option("--decimal", "MARK", "Decimal mark of the file, . or ,; if unclear.")
+    str | None, option("--decimal", "MARK", "Decimal mark of the file, . or ,; needed if unclear.")
 ]
-Delimiter = Annotated[str | None, option("--delimiter", "MARK", "Of a CSV file; found out.")]
-Encoding = Annotated[str | None, option("--encoding", "NAME", "Of a CSV file; found out.")]
+Delimiter = Annotated[
+    str | None, option("--delimiter", "MARK", "Field separator of a CSV file; detected if omitted.")
+]
+Encoding = Annotated[
+    str | None, option("--encoding", "NAME", "Encoding of a CSV file; detected if omitted.")
+]
+SchemaFile = Annotated[
+    Path | None,
+    option("--schema", "FILE", "Kinds of the columns, in TOML: see pac schema."),
+]
+Sheet = Annotated[
+    str | None, option("--sheet", "NAME", "Sheet of an Excel file; default the first.")
+]
+HeaderRow = Annotated[
+    int | None,
+    typer.Option(
+        "--header-row", metavar="N", min=1, help="Row of the column names; default the first."
+    ),
+]
 Unit = Annotated[
     str | None,
-    option("--unit", "COL", "Column that says whose row it is, if people have several."),
+    option("--unit", "COL", "Column of the person, if people have several rows."),
 ]
 Subsets = Annotated[
     int | None,
@@ -116,7 +144,7 @@ Sample = Annotated[
     typer.Option(
         "--sample",
         metavar="KIND",
-        help="Who is used: coins, one for each person (default where they can be), or a pool.",
+        help="coins: one for each person (default if possible); or pool.",
         autocompletion=console_choices(SAMPLES),
     ),
 ]
@@ -138,18 +166,18 @@ Ranges = Annotated[
     option(
         "--ranges",
         "LIST",
-        "What columns can be, public: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need it.",
+        "Public ranges of columns: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need them.",
     ),
 ]
 UniverseFacts = Annotated[
     bool,
     typer.Option(
         "--universe-facts",
-        help="Let exact ranges, means and scales of all records out; the certificate names them.",
+        help="Publish exact ranges, means and scales of all records; the certificate names them.",
     ),
 ]
-Name = Annotated[str | None, option("--name", "TEXT", "What the release is called.")]
-Clusters = Annotated[int | None, option("--clusters", "N", "Of kmeans.")]
+Name = Annotated[str | None, option("--name", "TEXT", "Name of the release.")]
+Clusters = Annotated[int | None, option("--clusters", "N", "Number of clusters of kmeans.")]
 Components = Annotated[int | None, option("--components", "N", "Directions that pca keeps.")]
 Cost = Annotated[
     float | None, option("--C", "X", "Inverse regularisation of svm; less is stabler.")
@@ -162,6 +190,10 @@ Folder = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files.")
 ]
 Plot = Annotated[Path | None, option("--plot", "FILE", "Draw the result: .png, .svg or .pdf.")]
+ExcelFile = Annotated[
+    Path | None,
+    option("--excel", "FILE", "Write the numbers to an Excel file, too: one sheet a table."),
+]
 BundleFile = Annotated[
     Path | None,
     option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release."),
@@ -174,20 +206,37 @@ Dataset = Annotated[
     str | None,
     option("--dataset", "NAME", "Name in the ledger; by default the file's ('pac sql': default)."),
 ]
-Principal = Annotated[str | None, option("--principal", "NAME", "Who spends, in the ledger.")]
+Principal = Annotated[
+    str | None, option("--principal", "NAME", "Name in the ledger of the one who spends.")
+]
 Total = Annotated[
     str | None,
     option("--total", "TEXT", "Budget of all releases together; the ledger's by default."),
 ]
 State = Annotated[
     Path | None,
-    option("--state", "FILE", "Of the session's secret; beside the ledger by default."),
+    option("--state", "FILE", "File of the session's secret; default beside the ledger."),
 ]
+
+
+StudyPlace = Annotated[
+    Path | None, option("--study", "FILE", "Several statistics in one release; TOML.")
+]
+Strata = Annotated[
+    str | None, option("--strata", "COL", "Column of survey strata; widens or narrows the errors.")
+]
+Cluster = Annotated[
+    str | None, option("--cluster", "COL", "Column of survey clusters; widens the errors.")
+]
+_WITH_STUDY: Final = (
+    *("unit", "sample", "keep", "clip", "schema", "sheet", "header_row"),
+    *("decimal", "delimiter", "encoding", "date_format"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """What is computed of a table, and how the file is read; as typed, options of a verb each."""
+    """Options of a verb for reading a table and choosing a model; as typed."""
 
     target: Target = None
     columns: Columns = None
@@ -217,17 +266,32 @@ class TableOptions:
     delimiter: Delimiter = None
     encoding: Encoding = None
     date_format: DateFormats = None
+    schema: SchemaFile = None
+    sheet: Sheet = None
+    header_row: HeaderRow = None
     jobs: Jobs = None
     checkpoint: Checkpoint = None
 
-    def model(self, mi_nats: float | None = None) -> ModelOptions:
-        """Return the options of the model."""
+    @property
+    def described(self) -> Schema:
+        """The schema; an empty one if there is none."""
+        return Schema() if self.schema is None else Schema.read(self.schema)
+
+    def model(self, name: str, mi_nats: float | None = None) -> ModelOptions:
+        """Return the options of a model; those of the schema where none are typed."""
+        schema, takes = self.described, find_model_name(name).takes
+        columns = None if self.columns is None else split_option_names("--columns", self.columns)
+        ranges: DeclaredRanges | None = None
+        if self.ranges is not None:
+            ranges = read_range_options("--ranges", self.ranges)
+        elif "ranges" in takes and not self.universe_facts:
+            ranges = schema.ranges((self.target,) if self.target is not None else columns)
         return ModelOptions(
             target=self.target,
-            columns=None if self.columns is None else split_option_names("--columns", self.columns),
-            unit=self.unit,
+            columns=columns,
+            unit=self.unit or schema.unit,
             bins=self.bins,
-            ranges=None if self.ranges is None else read_range_options("--ranges", self.ranges),
+            ranges=ranges,
             universe_facts=self.universe_facts,
             clusters=self.clusters,
             components=self.components,
@@ -236,27 +300,25 @@ class TableOptions:
             depth=self.depth,
             by=None if self.group_by is None else split_option_names("--group-by", self.group_by),
             where=self.where,
-            weights=self.weights,
-            levels={} if self.levels is None else _read_levels(self.levels),
+            weights=self.weights or (schema.weights if "weights" in takes else None),
+            levels=schema.levels | ({} if self.levels is None else _read_levels(self.levels)),
             missing=self.missing,  # type: ignore[arg-type]
             fill=self.fill,
             q=None if self.quantiles is None else _read_numbers("--quantiles", self.quantiles),
-            categories=split_option_names("--categories", self.categories or "")
+            categories=split_option_names("--categories", self.categories)
             if self.categories
-            else (),
+            else schema.categories,
             mi_nats=mi_nats,
         )
 
     def coins(self, model: str) -> Coins | None:
-        """Return the chosen coins; refuse options of the other kind of sample.
+        """Return the chosen coins; refuse options of pools.
 
         None for a pool, and where nothing says which: the release then has coins if it can.
         """
         if self.sample not in (None, *SAMPLES):
-            raise DataError(
-                f"--sample must be coins or pool; got {self.sample[:60]!r}. Leave it out for "
-                "coins, where they can be."
-            )
+            advice = suggestion(self.sample, SAMPLES, otherwise="Leave it out for coins.")
+            raise DataError(f"--sample must be coins or pool; got {self.sample[:60]!r}. {advice}")
         of_coins = [name for name in ("keep", "clip") if getattr(self, name) is not None]
         if self.sample == "pool" and of_coins:
             raise DataError(
@@ -299,9 +361,50 @@ class TableOptions:
         """Options that only a pool has, by name."""
         return {name: getattr(self, name) for name in _POOL_ONLY}
 
-    def reading(self) -> Reading:
-        """Return how the file is to be read."""
-        return read_reading_options(self.decimal, self.delimiter, self.encoding, self.date_format)
+    def reading(self, *, declared: bool = False) -> Reading:
+        """Return how the file is read; what is typed wins over the schema.
+
+        With ``declared``, formats of dates that the schema guessed are left out.
+        """
+        typed = read_reading_options(self.decimal, self.delimiter, self.encoding, self.date_format)
+        described = self.described
+        schema = (described.without_guessed_dates() if declared else described).reading
+        merged = replace(
+            schema,
+            decimal=typed.decimal or schema.decimal,
+            delimiter=typed.delimiter or schema.delimiter,
+            encoding=typed.encoding or schema.encoding,
+            date_formats={**schema.date_formats, **typed.date_formats},
+        )
+        return with_sheet(merged, self.sheet, self.header_row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOptions:
+    """Several statistics, or one of a survey; as typed, options of a verb each."""
+
+    study: StudyPlace = None
+    strata: Strata = None
+    cluster: Cluster = None
+
+    def file(self, model: str | None, table: TableOptions) -> StudyFile | None:
+        """Return the study, if there is one; refuse what belongs into its file."""
+        survey = self.strata is not None or self.cluster is not None
+        if (model is None) == (self.study is None):
+            got = "neither" if model is None else "both"
+            raise DataError(f"--model or --study must be given; got {got}. Write --model mean.")
+        if model is not None:
+            design = {"strata": self.strata, "cluster": self.cluster}
+            return survey_study(model, table.model(model), **design) if survey else None
+        stated = [each.name for each in fields(table) if getattr(table, each.name) != each.default]
+        stated = ["strata or --cluster"] * survey + [n for n in stated if n not in _WITH_STUDY]
+        if stated:
+            raise DataError(
+                f"--{stated[0].replace('_', '-')} must be left out with --study; got a value. "
+                "Options of tables belong into its file; a study has coins, and no pool."
+            )
+        assert self.study is not None
+        return StudyFile.load(self.study, schema=table.schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,14 +457,18 @@ def check_coin_budget(budget: AnyBudget | None, *, name: str = "--budget") -> No
         )
 
 
-def check_coin_session(model: str, account: AccountOptions) -> None:
-    """Refuse a model in a session that is released by itself alone where every unit has a coin."""
+def check_coin_session(
+    model: str, account: AccountOptions, sample: Coins | Balanced | None
+) -> None:
+    """Refuse a model that cannot be part of a session with coins."""
+    if not isinstance(sample, Coins):
+        return
     if account.ledger is not None and MODELS[model].with_coins == "alone":
         joining = [name for name, each in MODELS.items() if each.with_coins == "session"]
         raise DataError(
             f"--ledger must be left out with --sample coins for --model {model}: its promise is an "
             f"average over coins, and joins no other release; got one. Sessions take "
-            f"{', '.join(joining)}."
+            f"{', '.join(joining)}; a study (--study) takes ols, median and quantiles, too."
         )
 
 
@@ -379,6 +486,13 @@ def read_reading_options(
         raise DataError(f"--delimiter must be one character; got {delimiter!r}. Try ; or tab.")
     formats = {} if date_format is None else _read_date_formats(date_format)
     return Reading(decimal=decimal, delimiter=mark, encoding=encoding, date_formats=formats)
+
+
+def with_sheet(reading: Reading, sheet: str | None, header_row: int | None) -> Reading:
+    """Return how a file is read, with another sheet or header row if they are named."""
+    return replace(
+        reading, sheet=sheet or reading.sheet, header_row=header_row or reading.header_row
+    )
 
 
 def _read_date_formats(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""``pac plan``: what budgets would cost, before anything is spent."""
+"""``pac plan``: the cost of budgets, before anything is spent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pacprivacy.noise import as_rule, check_rule_feasible, propose_rule_noise
 from pacprivacy.release import error_bar_rows, measure_error_bars
 from pacprivacy.reporting import PlanNumber, PlanRow, plot_plan
 from pacprivacy.sample import Coins, Pool
-from pacprivacy.session import Rehearsal, Session
+from pacprivacy.session import DryRun, Session
 from pacprivacy.simulation import Outputs, scale_run_outputs
 from pacprivacy.tables import ModelStudy, find_model, read_model_study
 
@@ -96,7 +96,7 @@ def advise(task: str, *, success: float) -> list[Measurement]:
 
 
 def who_is_ahead(rows: list[Measurement]) -> str:
-    """Return who was ahead on more tables: PAC, DP, or level."""
+    """Return the winner on more tables: PAC, DP, or level."""
     count = Counter(row.ahead for row in rows)
     if count["PAC"] == count["DP"]:
         return "level"
@@ -119,31 +119,32 @@ def describe_advice(rows: list[Measurement]) -> str:
     return "\n".join([*lines, *map(str, rows)])
 
 
+_Budgets = Annotated[
+    str,
+    option("--budgets", "LIST", 'Success bounds such as 55%,60%, or budgets such as "mi<=1/16".'),
+]
+_Seed = Annotated[
+    int | None, typer.Option("--seed", min=0, metavar="N", help="Of the pool and the draws.")
+]
+_Certify = Annotated[
+    bool, typer.Option("--certify", help="Prove every figure as a release would: much slower.")
+]
+_Pool = Annotated[
+    bool, typer.Option("--pool", help="Where each person has a coin: show a pool's cost, too.")
+]
+_Plot = Annotated[Path | None, option("--plot", "FILE", "Draw the curve: .png, .svg or .pdf.")]
+
+
 def _plan(
     *,
     data: options.DataFile,
     model: options.ModelName,
-    budgets: Annotated[
-        str,
-        option(
-            "--budgets", "LIST", 'Success bounds such as 55%,60%, or budgets such as "mi<=1/16".'
-        ),
-    ] = BUDGETS,
+    budgets: _Budgets = BUDGETS,
     table: options.TableOptions,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, metavar="N", help="Of the pool and the draws.")
-    ] = None,
-    certify: Annotated[
-        bool,
-        typer.Option("--certify", help="Prove every figure as a release would: much slower."),
-    ] = False,
-    pool: Annotated[
-        bool, typer.Option("--pool", help="Where each person has a coin: show a pool's cost, too.")
-    ] = False,
-    plot: Annotated[
-        Path | None,
-        option("--plot", "FILE", "Draw the curve: .png, .svg or .pdf."),
-    ] = None,
+    seed: _Seed = None,
+    certify: _Certify = False,
+    pool: _Pool = False,
+    plot: _Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -154,12 +155,58 @@ def _plan(
     a release. A pool runs the model on all candidates; without --certify its noise is an estimate,
     up to about a tenth below what a release will need.
     """
-    model_options, reading, rule = table.model(), table.reading(), table.rule
-    find_model(model, model_options)
     limits = _read_budgets(budgets)
-    as_rule(rule)
     options.check_plot_option(plot)
-    sample, reason = table.sampled(model), None
+    study, reason = _read_study(data, model, table, limits, pool=pool, quiet=quiet)
+    before: dict[str, Any] = {}
+    if isinstance(study.sample, Coins):
+        planned = _plan_coins(study, limits)
+        _show_coins(planned, plot=plot, pool=pool, as_json=as_json, quiet=quiet)
+        if not pool:
+            return
+        plot, before = None, {"coins": planned.to_dict()}
+    dry_run = DryRun(
+        study.universe,
+        sample=None if isinstance(study.sample, Coins) else study.sample,
+        n_subsets=table.subsets,
+        units=study.units,
+        n_jobs=table.jobs,
+        rng=seed,
+        progress=False if quiet else None,
+        reason=reason,
+    )
+    rows, outputs = _plan_pool(dry_run, study, table, limits, certify=certify, quiet=quiet)
+    if plot is not None:
+        plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
+    assert dry_run.pool is not None  # drawn by the run
+    if as_json:
+        named = {"mechanism": outputs.mechanism_name, "n_subsets": dry_run.pool.n_subsets}
+        figures = {"certified": certify, **_plain_rows(rows, model, limits)}
+        show_json({**before, **named, **figures})
+    elif not quiet:
+        _show(rows, outputs, dry_run.pool, _without_noise(rows[0]))
+        if reason is not None:
+            show(f"\n{dry_run.pool.notes[-1]}")
+        if advice := _advise(model, list(limits.values())):
+            show(f"\n{describe_advice(advice)}")
+        if plot is not None:
+            show(f"Plot: {plot}")
+
+
+def _read_study(
+    data: Path,
+    model: str,
+    table: options.TableOptions,
+    limits: dict[str, AnyBudget],
+    *,
+    pool: bool,
+    quiet: bool,
+) -> tuple[ModelStudy, str | None]:
+    """Return what is planned, and why there is a pool; refuse what can be without the data."""
+    model_options, reading = table.model(model), table.reading()
+    find_model(model, model_options)
+    as_rule(table.rule)
+    sample = table.sampled(model)
     if isinstance(sample, Coins):
         for limit in limits.values():
             options.check_coin_budget(limit, name="--budgets")
@@ -167,58 +214,41 @@ def _plan(
         raise DataError("--pool must come with coins; got --sample pool. Leave it out.")
     study = read_model_study(data, model, model_options, reading, sample=sample)
     tell_curator(study.notes, quiet=quiet)
-    if study.sample is None:
-        reasons = (study.pool_reason(each, table.pool_options) for each in limits.values())
-        reason = next((each for each in reasons if each is not None), None)
-        study = replace(study, sample=Coins() if reason is None else None)
-    planned = None
-    if isinstance(study.sample, Coins):
-        planned = _plan_coins(study, limits)
-        _show_coins(planned, plot=plot, pool=pool, as_json=as_json, quiet=quiet)
-        if not pool:
-            return
-        plot = None
+    if study.sample is not None:
+        return study, None
+    reasons = (study.pool_reason(each, table.pool_options) for each in limits.values())
+    reason = next((each for each in reasons if each is not None), None)
+    return replace(study, sample=Coins() if reason is None else None), reason
+
+
+def _plan_pool(
+    dry_run: DryRun,
+    study: ModelStudy,
+    table: options.TableOptions,
+    limits: dict[str, AnyBudget],
+    *,
+    certify: bool,
+    quiet: bool,
+) -> tuple[list[PlanRow], Outputs]:
+    """Return what every budget asks for with a pool, and the values of its candidates."""
     with warnings.catch_warnings(), show_status("drawing the candidates", quiet=quiet) as begin:
         if quiet:
             warnings.simplefilter("ignore")
-        rehearsal = Rehearsal(
-            study.universe,
-            sample=None if isinstance(study.sample, Coins) else study.sample,
-            n_subsets=table.subsets,
-            units=study.units,
-            n_jobs=table.jobs,
-            rng=seed,
-            progress=False if quiet else None,
-            reason=reason,
-        )
+        mechanism, rule, checkpoint = study.mechanism, table.rule, table.checkpoint
         first = next(iter(limits.values()))
-        drawn, _ = rehearsal.draw(study.mechanism, first, rule=rule, checkpoint=table.checkpoint)
+        drawn, _ = dry_run.draw(mechanism, first, rule=rule, checkpoint=checkpoint)
         for limit in limits.values():
             check_rule_feasible(limit, rule, drawn)
-        outputs = rehearsal.run(study.mechanism, checkpoint=table.checkpoint)
+        outputs = dry_run.run(mechanism, checkpoint=checkpoint)
         begin("trying the budgets")
-        outputs = replace(outputs, on_all=rehearsal.on_all(study.mechanism, outputs))
+        outputs = replace(outputs, on_all=dry_run.on_all(mechanism, outputs))
         if rule is None:  # as in a release
             outputs = scale_run_outputs(outputs)
         rows = [
-            _row(text, limit, rehearsal, outputs, rule=rule, certify=certify)
+            _row(text, limit, dry_run, outputs, rule=rule, certify=certify)
             for text, limit in limits.items()
         ]
-    if plot is not None:
-        plot_plan(rows, plot, title=f"{outputs.mechanism_name}: cost of a budget")
-    if as_json:
-        before = {} if planned is None else {"coins": planned.to_dict()}
-        named = {"mechanism": outputs.mechanism_name, "n_subsets": drawn.n_subsets}
-        figures = {"certified": certify, **_plain_rows(rows, model, limits)}
-        show_json({**before, **named, **figures})
-    elif not quiet:
-        _show(rows, outputs, drawn, _without_noise(rows[0]))
-        if reason is not None:
-            show(f"\n{drawn.notes[-1]}")
-        if advice := _advise(model, list(limits.values())):
-            show(f"\n{describe_advice(advice)}")
-        if plot is not None:
-            show(f"Plot: {plot}")
+    return rows, outputs
 
 
 def _plain_rows(rows: list[PlanRow], model: str, limits: Mapping[str, AnyBudget]) -> dict[str, Any]:
@@ -233,7 +263,7 @@ def _plain_rows(rows: list[PlanRow], model: str, limits: Mapping[str, AnyBudget]
 def _show_coins(
     planned: _PlannedCoins, *, plot: Path | None, pool: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Show and draw what budgets would cost with coins; as JSON with what a pool costs, if any."""
+    """Show and draw the cost of budgets with coins; as JSON together with the cost of a pool."""
     if plot is not None:
         plot_plan(planned.rows, plot, title=f"{planned.mechanism}: cost of a budget")
     if as_json and not pool:
@@ -249,7 +279,7 @@ def _show_coins(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlannedCoins:
-    """What budgets would cost where every unit has a coin; curator-only."""
+    """Cost of budgets with a coin for every unit; curator-only."""
 
     mechanism: str
     n_units: int
@@ -343,7 +373,7 @@ def _advice_dict(rows: list[Measurement]) -> dict[str, Any] | None:
 
 
 def _advise(model: str, budgets: list[AnyBudget]) -> list[Measurement]:
-    """Return the measurements of a model at the middle one of the limits on membership."""
+    """Return the measurements of a model at the middle membership limit."""
     levels = sorted(x for b in budgets if (x := budget_limits(b, 2).success_level) is not None)
     return advise(model, success=levels[len(levels) // 2]) if levels else []
 
@@ -368,19 +398,19 @@ def _read_budgets(text: str) -> dict[str, AnyBudget]:
 def _row(
     text: str,
     budget: AnyBudget,
-    rehearsal: Rehearsal,
+    dry_run: DryRun,
     outputs: Outputs,
     *,
     rule: str | None,
     certify: bool,
 ) -> PlanRow:
-    """Return what a budget would cost, for outputs in the units that a release gives them."""
-    pool = rehearsal.pool
+    """Return the cost of a budget, for outputs in the units of the release."""
+    pool = dry_run.pool
     assert pool is not None  # the outputs are those of its subsets
     if certify:
-        noise = rehearsal.calibrate(outputs, budget, rule=rule)
+        noise = dry_run.calibrate(outputs, budget, rule=rule)
     else:
-        noise = propose_rule_noise(outputs, budget, rule=rule, pool=pool, rng=rehearsal.seed)
+        noise = propose_rule_noise(outputs, budget, rule=rule, pool=pool, rng=dry_run.seed)
     bars = measure_error_bars(outputs, noise, pool)
     value = outputs.restore(outputs.values.mean(axis=0))
     return PlanRow(

@@ -1,4 +1,4 @@
-"""``--promise dp``: statistics of a table that hide who is in it.
+"""``--promise dp``: statistics that hide who is in the table.
 
 Sums under a membership budget are those of every release, with noise from what was declared.
 Quantiles, and a pure epsilon, have mechanisms and a certificate of their own.
@@ -44,7 +44,7 @@ ONLY_SUMS: Final = ("unit", "weights", "missing", "fill")
 
 
 def check_dp_promise(values: dict[str, Any]) -> None:
-    """Refuse options that belong to the other promise."""
+    """Refuse options that belong to PAC privacy."""
     for option in ONLY_PAC:
         name = option.replace("_", "-")
         value = values["cost" if option == "C" else option]
@@ -68,14 +68,14 @@ class PromisedStatistic:
 
 
 def release_dp_promise(
-    asked: PromisedStatistic, budget: str, *, simulate: int | None, quiet: bool = False
+    request: PromisedStatistic, budget: str, *, simulate: int | None, quiet: bool = False
 ) -> DPRelease | Release:
     """Release a statistic of a file; ranges and levels must be declared."""
-    options, limit = asked.options, parse_budget(budget)
+    options, limit = request.options, parse_budget(budget)
     known = tuple(dict.fromkeys((*SUMS, *STATISTICS)))
-    if asked.model not in known:
+    if request.model not in known:
         raise DataError(
-            f"--model must be one of {', '.join(known)} with --promise dp; got {asked.model!r}. "
+            f"--model must be one of {', '.join(known)} with --promise dp; got {request.model!r}. "
             "For models see pacprivacy.dp."
         )
     if not isinstance(limit, Membership | EpsilonEquivalent):
@@ -83,29 +83,29 @@ def release_dp_promise(
             f"--budget must be a membership or an epsilon alone with --promise dp; got {budget!r}. "
             'Write "membership<=0.6" or "epsilon<=1".'
         )
-    _check_declared(asked.model, options)
+    _check_declared(request.model, options)
     # What one entry looks like must not decide how those of others are read.
-    mark = asked.reading.decimal or "."
-    asked = replace(asked, reading=replace(asked.reading, find_dates=False, decimal=mark))
-    if isinstance(limit, Membership) and asked.model in SUMS:
-        return _release_sums(asked, limit, simulate=simulate, quiet=quiet)
-    if asked.model not in STATISTICS:
+    mark = request.reading.decimal or "."
+    request = replace(request, reading=replace(request.reading, find_dates=False, decimal=mark))
+    if isinstance(limit, Membership) and request.model in SUMS:
+        return _release_sums(request, limit, simulate=simulate, quiet=quiet)
+    if request.model not in STATISTICS:
         raise BudgetError(
-            f"--budget must be a membership for --model {asked.model} with --promise dp; got "
+            f"--budget must be a membership for --model {request.model} with --promise dp; got "
             f'{budget!r}. Write "membership<=0.6".'
         )
     for name in (*ONLY_SUMS, "rows_per_unit"):
-        value = asked.rows_per_unit if name == "rows_per_unit" else getattr(options, name)
+        value = request.rows_per_unit if name == "rows_per_unit" else getattr(options, name)
         if value not in (None, "drop"):
             raise DataError(
                 f"--{name.replace('_', '-')} must be left out for quantiles and for a pure epsilon "
                 "with --promise dp; got a value. Use sums and a membership budget."
             )
-    return _release_rows(asked, limit, simulate=simulate, quiet=quiet)
+    return _release_rows(request, limit, simulate=simulate, quiet=quiet)
 
 
 def _check_declared(model: str, options: ModelOptions) -> None:
-    """Refuse what would have to be read off the file, before it is read."""
+    """Refuse a release without the declarations that it needs, before the file is read."""
     shares = options.columns is not None and all(c in options.levels for c in options.columns)
     if options.ranges is None and model not in ("count", "crosstab") and not shares:
         raise DataError(
@@ -124,7 +124,7 @@ def _check_declared(model: str, options: ModelOptions) -> None:
 def _release_sums(
     asked: PromisedStatistic, limit: Membership, *, simulate: int | None, quiet: bool
 ) -> Release:
-    """Release sums of all rows, with noise from what was declared."""
+    """Release sums of all rows, with noise from the declarations."""
     rows = asked.rows_per_unit
     if (asked.options.unit is None) != (rows is None):
         raise DataError(
@@ -188,7 +188,7 @@ def _release_rows(
 
 
 def _notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return who would not be protected, and how many rows remain, for the curator alone."""
+    """Return notes for the curator: unprotected people and remaining rows."""
     kept = category_rows_where(table, options.where)
     names = table_identities(table)
     many = (f"{identity_warning(names)} Make one row per person.",) if names else ()

@@ -6,13 +6,14 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from pacprivacy._certificates import read_key, read_release
+from pacprivacy._checks import suggestion
 from pacprivacy.budget import AnyBudget, Spent, budget_limits, parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import (
@@ -34,7 +35,7 @@ from pacprivacy.noise import as_rule
 from pacprivacy.release import Release
 from pacprivacy.sample import Coins
 from pacprivacy.session import SUBSETS_BATCHED, Session
-from pacprivacy.tables import ModelStudy, find_model, read_model_study
+from pacprivacy.tables import ModelStudy, StudyFile, find_model, read_model_study, read_study
 
 PROMISES: Final = ("pac", "dp")
 
@@ -54,6 +55,7 @@ _Budget = Annotated[
         '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
     ),
 ]
+_Model = Annotated[str | None, *get_args(options.ModelName)[1:]]
 _Share = Annotated[
     str | None,
     option("--share", "PART", 'Instead, with --ledger: a part of what is left, 0.25 or "1 of 12".'),
@@ -96,7 +98,8 @@ Simulate = Annotated[
 def _release(
     *,
     data: options.DataFile,
-    model: options.ModelName,
+    model: _Model = None,
+    study: options.StudyOptions,
     budget: _Budget = None,
     share: _Share = None,
     output: options.Folder,
@@ -124,6 +127,9 @@ def _release(
     than 200 people or budgets besides membership, the sample is one of a pool of candidates, and
     the certificate says why. --sample says which it must be.
 
+    With --study it is several statistics under one budget, as a file says. --strata and --cluster
+    say how a survey was drawn: errors are then for its population.
+
     With --ledger it is one more release of a session: the same secret part for all of them, under
     one total budget, which is spent before the release leaves.
 
@@ -131,74 +137,125 @@ def _release(
     its noise follows from the declared --ranges and --levels alone. Quantiles, and a pure epsilon,
     have a certificate of their own and no curator.npz.
     """
-    # What can be refused without the data is refused before the data are read.
-    limits = _read_budget(budget, share, account)
+    limits = _read_budget(budget, share, account)  # refused before the data are read
     stated = {**asdict(table), **asdict(account), "share": share, "plot": plot}
-    _check_promise(promise, rows_per_unit, stated)
-    rule, checkpoint = table.rule, table.checkpoint
+    _check_options(promise, rows_per_unit, stated, sign)
     known = Spent() if limits is None else budget_limits(limits, table.subsets or SUBSETS_BATCHED)
-    model_options, reading = table.model(known.mi_nats), table.reading()
-    if sign is not None:
-        read_key(sign, private=True)
-    options.check_plot_option(plot)
+    file = study.file(model, table)
+    if file is not None and table.schema is None:
+        table = replace(table, schema=file.schema)
+    request = PromisedStatistic(
+        data=data,
+        model=model or "mean",
+        options=table.model(model or "mean", known.mi_nats),
+        reading=table.reading(declared=promise == "dp"),
+        rows_per_unit=rows_per_unit,
+        name=name,
+    )
+    release: Release | DPRelease
     if promise == "dp":
+        if model is None or file is not None:
+            raise DataError("--study, --strata and --cluster must be left out with --promise dp.")
         assert budget is not None  # there is no share without a ledger
-        check_release_folder(output)
-        promised = PromisedStatistic(
-            data=data,
-            model=model,
-            options=model_options,
-            reading=reading,
-            rows_per_unit=rows_per_unit,
-            name=name,
-        )
-        seeded = (seed or 0) if simulate else None
-        dp_release = release_dp_promise(promised, budget, simulate=seeded, quiet=quiet)
-        files = save_release(dp_release, output, sign=sign)
-        show_release(dp_release, files, full=full, as_json=as_json, quiet=quiet)
-        return
-    find_model(model, model_options)
-    as_rule(rule)
-    total, sample = account.read_total(), table.sampled(model)
-    if isinstance(sample, Coins):
-        options.check_coin_budget(limits)
-        options.check_coin_budget(total, name="--total")
-        options.check_coin_session(model, account)
-    check_release_folder(output)
-    study = read_model_study(data, model, model_options, reading, sample=sample)
-    if limits is not None and account.ledger is None:
-        study = study.with_default_sample(limits, table.pool_options)
-    tell_curator(study.notes, quiet=quiet)
-    with warnings.catch_warnings(), _kept(checkpoint, output, study) as checkpoint:
-        if quiet:
-            warnings.simplefilter("ignore")
-        drawn: dict[str, Any] = {
-            "n_subsets": table.subsets,
-            "n_jobs": table.jobs,
-            "rng": seed,
-            "progress": False if quiet else None,
-            "simulate": simulate,
-        }
-        session, mechanism = _open_session(study, account, total, limits, table, drawn=drawn)
-        with session:
-            release = session.release(
-                mechanism,
-                limits,
-                share=_read_share(share),
-                rule=rule,
-                checkpoint=checkpoint,
-                name=name,
-            )
+        release = _release_dp(request, budget, output, (seed or 0) if simulate else None, quiet)
+    else:
+        drawn = _drawn(table, seed, simulate=simulate, quiet=quiet)
+        limit = _Limit(limits=limits, share=_read_share(share), account=account)
+        release = _release_pac(request, file, limit, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
-    if plot is not None:
+    if plot is not None and isinstance(release, Release):
         release.plot(plot)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
 
 
-def _check_promise(promise: str, rows_per_unit: int | None, stated: dict[str, Any]) -> None:
-    """Refuse a promise that is none, and options that do not go with it."""
+def _release_dp(
+    asked: PromisedStatistic, budget: str, output: Path, seed: int | None, quiet: bool
+) -> Release | DPRelease:
+    """Release a statistic that hides presence; with a seed it is a simulation."""
+    check_release_folder(output)
+    return release_dp_promise(asked, budget, simulate=seed, quiet=quiet)
+
+
+def _drawn(
+    table: options.TableOptions, seed: int | None, *, simulate: bool, quiet: bool
+) -> dict[str, Any]:
+    """Return how the sample is drawn."""
+    return {
+        "n_subsets": table.subsets,
+        "n_jobs": table.jobs,
+        "rng": seed,
+        "progress": False if quiet else None,
+        "simulate": simulate,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limit:
+    """Budget of a release, or its share of what is left in an account."""
+
+    limits: AnyBudget | None
+    share: float | str | None
+    account: options.AccountOptions
+
+
+def _release_pac(
+    asked: PromisedStatistic,
+    file: StudyFile | None,
+    limit: _Limit,
+    output: Path,
+    table: options.TableOptions,
+    *,
+    drawn: dict[str, Any],
+) -> Release:
+    """Release a statistic or a study from a session of one release, or from that of a ledger."""
+    as_rule(table.rule)
+    limits, account = limit.limits, limit.account
+    total = account.read_total()
+    if file is None:
+        find_model(asked.model, asked.options)
+        sample = table.sampled(asked.model)
+        options.check_coin_session(asked.model, account, sample)
+    else:
+        sample = table.coins("mean") or Coins()
+    if isinstance(sample, Coins):
+        options.check_coin_budget(limits)
+        options.check_coin_budget(total, name="--total")
+    check_release_folder(output)
+    if file is None:
+        study = read_model_study(
+            asked.data, asked.model, asked.options, asked.reading, sample=sample
+        )
+        if limits is not None and account.ledger is None:
+            study = study.with_default_sample(limits, table.pool_options)
+    else:
+        study = read_study(asked.data, file, unit=table.unit, reading=asked.reading, sample=sample)
+    quiet = drawn["progress"] is False
+    tell_curator(study.notes, quiet=quiet)
+    with warnings.catch_warnings(), _kept(table.checkpoint, output, study) as checkpoint:
+        if quiet:
+            warnings.simplefilter("ignore")
+        session, mechanism = _open_session(study, account, total, limits, table, drawn=drawn)
+        with session:
+            return session.release(
+                mechanism,
+                limits,
+                share=limit.share,
+                rule=table.rule,
+                checkpoint=checkpoint,
+                name=asked.name,
+            )
+
+
+def _check_options(
+    promise: str, rows_per_unit: int | None, stated: dict[str, Any], sign: Path | None
+) -> None:
+    """Refuse a promise that is none, options that do not go with it, and files that cannot be."""
+    if sign is not None:
+        read_key(sign, private=True)
+    options.check_plot_option(stated["plot"])
     if promise not in PROMISES:
-        raise DataError(f"--promise must be pac or dp; got {promise!r}. Leave it out for pac.")
+        advice = suggestion(promise, PROMISES, otherwise="Leave it out for pac.")
+        raise DataError(f"--promise must be pac or dp; got {promise[:60]!r}. {advice}")
     if promise == "dp":
         check_dp_promise(stated)
     elif rows_per_unit is not None:
@@ -208,7 +265,7 @@ def _check_promise(promise: str, rows_per_unit: int | None, stated: dict[str, An
 def _read_budget(
     budget: str | None, share: str | None, account: options.AccountOptions
 ) -> AnyBudget | None:
-    """Return what the release may spend; None where it is a share of what is left."""
+    """Return the budget of the release; None if it is a share of the remaining budget."""
     if (budget is None) == (share is None):
         got = "neither" if budget is None else "both"
         raise BudgetError(
@@ -238,7 +295,7 @@ def _open_session(
     *,
     drawn: dict[str, Any],
 ) -> tuple[Session, Mechanism]:
-    """Return the session of the ledger, or one of a single release, and what it releases."""
+    """Return the session of the ledger or of a single release, and its mechanism."""
     if account.ledger is None:
         assert limits is not None  # a share is one of a ledger
         session: Session = Session.alone(
@@ -366,6 +423,7 @@ release = Verb(
       --budget "membership<=0.6 & mi<=0.5" -o out-svm
   pac release people.csv --model mean --budget "mi<=1/16" \\
       --ledger study.db --total "mi<=1" -o out-1
+  pac release people.csv --study book.toml --budget "membership<=0.6" -o out
   pac release people.csv --model mean --columns age --promise dp \\
       --ranges 0,120 --budget "membership<=0.6" -o out-dp""",
 )

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from pacprivacy._certificates import release_file
 from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json, show_status
+from pacprivacy.cli.options import ExcelFile
+from pacprivacy.release import Release
 from pacprivacy.reporting import report as write_report
 
 
@@ -44,10 +47,11 @@ def _report(
             "--output", "-o", metavar="FILE", help="The page; report.html beside the release."
         ),
     ] = None,
+    excel: ExcelFile = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a page that says what was released and promised, for readers of all kinds.
+    """Write a page about the release and its promise.
 
     One HTML file that works offline and prints on two pages. The public version is a function of
     the release file. The curator's version adds the risk per unit, from the bundle; the
@@ -67,6 +71,8 @@ def _report(
             audit=audit or (),
             session=session or (),
         )
+    if excel is not None:
+        Release.load(release_file(release)).to_excel(excel)
     size = page.stat().st_size
     if as_json:
         version = "officer" if officer else "curator" if curator else "public"
@@ -81,5 +87,6 @@ report = Verb(
     example="""\
   pac report out/release.json --title "Incomes by region" --by "A. Curator"
   pac report out/release.json --officer
+  pac report out/release.json --excel values.xlsx
   pac report out/release.json --curator --audit audit.json -o curator.html""",
 )

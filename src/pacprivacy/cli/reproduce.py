@@ -19,7 +19,7 @@ GROUP: Final = "pacprivacy.papers"
 
 
 class Reproduce(Protocol):
-    """What an entry point of the group is: it writes its files and returns its page."""
+    """Interface of an entry point: it writes its files and returns its page."""
 
     def __call__(
         self,
@@ -39,7 +39,7 @@ def _reproduce(
         str, typer.Argument(metavar="PAPER", help="What to recompute: see the names below.")
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small run of every kind of figure, minutes.")
+        bool, typer.Option("--quick", help="Run every kind of figure on a small scale, in minutes.")
     ] = False,
     only: Annotated[
         str | None,

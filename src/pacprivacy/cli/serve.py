@@ -13,14 +13,13 @@ from typing import Annotated, Any
 import typer
 
 from pacprivacy._system import read_regular
-from pacprivacy.budget import budget_limits, budget_needs_pool, parse_budget
+from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
 from pacprivacy.cli import options
-from pacprivacy.cli.console import AsJson, Quiet, Verb, complain, option, show, show_json
-from pacprivacy.cli.sql import Via, read_sql_paths
-from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
+from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
+from pacprivacy.cli.sql import Schemas, Via, open_sql_tables
+from pacprivacy.errors import BudgetError, DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
-from pacprivacy.queries import Tables
-from pacprivacy.sample import Balanced
+from pacprivacy.sample import Coins
 from pacprivacy.session import Session
 
 MAX_TLS_BYTES = 1 << 20
@@ -57,13 +56,16 @@ def _serve(
         str | None, option("--unit", "TABLE.COLUMN", "Of the tables: who is protected.")
     ] = None,
     via: Via = None,
+    schema: Schemas = None,
     queries: Annotated[str, option("--queries", "NAME", "Of the tables in the ledger.")] = "tables",
     total: Annotated[
         str | None, option("--total", "TEXT", "Budget of all queries; only the first time.")
     ] = None,
-    per_query: Annotated[str, option("--per-query", "TEXT", "Budget of one query.")] = "mi<=1/1000",
+    per_query: Annotated[str, option("--per-query", "TEXT", "Budget of one query.")] = (
+        "membership<=0.505"
+    ),
     rate: Annotated[float, option("--rate", "X", "Requests a second of one principal.")] = 50.0,
-    rows: Annotated[int, option("--rows", "N", "Rows of one request, at most.")] = 1000,
+    rows: Annotated[int, option("--rows", "N", "Most rows in one request.")] = 1000,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -82,7 +84,7 @@ def _serve(
             "predictor.save('churn.pac', ledger='study.db')."
         )
     _check_door(host, behind_proxy or tls_cert is not None)
-    parse_budget(per_query)  # refused here, not at the first query
+    _check_budget("--per-query", parse_budget(per_query))
     if (tls_cert is None) != (tls_key is None):
         raise DataError("--tls-cert and --tls-key must be given together; got one of them.")
     for file in (tls_cert, tls_key):
@@ -106,7 +108,7 @@ def _serve(
     try:
         if source is not None:
             names = {"dataset": queries, "ledger": ledger, "state": state}
-            session = _open_tables(source, unit, via or [], total, names)
+            session = _open_tables(source, schema, unit, via or [], total, names)
         service = serving.Service(known, predictor, session=session, limits=limits)
     except BaseException:
         if predictor is not None:
@@ -130,20 +132,29 @@ def _serve(
 
 
 def _open_tables(
-    source: Path, unit: str | None, via: list[str], total: str | None, names: dict[str, Any]
+    source: Path,
+    schemas: Path | None,
+    unit: str | None,
+    via: list[str],
+    total: str | None,
+    names: dict[str, Any],
 ) -> Session:
     if unit is None:
         raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
-    tables = Tables(source, unit=unit, via=read_sql_paths(via))
+    tables = open_sql_tables(source, schemas, unit=unit, via=via)
     budget = None if total is None else parse_budget(total)
-    if not (budget is None or budget_needs_pool(budget) or budget_limits(budget).mi_nats):
-        complain(
-            f"--total limits no nats: a query that moves no belief about anybody costs nothing "
-            f"then, and its noise tells a fact of all rows. Use --total '{total} & mi<=1'.",
-            kind="warning",
+    if budget is not None:
+        _check_budget("--total", budget)
+    return Session(tables, budget=budget, sample=Coins(), **names)
+
+
+def _check_budget(name: str, budget: AnyBudget) -> None:
+    """Refuse a budget that no session with coins can have."""
+    limits = budget_limits(budget, 2)
+    if limits.success_level is None or limits.mi_nats is not None:
+        raise BudgetError(
+            f"{name} must limit membership alone; got {budget}. For example membership<=0.6."
         )
-    pool = Balanced(folds="auto")  # principals share what a pool has left
-    return Session(tables, budget=budget, sample=pool, progress=False, **names)
 
 
 def _serving() -> Any:

@@ -23,9 +23,13 @@ from pacprivacy.errors import DataError
 from pacprivacy.privatizing import sql as answer
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.session import Session
+from pacprivacy.tables import read_folder
 
 _Source = Annotated[
-    Path, typer.Argument(metavar="TABLES", help="DuckDB file, or folder of .parquet and .csv.")
+    str,
+    typer.Argument(
+        metavar="TABLES", help="DuckDB file, folder of .parquet and .csv, or postgresql://..."
+    ),
 ]
 _Query = Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT of aggregates.")]
 _Key = Annotated[
@@ -49,6 +53,12 @@ _Keys = Annotated[
         "groups in the data.",
     ),
 ]
+Schemas = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema", metavar="DIR", help="Folder of NAME.toml, how each table is read: pac schema."
+    ),
+]
 _AtLeast = Annotated[
     int,
     typer.Option(
@@ -69,6 +79,7 @@ def _sql(
     budget: BudgetText,
     output: options.Folder,
     via: Via = None,
+    schema: Schemas = None,
     keys: _Keys = None,
     at_least: _AtLeast = AT_LEAST,
     fill: _Fill = None,
@@ -92,7 +103,7 @@ def _sql(
     limits = parse_budget(budget)
     total = account.read_total()
     check_release_folder(output)
-    tables = Tables(source, unit=unit, via=read_sql_paths(via or []))
+    tables = open_sql_tables(source, schema, unit=unit, via=via or [])
     declared = _read_keys(keys or [])
     progress = False if quiet else None
     if account.ledger is None:
@@ -136,6 +147,14 @@ def _sql(
             )
     files = save_release(release, output)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
+
+
+def open_sql_tables(
+    source: str | Path, schemas: Path | None, *, unit: str, via: list[str]
+) -> Tables:
+    """Open the tables of a file or folder, read by schemas if there are any."""
+    tables = source if schemas is None else read_folder(Path(source), schemas)
+    return Tables(tables, unit=unit, via=read_sql_paths(via))
 
 
 def read_sql_paths(texts: list[str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """``pac verify``: recompute a certificate from the curator's bundle."""
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -8,19 +9,25 @@ import typer
 
 from pacprivacy._certificates import DP_SCHEMA, read_release
 from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
-from pacprivacy.cli.options import BundleFile, TableOptions, find_bundle_option
+from pacprivacy.cli.options import BundleFile, StudyOptions, TableOptions, find_bundle_option
 from pacprivacy.dp import DPCertificate
 from pacprivacy.errors import DataError
 from pacprivacy.release import (
     AnswerBundle,
+    AverageBundle,
     Certificate,
     CoinBundle,
+    CoinEvidence,
+    CuratorBundle,
     DescentBundle,
-    load_verified_bundle,
+    Release,
+    load_bundle,
+    recompute_average,
     recompute_contributions,
     recompute_descent,
     verify as verify_certificate,
 )
+from pacprivacy.tables import ModelStudy, read_model_study, read_study
 
 NOT_CHECKED: Final = (
     "Not checked, for no file can show it (compared with the record, if there is one):"
@@ -41,11 +48,12 @@ def _verify(
     ] = None,
     data: Annotated[
         Path | None,
-        option("--data", "FILE", "With coins: recompute what every unit adds from the table too."),
+        option("--data", "FILE", "With coins: recompute from the table what units add too."),
     ] = None,
     model: Annotated[
         str | None, option("--model", "NAME", "With --data: what was released of it.")
     ] = None,
+    study: StudyOptions,
     table: TableOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -58,9 +66,10 @@ def _verify(
     certificate of differential privacy has no bundle: it is checked against the events it carries.
 
     The bundle of a large release with coins holds the units that cost most, and a digest of all.
-    With --data, and the options of the release, all are computed again from the table.
+    With --data, and the options of the release, all are computed again from the table; so are the
+    steps and the value of a descent, and the records around a quantile.
     """
-    _check_data_options(data, model, table)
+    _check_data_options(data, model, study, table)
     content = read_release(release, public_key=public_key)
     certificate = _read(content)
     sealed = _sealed(content, public_key)
@@ -72,14 +81,16 @@ def _verify(
         )
     else:
         path = find_bundle_option(release, bundle)
-        held = load_verified_bundle(path)
+        held = load_bundle(path)
         verification = verify_certificate(certificate, held)
         items = dict(verification.figures)
         rest = {"answers": ANSWERS} if isinstance(held, AnswerBundle) else {"value": VALUE}
         source, unproved = str(path), {**verification.not_checkable, **rest}
-        if data is not None and model is not None:
-            items |= _recompute(held, data, model, table)
-            unproved.pop("influence", None)
+        if data is not None:
+            again = _recompute(held, release, data, _read_again(data, model, study, table))
+            shown = {"influence", "n_units", "noise", *again}
+            unproved = {k: v for k, v in unproved.items() if k not in shown}
+            items |= again
     if as_json:
         show_json(
             {
@@ -102,34 +113,56 @@ def _verify(
         show(_lines(unproved))
 
 
-def _check_data_options(data: Path | None, model: str | None, table: TableOptions) -> None:
-    """Refuse options of the table without the table, and the table without what was released."""
-    if (data is None) != (model is None) or (data is None and table != TableOptions()):
+def _check_data_options(
+    data: Path | None, model: str | None, study: StudyOptions, table: TableOptions
+) -> None:
+    """Refuse table options without the table, and the table without its model."""
+    named = model is not None or study.study is not None
+    alone = data is None and (table != TableOptions() or study != StudyOptions())
+    if (data is not None) != named or alone:
         raise DataError(
             "--data must come with the --model and the other options of the release; got one "
             "without the other. Write --data people.csv --model mean --columns income."
         )
 
 
-def _recompute(held: Any, data: Path, model: str, table: TableOptions) -> dict[str, str]:
-    """Recompute the contribution of every unit from the table."""
-    from pacprivacy.tables import read_model_study  # slow to import, and needed with --data only
+def _read_again(
+    data: Path, model: str | None, study: StudyOptions, table: TableOptions
+) -> ModelStudy:
+    """Read the table of a release, and what was released of it."""
+    file = study.file(model, table)
+    if file is None:
+        return read_model_study(data, str(model), table.model(str(model)), table.reading())
+    if table.schema is None:
+        table = replace(table, schema=file.schema)
+    return read_study(data, file, unit=table.unit, reading=table.reading())
 
-    if not isinstance(held, CoinBundle | DescentBundle):
+
+def _recompute(held: CuratorBundle, release: Path, data: Path, study: ModelStudy) -> dict[str, str]:
+    """Recompute the units' contributions in the bundle from the table."""
+    if not isinstance(held, CoinEvidence):
         raise DataError(
             "--data must be left out for a release from a pool; got a file. Its bundle holds the "
             "value on every candidate."
         )
-    study = read_model_study(data, model, table.model(), table.reading())
+    records = (study.mechanism, study.universe, study.units)
     if isinstance(held, DescentBundle):
-        recompute_descent(held, study.mechanism, study.universe, study.units)
-        return {"clocks": f"of all {held.n_units:,} units, along the steps, from {data}"}
-    recompute_contributions(held, study.mechanism, study.universe, study.units)
+        value = Release.load(release).value
+        recompute_descent(held, *records, value=value)
+        clocks = {"clocks": f"of all {held.n_units:,} units, along the steps, from {data}"}
+        if value is None:  # a certificate alone
+            return clocks
+        return clocks | {"value": "follows from the released steps"}
+    if isinstance(held, AverageBundle):
+        recompute_average(held, *records)
+        return {"n_draws": f"none; the records around each quantile are those of {data}"}
+    assert isinstance(held, CoinBundle)
+    recompute_contributions(held, *records)
     return {"contributions": f"of all {held.n_units:,} units, from {data}"}
 
 
 def _sealed(content: Any, public_key: Path | None) -> str:
-    """Say what binds value and certificate together."""
+    """Describe the seal on value and certificate."""
     if not (isinstance(content, dict) and "digest" in content):
         return "The file has no digest: it is of an earlier version, or a certificate alone."
     whole = f"Value and certificate are as they were written: SHA-256 {content['digest']}"
@@ -149,7 +182,7 @@ def _read(content: Any) -> Certificate | DPCertificate:
 
 
 def _recomputed_dp(certificate: DPCertificate) -> dict[str, str]:
-    """Say what the events of a certificate of differential privacy give."""
+    """Describe the figures recomputed from the events of a DP certificate."""
     events = sum(int(event["count"]) for event in certificate.events)
     kinds = ", ".join(sorted({event["event"] for event in certificate.events}))
     return {"promise": certificate.promise, "events": f"{events}, of kind {kinds}"}

@@ -1,4 +1,4 @@
-"""Algorithms that know of the noise to come: penalties and step sizes chosen for the release."""
+"""Algorithms designed for their noise: penalties and step sizes chosen for the release."""
 
 from pacprivacy.design.descent import (
     Descent as Descent,

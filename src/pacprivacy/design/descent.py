@@ -56,7 +56,7 @@ from pacprivacy.noise import (
 )
 from pacprivacy.release import CertificateNoise, PoolCertificate, ReleaseSecret, open_parts_text
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session import Rehearsal
+from pacprivacy.session import DryRun
 from pacprivacy.theory import membership_success
 
 Split: TypeAlias = Literal["waterfill", "uniform"]
@@ -333,8 +333,8 @@ def descend(
     plan.objective.check_targets(targets)
     steps = plan.steps(X, targets, limit.mi_nats)
     template = DescentGradient(objective=plan.objective, weights=np.zeros(steps.shape))
-    rehearsal = Rehearsal(universe, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
-    candidates, notes = rehearsal.draw(template)
+    dry_run = DryRun(universe, sample=sample, n_subsets=n_subsets, units=units, rng=rng)
+    candidates, notes = dry_run.draw(template)
 
     def gradients(weights: Matrix) -> Matrix:
         here = DescentGradient(objective=plan.objective, weights=weights)
@@ -345,7 +345,7 @@ def descend(
         steps,
         split_descent_budget(limit.mi_nats, plan.n_steps),
         n_subsets=candidates.n_subsets,
-        source=secret_source(rehearsal.seed, simulate=simulate),
+        source=secret_source(dry_run.seed, simulate=simulate),
         split=plan.split,
     )
     certificate = _certify(

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import scipy
@@ -15,19 +14,13 @@ from pacprivacy.mechanism import (
     CLASS_LABELS,
     Classes,
     Data,
-    MatrixLike,
     Mechanism,
     Parts,
     code_data_labels,
-    dataset_triangle,
     find_data_classes,
     fixed_mechanism,
-    is_data_streamed,
-    is_dataset_stream,
     read_data_columns,
     read_labelled_data,
-    subset_sizes,
-    subset_sums,
 )
 from pacprivacy.sample import Pool
 
@@ -137,7 +130,7 @@ def objective_constant(rows: Matrix) -> Matrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ClassFrame:
-    """What the universe fixes before any subset is fitted; public in this model."""
+    """Layout fixed from all records before any subset is fitted; public in this model."""
 
     transform: LinearTransform
     classes: Classes
@@ -146,12 +139,8 @@ class _ClassFrame:
 
     def read(self, parts: Parts, name: str) -> tuple[Matrix, Array]:
         """Return features with a constant column, and targets of shape (n,) or (n, k) in ±1."""
-        return self.code(*read_labelled_data(parts, name), name)
-
-    def code(
-        self, X: Matrix, y: MatrixLike, name: str, *, every_class: bool = True
-    ) -> tuple[Matrix, Array]:
-        codes = code_data_labels(y, self.classes, name, every_class=every_class)
+        X, y = read_labelled_data(parts, name)
+        codes = code_data_labels(y, self.classes, name)
         if len(self.classes) == 2:
             targets = np.where(codes == 1, 1.0, -1.0)
         else:
@@ -177,7 +166,6 @@ class LogisticFit(Mechanism):
         Of the features; by default they are standardised over the universe.
     """
 
-    streams: ClassVar[bool] = True
     penalty: float = 0.1
     n_steps: int = 100
     transform: LinearTransform | None = None
@@ -203,19 +191,12 @@ class LogisticFit(Mechanism):
         """Fix scales, classes and step sizes on the whole universe."""
         X, y = read_labelled_data(data.parts, self.name)
         transform = fit_standard_transform(X) if self.transform is None else self.transform
-        labels: Any = y
-        n_records = len(y)
-        if is_dataset_stream(y):
-            moved: Any = transform.apply(X)
-            rows, _ = dataset_triangle(moved.map(objective_constant, transform.n_outputs + 1), y)
-            labels = labels.distinct()
-        else:
-            rows = objective_constant(transform.apply(X))
+        rows = objective_constant(transform.apply(X))
         frame = _ClassFrame(
             transform=transform,
-            classes=find_data_classes(labels, self.name),
-            n_records=n_records,
-            smoothness=float(np.linalg.eigvalsh(rows.T @ rows / n_records)[-1]),
+            classes=find_data_classes(y, self.name),
+            n_records=len(y),
+            smoothness=float(np.linalg.eigvalsh(rows.T @ rows / len(y))[-1]),
         )
         return replace(self, frame=frame)
 
@@ -228,8 +209,6 @@ class LogisticFit(Mechanism):
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
         """Return the flattened weights of all subsets, which descend side by side."""
-        if is_data_streamed(data):
-            return self._batch_of_files(data, pool)
         rows, targets = fixed_mechanism(self.frame, "frame").read(data.parts, self.name)
         columns = targets.reshape(len(rows), -1)
         at_once = max(1, _CELLS_AT_ONCE // len(rows))
@@ -252,33 +231,6 @@ class LogisticFit(Mechanism):
             "intercept": columns[-1] - transform.mean @ coef,
             "classes": np.asarray(frame.classes),
         }
-
-    def _batch_of_files(self, data: Data, pool: Pool) -> Matrix:
-        frame = fixed_mechanism(self.frame, "frame")
-        X, y = (part.stream() for part in data.parts)
-        n_columns = 1 if len(frame.classes) == 2 else len(frame.classes)
-        width, n_features = max(1, _CELLS_AT_ONCE // pool.n_subsets), frame.transform.n_outputs + 1
-        members = subset_sums(
-            pool, lambda rows: y[rows][:, None] == np.asarray(frame.classes), len(frame.classes)
-        )
-        self._check_members(members)
-
-        def pull(ahead: Matrix, column: int) -> Matrix:
-            total = np.zeros((n_features, pool.n_subsets))
-            for start in range(0, pool.n_rows, width):
-                taken = np.arange(start, min(start + width, pool.n_rows))
-                rows, targets = frame.code(X[taken], y[taken], self.name, every_class=False)
-                targets = targets.reshape(len(rows), -1)[:, column, None]
-                slopes = self._loss.slopes(rows @ ahead, targets)
-                total += rows.T @ (slopes * pool.rows_inside(start, taken[-1] + 1).T)
-            return total
-
-        sizes = subset_sizes(pool)
-        fitted = [
-            self._descend(partial(pull, column=column), sizes, n_features)
-            for column in range(n_columns)
-        ]
-        return np.stack(fitted, axis=2).reshape(pool.n_subsets, -1)
 
     @property
     def _loss(self) -> Objective:

@@ -1,4 +1,4 @@
-"""Ridge regression whose penalty knows of the noise to come.
+"""Ridge regression with a penalty chosen for the noise of the release.
 
 Features are first moved to other coordinates by a public linear transform, fitted on the whole
 universe. After :func:`fit_ica_transform` or :func:`fit_whitening_transform` the columns have mean
@@ -32,9 +32,7 @@ from pacprivacy.mechanism import (
     Data,
     Mechanism,
     Parts,
-    dataset_triangle,
     fixed_mechanism,
-    is_dataset_stream,
     read_labelled_data,
     subset_sizes,
     subset_sums,
@@ -52,7 +50,7 @@ Snr: TypeAlias = Literal["universe"] | float
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearTransform:
-    """``z = (x - mean) @ matrix``; public, because it comes from the universe or from outside."""
+    """``z = (x - mean) @ matrix``; public, since it comes from all records or from outside."""
 
     mean: Vector
     matrix: Matrix
@@ -97,10 +95,7 @@ def fit_standard_transform(X: Matrix) -> LinearTransform:
 def fit_whitening_transform(X: Matrix) -> LinearTransform:
     """Rotate standardised features to their principal axes, each scaled to variance 1."""
     standard = fit_standard_transform(X)
-    rows: Any = standard.apply(X)
-    if is_dataset_stream(rows):
-        rows, _ = dataset_triangle(rows, rows.map(lambda block: block[:, :1], 1))
-    _, singular, axes = np.linalg.svd(rows, full_matrices=False)
+    _, singular, axes = np.linalg.svd(standard.apply(X), full_matrices=False)
     keep = _kept(singular)
     whiten = axes[keep].T * (np.sqrt(len(X)) / singular[keep])
     return LinearTransform(
@@ -116,10 +111,6 @@ def fit_ica_transform(X: Matrix, *, seed: int = 0) -> LinearTransform:
     A whitening followed by a rotation; columns are uncorrelated over all records whether or not
     the search for the rotation, which starts at ``seed``, has converged.
     """
-    if is_dataset_stream(X):
-        raise MechanismError(
-            "transform must be 'whitening' for a Dataset; got 'ica', which needs all rows at once."
-        )
     # scikit-learn takes a second to import; only those who fit with it pay for it.
     from sklearn.decomposition import FastICA
     from sklearn.exceptions import ConvergenceWarning
@@ -182,7 +173,7 @@ def ridge_penalty(signal: ArrayLike, noise_var: ArrayLike, *, ratio: ArrayLike =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RidgePenalty:
-    """Regularisation that knows of the noise to come.
+    """Regularisation chosen for the noise of the release.
 
     Parameters
     ----------
@@ -227,7 +218,7 @@ def ridge_penalty_per_coordinate(
     intercept: bool = False,
     n_records: int | None = None,
 ) -> Vector:
-    """Return one penalty for each orthogonal coordinate; infinite where there is no signal.
+    """Return one penalty for each orthogonal coordinate, infinite without signal.
 
     If ``joint``, the same ``(1+C) d σ²/|w|²`` for all correlated, standardised coordinates,
     computed from the mean square of the coefficients of all records. With an ``intercept`` the
@@ -269,7 +260,7 @@ def ridge_penalty_per_coordinate(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RidgeFrame:
-    """What the universe fixes before any subset is fitted; public in this model."""
+    """Layout fixed from all records before any subset is fitted; public in this model."""
 
     transform: LinearTransform
     target_mean: float
@@ -285,14 +276,13 @@ class RidgeFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ridge(Mechanism, AveragedStatistic):
-    """What both forms share.
+    """Base class of both forms of ridge regression.
 
     The measured value has shape (d + 1,): one coefficient for each coordinate of the transform, and
     the mean of the target; with ``universe_facts`` that of all records, published without noise.
     The *released* value is a dict with ``coef`` and ``intercept`` for the original features.
     """
 
-    streams: ClassVar[bool] = True
     joint: ClassVar[bool]
     transforms: ClassVar[Mapping[str, Callable[[Matrix], LinearTransform]]]
     penalty: RidgePenalty | float = RidgePenalty()
@@ -330,8 +320,6 @@ class _Ridge(Mechanism, AveragedStatistic):
         if isinstance(transform, str):
             transform = self.transforms[transform](X)
         Z, centred = transform.apply(X), y - mean
-        if is_dataset_stream(Z):  # few rows that have the same least squares
-            Z, centred = dataset_triangle(Z, centred)
         if not self.joint and not np.square(Z).sum(axis=0).all():
             raise MechanismError(
                 "transform must give coordinates that are not zero on every record; got one that "
@@ -389,11 +377,6 @@ class _Ridge(Mechanism, AveragedStatistic):
         """
         frame = fixed_mechanism(self.frame, "frame")
         Z, target = frame.coordinates(data.parts, self.name)
-        if is_dataset_stream(Z):
-            raise MechanismError(
-                "data must be in memory where every unit has a coin; got a Dataset. Pass arrays, "
-                "or use a pool: sample=pac.Balanced()."
-            )
         used = np.flatnonzero(np.isfinite(frame.penalty))  # others have no signal
         ones = np.ones((len(Z), 0 if self.universe_facts else 1))
         if not len(used) + ones.shape[1]:
@@ -424,7 +407,7 @@ class _Ridge(Mechanism, AveragedStatistic):
         return {"coef": numbers[:-1], "intercept": float(numbers[-1])}
 
     def finish(self, value: Any) -> dict[str, Any]:
-        """Turn released coefficients into those of the original features, with the intercept."""
+        """Turn released coefficients into coefficients of the original features, with intercept."""
         if isinstance(value, Mapping):  # with coins they are released as such
             return dict(value)
         frame = fixed_mechanism(self.frame, "frame")
@@ -497,8 +480,6 @@ class JointRidge(_Ridge):
 
 def _read_ridge_data(parts: Parts, name: str) -> tuple[Matrix, Vector]:
     X, y = read_labelled_data(parts, name)
-    if is_dataset_stream(y):
-        return X, y
     if y.dtype.kind not in "biuf":
         raise MechanismError(
             f"{name} must be given a target of numbers; got dtype {y.dtype}. Encode it first."

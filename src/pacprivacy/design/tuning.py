@@ -1,4 +1,4 @@
-"""Choose a parameter by simulated releases; the certificates of what is released say so."""
+"""Choice of a parameter by simulated releases; later certificates state it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import MechanismWrapper, as_mechanism
 from pacprivacy.noise import AnyRule, NoisePlan, Observation, sample_discrete_gaussian
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session import Rehearsal
+from pacprivacy.session import DryRun
 from pacprivacy.simulation import Outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned(MechanismWrapper):
-    """A mechanism with one more line about what is public."""
+    """A mechanism with an additional public fact."""
 
     note: str
 
@@ -34,7 +34,7 @@ Utility = Callable[[Any], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunePoint:
-    """What a release with one value of the parameter is worth; ``no_noise``: without noise."""
+    """Worth of a release with one value of the parameter; ``no_noise``: without noise."""
 
     theta: Any
     utility: float
@@ -59,7 +59,7 @@ class TunePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """The curve over all values, the best of them, and what to say about the choice."""
+    """Scores of all values, the best value, and a note about the choice."""
 
     points: tuple[TunePoint, ...]
     budget: str
@@ -104,7 +104,7 @@ def tune(
     utility: Utility,
     **options: Any,
 ) -> TuneResult:
-    """Choose the value of a parameter whose *release* is worth most at a budget.
+    """Choose the value of a parameter with the best *release* at a budget.
 
     Takes one ``budget`` and is otherwise as :func:`tune_budgets`.
 
@@ -140,7 +140,7 @@ def tune_budgets(
         ``make_mechanism(theta)`` returns what :func:`pacprivacy.privatize` takes, for each of
         ``thetas``: a penalty, a rank, a depth, a step size, a clipping bound.
     budgets : sequence of budgets
-        What the later release is held to.
+        Budget of the later release.
     utility : callable
         ``utility(value)`` of a released value, larger is better: accuracy on public rows, or on
         the universe itself. For a loss return its negative.
@@ -155,7 +155,7 @@ def tune_budgets(
             f"thetas and budgets must not be empty and n_releases at least 2; got {len(thetas)}, "
             f"{len(limits)} and {n_releases}. Give a list of values to try."
         )
-    rehearsal = Rehearsal(
+    dry_run = DryRun(
         data,
         sample=sample,
         n_subsets=n_subsets,
@@ -163,14 +163,14 @@ def tune_budgets(
         rng=coerce_seed(rng),
         progress=False,
     )
-    n_subsets = rehearsal.draw(make_mechanism(thetas[0]), limits[0], rule=rule)[0].n_subsets
+    n_subsets = dry_run.draw(make_mechanism(thetas[0]), limits[0], rule=rule)[0].n_subsets
     curves: list[list[TunePoint]] = [[] for _ in limits]
     for theta in thetas:
-        outputs = rehearsal.run(as_mechanism(make_mechanism(theta)))
+        outputs = dry_run.run(as_mechanism(make_mechanism(theta)))
         no_noise, _ = _mean_utility(utility, outputs, outputs.values)
         for curve, budget in zip(curves, limits, strict=True):
-            plan = rehearsal.calibrate(outputs, budget, rule=rule)
-            seeded = public_generator(rehearsal.seed, "tune")
+            plan = dry_run.calibrate(outputs, budget, rule=rule)
+            seeded = public_generator(dry_run.seed, "tune")
             released = simulate_tuned_releases(plan, n_releases, seeded)
             judged = _mean_utility(utility, outputs, released)
             curve.append(TunePoint.of(theta, plan, *judged, no_noise))

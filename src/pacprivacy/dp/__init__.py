@@ -11,7 +11,7 @@ that mechanisms share are explained here and nowhere else:
     ``"add_remove"`` or ``"replace"``: what counts as a difference of one record.
 ``x_bound, y_bound, clip_norm, classes``
     Rows are clipped to this Euclidean norm, targets to this absolute value, contributions to this
-    norm; of two classes, the second has positive scores. They are declared: one that is read off
+    norm; of two classes, the second has positive scores. They are declared: a bound read off
     the data is a release without noise.
 ``penalty``
     Of ``penalty |θ|²/2``, beside the sum of losses unless it says otherwise.

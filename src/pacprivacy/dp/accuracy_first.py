@@ -65,14 +65,16 @@ class Problem(ABC):
     """A model that is a function of perturbed numbers, and a risk to judge it by; curator-only.
 
     ``parts`` are perturbed; ``best`` is the model of least risk, and ``radius`` a length that no
-    optimum exceeds. ``excess_sensitivity`` is how far one record moves the excess risk of a fixed
-    model; ``bounds`` says what was done to the records.
+    optimum exceeds. ``unit`` turns models into the units of the features. ``excess_sensitivity`` is
+    how far one record moves the excess risk of a fixed model; ``bounds`` says what was done to the
+    records.
     """
 
     mechanism: ClassVar[str]
     block: ClassVar[int] = 1  # how many models are judged at a time
     parts: tuple[Part, ...]
     best: Vector
+    unit: float
     excess_sensitivity: float
     bounds: tuple[str, ...]
 
@@ -92,17 +94,18 @@ class Problem(ABC):
             "The number of records is public.",
         )
 
-    @abstractmethod
     def model(self, noisy: tuple[Vector, ...]) -> Vector:
-        """Return the model with the perturbed parts."""
+        """Return the model with the perturbed parts; by default the optimum, within the radius."""
+        length = float(np.linalg.norm(noisy[0]))
+        return noisy[0] * (self.radius / length) if length > self.radius else noisy[0]
 
     @abstractmethod
     def excess_risk(self, models: Matrix) -> Vector:
         """Return the risk of each row above the least risk within the radius; never released."""
 
-    @abstractmethod
     def coefficients(self, model: Vector) -> Vector:
         """Return the model in the units of the features and the target."""
+        return model * self.unit
 
     @abstractmethod
     def theory_epsilon(self, alpha: float) -> float:
@@ -154,7 +157,7 @@ class RidgeProblem(Problem):
             "bounds were fixed without looking at the data.",
             records.EMPTY_RECORDS,
         )
-        self._unit = float(y_bound) / float(x_bound)
+        self.unit = float(y_bound) / float(x_bound)
         self._risk = gram / self.n_records + penalty * np.eye(self.n_features)
         pull = products / self.n_records
         self.best = solve_trust_region(self._risk, pull, radius=self.radius)
@@ -173,10 +176,6 @@ class RidgeProblem(Problem):
         away = models - self.best
         curved = 0.5 * np.einsum("ki,ij,kj->k", away, self._risk, away)
         return np.asarray(curved + away @ self._slope)
-
-    def coefficients(self, model: Vector) -> Vector:
-        """Return the model in the units of the features and the target."""
-        return model * self._unit
 
     def theory_epsilon(self, alpha: float) -> float:
         """Return the level at which the expected excess risk is at most ``alpha``."""
@@ -215,7 +214,7 @@ class LogisticProblem(Problem):
         # Equal rows are summed once; real tables have many.
         self._rows, counts = np.unique(signed, axis=0, return_counts=True)
         self._weights = counts / self.n_records
-        self._x_bound = float(x_bound)
+        self.unit = 1.0 / float(x_bound)
         zeros = np.zeros(self.n_features)
         optimum, _ = minimise_perturbed(
             signed, penalty=penalty * self.n_records, tilt=zeros, x_bound=1.0
@@ -228,23 +227,15 @@ class LogisticProblem(Problem):
         # The loss ranges over ln((1 + e^M)/(1 + e^-M)) = M for models of length M.
         self.excess_sensitivity = 2.0 * self.radius / self.n_records
         self.bounds = (
-            f"Rows are shrunk to length {self._x_bound:g}, which was fixed without looking at the "
+            f"Rows are shrunk to length {float(x_bound):g}, which was fixed without looking at the "
             "data; labels are -1 or 1.",
             records.EMPTY_RECORDS,
             SOLVER,
         )
 
-    def model(self, noisy: tuple[Vector, ...]) -> Vector:
-        """Rescale the perturbed optimum where it is longer than any optimum can be."""
-        return _within(noisy[0], self.radius)
-
     def excess_risk(self, models: Matrix) -> Vector:
         """Return the risk of each row above the least risk within the ball."""
         return np.asarray(self._risk(models) - self._least_risk)
-
-    def coefficients(self, model: Vector) -> Vector:
-        """Return the model in the units of the features."""
-        return model / self._x_bound
 
     def theory_epsilon(self, alpha: float) -> float:
         """Return the level that the paper's theorem demands."""
@@ -298,9 +289,7 @@ class RidgeOptimumProblem(RidgeProblem):
         sensitivity *= 1.0 + 2e-6 + 4.0 * float(self.n_records) ** 2 * 2.0**-53
         self.parts = (Part(name="coefficients", values=self.best, sensitivity=sensitivity),)
 
-    def model(self, noisy: tuple[Vector, ...]) -> Vector:
-        """Rescale the perturbed optimum where it is longer than any optimum can be."""
-        return _within(noisy[0], self.radius)
+    model = Problem.model  # the optimum itself is perturbed
 
     def theory_epsilon(self, alpha: float) -> float:
         """Return the level at which the expected excess risk is at most ``alpha``."""
@@ -327,12 +316,6 @@ def ridge_optimum_epsilon(
     """
     sensitivity = ridge_optimum_sensitivity(n_records, n_features, penalty)
     return sensitivity * math.sqrt(n_features * (1.0 + penalty) / alpha)
-
-
-def _within(vector: Vector, radius: float) -> Vector:
-    """Return a vector shortened to a radius where it is longer."""
-    length = float(np.linalg.norm(vector))
-    return vector * (radius / length) if length > radius else vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -530,6 +513,7 @@ class Method(ABC):
     neighbours: Literal["replace"] = "replace"
     n_levels: int = 1000
     calibration: Calibration = "tight"
+    y_bound: float | None = None
 
     def __post_init__(self) -> None:
         check_positive("alpha", self.alpha, advice="Use the excess risk that you can bear.")
@@ -544,6 +528,9 @@ class Method(ABC):
             )
         if self.n_levels < 2:
             raise BudgetError(f"n_levels must be at least 2; got {self.n_levels}. Use 1000.")
+        if self.y_bound is not None:
+            advice = "Use a value that targets rarely exceed."
+            check_positive("y_bound", self.y_bound, advice=advice)
 
     @abstractmethod
     def prepare(self, X: Any, y: Any) -> Problem:
@@ -641,10 +628,6 @@ class CovNR(Method):
 
     y_bound: float
 
-    def __post_init__(self) -> None:
-        Method.__post_init__(self)
-        check_positive("y_bound", self.y_bound, advice="Use a value that targets rarely exceed.")
-
     def prepare(self, X: Any, y: Any) -> RidgeProblem:
         """Return the sums of the clipped data; curator-only."""
         return RidgeProblem(
@@ -691,15 +674,6 @@ class OutputNR(Method):
     >>> release.value.shape, release.certificate.kind
     ((2,), 'dp-ex-post')
     """
-
-    y_bound: float | None = None
-
-    def __post_init__(self) -> None:
-        Method.__post_init__(self)
-        if self.y_bound is not None:
-            check_positive(
-                "y_bound", self.y_bound, advice="Use a value that targets rarely exceed."
-            )
 
     def prepare(self, X: Any, y: Any) -> Problem:
         """Return the optimum on the clipped data; curator-only."""

@@ -20,7 +20,7 @@ from pacprivacy._checks import Array, Integers, Mask, Matrix, Vector, check_posi
 from pacprivacy._random import BitSource, own_generators
 from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import Event, PureEvent, gaussian_event, noise_event, publish_event
+from pacprivacy.dp.events import Event, PureEvent, noise_event, publish_event
 from pacprivacy.dp.mechanisms import exponential_choice
 from pacprivacy.dp.noise import (
     add_gaussian,
@@ -274,7 +274,12 @@ def subsample_aggregate(
     seeds = draw_aggregate_seeds(n_blocks, source)
     blocks = draw_aggregate_blocks(n_records, n_blocks, neighbours=neighbours, source=source)
     center = aggregator.center(size)
-    checked = _Checked(fit=fit, center=center)
+
+    def checked(*parts: Any) -> Vector:
+        numbers = np.asarray(fit(*parts), dtype=np.float64).ravel()
+        good = numbers.shape == center.shape and bool(np.isfinite(numbers).all())
+        return numbers.copy() if good else center
+
     fits = map_aggregate_blocks(checked, data, blocks, seeds=seeds, failed=center, n_jobs=n_jobs)
     outputs = np.stack(fits)
     value, noise = aggregator.combine(outputs, epsilon, delta, source)
@@ -292,19 +297,6 @@ def subsample_aggregate(
         accounting={"method": "one aggregation in which one block may change"},
         noise=noise,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checked:
-    """A fit, or the centre where it does not return numbers of the right size."""
-
-    fit: Callable[..., Any]
-    center: Vector
-
-    def __call__(self, *parts: Any) -> Vector:
-        numbers = np.asarray(self.fit(*parts), dtype=np.float64).ravel()
-        good = numbers.shape == self.center.shape and bool(np.isfinite(numbers).all())
-        return numbers.copy() if good else self.center
 
 
 def _share_of_choices(epsilon: float, delta: float, n_choices: int) -> float:
@@ -366,7 +358,16 @@ def count_pate_votes(
         neighbours=neighbours,
         source=source,
     )
-    teach = _Teach(estimator=estimator, questions=public_rows, n_classes=len(classes))
+
+    def teach(features: Array, codes: Integers) -> Integers:
+        known = codes >= 0
+        features, codes = features[known], codes[known]
+        if len(np.unique(codes)) == 1:
+            return np.full(len(public_rows), codes[0], dtype=np.int64)
+        answer = fit_aggregate_block(estimator, features, codes).predict(public_rows)
+        one_each = np.asarray(answer, dtype=np.int64).reshape(len(public_rows))
+        return np.clip(one_each, 0, len(classes) - 1)
+
     default = np.zeros(len(public_rows), dtype=np.int64)
     answers = map_aggregate_blocks(
         teach, (features, codes), blocks, seeds=seeds, failed=default, n_jobs=n_jobs
@@ -375,24 +376,6 @@ def count_pate_votes(
     for answer in answers:
         votes[np.arange(len(public_rows)), answer] += 1
     return votes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Teach:
-    """Train one teacher and let it answer; a class of its own so that workers can load it."""
-
-    estimator: Any
-    questions: Array
-    n_classes: int
-
-    def __call__(self, features: Array, codes: Integers) -> Integers:
-        known = codes >= 0
-        features, codes = features[known], codes[known]
-        if len(np.unique(codes)) == 1:
-            return np.full(len(self.questions), codes[0], dtype=np.int64)
-        answer = fit_aggregate_block(self.estimator, features, codes).predict(self.questions)
-        one_each = np.asarray(answer, dtype=np.int64).reshape(len(self.questions))
-        return np.clip(one_each, 0, self.n_classes - 1)
 
 
 def label_by_votes(
@@ -422,7 +405,7 @@ def label_by_votes(
     return publish_event(
         np.argmax(noisy.values, axis=1),
         (epsilon, delta, neighbours),
-        gaussian_event(parameter, counts.size),
+        noise_event(epsilon, delta, counts.size),
         simulation=source.is_simulation,
         advantage=accounting_noise_advantage(epsilon, delta, counts.size),
         mechanism=f"PATE: {len(counts)} questions answered by noisy majorities",

@@ -2,7 +2,6 @@
 
 import json
 import math
-import textwrap
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -22,9 +21,8 @@ from pacprivacy._certificates import (
 from pacprivacy._rounding import at_most, percent_at_most
 from pacprivacy._values import (
     SHOWN_ROWS,
-    SIMULATION,
-    WIDTH,
     Row,
+    certificate_page,
     release_text,
     rows_table,
     times_in_100,
@@ -85,7 +83,7 @@ class DPCertificate:
     accounting, noise : dict
         How ``epsilon`` was found, with other figures beside it; scales of the noise by name.
     events : tuple of dict
-        What :func:`account` composes certificates by, fixed before the mechanism ran. Empty where
+        Events for :func:`account`, fixed before the mechanism ran. Empty where
         only the promise itself is known.
     simulation : bool
         Whether the randomness was seeded, so that nobody is protected.
@@ -148,25 +146,12 @@ class DPCertificate:
         )
 
     def __str__(self) -> str:
-        lines = [textwrap.fill(self.promise, WIDTH), ""]
-        if self.simulation:
-            lines += [SIMULATION, ""]
-        for name, text in self._rows():
-            lines.append(
-                textwrap.fill(text, WIDTH, initial_indent=f"{name:<14}", subsequent_indent=" " * 14)
-            )
-        for title, items in (
-            ("Assumptions", self.assumptions),
-            ("Not promised", self.not_promised),
-            ("Notes", self.notes),
-        ):
-            if items:
-                lines += ["", title]
-                lines += [
-                    textwrap.fill(f"- {item}", WIDTH, subsequent_indent="  ") for item in items
-                ]
-        lines.append(f"pacprivacy {self.software}, certificate schema {self.schema_version}")
-        return "\n".join(lines)
+        lists = {
+            "Assumptions": self.assumptions,
+            "Not promised": self.not_promised,
+            "Notes": self.notes,
+        }
+        return certificate_page(self, self._rows(), lists)
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [

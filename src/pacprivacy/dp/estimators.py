@@ -23,7 +23,6 @@ from pacprivacy._checks import Array, Matrix, Vector, check_positive
 from pacprivacy._random import fresh_seed
 from pacprivacy._sklearn import Fitted, read_new, read_seed
 from pacprivacy.dp.records import (
-    clipping_norms,
     read_record_numbers,
     read_records,
     record_array,
@@ -50,7 +49,7 @@ class DPBase(Fitted):
     Attributes
     ----------
     certificate_, release_ : DPCertificate and DPRelease
-        What is promised, and the released value with it; all of it may leave.
+        Promise and released value; may be published.
     """
 
     epsilon: float = 1.0
@@ -154,6 +153,14 @@ class DPLinear(DPBase):
             )
         return check_positive("x_bound", self.x_bound, advice="Use a norm that rows rarely have.")
 
+    def _clipped(self, features: Any, bound: float) -> Matrix:
+        """Return rows clipped to the bound, and the constant: as large, so that it counts alike."""
+        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
+            clipped = np.asarray(features * shrink_factors(features, bound), dtype=np.float64)
+        if not self.fit_intercept:
+            return clipped
+        return np.column_stack([clipped, np.full(len(features), bound)])
+
 
 def _has_probabilities(model: Any) -> bool:
     return getattr(model, "loss", "log_loss") != "hinge"
@@ -193,7 +200,8 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         bound = self._read_bound()
         features, labels = read_dp_estimator_input(self, X, y)
         known = read_dp_estimator_classes(self.classes, labels)
-        release = self._train(self._scale(features, bound), labels, tuple(known.tolist()))
+        rows = self._clipped(features, bound) / bound
+        release = self._train(rows, labels, tuple(known.tolist()))
         scaled = f"Rows are divided by x_bound = {bound:g} first; it is public."
         self._keep(release, scaled, *dp_estimator_label_notes(self.classes))
         self.classes_: Array = known
@@ -228,15 +236,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
     @property
     def _row_bound(self) -> float:
         """Norm of scaled rows, the constant included."""
-        return float(np.sqrt(2.0)) if self.fit_intercept else 1.0
-
-    def _scale(self, features: Matrix, bound: float) -> Matrix:
-        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
-            scaled = np.asarray(features, dtype=np.float64) / bound
-            scaled /= np.maximum(clipping_norms(scaled), 1.0)
-        if not self.fit_intercept:
-            return scaled
-        return np.column_stack([scaled, np.ones(len(scaled))])
+        return math.sqrt(2.0) if self.fit_intercept else 1.0
 
     def _descend(
         self, rows: Matrix, labels: Array, loss: dp.LinearLoss, batch: dp.Batch, penalty: float
@@ -440,8 +440,8 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
                 "the data; got None. Use a value that targets rarely exceed."
             )
         features, target = read_dp_estimator_input(self, X, y, numeric=True)
-        rows, row_bound = self._rows(features, bound)
-        release = self._run(rows, row_bound, target, self.y_bound)
+        row_bound = math.sqrt(2.0) * bound if self.fit_intercept else bound
+        release = self._run(self._clipped(features, bound), row_bound, target, self.y_bound)
         coef = release.value["coef"]
         if self.method == "adassp":
             release = replace(release, value=coef)
@@ -452,13 +452,6 @@ class DPLinearRegression(RegressorMixin, DPLinear):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Vector:
         return np.asarray(read_new(self, X) @ self.coef_ + self.intercept_)
-
-    def _rows(self, features: Any, bound: float) -> tuple[Any, float]:
-        if not self.fit_intercept:
-            return features, bound
-        with np.errstate(all="ignore"):  # rows that are not finite stay so, and are left out
-            clipped = features * shrink_factors(features, bound)
-        return np.column_stack([clipped, np.full(len(features), bound)]), math.sqrt(2.0) * bound
 
     def _run(self, rows: Matrix, bound: float, target: Vector, y_bound: float) -> dp.DPRelease:
         fits: dict[str, Callable[..., dp.DPRelease]] = {

@@ -295,7 +295,9 @@ def publish_event(
         epsilon=float(promise[0]),
         delta=float(promise[1]),
         neighbours=promise[2],
-        events=carried_events(*events),
+        events=tuple(
+            msgspec.to_builtins(each, enc_hook=lambda number: number.item()) for each in events
+        ),
         simulation=simulation,
         mechanism=mechanism,
         assumptions=assumptions,
@@ -308,21 +310,11 @@ def publish_event(
     return DPRelease(value=value, certificate=certificate)
 
 
-def carried_events(*events: Event) -> tuple[dict[str, Any], ...]:
-    return tuple(
-        msgspec.to_builtins(event, enc_hook=lambda number: number.item()) for event in events
-    )
-
-
-def gaussian_event(parameter: float, n_numbers: int) -> GaussianEvent:
-    """Return the event of discrete Gaussian noise of parameter ``μ``, rounded to less noise."""
-    return GaussianEvent(noise_multiplier=(1.0 - 2.0**-48) / parameter, n_numbers=int(n_numbers))
-
-
 def noise_event(epsilon: float, delta: float, n_numbers: int) -> Event:
     """Return the event of so many numbers with the discrete noise that ``(ε, δ)`` asks for."""
     if delta:
-        return gaussian_event(dp_noise_parameter(epsilon, delta, n_numbers), n_numbers)
+        parameter = dp_noise_parameter(epsilon, delta, n_numbers)  # rounded to less noise
+        return GaussianEvent(noise_multiplier=(1.0 - 2.0**-48) / parameter, n_numbers=n_numbers)
     if n_numbers == 1:
         return LaplaceEvent(noise_multiplier=(1.0 - 2.0**-48) / float(epsilon), n_numbers=1)
     return PureEvent(epsilon=float(epsilon))

@@ -84,22 +84,24 @@ def adassp(
     least: Vector = np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64)
     reach = regression_sensitivities(x_bound, y_bound, neighbours)
     promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
-    noisy = _perturb_statistics((least, gram[upper], products), reach, promise, source)
-    stds = [part.noise_std for part in noisy]
+    named = {"least eigenvalue": least, "second moments": gram[upper], "products": products}
+    noisy = _perturb_statistics(named, reach, promise, source)
+    eigenvalue, curvature, right = noisy.values()
     # Keeps the noisy moments well-conditioned.
-    cautious = float(noisy[0].values[0]) - stds[0] * float(np.sqrt(np.log(6.0 / delta)))
-    conditioning = stds[1] * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
-    penalty = max(0.0, conditioning - max(0.0, cautious))
-    moments = symmetric_matrices(noisy[1].values[None])[0] + penalty * np.eye(d)
-    coef = np.asarray(np.linalg.lstsq(moments, noisy[2].values, rcond=None)[0], dtype=np.float64)
+    cautious = float(eigenvalue.values[0]) - eigenvalue.noise_std * float(
+        np.sqrt(np.log(6.0 / delta))
+    )
+    floor = curvature.noise_std * float(np.sqrt(d * np.log(2.0 * d**2 / gamma)))
+    penalty = max(0.0, floor - max(0.0, cautious))
+    moments = symmetric_matrices(curvature.values[None])[0] + penalty * np.eye(d)
+    coef = np.asarray(np.linalg.lstsq(moments, right.values, rcond=None)[0], dtype=np.float64)
     return _publish_regression(
         {"coef": coef, "penalty": penalty},
         promise,
-        1 + len(upper[0]) + d,
+        noisy,
         bounds=(x_bound, y_bound),
         mechanism="AdaSSP ridge regression: three discrete Gaussian releases, one solve",
         method="one Gaussian mechanism for the three statistics",
-        noise_stds=dict(zip(("least eigenvalue", "second moments", "products"), stds, strict=True)),
         simulation=source.is_simulation,
     )
 
@@ -137,43 +139,44 @@ def regression_from_statistics(
         twice = 1.0 if neighbours == "add_remove" else 2.0
         reach = (x_bound**2 * (twice * (d + 1) / 2.0), x_bound * y_bound * (twice * math.sqrt(d)))
     promise, source = (epsilon, delta, neighbours), noise.dp_noise_source(simulate)
-    noisy = _perturb_statistics((gram[upper], products), reach, promise, source)
-    moments = symmetric_matrices(noisy[0].values[None])[0]
+    named = {"std of moments": gram[upper], "std of products": products}
+    noisy = _perturb_statistics(named, reach, promise, source)
+    curvature, right = noisy.values()
+    moments = symmetric_matrices(curvature.values[None])[0]
     if penalty is None:
-        penalty = math.sqrt(d) * noisy[0].noise_std
-    coef = _solve_moments(moments, np.array(noisy[1].values), float(penalty))
+        penalty = math.sqrt(d) * curvature.noise_std
+    coef = _solve_moments(moments, np.array(right.values), float(penalty))
     return _publish_regression(
-        {"coef": coef, "moments": moments, "products": noisy[1].values},
+        {"coef": coef, "moments": moments, "products": right.values},
         promise,
-        len(upper[0]) + d,
+        noisy,
         bounds=(x_bound, y_bound),
         mechanism="regression from noisy second moments and products",
         method="one Gaussian mechanism for both statistics"
         if delta
         else "two Laplace mechanisms, half of epsilon each",
-        noise_stds={"std of moments": noisy[0].noise_std, "std of products": noisy[1].noise_std},
         simulation=source.is_simulation,
     )
 
 
 def _perturb_statistics(
-    statistics: tuple[Vector, ...],
+    statistics: dict[str, Vector],
     reach: tuple[float, ...],
     promise: tuple[float, float, Neighbours],
     source: BitSource,
-) -> list[noise.Perturbed]:
+) -> dict[str, noise.Perturbed]:
     """Add noise to statistics that share the promise evenly; Laplace noise for ``delta = 0``."""
     epsilon, delta, _ = promise
-    n, n_numbers = len(statistics), sum(part.size for part in statistics)
+    n, n_numbers = len(statistics), sum(part.size for part in statistics.values())
     if delta == 0.0:
         add_noise = partial(noise.add_laplace, epsilon=epsilon / n)
     else:
         parameter = noise.dp_noise_parameter(epsilon, delta, n_numbers) / math.sqrt(n)
         add_noise = partial(noise.add_gaussian, parameter=parameter)
-    return [
-        add_noise(part, sensitivity=bound * _FLOAT_MARGIN, source=source)
-        for part, bound in zip(statistics, reach, strict=True)
-    ]
+    return {
+        name: add_noise(part, sensitivity=bound * _FLOAT_MARGIN, source=source)
+        for (name, part), bound in zip(statistics.items(), reach, strict=True)
+    }
 
 
 def regression_sensitivities(
@@ -198,16 +201,16 @@ def _moments(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Ve
 def _publish_regression(
     value: dict[str, Any],
     promise: tuple[float, float, Neighbours],
-    n_numbers: int,
+    noisy: dict[str, noise.Perturbed],
     *,
     bounds: tuple[float, float],
     mechanism: str,
     method: str,
-    noise_stds: dict[str, float],
     simulation: bool,
 ) -> DPRelease:
     """Return what follows from moments that were released with noise."""
     epsilon, delta, _ = promise
+    n_numbers = sum(part.values.size for part in noisy.values())
     event: Event = PureEvent(epsilon=epsilon / 2.0, count=2)  # Laplace noise on two statistics
     return publish_event(
         value,
@@ -221,7 +224,7 @@ def _publish_regression(
             records.EMPTY_RECORDS,
         ),
         accounting={"method": method},
-        noise=noise_stds,
+        noise={name: part.noise_std for name, part in noisy.items()},
         simulation=simulation,
     )
 

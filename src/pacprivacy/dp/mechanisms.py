@@ -16,15 +16,9 @@ import numpy as np
 from pacprivacy._checks import Vector, check_positive
 from pacprivacy._random import BitSource, uniform_below
 from pacprivacy.dp import noise
-from pacprivacy.dp.accounting import accounting_noise_advantage, advantage
+from pacprivacy.dp.accounting import accounting_noise_advantage
 from pacprivacy.dp.certificate import DPRelease, Neighbours, check_neighbours
-from pacprivacy.dp.events import (
-    GaussianEvent,
-    PureEvent,
-    gaussian_event,
-    noise_event,
-    publish_event,
-)
+from pacprivacy.dp.events import PureEvent, noise_event, publish_event
 from pacprivacy.dp.records import EMPTY_RECORDS, record_array, sum_clipped
 from pacprivacy.errors import BudgetError, DataError
 from pacprivacy.noise import lattice_bernoulli_exp
@@ -55,24 +49,7 @@ def laplace(
     >>> round(release.certificate.noise["laplace scale"], 6)
     2.0
     """
-    check_neighbours(neighbours)
-    source = noise.dp_noise_source(simulate)
-    noisy = noise.add_laplace(values, sensitivity=sensitivity, epsilon=epsilon, source=source)
-    return publish_event(
-        _as_shaped(noisy),
-        (epsilon, 0.0, neighbours),
-        noise_event(epsilon, 0.0, noisy.values.size),
-        simulation=source.is_simulation,
-        advantage=accounting_noise_advantage(epsilon, 0.0, noisy.values.size),
-        mechanism="Laplace mechanism: discrete Laplace noise on a grid",
-        assumptions=(
-            f"Neighbours move the numbers by at most {float(sensitivity):g} in the sum of "
-            "absolute values.",
-            EXACT,
-        ),
-        accounting={"method": "one Laplace mechanism"},
-        noise={"laplace scale": noisy.noise_scale, "std": noisy.noise_std},
-    )
+    return _release_numbers(values, sensitivity, (epsilon, 0.0, neighbours), simulate)
 
 
 def gaussian(
@@ -93,30 +70,41 @@ def gaussian(
     Claim DP-2. ``(epsilon, delta)``-differential privacy, if ``sensitivity`` is right; the grid is
     paid from ``delta``.
     """
-    check_neighbours(neighbours)
     epsilon, delta = noise.check_epsilon_delta(epsilon, delta)
-    parameter = noise.dp_noise_parameter(epsilon, delta, np.size(values))
+    return _release_numbers(values, sensitivity, (epsilon, delta, neighbours), simulate)
+
+
+def _release_numbers(
+    values: Any,
+    sensitivity: float,
+    promise: tuple[float, float, Neighbours],
+    simulate: np.random.Generator | int | None,
+) -> DPRelease:
+    """Release numbers with Gaussian noise, and with Laplace noise for ``delta = 0``."""
+    epsilon, delta, neighbours = promise
+    check_neighbours(neighbours)
     source = noise.dp_noise_source(simulate)
-    noisy = noise.add_gaussian(values, sensitivity=sensitivity, parameter=parameter, source=source)
-    n_numbers = noisy.values.size
+    noisy = noise.add_noise(
+        values, sensitivity=sensitivity, epsilon=epsilon, delta=delta, source=source
+    )
+    n_numbers, law = noisy.values.size, "Gaussian" if delta else "Laplace"
+    length = "Euclidean length" if delta else "the sum of absolute values"
+    method = "the exact privacy curve of the Gaussian mechanism"
+    scale = {} if delta else {"laplace scale": noisy.noise_scale}
     return publish_event(
-        _as_shaped(noisy),
-        (epsilon, delta, neighbours),
-        gaussian_event(parameter, n_numbers),
+        noisy.values if noisy.values.ndim else float(noisy.values),
+        promise,
+        noise_event(epsilon, delta, n_numbers),
         simulation=source.is_simulation,
-        advantage=advantage(GaussianEvent(noise_multiplier=1.0 / parameter, n_numbers=n_numbers)),
-        mechanism="Gaussian mechanism: discrete Gaussian noise on a grid",
+        advantage=accounting_noise_advantage(epsilon, delta, n_numbers),
+        mechanism=f"{law} mechanism: discrete {law} noise on a grid",
         assumptions=(
-            f"Neighbours move the numbers by at most {float(sensitivity):g} in Euclidean length.",
+            f"Neighbours move the numbers by at most {float(sensitivity):g} in {length}.",
             EXACT,
         ),
-        accounting={"method": "the exact privacy curve of the Gaussian mechanism"},
-        noise={"std": noisy.noise_std},
+        accounting={"method": method if delta else "one Laplace mechanism"},
+        noise={**scale, "std": noisy.noise_std},
     )
-
-
-def _as_shaped(noisy: noise.Perturbed) -> Any:
-    return noisy.values if noisy.values.ndim else float(noisy.values)
 
 
 def exponential(

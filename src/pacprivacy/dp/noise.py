@@ -42,38 +42,18 @@ class Perturbed:
         freeze(self.values)
 
 
-def add_laplace(
-    values: Any,
-    *,
-    sensitivity: float,
-    epsilon: float,
-    source: BitSource,
-) -> Perturbed:
+def add_laplace(values: Any, *, sensitivity: float, epsilon: float, source: BitSource) -> Perturbed:
     """Add discrete Laplace noise; ``sensitivity`` is a sum of absolute changes (claim DP-1)."""
     epsilon = check_positive("epsilon", epsilon, advice="Use about 1.")
-    grid_step = _grid_step(sensitivity, epsilon)
-    # Rounding moves each number by up to one step between neighbours.
-    steps = Fraction(float(sensitivity)) / Fraction(grid_step) + np.size(values)
-    units = math.ceil(steps / Fraction(epsilon))
-    return _perturb(values, grid_step, units, "laplace", source)
+    return _perturb(values, sensitivity, epsilon, "laplace", source)
 
 
 def add_gaussian(
-    values: Any,
-    *,
-    sensitivity: float,
-    parameter: float,
-    source: BitSource,
+    values: Any, *, sensitivity: float, parameter: float, source: BitSource
 ) -> Perturbed:
     """Add discrete Gaussian noise; ``parameter`` is sensitivity over deviation (claim DP-2)."""
     parameter = check_positive("parameter", parameter, advice="Use 1 / noise multiplier.")
-    grid_step = _grid_step(sensitivity, parameter)
-    root = math.isqrt(np.size(values))
-    root += root * root < np.size(values)
-    # Rounding moves each number by up to one step between neighbours: √q steps together.
-    steps = Fraction(float(sensitivity)) / Fraction(grid_step) + root
-    units = math.ceil(steps / Fraction(parameter) + TWELFTH)
-    return _perturb(values, grid_step, units, "gaussian", source)
+    return _perturb(values, sensitivity, parameter, "gaussian", source)
 
 
 def add_noise(
@@ -159,7 +139,16 @@ def _grid_step(sensitivity: float, privacy: float) -> float:
     return math.ldexp(1.0, math.frexp(scale / UNITS_PER_SCALE)[1] - 1)
 
 
-def _perturb(values: Any, grid_step: float, units: int, law: Law, source: BitSource) -> Perturbed:
+def _perturb(
+    values: Any, sensitivity: float, privacy: float, law: Law, source: BitSource
+) -> Perturbed:
+    grid_step = _grid_step(sensitivity, privacy)
+    # Rounding moves each of q numbers by up to one step between neighbours, √q in Euclidean length.
+    rounding, more = np.size(values), Fraction(0)
+    if law == "gaussian":
+        rounding, more = math.isqrt(rounding) + (math.isqrt(rounding) ** 2 < rounding), TWELFTH
+    steps = Fraction(float(sensitivity)) / Fraction(grid_step) + rounding
+    units = math.ceil(steps / Fraction(privacy) + more)
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise DataError(

@@ -239,9 +239,9 @@ class ExactTotal:
             self._settle()
         self._n_recent += n_records
 
-    def add(self, whole: Array, columns: slice = slice(None)) -> None:
-        """Add a sum over at most ``2^12`` of the records that are expected, or a part of it."""
-        self._recent[columns] += whole.astype(np.int64, copy=False)
+    def add(self, whole: Array) -> None:
+        """Add a sum over at most ``2^12`` of the records that are expected."""
+        self._recent += whole.astype(np.int64, copy=False)
 
     def held(self) -> Integers:
         """Return the sum, held within ``±2^62``: that moves no two sums apart."""
@@ -267,44 +267,12 @@ class ExactTotal:
 def add_gradients_to_total(total: ExactTotal, gradients: Array, clip_norm: float) -> None:
     """Add clipped gradients to a sum, in whole multiples of ``2^-40 clip_norm`` (claim G-1)."""
     check_positive("clip_norm", clip_norm, advice="Use a norm that gradients rarely exceed.")
-    plain = SMALLEST < clip_norm < LARGEST
-    n_records, d = gradients.shape
-    width = max(1, min(d, BLOCK_CELLS >> 4))
-    n_rows = min(CHUNK_ROWS, BLOCK_CELLS // width)
-    room, work = np.empty((n_rows, width)), np.empty((n_rows, width))
-    blocks = [slice(first, first + width) for first in range(0, d, width)]
-    for start in range(0, n_records, n_rows):
-        part = gradients[start : start + n_rows]
-        squares = np.zeros(len(part))
-        with np.errstate(all="ignore"):
-            for columns in blocks:
-                entries = _copy_to(room, part[:, columns])
-                squares += np.square(entries, out=work[: len(part), : entries.shape[1]]).sum(axis=1)
-        # Zero, too small or too large for squares, or not finite: with more care.
-        odd = ~((squares > SMALLEST**2) & (squares < LARGEST**2) & plain)
-        total.expect(len(part))
-        if odd.any():
-            total.add(_add_carefully(part[odd], clip_norm))
-        lengths = np.where(odd, np.inf, np.maximum(np.sqrt(np.where(odd, 1.0, squares)), clip_norm))
-        for columns in blocks:
-            if len(blocks) > 1:
-                entries = _copy_to(room, part[:, columns])
-            if odd.any():
-                entries[odd] = 0.0
-            entries *= (SLACK * 2.0**SUM_BITS / lengths)[:, None]
-            total.add(np.trunc(entries, out=entries).sum(axis=0), columns)
-
-
-def _add_carefully(gradients: Array, clip_norm: float) -> Matrix:
-    rows = finite_records(np.asarray(gradients, dtype=np.float64))
-    whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
-    return np.asarray(whole.sum(axis=0))
-
-
-def _copy_to(room: Matrix, part: Array) -> Matrix:
-    copied = room[: part.shape[0], : part.shape[1]]
-    copied[...] = part
-    return copied
+    n_rows = max(1, min(CHUNK_ROWS, BLOCK_CELLS // gradients.shape[1]))
+    for start in range(0, len(gradients), n_rows):
+        rows = finite_records(np.asarray(gradients[start : start + n_rows], dtype=np.float64))
+        whole = np.trunc(clip(rows, clip_norm) / clip_norm * (SLACK * 2.0**SUM_BITS))
+        total.expect(len(rows))
+        total.add(whole.sum(axis=0))
 
 
 def clip_regression(X: Any, y: Any, x_bound: float, y_bound: float) -> tuple[Matrix, Vector]:

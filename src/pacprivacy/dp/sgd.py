@@ -8,10 +8,8 @@ be (Liu and Talwar 2019; Papernot and Steinke 2022).
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -19,6 +17,7 @@ import scipy
 
 from pacprivacy._checks import Array, Integers, Matrix, Vector, as_told, check_positive
 from pacprivacy._random import BitSource, uniform_below
+from pacprivacy._system import import_jax, without_jax_checks
 from pacprivacy.dp import descent, records
 from pacprivacy.dp.accounting import as_dp_accounting
 from pacprivacy.dp.certificate import DPRelease
@@ -488,7 +487,7 @@ class _JaxSums:
     def __init__(
         self, loss: Loss, start: Any, data: tuple[Any, ...], *, clip_norm: float, chunk: int
     ) -> None:
-        jax, flattening = import_sgd_jax("jax", "jax.flatten_util")
+        jax, flattening = import_jax("jax", "jax.flatten_util")
         flatten = flattening.ravel_pytree
         check_count("chunk", chunk)
         if not all(hasattr(column, "dtype") for column in data):
@@ -531,7 +530,7 @@ class _JaxSums:
             chosen = places[begin : begin + self._most()]
             n_padded = -(-len(chosen) // PADDED_TO) * PADDED_TO
             padded = np.resize(chosen, n_padded)
-            with sgd_without_checks(self._jax):  # or a record that makes a NaN would raise
+            with without_jax_checks():  # or a record that makes a NaN would raise
                 gradients = self._gradients(at, tuple(column[padded] for column in self._columns))
             records.add_gradients_to_total(total, np.asarray(gradients)[: len(chosen)], self._clip)
         return total.held()
@@ -572,21 +571,3 @@ class _JaxSums:
                 "loss must return a scalar for one record and be differentiable by JAX; it raised "
                 f"{type(error).__name__}. Try it on a single row of made-up data."
             ) from None
-
-
-@contextmanager
-def sgd_without_checks(jax: Any) -> Iterator[None]:
-    """Switch checks for NaN and infinity off: what they find is about single records."""
-    with jax.debug_nans(False), jax.debug_infs(False), np.errstate(all="ignore"):
-        yield
-
-
-def import_sgd_jax(*modules: str) -> tuple[Any, ...]:
-    """Import modules that come with the extra; say what is missing where they did not."""
-    try:
-        return tuple(import_module(name) for name in modules)
-    except ImportError:
-        raise PacPrivacyError(
-            f"{' and '.join(modules)} must be installed for this. "
-            "Run in a checkout: pip install '.[jax]'"
-        ) from None

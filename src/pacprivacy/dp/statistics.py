@@ -17,10 +17,7 @@ import numpy as np
 from pacprivacy._checks import Integers, Matrix, Vector
 from pacprivacy.dp.accounting import advantage, calibrate_to_advantage
 from pacprivacy.dp.certificate import DPCertificate, DPRelease
-from pacprivacy.dp.events import (
-    PureEvent,
-    carried_events,
-)
+from pacprivacy.dp.events import PureEvent, publish_event
 from pacprivacy.dp.mechanisms import exponential_choice, exponential_score_loss, laplace
 from pacprivacy.dp.noise import check_dp_noise_promise, dp_noise_source
 from pacprivacy.dp.records import EMPTY_RECORDS, sum_clipped
@@ -95,8 +92,8 @@ def release_dp_statistic(
     statistic : {"count", "sum", "mean", "histogram", "median", "quantiles"}
         The statistic to release, by column and cell. All but quantiles have a ``noise_std``.
     ranges : sequence of pairs, public
-        What each column can be, known without the records. Values are clipped to it, but those
-        outside a histogram are not counted. A count needs none.
+        Declared range of each column, known without the records. Values are clipped to it, but
+        those outside a histogram are not counted. A count needs none.
     cells : array of int, curator-only, and cell_names : sequence of str, public
         The group of every record, -1 for none; the names were declared.
     success, epsilon : float
@@ -307,10 +304,10 @@ def _choices(
                 quantiles[label] = float(grid[place])
         values[column.name] = _named(np.array(list(quantiles.values())), list(quantiles))
     off = exponential_score_loss(GRID, sensitivity=ROUNDED, epsilon=event.epsilon, gamma=GAMMA)
-    certificate = DPCertificate(
-        epsilon=float(epsilon),
-        delta=0.0,
-        neighbours="add_remove",
+    return publish_event(
+        {statistic: values},
+        (epsilon, 0.0, "add_remove"),
+        event,
         advantage=advantage(event),
         mechanism=f"{statistic} of {len(read)} columns, each chosen from {GRID} points of a grid "
         "by permute-and-flip",
@@ -320,11 +317,9 @@ def _choices(
             EMPTY_RECORDS,
         ),
         accounting={"method": "one choice for each quantile of each column", "choices": count},
-        events=carried_events(event),
         notes=(
             f"With probability {1 - GAMMA:g} the rank of a point is within about {off:.3g} records "
             "of the best point of the grid; no error bar in units follows from that.",
         ),
         simulation=source.is_simulation,
     )
-    return DPRelease(value={statistic: values}, certificate=certificate)

@@ -1,22 +1,26 @@
 """scikit-learn estimators whose fit is a private release with a certificate."""
 
+from pacprivacy.estimators.linear_models import (
+    PrivateLinearRegression,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivatePoissonRegressor,
+    PrivateQuantileRegressor,
+    PrivateRidge,
+)
 from pacprivacy.estimators.predictor import PrivatePredictor
 from pacprivacy.estimators.private_estimator import PrivateEstimator, search_cost
 from pacprivacy.estimators.private_models import (
     PrivateForestClassifier,
     PrivateKMeans,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
     PrivatePCA,
-    PrivatePoissonRegressor,
-    PrivateQuantileRegressor,
-    PrivateRidge,
 )
 
 __all__ = [
     "PrivateEstimator",
     "PrivateForestClassifier",
     "PrivateKMeans",
+    "PrivateLinearRegression",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivatePCA",

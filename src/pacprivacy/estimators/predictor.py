@@ -48,7 +48,7 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.release import AnswerBundle, certify_answer_bundle
 from pacprivacy.sample import Pool, PoolStrategy
-from pacprivacy.session import NOBODY, Answerer, Leases, Left, Reading, Reply
+from pacprivacy.session import DEFAULT_PRINCIPAL, Leases, Odometer, Remaining, Reply, Responder
 from pacprivacy.simulation import train_subsets
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     estimator : scikit-learn classifier or pipeline
-        What every subset trains. It is cloned, never fitted itself.
+        Estimator trained on every subset. It is cloned, never fitted itself.
     query_budget : Information
-        What one answer may give away.
+        Budget of one answer.
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
-        What all answers together may give away; then queries are refused. A limit on membership
+        Budget of all answers together; then queries are refused. A limit on membership
         is charged unit by unit (claim H-3).
     output : {"one_hot", "score"}
         Whether the vote of a model is released or its class probabilities. Votes need far less
@@ -85,7 +85,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     certificate_ : Certificate
-        What is promised about everything that will ever be answered.
+        Promise about all answers together.
     bundle_ : AnswerBundle, curator-only
         The pool and the terms that :func:`pacprivacy.verify` checks the certificate against.
     classes_, n_features_in_
@@ -170,7 +170,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         certificate = certify_answer_bundle(bundle)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)
         self._models, self.classes_ = models, classes
-        self._responder = Answerer(
+        self._responder = Responder(
             pool,
             query_nats=bundle.query_nats,
             total_nats=bundle.total_nats,
@@ -198,7 +198,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         ledger: str | Path | Ledger,
         dataset: str | None = None,
-        principal: str = NOBODY,
+        principal: str = DEFAULT_PRINCIPAL,
         state: str | Path | None = None,
     ) -> Path:
         """Hand the predictor over to a file and a ledger, for :meth:`load`; this object closes.
@@ -210,7 +210,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         ledger : path, postgresql:// URL or Ledger
-            Where every spend is written from now on, what was spent so far first.
+            Ledger for all spends from now on, and the amount spent so far.
         dataset, principal : str
             Whose budget it is, the file's name by default, and who spent so far. Where the ledger
             has no total for the dataset, ``budget`` becomes that.
@@ -257,7 +257,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         ledger: str | Path | Ledger,
         dataset: str | None = None,
-        principal: str = NOBODY,
+        principal: str = DEFAULT_PRINCIPAL,
         state: str | Path | None = None,
     ) -> Self:
         """Go on with a predictor that was saved: the same secret, belief and balances.
@@ -281,7 +281,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         try:
             leases.payer, predictor._book = principal, leases
-            predictor._responder = Answerer(
+            predictor._responder = Responder(
                 bundle.pool,
                 query_nats=bundle.query_nats,
                 total_nats=bundle.total_nats,
@@ -304,7 +304,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def is_open(self) -> bool:
         return bool(self._models) and not self._responder.is_closed
 
-    def left_for(self, principal: str, *, fresh: bool = False) -> tuple[Left, Left]:
+    def left_for(self, principal: str, *, fresh: bool = False) -> tuple[Remaining, Remaining]:
         """Return what a principal may still spend, and its limits; of a predictor with a ledger."""
         self._require_fit()
         return self._book.left_for(principal, fresh=fresh), self._book.limits_for(principal)
@@ -373,7 +373,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "accuracy_score(y, predictor.predict(X)), or a student that it has taught."
         )
 
-    def odometer(self) -> Reading:
+    def odometer(self) -> Odometer:
         self._require_fit()
         return self._responder.odometer()
 

@@ -96,7 +96,7 @@ class PrivateBase(Fitted, ABC):
     Parameters
     ----------
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
-        What every attacker is held to.
+        Limits on every attacker.
     sample : Pool, strategy or Coins, optional
         Which subsets are candidates. By default random halves and their complements, of every
         class if there are classes. ``pac.Coins()`` where it is known what one unit changes.
@@ -125,7 +125,7 @@ class PrivateBase(Fitted, ABC):
     Attributes
     ----------
     certificate_ : Certificate
-        What is promised, to whom, how it was proved.
+        Promise, attackers and proof.
     release_ : Release
         The released value with its certificate and the curator's bundle. The bundle holds
         outputs without noise: it is for the curator alone, and the attribute is left out when
@@ -307,12 +307,12 @@ class PrivateEstimator(PrivateBase):
     Parameters
     ----------
     estimator : scikit-learn estimator or pipeline
-        What to fit. It is cloned, never fitted itself. Everything that is fitted inside it, such
-        as a scaler in a pipeline, is measured and gets noise. A frame reaches a pipeline that
+        Estimator to fit. It is cloned, never fitted itself. Everything that is fitted inside it,
+        such as a scaler in a pipeline, is measured and gets noise. A frame reaches a pipeline that
         begins with a ``ColumnTransformer``, an imputer or an encoder as it is, text and gaps
-        included; categories of encoders must be declared. A step *before* this estimator in
-        an outer pipeline is fitted on all records without noise: that is public in this model,
-        and no certificate can name it, so say it where you publish.
+        included; categories of encoders must be declared. A step *before* this estimator in an
+        outer pipeline is fitted on all records without noise: that is public in this model, and no
+        certificate can name it, so say it where you publish.
     released : sequence of str, optional
         Fitted attributes to release, of the last step of a pipeline. By default they are known
         for the common linear models, k-means, PCA, Gaussian naive Bayes and scalers. Everything

@@ -1,4 +1,4 @@
-"""Who may spend what, and what was spent: budgets, entries chained by hashes, SQLite or PostgreSQL.
+"""Budgets and spends: entries chained by hashes, in SQLite or PostgreSQL.
 
 The ledger itself is imported on first use: SQLAlchemy takes a while.
 """

@@ -1,4 +1,4 @@
-"""Where a ledger is kept: one SQLite file, or a PostgreSQL server, through the same calls.
+"""Storage of a ledger: one SQLite file or a PostgreSQL server, through the same calls.
 
 A transaction that writes holds the only write lock from its first statement on, and has returned
 from ``fsync`` when it ends. Connections are opened per transaction, so that threads and forked
@@ -80,7 +80,7 @@ class Database:
         return self.path is not None
 
     @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
+    def read_transaction(self) -> Iterator[sa.Connection]:
         on_server = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",)
         with self._transaction("BEGIN", () if self.is_file else on_server) as connection:
             yield connection
@@ -123,7 +123,7 @@ class Database:
             connection.close()
 
     def _begun(self, begin: str, first: tuple[str, ...]) -> sa.Connection:
-        """Begin a transaction, again and again while others hold the lock."""
+        """Begin a transaction; retry while others hold the lock."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             connection: sa.Connection | None = None
@@ -196,7 +196,7 @@ def _parse(where: str | Path) -> URL | None:
 
 
 def _connect_file(path: Path, *, create: bool, timeout_s: float) -> sqlite3.Connection:
-    """Open the file with every commit synced; read-only where it cannot be written."""
+    """Open the file with every commit synced; read-only if it cannot be written."""
     mode = "rwc" if create else "rw"
     if path.exists() and not _may_write(path):
         mode = "ro"
@@ -311,7 +311,7 @@ MARKS: Final = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseHead:
-    """The one row that says which ledger this is and where its chain ends."""
+    """The row with the identity of the ledger and the end of its chain."""
 
     schema_version: int
     ledger_id: str
@@ -339,8 +339,8 @@ def read_database_head(connection: sa.Connection) -> DatabaseHead:
 
 
 def open_database(database: Database, *, create: bool) -> DatabaseHead:
-    """Open a ledger, make its tables where there are none, or bring old ones up to date."""
-    with database.reading() as connection:
+    """Open a ledger: create missing tables, upgrade old ones."""
+    with database.read_transaction() as connection:
         known = sa.inspect(connection)
         exists = known.has_table(LEDGER.name)
         foreign = database.is_file and not exists and bool(known.get_table_names())
@@ -451,7 +451,7 @@ def database_budgets(
 
 
 def database_spent(connection: sa.Connection, budget: LedgerEntry) -> Units:
-    """Return what counts against a budget: everything reserved and not cancelled."""
+    """Return the amount that counts against a budget: reserved and not cancelled."""
     column = ENTRIES.c
     return database_total(
         connection,
@@ -496,7 +496,7 @@ def read_database_mark(connection: sa.Connection, session: str) -> str | None:
 
 
 def move_database_mark(connection: sa.Connection, session: str, old: str, new: str) -> bool:
-    """Replace a mark if it is still the old one; the empty text stands for none."""
+    """Replace a mark if it still has the old value; the empty text means none."""
     if old:
         moved = sa.update(MARKS).where(MARKS.c.session == session, MARKS.c.mark == old)
         return connection.execute(moved.values(mark=new)).rowcount == 1
@@ -508,7 +508,7 @@ def move_database_mark(connection: sa.Connection, session: str, old: str, new: s
 
 
 def database_total(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> Units:
-    """Add up what is reserved and not cancelled."""
+    """Add up the amounts that are reserved and not cancelled."""
     sign = sa.case((ENTRIES.c.kind == "cancel", -1), else_=1)
     sums = [sa.func.coalesce(sa.func.sum(sign * ENTRIES.c[name]), 0) for name in COLUMNS.values()]
     row = connection.execute(

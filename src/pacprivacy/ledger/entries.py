@@ -143,7 +143,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a check of the whole ledger found; ``broken_entry`` is the first one that is wrong."""
+    """Result of a check of the whole ledger; ``broken_entry`` is the first wrong entry."""
 
     n_entries: int
     head: str
@@ -200,7 +200,7 @@ def check_entries(entries: Iterable[LedgerEntry], first: str) -> Iterator[str]:
 
 
 class _Books:
-    """Replays the entries: who may spend what, and what is still open."""
+    """Replays the entries: budgets, spends, and open reservations."""
 
     def __init__(self) -> None:
         self._limits: dict[tuple[str, str], Units] = {}

@@ -88,7 +88,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """One budget: what it allows, what is spent, and what is left, never below zero; public."""
+    """One budget with its limit, spent and remaining amounts, never below zero; public."""
 
     dataset: str
     principal: str
@@ -139,7 +139,7 @@ def check_ledger_spend(connection: Connection, entry: LedgerEntry) -> None:
 
 
 def _check_family(family: tuple[str, ...], amounts: Units, limited: set[str], whose: str) -> None:
-    """Refuse a spend that no budget limits, or that hides what a budget limits."""
+    """Refuse a spend without a limit, or without a kind that a budget limits."""
     if not limited.intersection(family):
         raise LedgerError(
             f"{whose} must have a budget of {' or '.join(family)} that covers this spend; it has "
@@ -167,9 +167,9 @@ def _check_room(budget: LedgerEntry, amounts: Units, gone: Units) -> None:
 
 
 def _verify_database(database: db.Database, noted: str | None) -> Verification:
-    """Report the first thing that is wrong; see :meth:`Ledger.verify`."""
+    """Report the first error; see :meth:`Ledger.verify`."""
     try:
-        with database.reading() as connection:
+        with database.read_transaction() as connection:
             verification = _verify(connection, db.read_database_head(connection), noted)
             if not (verification.ok and database.is_file):
                 return verification
@@ -207,7 +207,7 @@ def _broken(entry: int, head: str, problem: str) -> Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlace:
-    """Where a session stands: its mark, or without one its last reservation; empty without either.
+    """Place of a session in the ledger: its mark, or its last reservation, or nothing.
 
     ``unseen``: the process does not know that reservation's release, which must not be committed.
     """
@@ -271,7 +271,7 @@ class Ledger:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         known = self._latest
-        with self._database.reading() as connection:
+        with self._database.read_transaction() as connection:
             head = self._check_head(connection, known)
             yield connection
         self._note(head)
@@ -286,7 +286,7 @@ class Ledger:
         self._note(head)
 
     def _check_head(self, connection: Connection, known: db.DatabaseHead) -> db.DatabaseHead:
-        """Refuse a ledger that lacks what this object has read or written before.
+        """Refuse a ledger without an entry that this object read or wrote before.
 
         Guarantee
         ---------
@@ -308,7 +308,7 @@ class Ledger:
                 self._latest = head
 
     def create_budget(self, dataset: str, principal: str = EVERY, *, limits: Spent) -> LedgerEntry:
-        """Set what may be spent on a dataset by a principal; it cannot be changed later.
+        """Set the limit of a principal for a dataset; it cannot be changed later.
 
         ``"*"`` stands for all principals (or datasets) together: those who may talk to each other
         need a budget for all of them.
@@ -338,15 +338,13 @@ class Ledger:
         session: str | None = None,
         name: str | None = None,
         after: SessionPlace | None = None,
-        instead: Reservation | None = None,
         simulation: bool = False,
     ) -> Reservation:
         """Spend before anything is drawn; the result allows one release. A refusal writes nothing.
 
         ``name`` is that of the reservation, from :meth:`new_name` and used once, for whoever has
-        to write it down before. ``instead`` is given back in the same transaction, as
-        :meth:`cancel` does; if this one is refused it stays spent. ``after`` is where the session
-        must stand; a SecretError says that another process has gone on.
+        to write it down before. ``after`` is where the session must stand; a SecretError says that
+        another process has gone on.
 
         Guarantee
         ---------
@@ -369,12 +367,11 @@ class Ledger:
         reservation = Reservation(entry, self.ledger_id)
         try:
             with self._writing() as connection:
-                self._reserve(connection, reservation, after, instead)
+                self._reserve(connection, reservation, after)
         except (BudgetError, BudgetExceededError, SecretError):
             raise
         except BaseException:  # it may be on the disk all the same: an acknowledgement was lost
-            if instead is None:
-                self._unsure.append(reservation)
+            self._unsure.append(reservation)
             raise
         return reservation
 
@@ -383,7 +380,6 @@ class Ledger:
         connection: Connection,
         reservation: Reservation,
         after: SessionPlace | None,
-        instead: Reservation | None,
     ) -> None:
         entry = reservation.entry
         assert entry.reservation is not None  # named in reserve()
@@ -391,9 +387,6 @@ class Ledger:
             raise LedgerError("name must be new; got that of a reservation. Use new_name().")
         if after is not None and entry.session is not None:
             self._check_place(connection, entry.session, after)
-        if instead is not None:
-            instead.mark_cancelled()
-            self._append(connection, instead, "cancel", units=instead.entry.units)
         check_ledger_spend(connection, entry)
         reservation.entry = db.append_to_database(connection, entry)
 
@@ -405,7 +398,7 @@ class Ledger:
             raise SecretError(MOVED.format(self.label))
 
     def withdraw_unsure(self) -> None:
-        """Give back what :meth:`reserve` failed to acknowledge: nothing was drawn for it."""
+        """Give back a reservation that :meth:`reserve` failed to acknowledge."""
         if not self._unsure:
             return
         with self._writing() as connection:
@@ -417,7 +410,7 @@ class Ledger:
 
     @staticmethod
     def new_name() -> str:
-        """Return a name for a reservation that nobody else has."""
+        """Return an unused name for a reservation."""
         return f"{fresh_seed():032x}"
 
     def commit(
@@ -450,7 +443,7 @@ class Ledger:
             return self._append(connection, reservation, "cancel", units=reservation.entry.units)
 
     def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
-        """Return every budget that limits what a principal learns about a dataset."""
+        """Return every budget that limits a principal's spends on a dataset."""
         with self._reading() as connection:
             return tuple(
                 _balance_of(connection, budget)
@@ -467,7 +460,7 @@ class Ledger:
     def entries(
         self, *, dataset: str | None = None, principal: str | None = None
     ) -> tuple[LedgerEntry, ...]:
-        """Return the entries in order, all of them or those of one dataset or principal."""
+        """Return the entries in order: all, or those of one dataset or principal."""
         with self._reading() as connection:
             return tuple(db.read_database_entries(connection, dataset=dataset, principal=principal))
 
@@ -489,7 +482,7 @@ class Ledger:
             return "reserve" in db.database_settled(connection, reservation_id)
 
     def mark(self, session: str) -> str:
-        """Return where the file of a session stands; empty if nothing was said of it."""
+        """Return the mark of a session's file, empty if there is none."""
         with self._reading() as connection:
             return db.read_database_mark(connection, session) or ""
 

@@ -1,4 +1,4 @@
-"""What is computed on every subset, and how its value becomes a vector and back."""
+"""Computations on every subset, and their values as vectors."""
 
 from pacprivacy.mechanism.columns import (
     GAP_LEVEL as GAP_LEVEL,
@@ -40,7 +40,6 @@ from pacprivacy.mechanism.data import (
     coerce_data as coerce_data,
     find_data_classes as find_data_classes,
     identity_warning as identity_warning,
-    is_data_streamed as is_data_streamed,
     is_identity_column as is_identity_column,
     is_identity_name as is_identity_name,
     read_data_columns as read_data_columns,
@@ -51,9 +50,6 @@ from pacprivacy.mechanism.data import (
 )
 from pacprivacy.mechanism.datasets import (
     Dataset as Dataset,
-    DatasetStream as DatasetStream,
-    dataset_triangle as dataset_triangle,
-    is_dataset_stream as is_dataset_stream,
     products_of_columns as products_of_columns,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
@@ -79,7 +75,8 @@ from pacprivacy.mechanism.estimator import (
     last_estimator_step as last_estimator_step,
 )
 from pacprivacy.mechanism.forest import Forest as Forest
-from pacprivacy.mechanism.kmeans import KMeans as KMeans, KMeansSteps as KMeansSteps
+from pacprivacy.mechanism.jax_descent import JaxDescent as JaxDescent
+from pacprivacy.mechanism.kmeans import KMeans as KMeans
 from pacprivacy.mechanism.lloyd import Lloyd as Lloyd
 from pacprivacy.mechanism.mechanism import (
     FILLED_GAPS as FILLED_GAPS,
@@ -99,7 +96,7 @@ from pacprivacy.mechanism.mechanism import (
     mechanism_with_totals as mechanism_with_totals,
     titled_mechanism as titled_mechanism,
 )
-from pacprivacy.mechanism.pca import PCA as PCA
+from pacprivacy.mechanism.pca import PCA as PCA, fix_pca_signs as fix_pca_signs
 from pacprivacy.mechanism.structure import (
     Structure as Structure,
     flatten as flatten,

@@ -133,7 +133,7 @@ class Columns:
         return tuple(self._columns)
 
     def kind(self, name: str) -> Kind:
-        """Return what a column holds; dates become days since 1970, booleans 0 and 1."""
+        """Return the kind of a column; dates become days since 1970, booleans 0 and 1."""
         column = self._find(name)
         if name in self.date_formats or name in self._kinds:
             return self._kinds.get(name, "date")
@@ -173,7 +173,7 @@ class Columns:
         )
 
     def find_date_formats(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return in which formats the columns of texts can be dates, where they can."""
+        """Return the possible date formats of text columns."""
         texts = {name: self.column(name) for name in names if self.kind(name) == "text"}
         formats = {name: find_date_formats(column_levels(texts[name])) for name in texts}
         return {name: possible for name, possible in formats.items() if possible}
@@ -212,7 +212,7 @@ class Columns:
         return _texts(array)
 
     def category(self, name: str) -> Vector | Texts:
-        """Return a column whose levels are counted: dates are texts such as 2024-05-31."""
+        """Return a column as levels: dates become texts such as 2024-05-31."""
         column = self.column(name)
         if self.kind(name) != "date":
             return column
@@ -257,7 +257,7 @@ def _first_entry(array: Array) -> Any:
 
 
 def _texts(array: Array) -> Texts:
-    """Return text as an object array of strings, None where one is missing or empty."""
+    """Return text as an object array of strings, None for missing or empty entries."""
     if array.dtype.kind in "US":
         distinct, codes = np.unique(array, return_inverse=True)
         written = [text.decode() if isinstance(text, bytes) else str(text) for text in distinct]
@@ -284,7 +284,7 @@ def is_text_column(column: Vector | Texts) -> bool:
 
 
 def column_levels(column: Vector | Texts) -> tuple[str, ...]:
-    """Return the sorted levels that occur; whole numbers are written as such."""
+    """Return the sorted levels that occur; integers are written without a point."""
     if is_text_column(column):
         return tuple(sorted({text for text in column.tolist() if text is not None}))
     return tuple(
@@ -308,12 +308,12 @@ def code_column_levels(
 
 
 def column_level_name(number: float) -> str:
-    """Return how a number is written as a level: whole ones as such."""
+    """Return a number written as a level; integers have no point."""
     return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
 def plain_level(text: str) -> str:
-    """Return a level as it is compared whatever else its column holds: 01, 1.0 and True are 1.
+    """Return a level in the form used for comparison: 01, 1.0 and True are 1.
 
     Examples
     --------
@@ -345,7 +345,7 @@ def code_plain_levels(
 
 
 def declared_column_levels(name: str, levels: Sequence[str], kind: Kind) -> tuple[str, ...]:
-    """Return declared levels as those of a column are written; refuse some that cannot occur."""
+    """Return declared levels in the form of the column; refuse levels that cannot occur."""
     read: dict[Kind, Callable[[str], str]] = {
         "date": lambda level: date_name(float(read_dates([level], ISO)[0])),
         "number": lambda level: column_level_name(float(level)),
@@ -391,7 +391,7 @@ def are_dates_clear(formats: Sequence[str]) -> bool:
 
 
 def read_dates(texts: Sequence[str], date_format: str) -> Vector:
-    """Return days since 1970, as they are written; a ValueError where a text has another format."""
+    """Return days since 1970; raise ValueError for a text in another format."""
     if date_format != ISO:
         moments = [datetime.strptime(text, date_format).replace(tzinfo=None) for text in texts]
         epoch = datetime(1970, 1, 1)
@@ -404,7 +404,7 @@ def read_dates(texts: Sequence[str], date_format: str) -> Vector:
 
 
 def date_name(days: float) -> str:
-    """Return a day since 1970 as 2024-05-31, with its time where it has one."""
+    """Return a day since 1970 as 2024-05-31, with its time if it has one."""
     moment = np.datetime64(round(days * SECONDS_A_DAY * 1000), "ms")
     return str(moment).removesuffix(".000").removesuffix(":00").removesuffix("T00:00")
 
@@ -457,7 +457,7 @@ def list_columns(names: Sequence[str]) -> str:
 
 
 def fill_column_means(X: Matrix, weights: Vector | None = None) -> Matrix:
-    """Return the columns with gaps filled by the mean of the *same* rows; never of others."""
+    """Return the columns with gaps filled by the mean of the *same* rows."""
     gaps = np.isnan(X)
     if not gaps.any():
         return X

@@ -70,7 +70,7 @@ class Condition:
         return tuple(dict.fromkeys(names))
 
     def check(self, columns: Mapping[str, ComparedColumn]) -> None:
-        """Refuse to compare what is of two kinds; ``columns`` are those of all records."""
+        """Refuse comparisons of different kinds; ``columns`` are those of all records."""
         for op, left, right in self._comparisons(self._tree):
             a, b = self._side(left), self._side(right)
             if isinstance(a, str) and isinstance(b, str):
@@ -83,7 +83,7 @@ class Condition:
                 _check_operator(operator, literal, str(name), columns[str(name)])
 
     def rows(self, columns: Mapping[str, ComparedColumn]) -> Mask:
-        """Return which rows meet the condition; what is compared was checked with all records."""
+        """Return the rows that meet the condition, checked with all records before."""
         met: Mask = np.asarray(self._evaluate(self._tree, columns), dtype=np.bool_)
         for name in self.columns:
             entries = columns[name].entries
@@ -166,7 +166,7 @@ class Condition:
             return np.asarray(_COMPARE[type(op)](a, b), dtype=np.bool_)
 
     def _read(self, side: ast.expr, beside: str, columns: Mapping[str, ComparedColumn]) -> Any:
-        """Return the entries of a column, or a constant as those of the column beside it."""
+        """Return the entries of a column, or a constant in the form of the column beside it."""
         if isinstance(side, ast.Name):
             return columns[self._name(side)].entries
         constant = _constant(side, self._wrong)
@@ -179,7 +179,7 @@ def _items(constant: Any) -> tuple[Any, ...]:
 
 
 def _fit(literal: Any, name: str, column: ComparedColumn) -> Any:
-    """Return a constant as the column beside it has its entries; refuse one of another kind."""
+    """Return a constant in the form of the column beside it; refuse another kind."""
     text, truth = isinstance(literal, str), isinstance(literal, bool)
     if column.kind == "text":
         if text:
@@ -201,7 +201,7 @@ def _fit(literal: Any, name: str, column: ComparedColumn) -> Any:
 
 
 def _check_operator(op: ast.cmpop, literal: Any, name: str, column: ComparedColumn) -> None:
-    """Refuse an order of texts, and a day where the column has times within days."""
+    """Refuse to order texts, and to compare times within days with a day."""
     if column.kind == "text" and isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
         raise MechanismError(
             f"where must compare column {name!r} (text) by == or in; got {_sign(op)} "

@@ -1,4 +1,4 @@
-"""What mechanisms are given: rows in arrays, pandas or polars, whose they are, and class labels."""
+"""Input of mechanisms: rows in arrays, pandas or polars, their units, and class labels."""
 
 from __future__ import annotations
 
@@ -112,16 +112,16 @@ def coerce_data(data: Any) -> Data:
 def split_data_units(data: Any, units: UnitLabels) -> tuple[Any, Any]:
     """Take the column of units out of a frame; without one, warn of columns that look like it."""
     parts = data if isinstance(data, tuple) else (data,)
-    streams = [part for part in parts if isinstance(part, Dataset)]
+    files = [part for part in parts if isinstance(part, Dataset)]
     if units is None:
         warn_of_identities(tuple(dict.fromkeys(n for part in parts for n in _identities(part))))
-    if units is None and streams:
-        if len({part.unit for part in streams}) > 1:
+    if units is None and files:
+        if len({part.unit for part in files}) > 1:
             raise DataError(
                 "parts must have the same unit; got Datasets with different ones. "
                 "Take all columns from one: (people[['age']], people['income'])."
             )
-        return data, streams[0].units()
+        return data, files[0].units()
     if not isinstance(units, str):
         return data, units
     for i, part in enumerate(parts):
@@ -137,7 +137,7 @@ def split_data_units(data: Any, units: UnitLabels) -> tuple[Any, Any]:
 
 
 def _identities(part: Any) -> tuple[str, ...]:
-    """Return the columns of a part that say whose row it is and repeat."""
+    """Return the columns of a part that identify units and repeat."""
     if isinstance(part, Dataset):
         return () if part.unit is not None else repeated_identities(part.first_entries())
     if not is_data_table(part):
@@ -166,17 +166,17 @@ def _identities(part: Any) -> tuple[str, ...]:
 
 
 def is_identity_column(n_levels: int, n_entries: int) -> bool:
-    """Whether text says who somebody is: entries of their own, for all or for most of many."""
+    """Whether texts identify people: unique entries for all rows, or for most of many."""
     return n_levels == n_entries or (n_levels > _FEW and n_levels >= n_entries / 2)
 
 
 def is_identity_name(name: str) -> bool:
-    """Whether a column of this name may say whose row it is."""
+    """Whether a column of this name may identify units."""
     return _least_people(name) is not None
 
 
 def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[str, ...]:
-    """Return the columns that say whose row it is and have an entry in several rows.
+    """Return the columns that identify units and repeat an entry.
 
     ``columns`` hold functions that return the entries, and of texts the distinct ones; only those
     with such a name are called where there are many.
@@ -195,7 +195,7 @@ def warn_of_identities(names: tuple[str, ...]) -> None:
 
 
 def identity_warning(names: tuple[str, ...]) -> str:
-    """Return what is said of columns of :func:`repeated_identities`; what to do is added."""
+    """Return the warning about columns of :func:`repeated_identities`."""
     says = "seems to say whose row it is, and repeats"
     if len(names) > 1:
         says = "seem to say whose row it is, and repeat"
@@ -244,15 +244,9 @@ def _is_key(name: str, numbers: Array, *, running: bool) -> bool:
 # --- rows, numbers and labels --------------------------------------------------------------------
 
 
-def is_data_streamed(data: Data, *, mixed: bool = False) -> bool:
-    """Whether the universe is in files and read in passes; with ``mixed``, and a part is not."""
-    streamed = [isinstance(part, Dataset) for part in data.parts]
-    return any(streamed) and not (mixed and all(streamed))
-
-
 @runtime_checkable
 class _Subsettable(Protocol):
-    """Data of another kind, whose rows are its units: tables with keys."""
+    """Data whose rows are units already, such as tables with keys."""
 
     def __len__(self) -> int: ...
 
@@ -268,6 +262,8 @@ def _is_own(part: Any) -> bool:
 
 
 def _coerce_part(part: Any, name: str) -> Any:
+    if isinstance(part, Dataset):
+        return part.load()
     if _is_own(part):
         return part
     if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
@@ -378,8 +374,6 @@ def read_data_numbers(parts: Parts, name: str) -> Matrix:
             f"{name} must be given one part; got {len(parts)}. Pass X alone, or stack the columns."
         )
     part = parts[0]
-    if isinstance(part, Dataset):
-        return part.stream()  # type: ignore[return-value]  # answers as a matrix does
     if is_data_table(part):
         table = read_data_table(part)
         columns = data_table_columns(table)
@@ -455,7 +449,7 @@ CLASS_LABELS: Final[tuple[str, ...]] = ("class labels: those that occur in the t
 
 
 def find_data_classes(y: Labels, name: str, declared: Classes | None = None) -> Classes:
-    """Return the sorted classes among all labels; declared ones in their order, each must occur."""
+    """Return the sorted classes of all labels; declared classes keep their order and must occur."""
     distinct = np.unique(y)
     if distinct.dtype.kind == "f" and not (distinct == np.floor(distinct)).all():
         raise MechanismError(
@@ -479,7 +473,7 @@ def find_data_classes(y: Labels, name: str, declared: Classes | None = None) -> 
 
 
 def code_data_labels(y: Labels, classes: Classes, name: str, *, every_class: bool = True) -> Codes:
-    """Return the position of every label in the list of classes; refuse any other label."""
+    """Return the position of every label in the list of classes; refuse unknown labels."""
     order = np.argsort(np.asarray(classes), kind="stable")
     ordered = np.asarray(classes)[order]
     place = np.minimum(np.searchsorted(ordered, y), len(classes) - 1)
@@ -525,10 +519,6 @@ def check_data_varying(X: Matrix, name: str) -> None:
 
 
 def _read_labels(part: Any, name: str) -> Labels:
-    if isinstance(part, Dataset):
-        if not part.single:
-            raise MechanismError(f"{name} must be given one column of labels. Write data['y'].")
-        return part.stream()  # type: ignore[return-value]  # numbers alone
     if is_data_table(part):
         columns = data_table_columns(read_data_table(part))
         if len(columns) != 1:
@@ -566,7 +556,7 @@ def check_data_classes(y: Labels) -> None:
 
 
 def choose_data_pool(y: Labels, units: UnitLabels) -> Balanced:
-    """Return a pool in which no class goes missing: a share of every class, where possible.
+    """Return a pool that keeps a share of every class, if possible.
 
     Records of one unit are in or out together. If their labels differ, classes cannot be shared
     out and plain subsets are taken; a subset without some class is then refused when it is met.

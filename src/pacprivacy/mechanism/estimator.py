@@ -165,7 +165,7 @@ def _is_read_only(cls: type, name: str) -> bool:
 
 
 def last_estimator_step(estimator: Any) -> Any:
-    """Return the last step of a pipeline, and any other estimator itself."""
+    """Return the last step of a pipeline, or the estimator itself."""
     while _is_a(estimator, "Pipeline"):
         estimator = estimator.steps[-1][1]
     return estimator
@@ -319,7 +319,7 @@ def estimator_takes_frames(estimator: Any) -> bool:
 
 
 def _check_layout(estimator: Any) -> None:
-    """Refuse steps whose output would have other columns on other subsets, and say what to do."""
+    """Refuse steps whose output columns depend on the subset, with advice."""
     steps = [estimator, *estimator.get_params(deep=True).values()]
     for step in filter(is_estimator, steps):
         kind, requirement = type(step).__name__, ""
@@ -363,7 +363,7 @@ def _set_static(estimator: Any, name: str, value: Value) -> None:
 
 
 def _repair(value: Value) -> Any:
-    """Replace what noise made non-positive by the smallest positive entry; post-processing."""
+    """Replace entries made non-positive by noise by the smallest positive entry."""
     array = np.asarray(value)
     if array.dtype.kind != "f" or (array > 0).all():
         return value

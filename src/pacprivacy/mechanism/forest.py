@@ -80,7 +80,7 @@ class Forest(Mechanism):
         Rows, equally divided over the classes, that are added to every leaf, so that leaves with
         few rows move little.
     reference : {"middle", "low"}, public
-        What thresholds are pulled to: the middle or the low end of the range.
+        Reference of thresholds: the middle or the low end of the range.
     seed : int, public
         Seed of the feature order.
     ranges : array of shape (n_columns, 2), optional, public
@@ -168,7 +168,7 @@ class Forest(Mechanism):
         return facts
 
     def prepare(self, data: Data) -> Self:
-        """Fix features, grids, classes and references, with the whole universe where needed."""
+        """Fix features, grids, classes and references, on all records if needed."""
         X, y = read_labelled_data(data.parts, self.name)
         low, width = _find_ranges(X, self.ranges, exact=self.universe_facts)
         point = 0 if self.reference == "low" else (self.n_thresholds - 1) // 2
@@ -408,7 +408,7 @@ def _split_entropies(below: Integers, entropies: Matrix) -> Matrix:
 
 
 class _SplitSearch:
-    """The choice of thresholds, made ready for the references of some trees; public."""
+    """The choice of thresholds, prepared for the references of a few trees; public."""
 
     __slots__ = ("_forest", "_handicap", "_near", "_own", "_ties")
 

@@ -4,9 +4,8 @@ Without such an order the same fit comes out in another one on another subset, a
 hiding a difference that nobody cares about.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,6 @@ from pacprivacy.mechanism.data import (
     read_labelled_data,
 )
 from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
-from pacprivacy.sample import Pool
 
 Codes = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
@@ -49,7 +47,7 @@ class Partition:
 
 
 def run_lloyd(X: Matrix, start: Matrix, *, max_iter: int) -> Partition:
-    """Move centres to the means of their nearest rows until none changes; restart empty ones."""
+    """Move centres to the means of their nearest rows until they settle; restart empty clusters."""
     k = len(start)
     columns = np.ascontiguousarray(X.T)  # numpy reduces long axes twice as fast as short ones
     centres, labels = start, _nearest(columns, start)
@@ -256,107 +254,6 @@ class KMeans(Mechanism):
                 f"got {self.n_clusters}. Leave it out, or use order='reference'."
             )
         return len(classes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KMeansSteps(Mechanism):
-    """Cluster centres after a fixed number of Lloyd steps, of all subsets at once, in passes.
-
-    For universes that are large or in files: every step is one pass over the rows. All subsets
-    start at the same centres, which also gives the clusters the same order; a cluster without rows
-    stays where it is. What the steps compute is what is released, converged or not.
-
-    Parameters
-    ----------
-    n_clusters, n_steps : int, public
-        Number of clusters, and of steps.
-    start : array of shape (n_clusters, p), public, optional
-        Where they begin; by default k-means of 10,000 rows from all over the universe.
-    """
-
-    name = "KMeansSteps"
-    streams: ClassVar[bool] = True
-    n_clusters: int
-    n_steps: int = 10
-    start: Matrix | None = field(default=None, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_count("n_clusters", self.n_clusters, 1, advice="Say how many clusters.")
-        check_count("n_steps", self.n_steps, 1, advice="Use about 10.")
-
-    @property
-    def public(self) -> tuple[str, ...]:
-        return (
-            f"k-means start: declared, or fitted on at most {_START_ROWS} rows of the universe, "
-            "evenly spaced",
-        )
-
-    def prepare(self, data: Data) -> Self:
-        """Fit the centres that every subset starts at, unless they were given."""
-        width = read_data_columns(data.parts, self.name).shape[1]
-        start = self.start
-        if start is None:
-            rows = np.arange(0, data.n_rows, -(-data.n_rows // _START_ROWS))
-            sample = Data(parts=data.take(rows), n_rows=len(rows), single=data.single)
-            start = KMeans(n_clusters=self.n_clusters).prepare(sample).reference
-        centres = np.array(start, dtype=np.float64)
-        if centres.shape != (self.n_clusters, width) or not np.isfinite(centres).all():
-            raise MechanismError(
-                f"start must have shape {(self.n_clusters, width)} and be finite; got shape "
-                f"{centres.shape}. Give one row for each cluster, or leave it out."
-            )
-        freeze(centres)
-        return replace(self, start=centres)
-
-    def evaluate(self, parts: Parts, rng: np.random.Generator) -> Matrix:
-        X = read_data_columns(parts, self.name)
-        everyone = np.ones((1, len(X)), dtype=np.uint8)
-        centres: Matrix = self._walk(1, lambda of: of(X, everyone))[0]
-        return centres
-
-    def batch(self, data: Data, pool: Pool) -> Matrix:
-        X = read_data_columns(data.parts, self.name)
-        width = max(1, _SCORES_AT_ONCE // (pool.n_subsets * self.n_clusters))
-
-        def total(of: Callable[[Matrix, Bits], Matrix]) -> Matrix:
-            sums: Matrix = np.zeros(1)
-            for first in range(0, pool.n_rows, width):
-                ends = first, min(first + width, pool.n_rows)
-                sums = sums + of(X[np.arange(*ends)], pool.rows_inside(*ends))
-            return sums
-
-        return self._walk(pool.n_subsets, total).reshape(pool.n_subsets, -1)
-
-    def _walk(
-        self, n_subsets: int, total: Callable[[Callable[[Matrix, Bits], Matrix]], Matrix]
-    ) -> Matrix:
-        """Return the centres after the last step, shape (m, k, p); ``total`` sums over blocks."""
-        start = fixed_mechanism(self.start, "start")
-        shift = start.mean(axis=0)
-        local = start - shift
-        tie = _TIE * float(np.square(local).sum(axis=1).max())
-        centres = np.repeat(local[:, None], n_subsets, axis=1)  # shape (k, m, p)
-
-        def sums(block: Matrix, inside: Bits) -> Matrix:
-            return _sum_clusters(block - shift, centres, inside.T, tie)
-
-        for _ in range(self.n_steps):
-            totals = total(sums)
-            counts = totals[:, :, -1:]
-            centres = np.where(counts > 0, totals[:, :, :-1] / np.maximum(counts, 1), centres)
-        moved: Matrix = centres.transpose(1, 0, 2) + shift
-        return moved
-
-
-def _sum_clusters(block: Matrix, centres: Matrix, inside: Bits, tie: float) -> Matrix:
-    """Return sum and number of the rows nearest to centres (k, m, p), shape (k, m, p + 1)."""
-    k, m, _ = centres.shape
-    scores = block @ (-2.0 * centres.reshape(k * m, -1).T)
-    scores = scores.reshape(len(block), k, m) + np.square(centres).sum(axis=2)
-    near = (scores <= scores.min(axis=1, keepdims=True) + tie).argmax(axis=1)
-    rows = np.hstack([block, np.ones((len(block), 1))])
-    hits = ((near == j) & (inside == 1) for j in range(k))
-    return np.stack([hit.astype(np.float64).T @ rows for hit in hits])
 
 
 def match_kmeans_rows(rows: Matrix, reference: Matrix) -> Matrix:

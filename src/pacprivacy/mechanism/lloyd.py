@@ -67,7 +67,7 @@ class ClusterProblem(StepProblem):
 
 
 def count_weight(n_columns: int) -> float:
-    """Return what a row adds to the count of its cluster."""
+    """Return the weight of a row in the count of its cluster."""
     return float(COUNTED * np.sqrt(n_columns))
 
 
@@ -83,7 +83,7 @@ class LloydPath(StepPath):
     n_averaged: int = 0
 
     def move(self, mean: Matrix, noise_std: float) -> None:
-        """Move every centre to the mean of its cluster; one whose count is noise stays."""
+        """Move every centre to the mean of its cluster, unless the count is noise."""
         least = max(CLEAR_SD * noise_std, 1e-12)
         counted = mean[-1] > least
         shares = np.where(counted, mean[-1], 1.0) / count_weight(len(mean) - 1)
@@ -113,6 +113,9 @@ class Lloyd(StepMechanism):
         Number of clusters and of steps.
     clip : float, public
         Columns are clipped to so many deviations.
+    radius : float, public
+        Contributions of rows to a step are shortened to this, unless the unit paid less before; in
+        root mean square distances of rows from their centre.
     start : array of shape (n_clusters, n_features), public, optional
         Centres to start from, such as those of a public table, in place of random ones.
 
@@ -129,6 +132,7 @@ class Lloyd(StepMechanism):
     n_clusters: int = 8
     n_steps: int = 16
     clip: float = 5.0
+    radius: float = 0.9
     start: Any = None
     features: DescentFeatures | None = field(default=None, repr=False)
     spread: Matrix | None = field(default=None, repr=False)  # of random starts
@@ -139,6 +143,8 @@ class Lloyd(StepMechanism):
         check_count("n_steps", self.n_steps, 1, advice="Use 16.")
         if not 0.1 <= self.clip <= 1e6:
             raise MechanismError(f"clip must be from 0.1 to 1e6; got {self.clip!r}. Use 5.")
+        if not 1e-3 <= self.radius <= 1e6:
+            raise MechanismError(f"radius must be from 0.001 to 1e6; got {self.radius!r}. Use 0.9.")
 
     @property
     def name(self) -> str:
@@ -166,20 +172,26 @@ class Lloyd(StepMechanism):
         """Numbers of the starts that are rehearsed; of a pool, the last."""
         return (0.0,) if self.start is not None else tuple(map(float, range(N_STARTS)))
 
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """Norm that a row may add without being shortened."""
+        spread = fixed_mechanism(self.spread, "spread")
+        return (self.radius * float(np.sqrt(np.square(spread).sum())),)
+
     def prepare(self, data: Data) -> Self:
         """Fix the scale of the columns on all records."""
         X = read_data_columns(data.parts, "k-means")
         check_data_varying(X, "k-means")
         self._check_start(X.shape[1])
-        own = DescentFeatures.of(X, clip=self.clip, directions=False)
-        if not np.diag(own.matrix).all():
+        scaling = DescentFeatures.of(X, clip=self.clip, directions=False)
+        if not np.diag(scaling.matrix).all():
             raise MechanismError(
                 "k-means must be given features that vary by more than rounding; got one that does "
                 "not. Subtract a constant."
             )
-        scales = 1.0 / np.diag(own.matrix)
+        scales = 1.0 / np.diag(scaling.matrix)
         common = float(scales.max())  # distances stay those of the columns as they are
-        features = replace(own, matrix=np.eye(len(scales)) / common)
+        features = replace(scaling, matrix=np.eye(len(scales)) / common)
         points = features.moved(X)
         values, vectors = np.linalg.eigh(points.T @ points / len(points))
         spread = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -202,7 +214,7 @@ class Lloyd(StepMechanism):
         return ClusterProblem(points=features.moved(X), n_clusters=self.n_clusters)
 
     def path(self, shape: tuple[int, int], trial: float) -> LloydPath:
-        """Start at declared centres, or at random ones of this number."""
+        """Start at declared centres, or at this number of random ones."""
         weights, reach = np.zeros(shape), fixed_mechanism(self.reach, "reach")[:, None]
         if self.start is not None:
             features = fixed_mechanism(self.features, "features")

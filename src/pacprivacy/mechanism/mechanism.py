@@ -1,4 +1,4 @@
-"""What is computed on every subset: the base class, functions as mechanisms, and wrappers.
+"""Mechanisms: the base class, functions as mechanisms, and wrappers.
 
 A wrapper gives a mechanism a title, names and units of its columns, records without gaps, or the
 rows of a file that it keeps. Names, centres and scales of columns are public, and the same for
@@ -42,7 +42,7 @@ class Mechanism(ABC):
     """A deterministic function of a candidate, once its public generator is fixed.
 
     A subclass defines :meth:`evaluate`. Everything else has a default, which a method, a property,
-    a field or a class attribute (``streams = True``) replaces. A mechanism around another one has
+    a field or a class attribute (``own_units = True``) replaces. A mechanism around another one has
     it as ``inner``, and answers as that one does wherever it says nothing itself.
     """
 
@@ -65,7 +65,7 @@ class Mechanism(ABC):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What the value shows exactly of all records: class labels, and what the curator chose."""
+        """Facts of all records in the value: class labels, and the curator's choices."""
         return () if self.inner is None else self.inner.published
 
     @property
@@ -75,7 +75,7 @@ class Mechanism(ABC):
 
     @property
     def totals(self) -> Totals | None:
-        """Which numbers are sums or counts over rows: all, or those that a tuple names.
+        """Numbers that are sums or counts over rows: all, or a tuple of names.
 
         Those of a candidate are divided by its share of the units, so that the release is an
         estimate for all records; counts are rounded.
@@ -88,17 +88,12 @@ class Mechanism(ABC):
         return self.inner is not None and self.inner.own_units
 
     @property
-    def streams(self) -> bool:
-        """Whether ``batch`` reads a :class:`Dataset` in passes."""
-        return self.inner is not None and self.inner.streams
-
-    @property
     def prefer(self) -> str | None:
         """How joblib runs candidates: in "threads", "processes", or as it chooses."""
         return None if self.inner is None else self.inner.prefer
 
     def prepare(self, data: Data) -> Mechanism:
-        """Return the mechanism to run, fixed with all records where it needs to be."""
+        """Return the mechanism to run, fixed with all records if needed."""
         return self
 
     @abstractmethod
@@ -150,7 +145,7 @@ class Mechanism(ABC):
 
 
 def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
-    """Return what ``prepare`` has fixed; refuse a mechanism that was not prepared."""
+    """Return the result of ``prepare``; refuse a mechanism that was not prepared."""
     if value is None:
         raise MechanismError(
             f"{name} must be fixed before a subset is evaluated; got None. "
@@ -166,7 +161,7 @@ class MechanismWrapper(Mechanism):
     inner: Mechanism = field()
 
     def prepare(self, data: Data) -> Self:
-        """Fix the mechanism inside with all records where it needs to be."""
+        """Fix the inner mechanism with all records if needed."""
         return replace(self, inner=self.inner.prepare(data))
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
@@ -175,7 +170,7 @@ class MechanismWrapper(Mechanism):
 
     @property
     def batch(self) -> Batch | None:
-        """All candidates at once, where the mechanism inside can."""
+        """All candidates at once, if the inner mechanism can."""
         return self.inner.batch
 
     @property
@@ -219,7 +214,7 @@ class FunctionMechanism(Mechanism):
 
     @property
     def totals(self) -> Totals | None:
-        """Return what well-known functions compute; None for all others."""
+        """Return the totals of well-known functions; None for other functions."""
         function: Any = self.function
         options: Mapping[str, Any] = {}
         if isinstance(function, functools.partial) and not function.args:
@@ -253,7 +248,7 @@ class _Titled(MechanismWrapper):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WithTotals(MechanismWrapper):
-    """A mechanism whose totals were declared."""
+    """A mechanism with declared totals."""
 
     declared: Totals | None
 
@@ -263,7 +258,7 @@ class _WithTotals(MechanismWrapper):
 
 
 def titled_mechanism(mechanism: Any, title: Any) -> Any:
-    """Return the mechanism of a release that is called so; None leaves it as it is."""
+    """Return the mechanism with the name of the release; None changes nothing."""
     if title is None:
         return mechanism
     if not isinstance(title, str) or not title.strip() or len(title) > LONGEST_TITLE:
@@ -275,7 +270,7 @@ def titled_mechanism(mechanism: Any, title: Any) -> Any:
 
 
 def mechanism_with_totals(mechanism: Any, totals: Any) -> Any:
-    """Return a mechanism whose totals are declared: all, none or names; None leaves it as it is."""
+    """Return a mechanism with declared totals: all, none or names; None changes nothing."""
     if totals is None:
         return mechanism
     if isinstance(totals, bool):
@@ -359,7 +354,7 @@ class MechanismScaling:
     def of(
         cls, names: tuple[str, ...], X: Matrix, scaling: Scaling, *, exact: bool = False
     ) -> Self:
-        """Return what scales columns to the standard deviation 1, or standardises them.
+        """Return the scaling of the columns to standard deviation 1.
 
         The noise rules make the *total* noise small: without a common scale it would exceed columns
         of small numbers. A constant column keeps its scale. Unless ``exact``, standard deviations
@@ -386,7 +381,7 @@ class MechanismScaling:
         return (f"spread of the columns: {what} over all records{how}; units of the noise",)
 
     def plain(self, value: Value) -> Named:
-        """Return a dictionary with the names beside what it holds."""
+        """Return a dictionary with the names and the scaling."""
         return {"columns": list(self.names), **value}
 
     def matrix(self, value: Value) -> Named:
@@ -405,7 +400,7 @@ class MechanismScaling:
         return self.plain({"centres": value * self.scales + self.centre})
 
     def components(self, value: Value) -> Named:
-        """Return directions of the standardised columns, and what standardises them."""
+        """Return directions of the standardised columns, and the scaling."""
         mean = value["mean"] * self.scales + self.centre
         components, scales = value["components"], self.scales.copy()
         return self.plain({"components": components, "mean": mean, "scales": scales})
@@ -419,7 +414,7 @@ class MechanismScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedMechanism(MechanismWrapper):
-    """A mechanism whose released value carries the names and the units of the columns.
+    """A mechanism whose released value has the names and units of the columns.
 
     ``describe`` is a method of the columns; ``declarations`` of levels and gaps were declared,
     ``facts`` read off the universe; ``applied`` is :attr:`Mechanism.model`.
@@ -478,7 +473,7 @@ class FilledMechanism(MechanismWrapper):
 
     @property
     def influence(self) -> None:
-        """What fills a gap depends on who is used."""
+        """Refuse: the value that fills a gap depends on the used units."""
         return None
 
     def coin_obstacle(self) -> str:
@@ -486,7 +481,7 @@ class FilledMechanism(MechanismWrapper):
         return FILLED_GAPS
 
     def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
-        """Refuse: what a gap is filled with depends on who is used."""
+        """Refuse: the value that fills a gap depends on the used units."""
         raise MechanismError(
             "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
             "'mean'. Use a pool (pac.Balanced), or drop gaps."
@@ -495,7 +490,7 @@ class FilledMechanism(MechanismWrapper):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsMechanism(MechanismWrapper):
-    """A mechanism that is given numbers of rows of the file and looks up those that it keeps.
+    """A mechanism on row numbers of a file; it looks up the rows that it keeps.
 
     Whether a row is kept depends on that row alone, so what is computed on a candidate depends on
     the candidate's rows alone, and nobody learns who was left out.
@@ -509,7 +504,7 @@ class RowsMechanism(MechanismWrapper):
     kept: Mask = field(repr=False, compare=False)
 
     def prepare(self, data: Data) -> Self:
-        """Return the mechanism fixed with all kept rows where it needs to be."""
+        """Return the mechanism fixed with all kept rows if needed."""
         return replace(self, inner=self.inner.prepare(self.records))
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:

@@ -2,26 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
 from pacprivacy._checks import Matrix, Vector, check_count, freeze
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Data, MatrixLike, Parts, read_data_columns
-from pacprivacy.mechanism.datasets import (
-    products_of_columns,
-    subset_sizes,
-    subset_sums,
-    symmetric_matrices,
-)
-from pacprivacy.mechanism.mechanism import Batch, Mechanism, fixed_mechanism
-from pacprivacy.sample import Pool
-
-_MOST_COLUMNS: Final = 32  # of moments kept for all subsets at once: 4.5 KB for each subset
-_CLEAR_GAP: Final = 1e-4  # between eigenvalues; rounding is then far below what is compared
+from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +32,8 @@ class PCA(Mechanism):
     orthonormal : bool, public
         Make the released components orthonormal again (the nearest such rows). Post-processing:
         it costs no privacy and always helps restoration.
-    basis, mean, at_once : optional
-        Components and mean of the whole universe, and whether :attr:`batch` is as exact as
-        :meth:`evaluate`. Set by :meth:`prepare`.
+    basis, mean : optional
+        Components and mean of the whole universe. Set by :meth:`prepare`.
     """
 
     name = "PCA"
@@ -54,7 +42,6 @@ class PCA(Mechanism):
     orthonormal: bool = True
     basis: Matrix | None = field(default=None, compare=False, repr=False)
     mean: Vector | None = field(default=None, compare=False, repr=False)
-    at_once: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         advice = "Say how many directions to keep."
@@ -75,12 +62,11 @@ class PCA(Mechanism):
     def prepare(self, data: Data) -> Self:
         X = read_data_columns(data.parts, self.name)
         mean = X.mean(axis=0)
-        values, basis = _leading(X - mean, self.n_components, _rounding(X))
-        basis = _fix_signs(basis)
+        _, basis = _leading(X - mean, self.n_components, _rounding(X))
+        basis = fix_pca_signs(basis)
         freeze(mean)
         freeze(basis)
-        at_once = X.shape[1] <= _MOST_COLUMNS and _gap(values, self.n_components) > _CLEAR_GAP
-        return replace(self, basis=basis, mean=mean, at_once=at_once)
+        return replace(self, basis=basis, mean=mean)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> dict[str, Matrix]:
         universe_mean, basis = (
@@ -95,11 +81,6 @@ class PCA(Mechanism):
         if self.center == "universe":
             return {"components": aligned}
         return {"components": aligned, "mean": universe_mean + shift}
-
-    @property
-    def batch(self) -> Batch | None:
-        """All subsets at once, from sums of products of columns, where there are few columns."""
-        return self._from_moments if self.at_once else None
 
     def finish(self, value: Mapping[str, Any]) -> dict[str, Matrix]:
         """Orthonormalise released components; add the mean if it is public."""
@@ -125,31 +106,6 @@ class PCA(Mechanism):
         rows = read_data_columns((X,), "PCA")
         return float(np.linalg.norm(rows - PCA.restore(value, rows)) / np.linalg.norm(rows))
 
-    def _from_moments(self, data: Data, pool: Pool) -> Matrix:
-        """Return the components (and means) of all subsets, flattened, shape (m, d)."""
-        mean, basis = fixed_mechanism(self.mean, "mean"), fixed_mechanism(self.basis, "basis")
-        X = read_data_columns(data.parts, self.name)
-        rounding = _rounding(X)
-        X = X - mean
-        p = X.shape[1]
-
-        def features(rows: npt.NDArray[np.int64]) -> Matrix:
-            block = X[rows]
-            return np.hstack([block, products_of_columns(block)])
-
-        sums = subset_sums(pool, features, p + p * (p + 1) // 2)
-        sizes = subset_sizes(pool)
-        shifts = sums[:, :p] / sizes[:, None]
-        products = symmetric_matrices(sums[:, p:])
-        if self.center == "subset":
-            products -= sizes[:, None, None] * shifts[:, :, None] * shifts[:, None, :]
-        values, vectors = np.linalg.eigh(products)
-        for k, size in enumerate(sizes):
-            _check_values(values[k, ::-1], self.n_components, max(int(size), p), rounding)
-        components = np.swapaxes(vectors, 1, 2)[:, ::-1][:, : self.n_components]
-        aligned = align_pca_basis(components, basis).reshape(len(sums), -1)
-        return aligned if self.center == "universe" else np.hstack([aligned, mean + shifts])
-
 
 def align_pca_basis(components: Matrix, basis: Matrix) -> Matrix:
     """Rotate orthonormal rows within their span, as near to a basis as they get (Procrustes)."""
@@ -159,14 +115,14 @@ def align_pca_basis(components: Matrix, basis: Matrix) -> Matrix:
 
 
 def orthonormalise_pca_basis(rows: Matrix) -> Matrix:
-    """Return the orthonormal rows nearest to the given ones (the polar factor)."""
+    """Return the orthonormal rows nearest to the given rows (the polar factor)."""
     left, _, right = np.linalg.svd(rows, full_matrices=False)
     nearest: Matrix = left @ right
     return nearest
 
 
 def _rounding(X: Matrix) -> float:
-    """Return the square of what rounding may leave of a row when a mean is taken from it."""
+    """Return the square of the rounding error of a row after centring."""
     return float((4.0 * np.finfo(np.float64).eps * np.abs(X).max()) ** 2)
 
 
@@ -211,7 +167,7 @@ def _refuse(d: int, rank: int) -> None:
     )
 
 
-def _fix_signs(basis: Matrix) -> Matrix:
+def fix_pca_signs(basis: Matrix) -> Matrix:
     """Make the first of each row's (nearly) largest entries positive, whatever the solver did."""
     size = np.abs(basis)
     first = np.argmax(size >= (1 - 1e-9) * size.max(axis=1, keepdims=True), axis=1)

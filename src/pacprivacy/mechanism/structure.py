@@ -56,7 +56,7 @@ class Structure:
         if numbers.shape != (self.size,):
             raise MechanismError(
                 f"vector must have shape ({self.size},); got {numbers.shape}. "
-                "Restore with the structure that the value was flattened with."
+                "Use the structure of the flattened value."
             )
         return self.root.restore(NodeReader(numbers))
 
@@ -69,7 +69,7 @@ class Structure:
         return tuple(islice(_names(self.root, ""), most))
 
     def parts(self) -> tuple[slice, ...]:
-        """Return where each array, column or lone number lies in the vector."""
+        """Return the slice of each array, column or single number in the vector."""
         stops = np.cumsum(list(_sizes(self.root)), dtype=np.int64).tolist()
         return tuple(map(slice, [0, *stops[:-1]], stops))
 
@@ -77,12 +77,12 @@ class Structure:
         return replace(self, root=self.root.as_record())
 
     def difference(self, other: Structure) -> str | None:
-        """Return the place where another structure parts from this one, or None."""
+        """Return the first difference from another structure, or None."""
         return node_difference(self.root, other.root)
 
 
 def shown_name(name: str) -> str:
-    """Return what people read in the place of a name of :meth:`Structure.names`."""
+    """Return the readable form of a name of :meth:`Structure.names`."""
     return f"value{name}" if name[:1] in ("", "[") else name
 
 
@@ -351,7 +351,7 @@ class MappingNode(Node):
 
 
 def sort_node_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
-    """Return keys in the one order in which they are released, whoever inserted them how."""
+    """Return keys in a fixed order that does not depend on insertion."""
     return tuple(sorted(keys, key=lambda key: (type(key).__name__, repr(key))))
 
 

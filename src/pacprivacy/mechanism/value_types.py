@@ -1,4 +1,4 @@
-"""The type of a value: what JSON does not know about it, so that it comes back from a file.
+"""Types of values that JSON cannot express, to restore values from files.
 
 Arrays, tuples, other keys, frames with their labels; never a number that was measured (claim M-1).
 """
@@ -23,7 +23,7 @@ from pacprivacy.mechanism.structure import (
 
 
 def node_type(value: Value) -> Any:
-    """Return what JSON does not say about a value, as JSON types; None if there is nothing."""
+    """Return the type information that JSON lacks, as JSON; None if it lacks nothing."""
     if isinstance(value, np.ndarray):
         kind = "O" if value.dtype.kind in "OT" else value.dtype.str
         return {"array": kind} if value.size else {"array": kind, "shape": list(value.shape)}
@@ -73,7 +73,7 @@ def _type_of_mapping(value: Mapping[Any, Any]) -> Any:
 
 
 def _plain_key(key: Any) -> Any:
-    """Return a label as JSON types; tuples and moments say what they are."""
+    """Return a label as JSON; tuples and times carry their type."""
     if isinstance(key, tuple):
         return {"tuple": [_plain_key(part) for part in key]}
     if isinstance(key, np.generic):

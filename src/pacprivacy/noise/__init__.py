@@ -34,6 +34,7 @@ from pacprivacy.noise.descent_plan import (
     DescentUnits as DescentUnits,
     StepNoise as StepNoise,
     plan_descent as plan_descent,
+    split_descent_units as split_descent_units,
 )
 from pacprivacy.noise.iid import (
     Boxed as Boxed,

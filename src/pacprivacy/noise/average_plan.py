@@ -1,4 +1,4 @@
-"""Statistics that are no sums, with coins: noise for what one unit moves on average.
+"""Noise for statistics that are not sums, by the average influence of units with coins.
 
 A plan is a function of all records, of public settings and of public randomness. It is complete
 before a coin is drawn; :meth:`AveragePlan.release` is the only place where the sample enters.
@@ -127,7 +127,7 @@ def rounding_of(units_per_std: Integers) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AveragePlan:
-    """How a value of the used units is released: noise, rounding, and what one unit shows.
+    """Noise, rounding and proof for the release of a value of the used units.
 
     Parameters
     ----------
@@ -136,15 +136,15 @@ class AveragePlan:
     lattice : OutputLattice, curator-only
         Directions, grids and noise.
     proof : InfluenceProof, curator-only
-        What every figure of ``risk`` is computed from.
+        Evidence for every figure of ``risk``.
     risk : AverageRisk, curator-only
-        What attackers reach, on average over the coins.
+        Success of attackers, on average over the coins.
     keep : float, public
         Probability with which a unit is used.
     spread : array, curator-only
         Deviation of every number from that of all records, by the coins.
     published : tuple of str, public
-        What the release shows of all records besides the noisy value.
+        Facts of all records that the release shows besides the noisy value.
     """
 
     value: SampleValue = field(repr=False)
@@ -175,7 +175,7 @@ class AveragePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AverageTarget:
-    """What a release may show: the advantage on average, and how likely a large move is."""
+    """Limits of a release: the average advantage, and the probability of a large move."""
 
     success: float
     advantage: float
@@ -193,7 +193,7 @@ class AverageTarget:
     def of(
         cls, success: float, *, keep: float, seed: int, clip: Clip, n_directions: int
     ) -> AverageTarget:
-        """Return what a success stands for, less what the sampled noise may add."""
+        """Return the limits for a success, less the slack of the sampled noise."""
         slack = (n_directions + 1) / (16.0 * float(UNITS_PER_STD) ** 2)
         advantage = 2 * success - 1 - 2 * slack - 2.0**-50
         if not advantage > 0:
@@ -282,7 +282,7 @@ def _calibrate_quantiles(value: OrderStatistics, target: AverageTarget) -> Avera
 
 
 def _share_out(influence: QuantileInfluence, scales: Vector, target: AverageTarget) -> Vector:
-    """Return deviations of the noise: what may be shown is shared for the least squared error.
+    """Return deviations of the noise that share the limits for the least squared error.
 
     Where noise is large, the advantage on a number is in proportion to its inverse; the sum of
     squares is least if shares go with the two-thirds power of that. A number that needs no noise
@@ -294,17 +294,17 @@ def _share_out(influence: QuantileInfluence, scales: Vector, target: AverageTarg
     limits = np.tile(total / influence.most_together, (1, n))
     best, least_error = None, math.inf
     for _ in range(SHARING_ROUNDS if influence.most_together > 1 else 1):
-        found = [_least_std(influence, i, limits[:, i], rounding) for i in range(n)]
-        stds = round_up_two_digits(np.array([std for std, _ in found]))
+        levels = [_least_std(influence, i, limits[:, i], rounding) for i in range(n)]
+        stds = round_up_two_digits(np.array([std for std, _ in levels]))
         error = float(np.square(stds / scales).sum())
-        shown = np.array([_shown(influence, i, stds[i], rounding) for i in range(n)]).T
+        shown = np.array([_exposures(influence, i, stds[i], rounding) for i in range(n)]).T
         within = (
             influence.together(shown[0]) <= target.advantage
             and influence.together(shown[1]) <= target.large_moves
         )
         if within and error < least_error:
             best, least_error = stds, error
-        kept = np.array([at_least for _, at_least in found])
+        kept = np.array([at_least for _, at_least in levels])
         weights = np.where(kept, 0.0, (stds * limits[0] / scales) ** (2 / 3))
         limits = _reshare(influence, weights, kept, shown, total)
     if best is None:
@@ -315,7 +315,7 @@ def _share_out(influence: QuantileInfluence, scales: Vector, target: AverageTarg
 def _reshare(
     influence: QuantileInfluence, weights: Vector, kept: Mask, shown: Matrix, total: Matrix
 ) -> Matrix:
-    """Return limits of every number: what it shows if that is least, else by weight of the rest."""
+    """Return limits of every number: its exposure if smallest, else its weighted share."""
     cells = np.unique(np.array(influence.cells), return_inverse=True)[1]
     if not influence.one_cell_each:
         cells = np.zeros_like(cells)
@@ -328,7 +328,7 @@ def _reshare(
     return limits
 
 
-def _shown(influence: QuantileInfluence, number: int, std: float, rounding: float) -> Vector:
+def _exposures(influence: QuantileInfluence, number: int, std: float, rounding: float) -> Vector:
     return np.array(
         [
             influence.advantages(number, std, rounding),
@@ -348,7 +348,7 @@ def _least_std(
     floor = LEAST_NOISE * (float(np.abs(values).max()) or 1.0)
 
     def fits(std: float) -> bool:
-        return bool((_shown(influence, number, std, rounding) <= limits).all())
+        return bool((_exposures(influence, number, std, rounding) <= limits).all())
 
     return least_noise(fits, floor)
 
@@ -376,7 +376,7 @@ def least_noise(fits: Callable[[float], bool], floor: float) -> tuple[float, boo
 
 @calibrate_average.register
 def _calibrate_by_draws(value: InfluencedValue, target: AverageTarget) -> AveragePlan:
-    """Find the shape on some draws, then prove scales from large noise to small on fresh ones."""
+    """Choose the shape on pilot draws, then prove scales, from large noise to small."""
     return _prove_scales(value, target, _Pilot.draw(value, target))
 
 
@@ -463,7 +463,7 @@ def _clip_fit(value: LeastSquaresValue, target: AverageTarget) -> tuple[LeastSqu
 def _clipped_at(
     value: LeastSquaresValue, typical: Matrix, whiten: Matrix, most: float
 ) -> LeastSquaresValue:
-    """Return the fit in which a unit whose ``typical`` influence is larger counts less for it.
+    """Return the fit with units of large ``typical`` influence downweighted.
 
     Once more with what is then too large, since that depends on what all others count.
     """
@@ -480,7 +480,7 @@ def _clipped_at(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pilot:
-    """What a few draws show: the shape of the noise, its size, and the spread by the coins."""
+    """Results of pilot draws: shape and size of the noise, and the spread by the coins."""
 
     into: Matrix | None
     back: Matrix | None
@@ -495,7 +495,7 @@ class _Pilot:
         sums = UnitSums.of_rows(typical)
         if not sums.values.any():
             raise BudgetError(
-                "influence must not be zero for every unit; got a value that nobody moves. Publish "
+                "influence must not be zero for every unit; got a constant value. Publish "
                 "it without noise: it is a fact of all records."
             )
         slopes = np.diag(1.0 / value.scales)[None]
@@ -533,10 +533,10 @@ def _least_scale(distances: Matrix, target: AverageTarget, floor: float) -> floa
 
 
 def _pilot_of_quantiles(value: UnitQuantiles, target: AverageTarget) -> _Pilot:
-    """Return noise for every number by itself, which shares what may be shown.
+    """Return noise for every number, which share the limits.
 
-    What a number shows is about in proportion to the inverse of its noise, and adds up over the
-    numbers that a unit has part in: the sum of squares is least in proportion to the cube root.
+    The exposure by a number is about in proportion to the inverse of its noise, and adds up over
+    the numbers that a unit has part in: the sum of squares is least in proportion to the cube root.
     """
     rng = public_generator(target.seed, "pilot", 0)
     units, scales = value.tested_units, value.scales
@@ -563,7 +563,7 @@ def _pilot_of_quantiles(value: UnitQuantiles, target: AverageTarget) -> _Pilot:
 def _typical(
     value: InfluencedValue, target: AverageTarget, rng: np.random.Generator
 ) -> tuple[Matrix, Vector]:
-    """Return about what every unit moves the value by, and the spread by the coins."""
+    """Return the typical influence of every unit, and the spread by the coins."""
     typical, spread = value.typical_influence(), value.coin_spread()
     if typical is not None and spread is not None:
         return typical, spread
@@ -623,7 +623,7 @@ def _prove_by_draws(
 
 
 def _draw_kept(rng: np.random.Generator, n_units: int, keep: float) -> Mask:
-    """Toss simulated coins: how many are left out first, then who, which is fast for few."""
+    """Toss simulated coins: first the number of units left out, then their positions."""
     kept = np.ones(n_units, dtype=np.bool_)
     n_out = int(rng.binomial(n_units, 1 - keep))
     kept[rng.choice(n_units, n_out, replace=False, shuffle=False)] = False
@@ -631,7 +631,7 @@ def _draw_kept(rng: np.random.Generator, n_units: int, keep: float) -> Mask:
 
 
 def _longest(history: list[tuple[Integers, Vector]], n_units: int) -> Matrix:
-    """Return the draws of the units that took most of them, NaN where they were done."""
+    """Return the draws of the units with most draws, NaN after their last one."""
     lengths = np.zeros(n_units, dtype=np.int64)
     for units, _ in history:
         lengths[units] += 1
@@ -641,6 +641,6 @@ def _longest(history: list[tuple[Integers, Vector]], n_units: int) -> Matrix:
     places[chosen] = np.arange(len(chosen))
     stored = np.full((len(history), len(chosen)), np.nan)
     for line, (units, distances) in zip(stored, history, strict=True):
-        own = places[units] >= 0
-        line[places[units[own]]] = distances[own]
+        placed = places[units] >= 0
+        line[places[units[placed]]] = distances[placed]
     return stored

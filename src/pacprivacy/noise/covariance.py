@@ -1,9 +1,7 @@
 """The covariance of the outputs: directions, and formulas of the noise along them.
 
 Outputs are measured, and noise is added, along a *frame*: the output's own axes, or the principal
-directions over the pool (the *spread*). The spread has rank at most ``m - 1``: for tall problems
-the ``m × m`` Gram matrix gives everything, and a direction is a combination of the outputs instead
-of a column of length ``d``.
+directions over the pool (the *spread*).
 
 A formula maps variances to noise *variances*, one per direction; a direction along which the output
 never moves gets none. Rules apply formulas and prove them by the log-determinant bound.
@@ -11,7 +9,7 @@ never moves gets none. Rules apply formulas and prove them by the log-determinan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,11 +19,8 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector, check_positive, freeze
 from pacprivacy.theory import entropy, water_filled_noise
 
-CHUNK_ELEMENTS = 1 << 20  # eight megabytes at a time: products of fewer columns are slower
-COLUMN_BLOCK = 4096
 ADVICE = "Use about 0.02 to keep any membership guess below 60 %."
 ROUND_UP = 1 + 1e-12
-WIDE = 4  # dimension beyond this multiple of m goes through the Gram matrix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +28,18 @@ class Spread:
     """Belief-weighted mean and principal directions of the outputs; curator-only.
 
     ``eigenvalues`` are the ``r`` variances, largest first, all positive; ``coordinates``, shape (m,
-    r), the centred outputs. Directions are the columns of ``basis``, or, where that is None, ``Σ_k
-    mixing[k, j] (Y_k - center)``.
+    r), the centred outputs. Directions are the columns of ``basis``.
     """
 
     center: Vector
     eigenvalues: Vector
     coordinates: Matrix
-    basis: Matrix | None
-    mixing: Matrix | None
+    basis: Matrix
     values: Matrix
 
     def __post_init__(self) -> None:
-        for array in (self.center, self.eigenvalues, self.coordinates, self.basis, self.mixing):
-            if array is not None:
-                freeze(array)
+        for array in (self.center, self.eigenvalues, self.coordinates, self.basis):
+            freeze(array)
 
     @property
     def rank(self) -> int:
@@ -55,58 +47,29 @@ class Spread:
 
     def expand(self, coordinates: Vector) -> Vector:
         """Return the vector of length ``d`` with these coordinates (without the centre)."""
-        if self.basis is not None:
-            expanded: Vector = self.basis @ coordinates
-            return expanded
-        assert self.mixing is not None  # one of the two is always given
-        weights = self.mixing @ coordinates
-        result = np.empty(len(self.center))
-        for cols in _column_chunks(self.values):
-            result[cols] = weights @ (self.values[:, cols] - self.center[cols])
-        return result
+        expanded: Vector = self.basis @ coordinates
+        return expanded
 
     def project(self, vectors: Matrix) -> Matrix:
         """Return coordinates of centred vectors of shape (n, d) along the directions."""
-        if self.basis is not None:
-            projected: Matrix = vectors @ self.basis
-            return projected
-        assert self.mixing is not None  # one of the two is always given
-        inner = np.zeros((len(vectors), len(self.values)))
-        for cols in _column_chunks(self.values):
-            inner += vectors[:, cols] @ (self.values[:, cols] - self.center[cols]).T
-        combined: Matrix = inner @ self.mixing
-        return combined
-
-
-def _column_chunks(values: Matrix) -> Iterator[slice]:
-    n_subsets, dimension = values.shape
-    width = max(1, CHUNK_ELEMENTS // n_subsets)
-    return (slice(start, start + width) for start in range(0, dimension, width))
+        projected: Matrix = vectors @ self.basis
+        return projected
 
 
 def weighted_spread_mean(values: Matrix, weights: Vector) -> Vector:
     """Return the weighted mean of the rows; a column that never moves keeps its exact value."""
     anchor = values[int(np.argmax(weights))]
-    mean: Vector = anchor.copy()
-    for cols in _column_chunks(values):
-        mean[cols] += weights @ (values[:, cols] - anchor[cols])
+    mean: Vector = anchor + weights @ (values - anchor)
     return mean
 
 
 def axis_spread_variances(values: Matrix, center: Vector, weights: Vector) -> Vector:
     """Return the belief-weighted variance of each output coordinate; zero where it is constant."""
-    variances = np.empty(values.shape[1])
-    for start in range(0, values.shape[1], COLUMN_BLOCK):
-        cols = slice(start, start + COLUMN_BLOCK)
-        variances[cols] = weights @ np.square(values[:, cols] - center[cols])
-    return variances
+    return np.asarray(weights @ np.square(values - center))
 
 
 def spread_of(values: Matrix, weights: Vector) -> Spread:
     """Return the principal directions of the outputs, but for those within rounding error."""
-    n_subsets, dimension = values.shape
-    if dimension > WIDE * n_subsets:
-        return _wide_spread(values, weights)
     center, root = weighted_spread_mean(values, weights), np.sqrt(weights)
     centred = values - center
     centred -= weights @ centred  # what rounding left of a centre far from the origin
@@ -119,37 +82,6 @@ def spread_of(values: Matrix, weights: Vector) -> Spread:
         eigenvalues=singular[keep] ** 2,
         coordinates=centred @ basis,
         basis=basis,
-        mixing=None,
-        values=values,
-    )
-
-
-def _wide_spread(values: Matrix, weights: Vector) -> Spread:
-    """Return directions from the Gram matrix of outputs relative to the likeliest, in one pass."""
-    n_subsets = len(values)
-    anchor = values[int(np.argmax(weights))]
-    center: Vector = anchor.copy()
-    gram = np.zeros((n_subsets, n_subsets))
-    for cols in _column_chunks(values):
-        block = values[:, cols] - anchor[cols]
-        gram += block @ block.T
-        center[cols] += weights @ block
-    gram -= weights @ gram  # from <a, b> to <a, b - center>, then to <a - center, b - center>
-    gram -= (gram @ weights)[:, None]
-    gram = 0.5 * (gram + gram.T)
-    root = np.sqrt(weights)
-    eigenvalues, vectors = np.linalg.eigh(root[:, None] * gram * root)
-    order = np.argsort(eigenvalues)[::-1]
-    eigenvalues, vectors = eigenvalues[order], vectors[:, order]
-    keep = eigenvalues > n_subsets * np.finfo(np.float64).eps * max(eigenvalues[0], 0.0)
-    eigenvalues, vectors = eigenvalues[keep], vectors[:, keep]
-    mixing = root[:, None] * vectors / np.sqrt(eigenvalues)
-    return Spread(
-        center=center,
-        eigenvalues=eigenvalues,
-        coordinates=gram @ mixing,
-        basis=None,
-        mixing=mixing,
         values=values,
     )
 
@@ -183,7 +115,7 @@ class SpreadFrame:
     rotation: Matrix | None = None
 
     def coordinates(self, values: Matrix) -> Matrix:
-        """Return centred coordinates; those of the calibrated outputs are already known."""
+        """Return centred coordinates; known ones for the calibrated outputs."""
         if values is self.spread.values:
             along = self.spread.coordinates
         else:
@@ -196,17 +128,8 @@ class SpreadFrame:
 
     def variances(self, along: Vector) -> Vector:
         """Return the variance per coordinate of noise with these variances along the directions."""
-        spread, turn = self.spread, self.rotation
-        if spread.basis is not None:
-            basis = spread.basis if turn is None else spread.basis @ turn
-            return np.asarray(np.square(basis) @ along)
-        assert spread.mixing is not None  # where there is no basis
-        mixing = spread.mixing if turn is None else spread.mixing @ turn
-        variances = np.zeros(len(spread.center))
-        for cols in _column_chunks(spread.values):
-            centred = spread.values[:, cols] - spread.center[cols]
-            variances[cols] = along @ np.square(mixing.T @ centred)
-        return variances
+        basis = self.spread.basis if self.rotation is None else self.spread.basis @ self.rotation
+        return np.asarray(np.square(basis) @ along)
 
 
 Frame: TypeAlias = AxisFrame | SpreadFrame

@@ -11,7 +11,7 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import public_generator
 from pacprivacy.mechanism import FEATURE_BITS
-from pacprivacy.noise.descent_plan import DescentClock, DescentPlan
+from pacprivacy.noise.descent_plan import DescentPlan
 
 N_PATHS: Final = 1000  # deviations are exact to about 2 %
 MOST_WEIGHTS: Final = 200
@@ -27,7 +27,7 @@ class DescentErrors:
 
 
 def simulate_descent_errors(plan: DescentPlan, *, seed: int) -> DescentErrors | None:
-    """Simulate how far paths end from the one without coins and noise; None: not known.
+    """Simulate the distance of paths from the path without coins and noise; None if unknown.
 
     A path that is off by ``d`` has a gradient that is off by ``Hd``, ``H`` being the second
     derivatives of the rows whose gradient is not shortened: the others stay as long as they are.
@@ -46,7 +46,7 @@ def simulate_descent_errors(plan: DescentPlan, *, seed: int) -> DescentErrors | 
     for by_noise in (False, True):
         path = plan.settings.path(size, plan.rate)
         for noise, hessian in zip(plan.noise, bends, strict=True):
-            std = noise.std / (plan.keep * plan.problem.n_rows)
+            std = noise.std / (plan.keep * plan.n_rows)
             error = generator.normal(size=size) * std if by_noise else sample
             path.move(hessian @ path.weights + error, std)
         shifts.append(path.result.T)
@@ -57,9 +57,10 @@ def simulate_descent_errors(plan: DescentPlan, *, seed: int) -> DescentErrors | 
 
 def _walk(plan: DescentPlan) -> tuple[Matrix, list[Matrix], Matrix] | None:
     """Descend without coins and noise; return the end, second derivatives, and last gradients."""
-    problem, units = plan.problem, plan.units
-    clock = DescentClock(units=units, allowed=plan.allowed)
-    path = plan.settings.path(problem.shape, plan.rate)
+    if len(plan.batches) > 1:
+        return None
+    problem, units, (clock,) = plan.batches[0].problem, plan.batches[0].units, plan.clocks()
+    path = plan.settings.path(plan.shape, plan.rate)
     bends: list[Matrix] = []
     for place, noise in enumerate(plan.noise):
         rows, slopes = problem.step(path.weights)

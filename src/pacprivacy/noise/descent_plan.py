@@ -2,9 +2,13 @@
 
 Weights are functions of released sums alone, so every unit's gradient at every step is known to
 whoever knows its records, used or not. Each unit pays for its own gradient, used or left out; what
-it may still pay is spread over the steps to come, and a gradient that costs more is shortened. The
-noise of every step is found before a coin is drawn, by a rehearsal on all records with noise of its
-own.
+it may still pay is spread over the steps to come, and a gradient that costs more is shortened. All
+steps have the same noise: that under which gradients of one norm, the radius, spend the budget. The
+radius and the setting of the path are chosen before a coin is drawn, by rehearsals on records of
+used and left-out units alike with noise of their own.
+
+With several batches, units are dealt out by a public order; a step sums over one batch, and units
+pay only in the steps of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 import numpy as np
@@ -25,15 +29,14 @@ from pacprivacy.adversary import influence_parameter
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import FEATURE_BITS, StepMechanism, StepProblem
 from pacprivacy.noise.lattice import sample_discrete_gaussian
-from pacprivacy.noise.sum_plan import CLIP_QUANTILES, CROWD, LEAST_SHARE
+from pacprivacy.noise.sum_plan import LEAST_SHARE
 from pacprivacy.noise.unit_lattice import ROUND_UP_NORM
 from pacprivacy.theory import lattice_total_variation_bound
 
 STEPS_BITS: Final = 30  # a deviation of the noise has 2^29 to 2^30 grid steps
 LEAST_STEPS_PER_STD: Final = 1 << (STEPS_BITS - 1)
 RESIDUAL_BITS: Final = 40  # of slopes, at most
-RECONSIDERED: Final = (0.0, 0.25, 0.5)  # shares of the steps at which clipping is chosen anew
-LEAST_STD: Final = 2.0**-20  # of a step's noise, in deviations of a feature
+MOST_REHEARSED: Final = 1 << 14  # units; more change neither radius nor rate
 _EXACT_FLOAT: Final = 2.0**52
 _CHUNK: Final = 1 << 22  # numbers at a time
 _BELOW: Final = 1 - 2.0**-30
@@ -41,7 +44,7 @@ _BELOW: Final = 1 - 2.0**-30
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentUnits:
-    """Which rows are whose; rows are sorted by unit where a unit has several."""
+    """Units of the rows; rows are sorted by unit if a unit has several."""
 
     n_units: int
     codes: npt.NDArray[np.int64] | None = field(repr=False)  # of sorted rows
@@ -68,13 +71,13 @@ class DescentUnits:
         each = np.ldexp(rows * slopes, -FEATURE_BITS)
         return each if self.starts is None else np.add.reduceat(each, self.starts, axis=0)
 
-    def norms(self, rows: Matrix, slopes: Matrix) -> Vector:
+    def norms(self, rows: Matrix, slopes: Matrix, row_norms: Vector) -> Vector:
         """Return the norm of every unit's gradient, in grid steps if slopes are; rounded up."""
         width = rows.shape[1] * slopes.shape[1]
         round_up = ROUND_UP_NORM * (1 + width * 2.0**-53)
         if self.codes is None or self.starts is None:
-            squares = np.einsum("ij,ij->i", rows, rows) * np.einsum("ij,ij->i", slopes, slopes)
-            return np.asarray(np.sqrt(squares) * round_up)
+            of_slopes = np.sqrt(np.einsum("ij,ij->i", slopes, slopes))
+            return np.asarray(row_norms * of_slopes * round_up)
         norms = np.zeros(self.n_units)
         ends = np.append(self.starts[1:], len(rows))
         first = 0
@@ -95,6 +98,54 @@ class DescentUnits:
             return row_norms
         added = np.bincount(self.codes, weights=row_norms, minlength=self.n_units)
         return np.asarray(added, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentBatch:
+    """Units whose gradients are summed in the same steps, and their rows; curator-only.
+
+    ``members`` are the numbers of the units among all.
+    """
+
+    problem: StepProblem = field(repr=False)
+    units: DescentUnits = field(repr=False)
+    members: npt.NDArray[np.int64] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        problem: StepProblem,
+        codes: npt.NDArray[np.integer] | None,
+        members: npt.NDArray[np.int64],
+        n_units: int,
+    ) -> Self:
+        """Take the rows of these units, in ascending order, out of those of all units."""
+        n_members = len(members)
+        if codes is None:
+            part = problem if n_members == n_units else problem.ordered(members)
+            units = DescentUnits(n_units=n_members, codes=None)
+            return cls(problem=part, units=units, members=members)
+        place = np.full(n_units, -1)
+        place[members] = np.arange(n_members)
+        rows = np.flatnonzero(place[codes] >= 0)
+        units, ordered = DescentUnits.sort(problem.ordered(rows), place[codes[rows]], n_members)
+        return cls(problem=ordered, units=units, members=members)
+
+
+def split_descent_units(
+    problem: StepProblem,
+    codes: npt.NDArray[np.integer] | None,
+    n_units: int,
+    n_batches: int,
+    most: int | None = None,
+) -> tuple[DescentBatch, ...]:
+    """Deal units out to batches by a public order; ``most`` takes so many of them."""
+    if n_batches == 1 and (most is None or most >= n_units):
+        everybody = np.arange(n_units)
+        return (DescentBatch.of(problem, codes, everybody, n_units),)
+    order = public_generator(0, "descent-batches").permutation(n_units)[:most]
+    parts = (np.sort(order[first::n_batches]) for first in range(n_batches))
+    return tuple(DescentBatch.of(problem, codes, members, n_units) for members in parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +175,7 @@ class StepNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentTranscript:
-    """What the steps released, public, and what every unit has paid, curator-only.
+    """Released integers of the steps, public, and payments of every unit, curator-only.
 
     ``integers`` has shape (steps, features, scores), in grid steps.
     """
@@ -145,9 +196,9 @@ class DescentPlan:
     Parameters
     ----------
     settings : StepMechanism, public
-        Steps, their length, momentum, penalty.
-    problem, units
-        Rows and whose they are; curator-only.
+        Steps, their length, penalty.
+    batches : tuple of DescentBatch, curator-only
+        Units of each step, in turn.
     rate : float, public
         Length of a step.
     noise : tuple of StepNoise, public
@@ -158,11 +209,12 @@ class DescentPlan:
         The influence that a unit may have in all steps together.
     allowed : array of shape (n_units,), curator-only
         Its square, of every unit: what its clock may reach.
+    rehearsed : array, public
+        The end of a rehearsal, with noise of its own.
     """
 
     settings: StepMechanism
-    problem: StepProblem = field(repr=False)
-    units: DescentUnits = field(repr=False)
+    batches: tuple[DescentBatch, ...] = field(repr=False)
     rate: float
     noise: tuple[StepNoise, ...]
     keep: float
@@ -171,18 +223,29 @@ class DescentPlan:
     rehearsed: Matrix = field(repr=False)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the weights."""
+        return self.batches[0].problem.shape
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of all units."""
+        return sum(batch.problem.n_rows for batch in self.batches)
+
+    @property
     def total_variation(self) -> float:
         """Distance of the sampled noise from a function of a continuous one (claim L-2)."""
-        return descent_total_variation(self.noise, math.prod(self.problem.shape))
+        return descent_total_variation(self.noise, math.prod(self.shape))
 
     @property
     def rows_digest(self) -> str:
-        """SHA-256 of features, targets and whose rows they are."""
+        """SHA-256 of features, targets and units of rows."""
         digest = hashlib.sha256()
-        for array in self.problem.arrays:
-            digest.update(np.ascontiguousarray(array, dtype="<f8").data)
-        if self.units.codes is not None:
-            digest.update(np.ascontiguousarray(self.units.codes, dtype="<i8").data)
+        for batch in self.batches:
+            for array in batch.problem.arrays:
+                digest.update(np.ascontiguousarray(array, dtype="<f8").data)
+            if batch.units.codes is not None:
+                digest.update(np.ascontiguousarray(batch.units.codes, dtype="<i8").data)
         return digest.hexdigest()
 
     def release(self, kept: Mask, source: BitSource) -> DescentTranscript:
@@ -194,65 +257,99 @@ class DescentPlan:
         Ensures that whoever knows everything but one unit's coin guesses it, at even odds, with the
         success of ``parameter`` and :attr:`total_variation` at most.
         """
-        if kept.dtype != np.bool_ or kept.shape != (self.units.n_units,):
+        if kept.dtype != np.bool_ or kept.shape != self.allowed.shape:
             raise BudgetError(
-                f"kept must be one truth value for each of {self.units.n_units} units; got "
+                f"kept must be one truth value for each of {len(self.allowed)} units; got "
                 f"{kept.dtype} of shape {kept.shape}. Pass the coins."
             )
-        used = self.units.of_rows(kept.astype(np.float64))[:, None]
 
-        def observe(rows: Matrix, slopes: Matrix, noise: StepNoise) -> Integers:
-            total = (rows.T @ (slopes * used)).astype(np.int64)
+        def observe(batch: DescentBatch, rows: Matrix, slopes: Matrix, noise: StepNoise) -> Matrix:
+            used = batch.units.of_rows(kept[batch.members].astype(np.float64))
+            total = (rows.T @ (slopes * used[:, None])).astype(np.int64)
             units = np.full(total.shape, noise.units_per_std, dtype=np.int64)
             return np.asarray(total + sample_discrete_gaussian(units, source))
 
         return self._descend(observe)
 
     def replay(self, integers: Integers) -> DescentTranscript:
-        """Return weights and clocks again, given what the steps released.
+        """Recompute weights and clocks from the released integers.
 
         They are functions of it: nobody's coin has a part in them.
         """
         steps = iter(integers)
-        return self._descend(lambda rows, slopes, noise: next(steps))
+        return self._descend(lambda batch, rows, slopes, noise: next(steps))
+
+    def rehearse(self, n_rows: int, seed: int) -> Self:
+        """Descend with simulated noise, that of a table of ``n_rows``; return the end beside it."""
+        generator, share = public_generator(seed, "descent"), self.n_rows / n_rows
+
+        def observe(batch: DescentBatch, rows: Matrix, slopes: Matrix, noise: StepNoise) -> Matrix:
+            total = rows.T @ slopes
+            drawn = generator.normal(size=total.shape) * (noise.units_per_std * share)
+            return np.asarray(total * self.keep + drawn)
+
+        return replace(self, rehearsed=self._descend(observe, share).weights)
+
+    @property
+    def rehearsed_loss(self) -> float:
+        """Mean loss at the end of the rehearsal."""
+        if not np.isfinite(self.rehearsed).all():
+            return math.inf
+        losses = [batch.problem.mean_loss(self.rehearsed) for batch in self.batches]
+        loss = float(np.mean(losses))
+        return loss if loss == loss else math.inf
+
+    def clocks(self) -> list[DescentClock]:
+        """Return clocks at zero, one for the units of each batch."""
+        return [
+            DescentClock(units=batch.units, allowed=self.allowed[batch.members])
+            for batch in self.batches
+        ]
 
     def _descend(
-        self, observe: Callable[[Matrix, Matrix, StepNoise], Integers]
+        self,
+        observe: Callable[[DescentBatch, Matrix, Matrix, StepNoise], Matrix],
+        noise_share: float = 1.0,
     ) -> DescentTranscript:
-        clock = DescentClock(units=self.units, allowed=self.allowed)
-        path = self.settings.path(self.problem.shape, self.rate)
-        released = []
+        clocks, released = self.clocks(), []
+        path = self.settings.path(self.shape, self.rate)
         for place, noise in enumerate(self.noise):
-            share = 1.0 / (len(self.noise) - place)
-            rows, slopes = self.problem.step(path.weights)
-            whole = clock.pay(rows, slopes, noise, share)
-            integers = observe(rows, whole, noise)
+            number = place % len(self.batches)
+            batch = self.batches[number]
+            rows, slopes = batch.problem.step(path.weights)
+            share = 1.0 / math.ceil((len(self.noise) - place) / len(self.batches))
+            whole = clocks[number].pay(rows, slopes, noise, share)
+            integers = observe(batch, rows, whole, noise)
             released.append(integers)
             gradient = np.ldexp(integers.astype(np.float64), -noise.bits)
-            n_used = self.keep * self.problem.n_rows
-            path.move(gradient / n_used, noise.std / n_used)
-        return DescentTranscript(
-            integers=np.stack(released), spent=clock.spent, weights=path.result
-        )
+            n_used = self.keep * batch.problem.n_rows
+            path.move(gradient / n_used, noise.std * noise_share / n_used)
+        spent = np.zeros(len(self.allowed))
+        for batch, clock in zip(self.batches, clocks, strict=True):
+            spent[batch.members] = clock.spent
+        return DescentTranscript(integers=np.stack(released), spent=spent, weights=path.result)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class DescentClock:
-    """What every unit has paid, and what its gradient of the next step is shortened to."""
+    """Payments of every unit, and the limits of their next gradients."""
 
     units: DescentUnits
     allowed: Vector
     spent: Vector = field(init=False)
+    _rows: Matrix | None = field(init=False, default=None)
+    _row_norms: Vector = field(init=False)
+    _largest: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.spent = np.zeros(self.units.n_units)
 
     def limits(self, share: float) -> Vector:
-        """Return the influence that every unit may have now: a share of what is left."""
+        """Return the current limit of every unit: a share of its remaining budget."""
         return np.sqrt(np.maximum(self.allowed - self.spent, 0.0) * share) * _BELOW
 
     def pay(self, rows: Matrix, slopes: Matrix, noise: StepNoise, share: float) -> Matrix:
-        """Return what every row adds, whole slopes that its unit can pay for, and charge them.
+        """Return the whole slopes of every row within its unit's limit, and charge the units.
 
         Guarantee
         ---------
@@ -260,24 +357,23 @@ class DescentClock:
         deviation of the noise, rounded up, whether it is used or not, and no clock passes
         ``allowed``. Depends on weights, all records and clocks alone.
         """
+        self._measure(rows)
         bits = noise.bits - FEATURE_BITS
         limits = self.limits(share)
         half = 0.5 * math.sqrt(slopes.shape[1])
-        row_norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        rounding = half * self.units.added_norms(row_norms) / noise.units_per_std
+        rounding = half * self.units.added_norms(self._row_norms) / noise.units_per_std
         room = np.maximum(limits - rounding * (1 + 2.0**-20), 0.0) * noise.std
-        norms = np.ldexp(self.units.norms(rows, slopes), -FEATURE_BITS)
+        norms = np.ldexp(self.units.norms(rows, slopes, self._row_norms), -FEATURE_BITS)
         factors = room / np.maximum(np.maximum(norms, room), 1e-300)
         whole = np.rint(np.ldexp(slopes * self.units.of_rows(factors)[:, None], bits))
         if bits < 0 or (factors == 0).any():
             whole[self.units.of_rows(factors) == 0] = 0.0
-        largest = float(np.abs(rows).max(initial=0.0))
-        if not np.abs(whole).sum(axis=0).max(initial=0.0) * largest < _EXACT_FLOAT:
+        if not np.abs(whole).sum(axis=0).max(initial=0.0) * self._largest < _EXACT_FLOAT:
             raise BudgetError(
                 "gradients must add up to less than 2**52 grid steps; they do not. Clip the "
                 "features: clip=4."
             )
-        charges = self.units.norms(rows, whole) / noise.units_per_std
+        charges = self.units.norms(rows, whole, self._row_norms) / noise.units_per_std
         squares = np.square(charges) * (1 + 2.0**-40)
         spent = np.where(squares > 0, np.nextafter(self.spent + squares, np.inf), self.spent)
         if not (spent <= self.allowed).all():
@@ -286,6 +382,13 @@ class DescentClock:
             )
         self.spent = spent
         return np.asarray(whole)
+
+    def _measure(self, rows: Matrix) -> None:
+        """Keep the norms of rows that stay from step to step."""
+        if rows is self._rows:
+            return
+        self._rows, self._row_norms = rows, np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        self._largest = max(float(rows.max(initial=0.0)), -float(rows.min(initial=0.0)))
 
 
 def plan_descent(
@@ -299,7 +402,7 @@ def plan_descent(
     seed: int,
     allowed: Vector | None = None,
 ) -> DescentPlan:
-    """Rehearse a descent on all records, and fix its noise and the length of its steps.
+    """Rehearse a descent on records of all units, and fix its noise and the length of its steps.
 
     ``allowed`` is the influence that every unit may have, by default that of ``success``; who may
     have less than a thousandth of the most is left out, used or not.
@@ -309,119 +412,53 @@ def plan_descent(
     Claim C-14. A function of all records, settings and public randomness; no argument depends on
     who is used.
     """
-    units, ordered = DescentUnits.sort(problem, codes, n_units)
-    n_numbers = math.prod(ordered.shape) * settings.n_steps
+    n_batches = check_batches(settings.n_batches, n_units)
+    n_numbers = math.prod(problem.shape) * settings.n_steps
     slack = lattice_total_variation_bound(n_numbers, float(LEAST_STEPS_PER_STD))
     parameter = influence_parameter(success, slack)
     limits = np.full(n_units, parameter) if allowed is None else np.minimum(allowed, parameter)
     limits = np.where(limits > LEAST_SHARE * limits.max(), limits, 0.0)
-    squares = np.square(limits) * (1 - 2.0**-45)
-    rehearsals = [
-        _rehearse(settings, ordered, units, (squares, keep), rate, seed) for rate in settings.trials
-    ]
-    best = min(rehearsals, key=lambda each: each.loss)
-    return DescentPlan(
+    batches = split_descent_units(problem, codes, n_units, n_batches)
+    paying = limits[limits > 0]
+    typical = float(np.median(paying)) if len(paying) else parameter
+    n_rehearsed = max(MOST_REHEARSED, n_batches)
+    per_radius = math.sqrt(math.ceil(settings.n_steps / n_batches)) / typical
+
+    def rehearse(rate: float, radius: float) -> DescentPlan:
+        noise = StepNoise.at_least(two_digits(radius * per_radius))
+        plan = replace(trial, rate=rate, noise=(noise,) * settings.n_steps)
+        return plan.rehearse(problem.n_rows, seed)
+
+    trial = DescentPlan(
         settings=settings,
-        problem=ordered,
-        units=units,
-        rate=best.rate,
-        noise=best.noise,
+        batches=split_descent_units(problem, codes, n_units, n_batches, n_rehearsed),
+        rate=1.0,
+        noise=(),
         keep=keep,
         parameter=parameter,
-        allowed=squares,
-        rehearsed=best.weights,
+        allowed=np.square(limits) * (1 - 2.0**-45),
+        rehearsed=np.zeros(problem.shape),
     )
+    radii = settings.radii
+    first = radii[len(radii) // 2]
+    plans = [rehearse(rate, first) for rate in settings.trials]
+    best = min(plans, key=lambda plan: plan.rehearsed_loss)
+    plans = [best, *(rehearse(best.rate, radius) for radius in radii if radius != first)]
+    best = min(plans, key=lambda plan: plan.rehearsed_loss)
+    return replace(best, batches=batches)
+
+
+def check_batches(n_batches: int, n_units: int) -> int:
+    """Refuse batches without units."""
+    if n_batches > n_units:
+        raise BudgetError(
+            f"n_batches must be at most the number of units; got {n_batches} for {n_units}. Use "
+            "fewer."
+        )
+    return n_batches
 
 
 def descent_total_variation(noise: tuple[StepNoise, ...], n_numbers: int) -> float:
     """Return the slack of all steps together, for so many numbers a step."""
     units = np.repeat([float(step.units_per_std) for step in noise], n_numbers)
     return lattice_total_variation_bound(len(units), units)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _DryRun:
-    rate: float
-    noise: tuple[StepNoise, ...]
-    weights: Matrix
-    loss: float
-
-
-def _rehearse(
-    settings: StepMechanism,
-    problem: StepProblem,
-    units: DescentUnits,
-    limits: tuple[Vector, float],
-    rate: float,
-    seed: int,
-) -> _DryRun:
-    """Descend on all records with simulated noise, choosing how much every step has."""
-    allowed, keep = limits
-    generator = public_generator(seed, "descent")
-    clock = DescentClock(units=units, allowed=allowed)
-    path = settings.path(problem.shape, rate)
-    chosen, quantile = [], 1.0
-    again = {int(share * settings.n_steps) for share in RECONSIDERED}
-    for place in range(settings.n_steps):
-        share = 1.0 / (settings.n_steps - place)
-        rows, slopes = problem.step(path.weights)
-        needs = _Needs.of(clock, rows, slopes, share)
-        if place in again:
-            quantile = needs.best_quantile(rows, slopes, share)
-        noise = StepNoise.at_least(two_digits(needs.std(quantile)))
-        chosen.append(noise)
-        whole = clock.pay(rows, slopes, noise, share)
-        gradient = np.ldexp(rows.T @ whole, -noise.bits)
-        gradient += generator.normal(size=gradient.shape) * noise.std / keep
-        path.move(gradient / problem.n_rows, noise.std / (keep * problem.n_rows))
-    weights = path.result
-    loss = problem.mean_loss(weights) if np.isfinite(weights).all() else math.inf
-    return _DryRun(
-        rate=rate, noise=tuple(chosen), weights=weights, loss=loss if loss == loss else math.inf
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Needs:
-    """Norms of units' gradients, what each may pay, and the noise that it needs for that."""
-
-    units: DescentUnits
-    norms: Vector
-    limits: Vector
-    stds: Vector
-
-    @classmethod
-    def of(cls, clock: DescentClock, rows: Matrix, slopes: Matrix, share: float) -> Self:
-        """Measure all units at one step."""
-        norms = np.ldexp(clock.units.norms(rows, slopes), -FEATURE_BITS)
-        limits = clock.limits(share)
-        stds = np.divide(norms, limits, out=np.zeros_like(norms), where=limits > 0)
-        return cls(units=clock.units, norms=norms, limits=limits, stds=stds)
-
-    @property
-    def most(self) -> float:
-        """Tenth largest need of a unit: that of a crowd, not of a person."""
-        rank = max(0, len(self.stds) - CROWD)
-        return float(np.partition(self.stds, rank)[rank])
-
-    def std(self, quantile: float) -> float:
-        """Return the noise that a share of the units needs, never more than the tenth largest."""
-        most, rank = self.most, int(quantile * (len(self.stds) - 1))
-        return max(min(float(np.partition(self.stds, rank)[rank]), most), most * 1e-3, LEAST_STD)
-
-    def best_quantile(self, rows: Matrix, slopes: Matrix, share: float) -> float:
-        """Return the share of units not clipped with the least predicted error.
-
-        Squared bias of the sum, which stays, and the variance of the noise, which the steps to come
-        average.
-        """
-        best = (math.inf, 1.0)
-        for quantile in (*CLIP_QUANTILES, 1.0):
-            std = self.std(quantile)
-            missing = 1.0 - np.minimum(1.0, self.limits * std / np.maximum(self.norms, 1e-300))
-            of_rows = self.units.of_rows(missing)
-            clipped = np.flatnonzero(of_rows)
-            bias = rows[clipped].T @ (slopes[clipped] * of_rows[clipped, None])
-            error = math.ldexp(float(np.square(bias).sum()), -2 * FEATURE_BITS)
-            best = min(best, (error + bias.size * std**2 * share, quantile))
-        return best[1]

@@ -57,7 +57,7 @@ class IidRule(Rule):
     @property
     @abstractmethod
     def confidence(self) -> float:
-        """Probability, over the simulation, that the claim holds; 0 where nothing is claimed."""
+        """Probability, over the simulation, that the claim holds; 0 without a claim."""
 
     def clipped(self, values: Matrix) -> Matrix:
         return values
@@ -135,7 +135,7 @@ def iid_log_det(
 
 
 def _center(simulated: Matrix) -> Vector:
-    """Return the mean of the simulated outputs, without the reserved ones; constants stay exact."""
+    """Return the mean of the unreserved outputs; constants stay exact."""
     center: Vector = simulated.mean(axis=0)
     still = np.ptp(simulated, axis=0) == 0
     center[still] = simulated[0, still]
@@ -179,7 +179,7 @@ class Boxed(IidRule):
         if self.shape not in {"diagonal", "isotropic"}:
             raise BudgetError(
                 f"shape must be 'diagonal' or 'isotropic'; got {self.shape!r}. "
-                f"Directions found on the same outputs are not allowed here."
+                f"Directions computed from the same outputs are not allowed here."
             )
         if not 0 < self.gamma < 1:
             raise BudgetError(f"gamma must be between 0 and 1; got {self.gamma!r}. Use 1e-6.")

@@ -99,7 +99,7 @@ def _sample_block(scales: Integers, source: BitSource) -> Integers:
 
 
 def _propose_laplace(scales: Integers, source: BitSource) -> tuple[Integers, Integers]:
-    """Attempt one discrete Laplace draw per scale; return who succeeded, and the draws."""
+    """Attempt one discrete Laplace draw per scale; return successes and draws."""
     digits = uniform_lattice_integers(scales, source)
     accepted = lattice_bernoulli_exp(
         digits / scales, lambda i: Fraction(int(digits[i]), int(scales[i])), source
@@ -198,7 +198,7 @@ def _exp_thresholds() -> Words:
 
 
 class _LazyUniform:
-    """A uniform real number in [0, 1) of which only the bits asked for so far are drawn."""
+    """A uniform real number in [0, 1) whose bits are drawn on demand."""
 
     __slots__ = ("_bits", "_source", "_value")
 
@@ -212,7 +212,7 @@ class _LazyUniform:
         return self.is_below(lambda bits: _enclose_exp(gamma, bits))
 
     def is_below(self, enclose: Callable[[int], tuple[int, int]]) -> bool:
-        """Decide whether the number is below the one that ``enclose`` encloses."""
+        """Decide whether the number is below the one enclosed by ``enclose``."""
         guard = 32
         while True:
             lower, upper = enclose(self._bits + guard)

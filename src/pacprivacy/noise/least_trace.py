@@ -1,4 +1,4 @@
-"""The least Gaussian noise that hides what any one unit adds to sums.
+"""The least Gaussian noise that hides the contribution of any one unit to sums.
 
 Noise has a covariance of its own in every cell. In coordinates in which the error counts alike
 (``W = I``), ``A = Σ w_i y_i y_i'`` with weights that sum to 1 bounds every feasible covariance from
@@ -9,7 +9,7 @@ Tang 2024). What a promise needs is computed from the covariance that is used, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,9 @@ TARGET_GAP: Final = 1.01  # updates end when the trace is this near its lower bo
 ENOUGH_GAP: Final = 1.03  # units are screened again until the trace over all of them is this near
 MAX_UPDATES: Final = 200
 MAX_SCREENINGS: Final = 6
+SETTLED_UPDATES: Final = 15  # between which units far inside are left out
+SMALL_WEIGHT: Final = 1e-4  # of the largest
+NEARLY_LARGEST: Final = 0.9  # of the squared norm that no unit may pass
 SCREENED_UNITS: Final = 1000
 SCREENED_UNITS_PER_CELL: Final = 20
 CROWD_SHARE: Final = 1e-3  # of a cell's second moments, added in the shape of the crowd's
@@ -55,7 +58,7 @@ class SumFrame:
 
     @property
     def filled(self) -> Mask:
-        """Cells to which somebody adds something."""
+        """Cells to which at least one unit adds."""
         return np.asarray(self.seconds.any(axis=(1, 2)))
 
     @property
@@ -66,9 +69,9 @@ class SumFrame:
         units has noise in every direction, but little more than it needs. An empty cell gets all of
         the crowd's second moments, and so the noise of an average cell.
         """
-        own = np.einsum("cbr,cbd,cdr->c", self.into, self.seconds, self.into, optimize=True)
+        traces = np.einsum("cbr,cbd,cdr->c", self.into, self.seconds, self.into, optimize=True)
         average = np.einsum("crr->c", self.crowd)
-        size = np.divide(own, average, out=np.ones(len(own)), where=average > 0)
+        size = np.divide(traces, average, out=np.ones(len(traces)), where=average > 0)
         share = np.where(self.filled, CROWD_SHARE * size, 1.0)
         return np.asarray(share[:, None, None] * self.crowd)
 
@@ -120,12 +123,12 @@ def make_frame(
     Parameters
     ----------
     sums : UnitSums, curator-only
-        What every unit adds.
+        Contribution of every unit.
     slopes : array of shape (n_cells, outputs, block) or None, curator-only
         Derivatives of the outputs by the sums, in units of the outputs. None: every sum is an
         output, in units of its root mean square over units.
     parameter : float, public
-        What one unit may cost. It decides how much noise a sum may have that outputs are divided
+        Largest charge of a unit. It decides how much noise a sum may have that outputs are divided
         by, and nothing else.
     factors : array of shape (n_units,), curator-only, optional
         Shrink what a unit adds, so that no coordinate is made for the sake of one unit.
@@ -157,7 +160,7 @@ def make_frame(
 
 
 def _check_sizes(sums: UnitSums, mean_squares: Vector) -> None:
-    """Refuse sums whose squares vanish: they would be left out as if nobody added to them."""
+    """Refuse sums whose squares underflow, as they would count as empty."""
     small = mean_squares < SMALLEST_RANGE**2
     if small.any() and sums.values[:, small].any():
         raise BudgetError(
@@ -207,8 +210,8 @@ def _weigh_errors(slopes: Cube, count_noise: Vector) -> Cube:
 
 def crowd_norm(frame: SumFrame) -> Cube:
     """Return the matrices of a first norm, in sums, in which all units have the same weight."""
-    own = np.swapaxes(frame.into, 1, 2) @ frame.seconds @ frame.into
-    roots, vectors = _roots(own + frame.floors)
+    seconds = np.swapaxes(frame.into, 1, 2) @ frame.seconds @ frame.into
+    roots, vectors = _roots(seconds + frame.floors)
     trace = float(roots[frame.filled].sum())
     return _matrices(frame, roots, vectors, trace)
 
@@ -220,7 +223,7 @@ def least_trace(
     first_norms: Vector,
     target: float = TARGET_GAP,
 ) -> LeastTrace:
-    """Find the shape of the least trace under which no unit's norm is above the others'.
+    """Return the shape of least trace under which no unit's norm exceeds the largest.
 
     ``factors`` shrink what a unit adds. Units that are far inside by ``first_norms``, those of
     entries in any shape, are screened out of the updates; all units take part in ``norms``, from
@@ -273,9 +276,11 @@ def _screen(sums: UnitSums, first_norms: Vector) -> Integers:
     if sums.units is not None and sums.n_cells > 1:
         for cell in range(sums.n_cells):
             start, stop = int(sums.starts[cell]), int(sums.starts[cell + 1])
-            own = first_norms[start:stop]
-            if len(own) > SCREENED_UNITS_PER_CELL:
-                largest = np.argpartition(-own, SCREENED_UNITS_PER_CELL)[:SCREENED_UNITS_PER_CELL]
+            cell_norms = first_norms[start:stop]
+            if len(cell_norms) > SCREENED_UNITS_PER_CELL:
+                largest = np.argpartition(-cell_norms, SCREENED_UNITS_PER_CELL)[
+                    :SCREENED_UNITS_PER_CELL
+                ]
                 chosen.append(sums.units[start + largest])
             else:
                 chosen.append(sums.units[start:stop])
@@ -340,17 +345,35 @@ class _Active:
 
     def solve(self, weights: Vector, target: float) -> tuple[Vector, Matrix, Cube, int]:
         """Update the weights until no norm is far above 1; return the shape with them."""
-        n_cells, rank = len(self.floors), self.points.shape[1]
-        roots, vectors = np.zeros((n_cells, rank)), np.zeros((n_cells, rank, rank))
+        active, deciding, shares = self, np.arange(self.n_units), weights
         for update in range(1, MAX_UPDATES + 1):
-            roots, vectors = _roots(self.second_moments(weights) + self.floors)
-            norms = self.norms(roots, vectors)
+            roots, vectors = _roots(active.second_moments(shares) + self.floors)
+            norms = active.norms(roots, vectors)
             if update == MAX_UPDATES or norms.max(initial=0.0) <= target:
-                return weights, roots, vectors, update
+                weights = weights.copy()
+                weights[deciding] = shares
+                return weights / weights.sum(), roots, vectors, update
             # The square: twice the step of Yu's update, which is the last one for separate cells.
-            weights = weights * np.square(norms)
-            weights = weights / weights.sum()
+            shares = shares * np.square(norms)
+            shares = shares / shares.sum()
+            if update % SETTLED_UPDATES == 0:  # who is far inside has hardly any weight by now
+                kept = (shares > SMALL_WEIGHT * shares.max()) | (norms > NEARLY_LARGEST)
+                weights = weights.copy()
+                weights[deciding] = shares
+                active, deciding, shares = active.take(kept), deciding[kept], shares[kept]
         raise AssertionError("the loop returns")
+
+    def take(self, kept: Mask) -> _Active:
+        """Return some of the units."""
+        place = np.cumsum(kept) - 1
+        entries = kept[self.owners]
+        return replace(
+            self,
+            points=self.points[entries],
+            owners=place[self.owners[entries]],
+            cells=self.cells[entries],
+            n_units=int(kept.sum()),
+        )
 
     def norms(self, roots: Matrix, vectors: Cube) -> Vector:
         trace = float(roots[self.filled].sum())

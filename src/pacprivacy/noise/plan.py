@@ -6,9 +6,7 @@ noise is a discrete Gaussian in those multiples: integers of exactly known law (
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -61,13 +59,12 @@ if TYPE_CHECKING:
 Kind = Literal["exact", "confidence", "empirical"]
 
 LARGEST_POINT = 2.0**61
-SAMPLED_COORDINATES = 64
 NOISELESS = "the output meets the budget as it is; no noise was added"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revealed:
-    """A part of the output that leaves as it is, one of ``bases`` per group; curator-only."""
+    """A part of the output released exactly, one of ``bases`` per group; curator-only."""
 
     groups: Integers
     bases: Matrix
@@ -87,7 +84,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisePlan:
-    """Noise law for one release, with what was proved about it.
+    """Noise law of one release, with its proved bounds.
 
     ``rule``, ``kind``, ``total_variance``, the bounds and ``notes`` are public; the frame, the
     lattice points, the revealed part and the outputs are curator-only.
@@ -192,7 +189,7 @@ class NoisePlan:
         return scaled
 
     def view(self, outputs: object, log_belief: Vector | None = None) -> View:
-        """Return what the attacker compares when one of ``outputs`` is released."""
+        """Return the attacker's view of a release of one of ``outputs``."""
         return make_view(
             self.whitened(as_outputs(outputs)),
             log_belief,
@@ -230,7 +227,7 @@ class NoisePlan:
         return outputs.shape == calibrated.shape and all(map(np.array_equal, outputs, calibrated))
 
     def observe(self, index: int, source: BitSource) -> Observation:
-        """Draw the noise for candidate ``index``: the only place where the secret is used."""
+        """Draw the noise for candidate ``index``: the only use of the secret."""
         noise = sample_discrete_gaussian(self.units_per_std, source)
         group = None if self.revealed is None else int(self.revealed.groups[index])
         return Observation(integers=self.points[index] + noise, group=group)
@@ -366,7 +363,7 @@ class PlanProblem:
         )
 
     def noiseless_plan(self, rule: str) -> NoisePlan | None:
-        """Return the plan that releases the output itself; None where the limits forbid it."""
+        """Return the plan without noise; None if the limits forbid it."""
         values = self.values
         groups, nats = distinct_plan_outputs(values, self.log_p)
         if not self._allows(groups, nats):
@@ -410,27 +407,17 @@ class PlanProblem:
 
 def distinct_plan_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, float]:
     """Group candidates whose outputs agree bit for bit; return the groups and their entropy."""
-    # A few coordinates tell most outputs apart; only those that agree there are read in full.
-    step = -(-values.shape[1] // SAMPLED_COORDINATES)
-    heads = [(row[::step] + 0.0).tobytes() for row in values]  # +0.0 turns -0.0 to 0.0
-    repeated = {head for head, count in Counter(heads).items() if count > 1}
     group_of: dict[bytes, int] = {}
-    groups = np.empty(len(values), dtype=np.int64)
-    for k, head in enumerate(heads):
-        key = _digest(values[k] + 0.0) if head in repeated else head
-        groups[k] = group_of.setdefault(key, len(group_of))
+    rows = [(row + 0.0).tobytes() for row in values]  # +0.0 turns -0.0 to 0.0
+    groups = np.array([group_of.setdefault(row, len(group_of)) for row in rows], dtype=np.int64)
     mass = np.bincount(groups, np.exp(log_p))
     return groups, float(entropy(np.log(mass[mass > 0]))) if len(group_of) > 1 else 0.0
-
-
-def _digest(row: Vector) -> bytes:
-    return hashlib.blake2b(row.tobytes(), digest_size=32, key=b"whole row").digest()
 
 
 def plan_caps(
     limits: Spent, caps: Vector | None, pool: Candidates | None, log_p: Vector
 ) -> tuple[Vector | None, Vector | None]:
-    """Return success caps, infinite where none binds, and priors per unit; None without a limit."""
+    """Return success caps and priors per unit; infinite caps do not bind, None without a limit."""
     if caps is None and limits.success_level is None:
         return None, None
     if pool is None:

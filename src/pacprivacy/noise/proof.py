@@ -34,7 +34,6 @@ from pacprivacy.adversary import (
 )
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.covariance import Spread, log_det_of_points
-from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, PlanProblem, log_det_of_plan, make_plan
 from pacprivacy.noise.shapes import (
     COARSE_DRAWS,
@@ -150,7 +149,7 @@ class Effort:
 def _draws_for(
     room: float, half_width: Callable[[float, int], float], variance: float, *, most: int
 ) -> tuple[int, float]:
-    """Return draws whose half-width is ``room`` if affordable, and the half-width they give."""
+    """Return the number of draws for half-width ``room``, if affordable, and their half-width."""
     draws = min(8192, most)
     while draws < most and half_width(variance, draws) > room:
         draws = min(2 * draws, most)
@@ -242,7 +241,7 @@ class _Search:
         return scale
 
     def enlarged(self, scale: float, failed: NoisePlan, effort: Effort) -> float:
-        """Return the smallest scale again, now that a proof has shown who is worst placed."""
+        """Return the smallest scale for the worst-placed units of the proof."""
         shown, caps = scale, self._problem.caps
         if self._risk is not None and failed.membership is not None and caps is not None:
             here, variance = self._risk.excess(scale)
@@ -263,7 +262,7 @@ class _Search:
         return self._risk.excess(scale)[0]
 
     def tightened(self, scale: float, proved: NoisePlan) -> float:
-        """Return a smaller scale that uses up most of what a proof left over."""
+        """Return a smaller scale that uses most of the slack of a proof."""
         problem, candidates = self._problem, [self._least]
         if problem.mi_nats is not None:
             if proved.information is None:
@@ -287,7 +286,7 @@ class _Search:
         return min(scale, max(candidates))
 
     def _information_scale(self, beta: float, room: float) -> float:
-        """Return the smaller of the scale the Gaussian bound needs and the one the truth needs."""
+        """Return the smaller scale of the Gaussian bound and of the exact information."""
         by_bound = self._bound_scale(beta)
         if room >= beta:
             return by_bound
@@ -316,28 +315,24 @@ def _log_det_scale(shape: Scalable, problem: PlanProblem, nats: float) -> float:
     weights = np.exp(problem.log_p)
     points = shape.view(problem.spread, problem.log_p).points
     return shape_scale(
-        lambda c: log_det_of_points(points / c, weights, shape.groups) - nats * (1 - 1e-6),
+        lambda c: log_det_of_points(points / c, weights, None) - nats * (1 - 1e-6),
         tolerance=1e-9,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Template:
-    """The noise of a plan as a shape whose scale is free."""
+    """The noise of a plan as a shape with a free scale."""
 
     plan_before: NoisePlan
     noise_std: Vector
-
-    @property
-    def groups(self) -> Integers | None:
-        return self.plan_before.groups
 
     def scaled(self, noise_scale: float) -> _Template:
         return replace(self, noise_std=self.noise_std * noise_scale)
 
     def view(self, spread: Spread, log_p: Vector) -> View:
         points = self.plan_before.frame.coordinates(spread.values) / self.noise_std
-        return make_view(points, log_p, groups=self.groups)
+        return make_view(points, log_p)
 
     def plan(self, spread: Spread, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
         before = self.plan_before
@@ -347,7 +342,6 @@ class _Template:
             center=before.center,
             noise_std=self.noise_std,
             values=spread.values,
-            revealed=before.revealed,
             notes=notes,
         )
 
@@ -356,7 +350,7 @@ Scalable: TypeAlias = Shape | _Template
 
 
 def prove_rescaled(plan: NoisePlan, problem: PlanProblem, *, simulated: bool) -> NoisePlan:
-    """Return a plan with the same ratios of noise that meets other limits (claim N-8)."""
+    """Return a plan with the same ratios of noise for other limits (claim N-8)."""
     if plan.is_noiseless:
         raise BudgetError("plan must carry noise to be scaled; got one without. Release it as is.")
     template = _Template(plan_before=plan, noise_std=plan.noise_std)
@@ -409,7 +403,7 @@ class Proof:
         )
 
     def charges(self, view: View, pool: Candidates, heat: Heat) -> Vector:
-        """Return what every unit pays of its balance, proved on these draws."""
+        """Return the proved charge of every unit's balance, on these draws."""
         rng = self._rng()
         return heat_charges(view, pool, heat, n_draws=self.n_draws, gamma=self.gamma, rng=rng)
 

@@ -25,6 +25,7 @@ from pacprivacy._checks import (
     check_log_belief,
     check_positive,
     freeze,
+    suggestion,
 )
 from pacprivacy._random import coerce_seed
 from pacprivacy._system import single_threaded
@@ -99,7 +100,7 @@ class Rule(ABC):
         rng: np.random.Generator | int | None = None,
         measured: Spread | None = None,
     ) -> PlanProblem:
-        """Return what a plan must satisfy; the arguments are those of :func:`calibrate`."""
+        """Return the limits of a plan; the arguments are those of :func:`calibrate`."""
         if log_belief is not None and self.n_reserve:
             raise BudgetError(
                 f"rule must work for a secret from the pool; got {self.name}, which is for a "
@@ -128,12 +129,12 @@ class Rule(ABC):
     def plan(self, problem: PlanProblem) -> NoisePlan: ...
 
     def propose(self, problem: PlanProblem) -> NoisePlan:
-        """Return about the noise of the plan; nothing may be released on it."""
+        """Return an estimate of the plan's noise, not for releases."""
         return self.plan(problem)
 
 
 class PoolRule(Rule):
-    """A rule for a secret from the pool: an output that may leave as it is gets no noise."""
+    """Base class of rules for a secret from the pool; identical outputs get no noise."""
 
     def plan(self, problem: PlanProblem) -> NoisePlan:
         return problem.noiseless_plan(self.name) or self.noisy_plan(problem)
@@ -146,7 +147,7 @@ AnyRule: TypeAlias = str | Rule
 
 
 def plan_by_formula(plan_for: Callable[[float], NoisePlan], problem: PlanProblem) -> NoisePlan:
-    """Return the plan of a formula whose bound, slack included, implies every limit (claim N-4)."""
+    """Return a closed-form plan whose bound, slack included, implies every limit (claim N-4)."""
     weights, mi_nats = np.exp(problem.log_p), problem.gaussian_nats
     budget = mi_nats * (1 - 1e-9)
     for attempt in range(20):
@@ -165,7 +166,7 @@ def plan_by_formula(plan_for: Callable[[float], NoisePlan], problem: PlanProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Variances of the outputs along directions, and the frame of those that get noise."""
+    """Variances of the outputs along directions, and the frame of directions with noise."""
 
     center: Vector
     variances: Vector
@@ -272,7 +273,6 @@ class AutoConfidence(CovarianceRule):
             eigenvalues=eigenvalues,
             coordinates=centred @ basis,
             basis=basis,
-            mixing=None,
             values=values,
         )
         return Measured(
@@ -283,7 +283,7 @@ class AutoConfidence(CovarianceRule):
         )
 
     def formula(self, eigenvalues: Vector, *, mi_nats: float) -> Vector:
-        """Inflate the eigenvalues where they are well separated; else isotropic noise."""
+        """Inflate well-separated eigenvalues; otherwise use isotropic noise."""
         main, rest = self.share * mi_nats, (1 - self.share) * mi_nats
         if self._are_separated(eigenvalues):
             return proportional(eigenvalues + 10 * self.security * main / rest, mi_nats=main)
@@ -291,7 +291,7 @@ class AutoConfidence(CovarianceRule):
         return np.full(dimension, (eigenvalues.sum() + dimension * self.security) / (2 * main))
 
     def _are_separated(self, eigenvalues: Vector) -> bool:
-        """Whether every eigenvalue above ``security`` is far from all others, small ones too."""
+        """Whether every eigenvalue above ``security`` is far from all other eigenvalues."""
         n_large = int((eigenvalues > self.security).sum())
         gap = self.radius * np.sqrt(len(eigenvalues) * self.security) + 2 * self.security
         below = np.diff(np.sort(eigenvalues))[-n_large:]  # the gap below each large one
@@ -300,7 +300,7 @@ class AutoConfidence(CovarianceRule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighting:
-    """The spread in coordinates where noise costs its variance; ``back`` leads to plain ones."""
+    """The spread in coordinates with unit cost of noise; ``back`` leads to the original ones."""
 
     spread: Spread
     plain: Spread
@@ -308,10 +308,10 @@ class Weighting:
     back: Matrix
 
     def unweighted(self, shape: Shape) -> Shape:
-        """Return a shape of the weighted coordinates as one of the unweighted spread."""
+        """Return a shape in weighted coordinates as a shape of the original spread."""
         factor = self.back @ (shape.rotation * np.sqrt(shape.noise_var))
         rotation, noise_std, _ = np.linalg.svd(factor, full_matrices=False)
-        return Shape(rotation=rotation, noise_var=noise_std**2, groups=shape.groups)
+        return Shape(rotation=rotation, noise_var=noise_std**2)
 
     def cost_of(self, plan: NoisePlan) -> float:
         """Return the weighted cost of a plan along directions of the unweighted spread."""
@@ -322,7 +322,7 @@ class Weighting:
 
 
 def weigh(spread: Spread, weights: Vector, cost: Matrix) -> Weighting:
-    """Return the spread seen through a cost of noise along its directions."""
+    """Return the spread weighted by the cost of noise."""
     values, vectors = np.linalg.eigh(cost)
     root = (vectors * np.sqrt(values)) @ vectors.T
     inverse = (vectors / np.sqrt(values)) @ vectors.T
@@ -335,8 +335,7 @@ def weigh(spread: Spread, weights: Vector, cost: Matrix) -> Weighting:
         center=spread.center,
         eigenvalues=np.maximum(eigenvalues, FLAT**2 * eigenvalues[0]),
         coordinates=stretched @ turn,
-        basis=None if spread.basis is None else spread.basis @ back,
-        mixing=spread.mixing,
+        basis=spread.basis @ back,
         values=spread.values,
     )
     return Weighting(spread=weighted, plain=spread, cost=cost, back=back)
@@ -431,7 +430,7 @@ def _weighted_plan(weighting: Weighting, name: str, mi_nats: float) -> NoisePlan
 
 
 def _promising_shapes(problem: PlanProblem, spread: Spread) -> list[Shape]:
-    """Return the best shape for membership and the best for information, where both count."""
+    """Return the best shape for membership and the best for information."""
     log_p, rng, shapes = problem.log_p, problem.rng("shapes"), []
     if problem.per_unit is not None and problem.pool is not None:
         with suppress(BudgetError):
@@ -451,7 +450,7 @@ class _LeastNoise(SearchingRule):
 
 
 class _Default(SearchingRule):
-    """``exact`` for information, ``risk`` where membership is limited."""
+    """The default: ``exact`` for information, ``risk`` if membership is limited."""
 
     family = "default"
 
@@ -621,7 +620,7 @@ DEFAULT: Final = _Default()
 
 
 def as_rule(rule: AnyRule | None) -> Rule:
-    """Return the rule of a name, or the default for None; refuse what is no rule."""
+    """Return the rule of a name, or the default for None; refuse other objects."""
     if rule is None:
         return DEFAULT
     if isinstance(rule, Rule):
@@ -632,7 +631,8 @@ def as_rule(rule: AnyRule | None) -> Rule:
         raise BudgetError(
             f"rule must be one of {', '.join(RULES)}, or AutoConfidence(...), Boxed(...), "
             f"Empirical(...), Exact(cost=...), Protect(directions), Shaped(covariance); "
-            f"got {as_told(rule)}. Leave it out for the default."
+            f"got {as_told(rule)}. "
+            + suggestion(as_told(rule), RULES, otherwise="Leave it out for the default.")
         ) from None
 
 
@@ -655,7 +655,7 @@ def calibrate(
     outputs : array of shape (m, d), curator-only
         The mechanism's output on every candidate subset.
     budget : Information, Membership, EpsilonEquivalent, or several joined with ``&``
-        What every attacker is held to.
+        Limits on every attacker.
     rule : str or Rule, optional
         By default ``exact`` for information and ``risk`` where membership is limited.
     pool : Pool, optional

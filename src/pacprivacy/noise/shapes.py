@@ -7,10 +7,8 @@ only proposes; fresh draws certify.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
@@ -35,8 +33,7 @@ from pacprivacy.adversary import (
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise.covariance import Spread, SpreadFrame, waterfill
 from pacprivacy.noise.lattice import Integers
-from pacprivacy.noise.plan import NoisePlan, Revealed, make_plan
-from pacprivacy.theory import entropy
+from pacprivacy.noise.plan import NoisePlan, make_plan
 
 PROBE_ELEMENTS = 1 << 23
 LINE_STEP = 0.05  # of the noise, for outputs of rank 1
@@ -56,25 +53,22 @@ FIRST_STEP = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Noise of these variances along the columns of ``rotation``, exact between ``groups``."""
+    """Noise of these variances along the columns of ``rotation``."""
 
     rotation: Matrix
     noise_var: Vector
-    groups: Integers | None = None
 
     @property
     def total_variance(self) -> float:
         return float(self.noise_var.sum())
 
     def scaled(self, noise_scale: float) -> Shape:
-        return Shape(
-            rotation=self.rotation, noise_var=self.noise_var * noise_scale**2, groups=self.groups
-        )
+        return Shape(rotation=self.rotation, noise_var=self.noise_var * noise_scale**2)
 
     def view(self, spread: Spread, log_p: Vector) -> View:
-        """Return what the attacker compares under this noise."""
+        """Return the attacker's view under this noise."""
         points = spread.coordinates @ self.rotation / np.sqrt(self.noise_var)
-        return make_view(points, log_p, groups=self.groups)
+        return make_view(points, log_p)
 
     def plan(self, spread: Spread, *, rule: str, notes: tuple[str, ...] = ()) -> NoisePlan:
         return make_plan(
@@ -83,18 +77,8 @@ class Shape:
             center=spread.center,
             noise_std=np.sqrt(self.noise_var),
             values=spread.values,
-            revealed=None if self.groups is None else self._reveal(spread),
             notes=notes,
         )
-
-    def _reveal(self, spread: Spread) -> Revealed:
-        """Fix the noiseless part of each group at that of its first candidate."""
-        assert self.groups is not None  # guarded by the caller
-        _, first = np.unique(self.groups, return_index=True)
-        coordinates = spread.coordinates[first]
-        outside = coordinates - coordinates @ self.rotation @ self.rotation.T
-        bases = np.stack([spread.center + spread.expand(row) for row in outside])
-        return Revealed(groups=self.groups, bases=bases)
 
 
 def axis_shape(noise_var: Vector) -> Shape:
@@ -103,14 +87,14 @@ def axis_shape(noise_var: Vector) -> Shape:
 
 
 def _least_scale(shape: Shape, spread: Spread) -> float:
-    """Return the scale below which a shape is as good as no noise, where a search must end."""
+    """Return the scale below which a search ends, as good as no noise."""
     return math.sqrt(LEAST_NOISE * float(spread.eigenvalues.sum()) / shape.total_variance)
 
 
 def shape_scale(
     excess: Callable[[float], float], *, start: float = 1.0, tolerance: float = 1e-3
 ) -> float:
-    """Return about the smallest scale where a falling ``excess`` is <= 0, never too small."""
+    """Return nearly the smallest scale with ``excess`` <= 0, never a smaller one."""
     high, step = math.log(start), FIRST_STEP
     above = below = 0.0  # the excess at the two ends of the bracket
     while (below := excess(math.exp(high))) > 0:
@@ -149,11 +133,6 @@ def shape_scale(
     return math.exp(high)
 
 
-Watch: TypeAlias = Callable[[str, int, float], None]
-
-MAX_ATOM_DIRECTIONS = 64
-MAX_ATOM_DEPTH = 4
-FLAT = 1e-12  # within-group variance below this share of the largest is rounding error
 FLOOR = 1e-9
 N_DRAWS = 2048
 GAP_COST = 1 << 24  # posterior entries
@@ -167,42 +146,21 @@ def exact_shapes(
     *,
     mi_nats: float,
     rng: np.random.Generator,
-    watch: Watch | None = None,
+    watch: Callable[[int, float], None] | None = None,
 ) -> list[Shape]:
     """Return promising shapes with their scale set to the budget, least total noise first.
 
     The Gaussian answer (``waterfill``) is always among them. Certify before use: the draws that set
-    the scale also chose the shape. ``watch`` gets the start, the step and the noise of every
-    iterate.
+    the scale also chose the shape. ``watch`` gets the step and the noise of every iterate.
     """
     gaussian = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
-    shapes = [gaussian]
-    partitions = _partitions(spread, log_p, mi_nats)
-    gap = _relative_gap(gaussian, spread, log_p, mi_nats, rng)
-    if not partitions and gap < SMALL_GAP:
-        return shapes
+    if _relative_gap(gaussian, spread, log_p, mi_nats, rng) < SMALL_GAP:
+        return [gaussian]
     n_steps = 24 if spread.rank <= 32 else 6
-
-    def improve(start: Shape, name: str, steps: int) -> Shape:
-        observer = None if watch is None else partial(watch, name)
-        return refine_shape(
-            start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=steps, watch=observer
-        )
-
-    shapes.append(improve(gaussian, "waterfill", n_steps))
-    groups: Integers | None = None
-    for depth in range(1, MAX_ATOM_DEPTH + 1):
-        starts = list(_group_starts(groups, partitions, spread, log_p, mi_nats))
-        if not starts:
-            break
-        name = f"{depth} released exactly"
-        tried = [improve(start, f"{name}, try {i}", 3) for i, start in enumerate(starts, 1)]
-        best = min(tried, key=lambda shape: shape.total_variance)
-        if best.total_variance >= min(shape.total_variance for shape in shapes):
-            break
-        shapes.append(improve(best, name, n_steps))
-        groups = best.groups
-    return sorted(shapes, key=lambda shape: shape.total_variance)
+    refined = refine_shape(
+        gaussian, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=n_steps, watch=watch
+    )
+    return sorted([gaussian, refined], key=lambda shape: shape.total_variance)
 
 
 def refine_shape(
@@ -254,7 +212,7 @@ def _stationary_step(
     moved = (1 - damping) * np.diag(current) + damping * target
     log_var, turn = np.linalg.eigh(moved)
     log_var = np.maximum(log_var, log_var.max() + 2 * math.log(FLOOR))
-    return Shape(rotation=shape.rotation @ turn, noise_var=np.exp(log_var), groups=shape.groups)
+    return Shape(rotation=shape.rotation @ turn, noise_var=np.exp(log_var))
 
 
 def _mean_square_error(posterior: Matrix, coordinates: Matrix) -> Matrix:
@@ -275,72 +233,9 @@ def _relative_gap(
     return (mi_nats - information.value) / mi_nats
 
 
-def _partitions(spread: Spread, log_p: Vector, mi_nats: float) -> list[Integers]:
-    """Group the candidates by directions with few distinct values, within the budget."""
-    partitions: dict[bytes, Integers] = {}
-    for direction in _atom_directions(spread):
-        groups = _distinct(spread.coordinates @ direction)
-        if groups.max() > 0 and _group_entropy(groups, log_p) < mi_nats:
-            partitions.setdefault(groups.tobytes(), groups)
-    return list(partitions.values())
-
-
-def _atom_directions(spread: Spread) -> Iterator[Vector]:
-    if spread.rank <= MAX_ATOM_DIRECTIONS:
-        yield from np.eye(spread.rank)
-    if spread.basis is not None and len(spread.basis) <= MAX_ATOM_DIRECTIONS:
-        for row in spread.basis:
-            norm = float(np.linalg.norm(row))
-            if norm > 1e-9:
-                yield row / norm
-
-
-def _distinct(values: Vector) -> Integers:
-    """Group candidates by value; values closer than a billionth of the range are one."""
-    order = np.argsort(values, kind="stable")
-    gaps = np.diff(values[order]) > 1e-9 * max(float(np.ptp(values)), 1e-300)
-    groups = np.empty(len(values), dtype=np.int64)
-    groups[order] = np.concatenate([[0], np.cumsum(gaps)])
-    return groups
-
-
-def _group_entropy(groups: Integers, log_p: Vector) -> float:
-    mass = np.bincount(groups, np.exp(log_p))
-    return float(entropy(np.log(mass[mass > 0])))
-
-
-def _group_starts(
-    groups: Integers | None,
-    partitions: list[Integers],
-    spread: Spread,
-    log_p: Vector,
-    mi_nats: float,
-) -> Iterator[Shape]:
-    """Yield shapes that reveal one more partition and water-fill what is left of the budget."""
-    weights = np.exp(log_p)
-    for partition in partitions:
-        merged = partition if groups is None else groups * (int(partition.max()) + 1) + partition
-        _, merged = np.unique(merged, return_inverse=True)
-        merged = merged.astype(np.int64)
-        remaining = mi_nats - _group_entropy(merged, log_p)
-        if remaining <= 1e-6 or (groups is not None and merged.max() == groups.max()):
-            continue
-        mass = np.bincount(merged, weights)
-        sums = np.zeros((len(mass), spread.rank))
-        np.add.at(sums, merged, weights[:, None] * spread.coordinates)
-        inside = spread.coordinates - (sums / np.maximum(mass, 1e-300)[:, None])[merged]
-        values, vectors = np.linalg.eigh((inside.T * weights) @ inside)
-        keep = values > FLAT * max(float(spread.eigenvalues.max()), 1e-300)
-        if keep.any():
-            noise_var = waterfill(values[keep], mi_nats=remaining)
-            yield Shape(rotation=vectors[:, keep], noise_var=noise_var, groups=merged)
-
-
 MI_LEVELS = (0.1, 1.5)
 POWERS = (1.0, 0.8, 0.6)  # flatter versions of the hiding ellipsoid do better for large caps
 N_TRIED = 512  # draws that tell shapes apart
-MOST_SHIFTS = 1 << 27  # numbers that are kept
-BLOCK = 1 << 16  # units whose shifts are looked at together
 HIDING_STEPS = 30
 HIDDEN = (5, 1024)  # after so many steps the search for an ellipsoid goes on with so many units
 SMALL_STEP = 1e-6  # an advantage
@@ -356,7 +251,7 @@ def risk_shapes(
 ) -> list[Shape]:
     """Return shapes scaled to the limits, least total noise first; certify before use."""
     tilts = ViewTilts(pool)
-    units, shifts = _farthest(spread, tilts, log_p)
+    shifts = tilts.shifts(spread.coordinates, log_p)
     shapes = [axis_shape(waterfill(spread.eigenvalues, mi_nats=level)) for level in MI_LEVELS]
     hiding = _hiding_shape(spread, shifts)
     shapes += [
@@ -366,31 +261,10 @@ def risk_shapes(
     for shape in shapes[:1] if spread.rank == 1 else shapes:
         draws = ShapeProbe(shape.view(spread, log_p), rng, n_draws=N_TRIED)
         probe = risk_shape_probe(draws, tilts, limits)
-        steps = _steps_of(_lengths(shifts, shape.rotation, shape.noise_var))
-        if units is not None:  # the others are nowhere near
-            near, steps = steps, np.zeros(tilts.n_units)
-            steps[units] = near
-        probe.look_at(steps)
+        probe.look_at(_steps_of(_lengths(shifts, shape.rotation, shape.noise_var)))
         scale = shape_scale(lambda c, p=probe: p.excess(c)[0], tolerance=0.02)  # type: ignore[misc]
         scaled.append(shape.scaled(max(scale, _least_scale(shape, spread))))
     return sorted(scaled, key=lambda shape: shape.total_variance)
-
-
-def _farthest(spread: Spread, tilts: ViewTilts, log_p: Vector) -> tuple[Integers | None, Matrix]:
-    """Return the shifts of all units; of very many the farthest, in units of the typical."""
-    points, n_kept = spread.coordinates, MOST_SHIFTS // max(1, spread.rank)
-    if tilts.n_units <= n_kept:
-        return None, tilts.shifts(points, log_p)
-    second: Matrix = np.zeros((spread.rank, spread.rank))
-    for _, part in tilts.shift_blocks(points, log_p):
-        second += part.T @ part
-    values, vectors = np.linalg.eigh(second)
-    values = np.sqrt(np.maximum(values, max(1e-9 * values[-1], 1e-300)))
-    lengths = np.empty(tilts.n_units, np.float32)
-    for place, part in tilts.shift_blocks(points, log_p):
-        lengths[place] = np.square(part @ (vectors / values[-1])) @ (values[-1] / values)
-    farthest = np.sort(np.argpartition(lengths, -n_kept)[-n_kept:])
-    return farthest, tilts.shifts(points, log_p, farthest)
 
 
 def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
@@ -400,7 +274,7 @@ def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
     tends to the least-trace matrix with ``φ_iᵀ M^{-1} φ_i <= 1`` for all units.
     """
     importance = np.full(len(shifts), 1.0 / len(shifts))
-    typical = sum(np.square(part).sum(axis=1).sum() for part in _blocks(shifts)) / len(shifts)
+    typical = float(np.square(shifts).sum()) / len(shifts)
     if typical <= 1e-18 * float(spread.eigenvalues.sum()):  # nobody's membership shifts the mean
         return Shape(rotation=np.eye(spread.rank), noise_var=spread.eigenvalues)
     ridge = 1e-9 * typical
@@ -409,9 +283,7 @@ def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
         if step == HIDDEN[0] and len(shifts) > HIDDEN[1]:
             heaviest = np.argpartition(importance, -HIDDEN[1])[-HIDDEN[1] :]
             shifts, importance = shifts[heaviest], importance[heaviest] / importance[heaviest].sum()
-        weighed = zip(_blocks(shifts), _blocks(importance), strict=True)
-        second = sum((part.T * weights) @ part for part, weights in weighed)
-        second = second + ridge * np.eye(spread.rank)
+        second = (shifts.T * importance) @ shifts + ridge * np.eye(spread.rank)
         values, vectors = np.linalg.eigh(second)
         values = np.sqrt(np.maximum(values, ridge))
         lengths = _lengths(shifts, vectors, values)
@@ -421,15 +293,9 @@ def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
     return Shape(rotation=vectors, noise_var=values)
 
 
-def _blocks(units: Floats) -> Iterator[Floats]:
-    return (units[start : start + BLOCK] for start in range(0, len(units), BLOCK))
-
-
 def _lengths(shifts: Matrix, rotation: Matrix, noise_var: Vector) -> Vector:
     """Return the squared shift of every unit in units of the noise."""
-    squared = np.empty(len(shifts))
-    for part, lengths in zip(_blocks(shifts), _blocks(squared), strict=True):
-        lengths[:] = np.square(part @ rotation) @ (1 / noise_var)
+    squared: Vector = np.square(shifts @ rotation) @ (1 / noise_var)
     return squared
 
 
@@ -500,7 +366,7 @@ class ShapeProbe:
 
 
 def _ranking(tilts: ViewTilts) -> int:
-    """Return how many draws rank the units: fewer where units and candidates are many."""
+    """Return the number of draws for ranking units: fewer for many units and candidates."""
     return int(np.clip(RANKING_COST // (tilts.rows * tilts.n_units), *RANKING_DRAWS))
 
 
@@ -520,14 +386,14 @@ class RiskShapeProbe:
             self.look_at(self._tilts.sizes(ranked.astype(np.float32)) / len(ranked), 4 * N_WORST)
             chosen = self._chosen
             if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
-                squares = self._tilts.shift_squares(view.points, view.log_prior)
+                squares = np.square(self._tilts.shifts(view.points, view.log_prior)).sum(axis=1)
                 self.look_at(_steps_of(squares), 4 * N_WORST)
                 self._choose(np.union1d(chosen, self._chosen))
             room = self._caps[self._chosen] - 0.5 * self._means(scale)[0]
             self._choose(self._chosen[np.argsort(room)[:N_WORST]])
 
     def look_at(self, size: Vector, n_kept: int = N_WORST) -> None:
-        """Keep the units that are closest to their caps, given their advantage or what grows so."""
+        """Keep the units closest to their caps, given their advantage or a monotone score."""
         if self._tilts.n_units > 2 * N_WORST:
             count = min(n_kept, self._tilts.n_units - 1)
             self._choose(np.argpartition(self._room_left(size), count)[:count])
@@ -579,7 +445,7 @@ class RiskShapeProbe:
 
 
 class HeatShapeProbe(RiskShapeProbe):
-    """How far any unit's charge is above what is allowed, relative to it, at any scale."""
+    """Largest relative excess of any unit's charge over its limit, at any scale."""
 
     def __init__(self, probe: ShapeProbe, tilts: ViewTilts, heat: Heat) -> None:
         super().__init__(probe, tilts, heat.allowed)
@@ -591,7 +457,7 @@ class HeatShapeProbe(RiskShapeProbe):
         return room
 
     def focus(self, scale: float) -> None:
-        """Keep the units whose mean square move is nearest to what is allowed."""
+        """Keep the units whose mean square move is nearest to its limit."""
         if self._tilts.n_units > 2 * N_WORST:
             ranked = self._probe.posterior(scale, _ranking(self._tilts))
             folded, squares = self._tilts.fold(ranked), np.empty(self._tilts.n_units)
@@ -605,7 +471,7 @@ class HeatShapeProbe(RiskShapeProbe):
         return ratio
 
     def excess(self, scale: float) -> tuple[float, float]:
-        """Return the largest excess over what is allowed, and the variance of what is averaged."""
+        """Return the largest excess over the limits, and its variance."""
         p, weight = self._probe.weighted(scale)
         tilted = (self._tilts.fold(p) @ self._masks).astype(np.float64)
         over = np.full((2, len(self._chosen)), -1.0)
@@ -620,7 +486,7 @@ class HeatShapeProbe(RiskShapeProbe):
         return float(over[which, worst]), float(weight @ np.square(values - weight @ values))
 
     def _growth(self, tilted: Matrix, units: Integers) -> tuple[Matrix, Matrix]:
-        """Return the potential's growth and the square of the move, each over what it may be."""
+        """Return the growth of the potential and the squared move, relative to their limits."""
         here, moved = self._heat.of(units), tilted - self._heat.before[units]
         after = np.maximum(here.balance - here.allowed, 0.0)
         start, slope = heat_potential(here.before, after), heat_slope(here.before, here.balance)

@@ -1,4 +1,4 @@
-"""Sums over units with coins: clip, shape, scale and round, and only then look at who is used.
+"""Plans for sums over units with coins: clip, shape, scale and round before any coin is read.
 
 A plan is a function of all records and of public settings. It is complete before a coin is drawn;
 :meth:`SumPlan.release` is the only place where the sample enters.
@@ -52,23 +52,23 @@ Cube = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SumPlan:
-    """How sums over units are released: noise, rounding, clipping, and what every unit costs.
+    """Noise, rounding, clipping and charges of a release of sums over units.
 
     Parameters
     ----------
     lattice : UnitLattice, curator-only
         Directions, grids and noise.
     factors : array of shape (n_units,), curator-only
-        What a unit adds is multiplied by it; below 1 where it is clipped.
+        Factor of a unit's contribution, below 1 if it is clipped.
     charges : array of shape (n_units,), curator-only
-        What every unit costs, used or left out, in deviations of the noise.
+        Charge of every unit, used or left out, in deviations of the noise.
     clipped : Sums, curator-only
         The sums of all clipped units: what a release estimates.
     integers : array of shape (entries, rank) or None, curator-only
-        What every entry adds in grid steps, whole numbers; of very many it is computed where it
+        Whole grid steps of every entry; of very many it is computed where it
         is needed.
     parameter : float, public
-        What a unit may cost, ``2 Φ⁻¹`` of the membership success.
+        Largest charge of a unit, ``2 Φ⁻¹`` of the membership success.
     keep : float, public
         Probability with which a unit is used.
     radius : float or None, public
@@ -76,9 +76,9 @@ class SumPlan:
     gap : float, public
         At most this times the least trace of noise for the clipped units.
     centre : array, public
-        What was subtracted from columns before they were summed.
+        Centres subtracted from columns before summing.
     published : tuple of str, public
-        What the release shows of all records besides the noisy sums.
+        Facts of all records that the release shows besides the noisy sums.
     """
 
     lattice: UnitLattice = field(repr=False)
@@ -100,7 +100,7 @@ class SumPlan:
 
     @property
     def risk(self) -> InfluenceRisk:
-        """Bounds on what attackers gain from the release."""
+        """Bounds on the success of attackers on the release."""
         return influence_risk(
             self.charges, keep=self.keep, total_variation=self.lattice.total_variation
         )
@@ -111,7 +111,7 @@ class SumPlan:
         return int(np.count_nonzero(self.factors < 1.0))
 
     def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Matrix]]:
-        """Yield entries and what they add in grid steps, whole numbers, in bounded pieces."""
+        """Yield blocks of entries with their whole numbers of grid steps."""
         if self.integers is not None:
             yield slice(0, len(self.integers)), self.integers
             return
@@ -128,7 +128,7 @@ class SumPlan:
         probability ``keep`` drawn after it. Ensures that whoever knows everything but one unit's
         coin guesses it, at even odds, with the success of :attr:`risk` at most. That is one
         release: a second one of the same coins costs every unit ``charges`` again, and the squares
-        add up. Whoever calls this keeps the account.
+        add up. The caller keeps the account.
         """
         self._check(sums, kept)
         total = self.lattice.add(sums, self.factors, kept, self.integers)
@@ -184,8 +184,8 @@ def plan_sums(
     Parameters
     ----------
     sums : UnitSums, curator-only
-        What every unit adds. Above ``WIDEST_BLOCK`` sums in a cell, noise is not correlated: pass
-        cells of one sum.
+        Contribution of every unit. Above ``WIDEST_BLOCK`` sums in a cell, noise is not correlated:
+        pass cells of one sum.
     success : float in (1/2, 1), public
         How often the best attacker may guess a coin at even odds.
     keep : float, public
@@ -197,14 +197,14 @@ def plan_sums(
         fewer). None leaves outliers as they are, and the noise then tells how large the largest
         is. "auto" takes the radius of the least predicted error, not above 1.
     allowed : array of shape (n_units,), curator-only, optional
-        The most that each unit may cost, where that is less than what ``success`` stands for. Who
-        may cost nothing is left out of the sums.
+        The most that each unit may cost, where that is less than what ``success`` stands for. Units
+        with an allowance of zero are left out.
 
     Guarantee
     ---------
     Claims C-3 and C-6. Every entry of ``charges``, computed from the noise that is used on all
     units, is at most ``parameter`` and at most ``allowed``, and the success of ``risk`` is at most
-    ``success``. A plan does not depend on who is used.
+    ``success``. A plan does not depend on the coins.
     """
     _check_settings(sums, keep, slopes, clip)
     n_directions = sums.n_cells * sums.block
@@ -290,11 +290,11 @@ def plan_declared(
     first = 0
     for axis in axes:
         width = 1 if axis.merged else len(axis.places)
-        places, own = list(axis.places), slice(first, first + width)
+        places, columns = list(axis.places), slice(first, first + width)
         # One sum for each coordinate: products are exact, whoever else is in the table.
-        into[places[:width], own] = np.eye(width)
-        back[own, places] = 1.0 if axis.merged else np.eye(width)
-        std[own] = rows * axis.reach / (math.sqrt(axis.share) * room)
+        into[places[:width], columns] = np.eye(width)
+        back[columns, places] = 1.0 if axis.merged else np.eye(width)
+        std[columns] = rows * axis.reach / (math.sqrt(axis.share) * room)
         first += width
     cells = declaration.n_cells
     lattice = UnitLattice.choose(
@@ -328,7 +328,7 @@ def plan_declared(
 def _scale_to_allowance(
     sums: UnitSums, allowed: Vector | None, parameter: float
 ) -> tuple[UnitSums, Vector]:
-    """Return sums in which everybody may cost the same, and the share of it that is allowed.
+    """Return sums scaled to equal allowances, and the allowed share.
 
     Who may cost half adds twice as much there, so noise that hides it hides the unit under what
     is left to it.
@@ -380,7 +380,7 @@ def _choose_lattice(
 
 
 def _empty_lattice(sums: UnitSums) -> UnitLattice:
-    """Return the lattice of sums to which nobody adds anything: no direction at all."""
+    """Return the lattice of empty sums, with no direction."""
     return UnitLattice(
         into=np.zeros((sums.n_cells, sums.block, 0)),
         back=np.zeros((sums.n_cells, 0, sums.block)),
@@ -390,7 +390,7 @@ def _empty_lattice(sums: UnitSums) -> UnitLattice:
 
 
 def _published(sums: UnitSums, lattice: UnitLattice, radius: float | None) -> tuple[str, ...]:
-    """List what a release shows of all records besides the noisy sums."""
+    """List the facts of all records that a release shows besides the noisy sums."""
     facts = []
     if lattice.n_directions:
         facts.append("size and directions of the noise: computed from all records, rounded up")
@@ -458,7 +458,7 @@ def _check_norms(norms: Vector) -> Vector:
     if not (norms < LARGEST_OUTPUT).all():
         raise BudgetError(
             f"contributions must be within {LARGEST_OUTPUT:g} times the size of the tenth largest; "
-            "got larger ones. Leave out what cannot be true."
+            "got larger ones. Correct the declaration."
         )
     return norms
 
@@ -494,12 +494,12 @@ def _shrink_in_cells(sums: UnitSums, norms: Vector) -> Vector:
     if sums.units is None:
         return of_units
     for first, last in itertools.pairwise(sums.starts.tolist()):
-        own = norms[first:last]
-        tenth = _tenth_largest(own)
+        cell_norms = norms[first:last]
+        tenth = _tenth_largest(cell_norms)
         if tenth > 0:
-            far = np.flatnonzero(own > tenth)
+            far = np.flatnonzero(cell_norms > tenth)
             units = sums.units[first + far]  # each once in a cell
-            of_units[units] = np.minimum(of_units[units], tenth / own[far])
+            of_units[units] = np.minimum(of_units[units], tenth / cell_norms[far])
     return of_units
 
 
@@ -532,7 +532,7 @@ def _radii(norms: Vector) -> list[float]:
 
 
 def _tenth_largest(norms: Vector) -> float:
-    """Return the tenth largest norm, 0 where there are fewer."""
+    """Return the tenth largest norm, 0 for fewer than ten."""
     if len(norms) > 2 * SAMPLED:  # it is not below that of some
         norms = norms[norms >= _tenth_largest(norms[:SAMPLED])]
     rank = len(norms) - CROWD

@@ -109,13 +109,14 @@ class UnitLattice:
     def integers(
         self, sums: UnitSums, factors: Vector, cell: int, entries: slice
     ) -> tuple[Matrix, float]:
-        """Return what units add to a cell in grid steps, each rounded by itself, and the largest.
+        """Return the contributions to a cell in grid steps, rounded unit by unit, and the largest.
 
         They are whole numbers below 2^52, which floats hold exactly.
         """
         values = sums.values[entries] @ (self.into[cell] / self.grid[cell])
         values *= factors[sums.units_of(entries)][:, None]
         np.rint(values, out=values)
+        values += 0.0  # no negative zeros: a bundle stores integers, and the digest is of bytes
         largest = max(-float(values.min(initial=0.0)), float(values.max(initial=0.0)))
         if not largest < _EXACT_FLOAT:  # or NaN
             raise BudgetError(
@@ -125,7 +126,7 @@ class UnitLattice:
         return np.asarray(values), largest
 
     def charges(self, sums: UnitSums, factors: Vector, integers: Matrix | None = None) -> Vector:
-        """Return what every unit of the table costs, used or left out: its norm as rounded.
+        """Return the charge of every unit, used or left out: the norm of its integers.
 
         ``integers`` is filled with what every entry adds, where it is given: whole numbers.
 
@@ -192,11 +193,11 @@ class UnitLattice:
                 raise BudgetError(
                     "contributions must add up to less than 2**62 grid steps; got more. Clip them."
                 )
-            own = used[sums.units_of(entries)]
+            mask = used[sums.units_of(entries)]
             if most < _EXACT_FLOAT:  # every partial sum is a whole number that floats hold exactly
-                total[cell] += (own @ block).astype(np.int64)
+                total[cell] += (mask @ block).astype(np.int64)
             else:
-                total[cell] += own.astype(np.int64) @ block.astype(np.int64)
+                total[cell] += mask.astype(np.int64) @ block.astype(np.int64)
         return total
 
     def release(self, total: Integers, source: BitSource) -> Integers:

@@ -1,6 +1,5 @@
-"""Data where it lives: tables with keys, queries as mechanisms; several plans, one matrix."""
+"""Data where it lives: tables with keys, queries as sums per unit, or by candidates."""
 
-from pacprivacy.queries.query import JoinedRows as JoinedRows, joined_rows_plan as joined_rows_plan
 from pacprivacy.queries.query_mechanism import (
     AT_LEAST as AT_LEAST,
     QueryMechanism as QueryMechanism,
@@ -10,9 +9,14 @@ from pacprivacy.queries.query_mechanism import (
     query_mechanism_cell as query_mechanism_cell,
     query_mechanism_columns as query_mechanism_columns,
     query_mechanism_keys as query_mechanism_keys,
+    refuse_deep_nesting as refuse_deep_nesting,
 )
 from pacprivacy.queries.query_sums import QuerySums as QuerySums
+from pacprivacy.queries.sums_plan import (
+    JoinedRows as JoinedRows,
+    joined_rows_plan as joined_rows_plan,
+)
 from pacprivacy.queries.tables import (
+    CandidateTables as CandidateTables,
     Tables as Tables,
-    TablesWorld as TablesWorld,
 )

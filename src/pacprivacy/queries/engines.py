@@ -1,6 +1,6 @@
 """Where tables are, and the engines that hold them: with all rows, without any, for queries.
 
-The *store* has files and rows, and runs only what is written by us. The *bare* engine has the
+The *store* has files and rows, and runs our statements only. The *bare* engine has the
 tables without a row: it says whether a query can be bound, and its types. The *asked* engine runs
 queries: it has the columns that they read and the units of their rows, and nothing else: no file,
 no other table, no setting that can be changed. Tables come from frames, files and databases.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -20,10 +20,11 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from pacprivacy.errors import DataError, QueryError
+from pacprivacy.queries.grammar import checked_sql
 from pacprivacy.queries.tree import Column, Select, Table, folded, quote, quote_text, walk
 
 UNIT: Final = "pac_unit"  # the column that private tables carry besides their own
-WORLD: Final = "pac_world"  # the units of the candidate that is asked
+CANDIDATE: Final = "pac_candidate"  # the units of the candidate that is asked
 SHARE: Final = "pac_share"  # the share of the units that a candidate holds
 BASE: Final = "pac_base"  # schema of the tables as they were given
 WHOLE: Final = "pac_whole"  # schema of the private tables with the unit of each row
@@ -33,9 +34,14 @@ INTEGERS: Final = frozenset(
     for sign in ("", "U")
     for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 )
+UNITS: Final = "pac_units"  # the key of every unit, and its number
+KEPT: Final = "pac_kept"  # the answer to the query that was run last
+RESERVED: Final = "pac_"
 Fetch = Literal["fetchall", "fetchnumpy", "to_arrow_table"]
+Path_: TypeAlias = tuple[str, tuple[str, str] | None]  # own column; that of another private table
 Row: TypeAlias = tuple[Any, ...]  # of a table, or the keys of a cell
 Columns: TypeAlias = Mapping[str, Any]  # arrays by name
+Types: TypeAlias = Mapping[str, Mapping[str, str]]  # of the columns of every table
 
 _BROKEN: weakref.WeakSet[Any] = weakref.WeakSet()  # connections whose engine has stopped
 
@@ -138,6 +144,21 @@ class TablesSource:
     def names(self) -> tuple[str, ...]:
         """Names of all tables."""
         return (*self.relations, *self.frames)
+
+    def types(self, store: Any) -> Types:
+        """Return the types of the columns of every table."""
+        types: dict[str, dict[str, str]] = {}
+        for name in self.names:
+            rows = run_quietly(store, f"DESCRIBE {BASE}.{quote(name)}")
+            types[name] = {str(row[0]): plain_type(str(row[1])) for row in rows}
+        return types
+
+    def engines(self, store: Any, types: Types, paths: UnitPaths) -> Engines:
+        """Return the engines of this process, which know the unit of every private row."""
+        store.execute(f"CREATE SCHEMA {WHOLE}")
+        for kind, name, query in paths.definitions(self.names):
+            run_quietly(store, f"CREATE {kind} {name} AS {query}")
+        return Engines(store, types, paths)
 
     def open(self) -> Any:
         """Return a new engine with a view of every table in the base schema."""
@@ -294,16 +315,78 @@ def _as_arrow(frame: Any, name: str) -> Any:
         ) from error
 
 
+# --- units ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitPaths:
+    """How the rows of every private table reach the key of their unit.
+
+    ``whole_floats`` are tables whose keys are whole numbers in columns of floats.
+    """
+
+    unit: tuple[str, str]
+    paths: Mapping[str, Path_]
+    whole_floats: Set[str] = frozenset()
+
+    def key(self, name: str) -> str:
+        """Return the key of a row ``t`` of a private table."""
+        key = f"t.{quote(self.paths[name][0])}"
+        return f"TRY_CAST({key} AS BIGINT)" if name in self.whole_floats else key
+
+    def definitions(self, names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """Yield kind, name and query of what gives units numbers, and private rows their unit."""
+        table, column = self.unit
+        yield (
+            "TABLE",
+            UNITS,
+            f"SELECT key, (row_number() OVER (ORDER BY key) - 1)::INTEGER AS code "
+            f"FROM (SELECT DISTINCT {quote(column)} AS key FROM {BASE}.{quote(table)}) "
+            f"WHERE key IS NOT NULL",
+        )
+        for name in names:
+            base = f"{BASE}.{quote(name)} t"
+            if name in self.paths:
+                how = yield from self._codes(name)
+                body = f"SELECT t.*, c.code AS {UNIT} FROM {base} JOIN {how}"
+                yield "VIEW", f"{WHOLE}.{quote(name)}", body
+            else:
+                yield "VIEW", quote(name), f"SELECT * FROM {base}"
+
+    def _codes(self, name: str) -> Generator[tuple[str, str, str], None, str]:
+        """Return the relation that a private table joins to find its unit, and how."""
+        _, other = self.paths[name]
+        if other is None:
+            return f"{UNITS} c ON {self.key(name)} = c.key"
+        table, column = other
+        keys = f"{WHOLE}.{quote(f'{RESERVED}{name}')}"
+        how = yield from self._codes(table)
+        query = f"SELECT DISTINCT t.{quote(column)} AS key, c.code FROM {BASE}.{quote(table)} t"
+        yield "TABLE IF NOT EXISTS", keys, f"{query} JOIN {how}"
+        return f"{keys} c ON {self.key(name)} = c.key"
+
+    def check_circles(self) -> None:
+        """Refuse paths that do not end at the unit."""
+        for name in self.paths:
+            passed, step = [name], self.paths[name][1]
+            while step is not None:
+                if step[0] in passed:
+                    raise DataError(
+                        f"via must lead to {'.'.join(self.unit)}; got a circle at {step[0]!r}. "
+                        "Mend via."
+                    )
+                passed.append(step[0])
+                step = self.paths[step[0]][1]
+
+
 # --- engines of a process ---
 
 
 class Engines:
     """The engines of a process; curator-only."""
 
-    def __init__(
-        self, store: Any, types: Mapping[str, Mapping[str, str]], private: Sequence[str]
-    ) -> None:
-        self.store, self._types = store, types
+    def __init__(self, store: Any, types: Types, paths: UnitPaths) -> None:
+        self.store, self._types, self.paths = store, types, paths
         self.bare, self.asked = open_engine(), open_engine()
         self._loaded: dict[tuple[str, ...], set[str]] = {}
         for engine in (self.bare, self.asked):
@@ -311,9 +394,47 @@ class Engines:
             close_engine(engine)
         for name, columns in types.items():
             self.bare.execute(f"CREATE TABLE {quote(name)} ({_typed(columns)})")
-            if name in private:
+            if name in paths.paths:
                 whole = {**columns, UNIT: "INTEGER"}
                 self.bare.execute(f"CREATE TABLE {WHOLE}.{quote(name)} ({_typed(whole)})")
+
+    def rows(self, text: str) -> list[Row]:
+        """Return the answer to a text of ours, in the words of the engine that has the rows."""
+        return list(run_quietly(self.store.cursor(), text))
+
+    def relation(self, name: str) -> str:
+        """Return the rows of a table as they were given."""
+        return f"{BASE}.{quote(name)}"
+
+    def pairs(self, name: str) -> str:
+        """Return the keys that the rows of a private table may have, with the unit of each."""
+        through = self.paths.paths[name][1] is not None
+        return f"{WHOLE}.{quote(f'{RESERVED}{name}')}" if through else UNITS
+
+    def contents(self, name: str) -> list[Row]:
+        """Return what tells the rows of a table from others, whatever their order."""
+        text = "md5_number(CAST(t AS VARCHAR))"
+        return self.rows(
+            f"SELECT count(*), bit_xor({text}), sum(({text} % 4294967291)::HUGEINT) "
+            f"FROM {self.relation(name)} t"
+        )
+
+    def ask(self, connection: Any, query: Select, fetch: Fetch) -> Any:
+        """Return the answer to a query of a person over all units."""
+        return run_quietly(connection, checked_sql(query), fetch=fetch)
+
+    def keep(self, connection: Any, query: Select) -> None:
+        """Run sums per unit, and keep the answer as a table of the connection."""
+        run_quietly(connection, f"CREATE OR REPLACE TEMP TABLE {KEPT} AS {checked_sql(query)}")
+
+    def check_candidates(self) -> None:
+        """Refuse candidates where their rows cannot be cut out."""
+
+    def interrupt(self, thread: int) -> None:
+        """Stop what runs elsewhere than in this process for a thread."""
+
+    def close(self) -> None:
+        """End what is open elsewhere than in this process."""
 
     def load(self, query: Select) -> None:
         """Bring the columns that a query reads into the engine that is asked."""
@@ -359,7 +480,6 @@ class Connections:
         self.store, self.asked, self.bare = (
             engine.cursor() for engine in (engines.store, engines.asked, engines.bare)
         )
-        self.latest: dict[Hashable, Any] = {}
         self.query: Select | None = None
 
 
@@ -376,12 +496,3 @@ def type_family(kind: str) -> str:
 
 def _typed(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
-
-
-def types_of(connection: Any, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the types of the columns of every table."""
-    types: dict[str, dict[str, str]] = {}
-    for name in names:
-        rows = run_quietly(connection, f"DESCRIBE {BASE}.{quote(name)}")
-        types[name] = {str(row[0]): plain_type(str(row[1])) for row in rows}
-    return types

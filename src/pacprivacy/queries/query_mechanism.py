@@ -1,29 +1,27 @@
-"""A query as a mechanism: the cells of every world, by one of two plans that give one matrix.
+"""A query as a mechanism: its cells on the rows of one candidate, in the order of the keys.
 
-*Sums per unit*: joins, filters and ``GROUP BY keys, unit`` in the engine, once; then the sums of
-units times the subsets. For counts, sums, averages, variances, covariances and what is made of
-them. *One query per world*: any other SQL, in threads. Which one was taken is said, and why; what
-comes after does not know it.
+The engine runs the query once for every candidate, in threads. Queries that are functions of sums
+over units need no candidates: see :mod:`pacprivacy.queries.query_sums`.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
-import scipy
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, as_floats
 from pacprivacy.errors import QueryError
-from pacprivacy.mechanism import Batch, Data, Mechanism, Parts, Value, fixed_mechanism, flatten
+from pacprivacy.mechanism import Data, Mechanism, Parts, Value, fixed_mechanism
 from pacprivacy.queries.engines import (
-    SHARE,
     Columns,
     Row,
     arrow_of_tables,
@@ -32,18 +30,17 @@ from pacprivacy.queries.engines import (
     open_engine,
 )
 from pacprivacy.queries.grammar import checked_sql, refuse
-from pacprivacy.queries.query import CELLS, CellQuery, SumsPlan, parse_query, sums_plan
-from pacprivacy.queries.tables import SUMS, Tables, TablesWorld
+from pacprivacy.queries.query import CELLS, CellQuery, parse_query
+from pacprivacy.queries.sums_plan import Edges, SumsPlan, sums_plan, units_behind
+from pacprivacy.queries.tables import CandidateTables, Tables
 from pacprivacy.queries.tree import (
     Cast,
     Column,
     Item,
     Node,
     Select,
-    Table,
     number,
 )
-from pacprivacy.sample import Pool
 
 Cells = tuple[Row, ...]
 Keys = Literal["universe"] | Mapping[str, Sequence[Any]] | Sequence[Any] | None
@@ -52,18 +49,15 @@ AT_LEAST: Final = 20  # units behind a key that is found in the universe
 NAMES_LISTED: Final = 20  # groups that a certificate names
 SHOWN_TEXT: Final = 200  # of a query, in certificates and ledgers
 NAMED_CELLS: Final = 1000  # more are arrays, without a name for each
-ROWS_AT_ONCE: Final = 2**20
-NUMBERS_AT_ONCE: Final = 2**23
 WIDTHS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 NUMERIC: Final = {*WIDTHS, *(f"U{w}" for w in WIDTHS), "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"}
 KEYS: Final = {*NUMERIC, "VARCHAR", "ENUM", "UUID", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S"}
 TWO_UNITS: Final = "rows of the join belong to two units"
-DENSE: Final = 0.05  # share of units with a cell, from which dense products are faster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QueryMechanism(Mechanism):
-    """The cells of a query (taken apart) on one world of ``tables``, in the order of the keys.
+    """The cells of a query (taken apart) on one candidate of ``tables``, in the order of the keys.
 
     ``keys``, ``at_least`` and ``fill`` are those of :func:`pacprivacy.sql`; ``cells``, the group
     keys of every cell, are fixed by :meth:`prepare`.
@@ -71,7 +65,6 @@ class QueryMechanism(Mechanism):
 
     prefer: ClassVar = "threads"  # the engine works outside Python, and they share one
     own_units: ClassVar[bool] = True
-    EVERYBODY: ClassVar[str] = "the universe"
 
     query: CellQuery
     name: str = field()  # the query, on one line
@@ -79,6 +72,7 @@ class QueryMechanism(Mechanism):
     keys: Keys = None
     at_least: int = AT_LEAST
     fill: float | None = None
+    edges: Edges | None = None
     cells: Cells | None = None
     sums: SumsPlan | None = field(default=None, repr=False)
     nothing: tuple[float, ...] | None = None
@@ -88,33 +82,28 @@ class QueryMechanism(Mechanism):
     def checked(self) -> Self:
         """Refuse what its words, types and declared keys forbid; no private row is read (Q-4)."""
         self._check_numbers()
+        self._check_edges()
         cells = self._declared_cells()
         if cells is not None:
             _check_arranged(self.query, cells)
         return replace(self, cells=cells)
 
     def prepare(self, data: Data) -> Self:
-        """Find the cells and the plan, which are facts of the universe or declared."""
+        """Fix the cells, which are declared or facts of all records."""
         if self.plan:
             return self
         sums, why = self._sums()
-        description = "sums per unit, once, then products with the subsets"
-        if sums is None:
-            description = f"one query per world, since {why}"
+        plan = "one query per candidate" + (f", since {why}" if why else "")
         cells, published = (self.cells, ()) if self.cells is not None else self._supported(sums)
-        published = (*published, f"the plan of the query: {description}")
-        ready = replace(self, cells=cells, sums=sums, plan=description, published=published)
+        published = (*published, f"the plan of the query: {plan}")
+        ready = replace(self, cells=cells, plan=plan, published=published)
         return replace(ready, nothing=self._nothing())
 
     def _sums(self) -> tuple[SumsPlan | None, str]:
         """Return sums per unit where they give the query's cells; else None, and why not."""
-        sums = sums_plan(self.query, self.tables)
+        sums = sums_plan(self.query, self.tables, edges=self.edges)
         why = sums if isinstance(sums, str) else _why_not(sums, self.tables)
         return (sums, "") if isinstance(sums, SumsPlan) and not why else (None, why)
-
-    def is_sums(self) -> bool:
-        """Whether the cells are functions of sums over units; reads rows."""
-        return self._sums()[0] is not None
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -133,48 +122,13 @@ class QueryMechanism(Mechanism):
         return tuple(facts)
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the cells of one world."""
-        world: TablesWorld = parts[0]
-        rows = world.ask(self.query.core(number(world.share)))
+        """Return the cells of one candidate."""
+        candidate: CandidateTables = parts[0]
+        rows = candidate.ask(self.query.core(number(candidate.share)))
         return self._shaped(self._aligned(rows))
 
-    @property
-    def by_subset(self) -> bool:
-        """Whether the work grows with the number of worlds; sums per unit do not."""
-        return self.sums is None
-
-    @property
-    def batch(self) -> Batch | None:
-        """All worlds at once, where sums per unit give them."""
-        return None if self.sums is None else self._batch
-
-    def _batch(self, data: Data, pool: Pool) -> Matrix:
-        sums, cells = fixed_mechanism(self.sums, self.name), fixed_mechanism(self.cells, self.name)
-        totals = _totals(sums, self.tables, pool, {cell: i for i, cell in enumerate(cells)})
-        shares = pool.sizes() / pool.n_units
-        n, width = len(cells), len(self.query.columns)
-        answers = np.empty((pool.n_subsets, n, width))
-        step = max(1, ROWS_AT_ONCE // n)
-        values = (Cast(operand=cell, type="DOUBLE") for cell in sums.cells)
-        query = Select(
-            items=tuple(Item(value=value, name=f"c{i}") for i, value in enumerate(values)),
-            source=Table(path=(SUMS,)),
-        )
-        for start in range(0, pool.n_subsets, step):
-            block = totals[start : start + step].reshape(-1, sums.n_sums)
-            names = {f"{kind}{i}": block[:, i] for kind in "sn" for i in range(sums.n_sums)}
-            share = np.repeat(shares[start : start + step], n)
-            with self.tables.lend(SUMS, {**names, SHARE: share}):
-                result = self.tables.ask(query, fetch="fetchnumpy")
-            columns = [np.ma.filled(result[f"c{i}"].astype(float), np.nan) for i in range(width)]
-            answers[start : start + step] = np.stack(columns, axis=1).reshape(-1, n, width)
-        numbers = np.arange(n * width, dtype=np.float64).reshape(n, width)
-        # Dictionaries are measured in the order of their names.
-        order = flatten(self._shaped(numbers))[0].astype(np.int64)
-        return self._checked(answers).reshape(pool.n_subsets, -1)[:, order]
-
     def _aligned(self, rows: list[Row]) -> Matrix:
-        """Put the rows of a world in the order of the cells; others are left out."""
+        """Put the rows of a candidate in the order of the cells; others are left out."""
         cells, k = fixed_mechanism(self.cells, self.name), self.query.n_keys
         places = {cell: i for i, cell in enumerate(cells)}
         table = np.tile(np.array(fixed_mechanism(self.nothing, self.name)), (len(cells), 1))
@@ -194,7 +148,7 @@ class QueryMechanism(Mechanism):
             raise refuse(
                 self.query.text,
                 column.name,
-                "every cell must have a value in every world, also where a group has no rows",
+                "every cell must have a value in every candidate, also where a group has no rows",
                 "Give fill=0, use count or sum, or ask for larger groups.",
             )
         return np.asarray(np.where(bad, self.fill, values))
@@ -239,6 +193,22 @@ class QueryMechanism(Mechanism):
                 advice = "Count it, or group by it."
                 raise refuse(self.query.text, column.name, reason, advice)
 
+    def _check_edges(self) -> None:
+        """Refuse edges that are no bins of an output."""
+        names = [column.name for column in self.query.columns]
+        for name, edges in (self.edges or {}).items():
+            if name not in names:
+                raise QueryError(
+                    f"edges must be of an output of the query; got {name!r}. They are "
+                    f"{', '.join(names)}."
+                )
+            points = as_floats("edges", list(edges))
+            if points.ndim != 1 or len(points) < 3 or not (np.diff(points) > 0).all():
+                raise QueryError(
+                    f"edges of {name!r} must be three numbers or more, in order; got others. "
+                    "Write edges={'middle': [0, 10, 20]}."
+                )
+
     def _declared_cells(self) -> Cells | None:
         """Return the group keys that were declared; None if those of the universe are meant."""
         if not self.query.keys:
@@ -257,7 +227,8 @@ class QueryMechanism(Mechanism):
         return None
 
     def _supported(self, sums: SumsPlan | None) -> tuple[Cells, tuple[str, ...]]:
-        if sums is None:
+        counted = units_behind(self.query, self.tables) if sums is None else sums.query
+        if counted is None:
             raise refuse(
                 self.query.text,
                 self.query.key_names[0],
@@ -266,8 +237,10 @@ class QueryMechanism(Mechanism):
             )
         k = self.query.n_keys
         keys = ", ".join(f"k{i}" for i in range(k))
+        units = [item.name for item in counted.items if re.fullmatch(r"u\d*", item.name)]
+        fewest = ", ".join(f"count(DISTINCT {unit})" for unit in units)
         rows = self.tables.ask_kept(
-            sums.query, f"SELECT {keys}, count(DISTINCT u) FROM {{}} GROUP BY ALL ORDER BY ALL"
+            counted, f"SELECT {keys}, least({fewest}) FROM {{}} GROUP BY ALL ORDER BY ALL"
         )
         kept = tuple(_same(row[:k]) for row in rows if row[k] >= self.at_least)
         if not kept:
@@ -282,7 +255,7 @@ class QueryMechanism(Mechanism):
         listed = _listed(query_cell_names(self.query, kept))
         published = (
             f"the {len(kept)} groups of {', '.join(self.query.key_names)} with at least "
-            f"{self.at_least} units in {self.EVERYBODY}: {listed}"
+            f"{self.at_least} units in the whole table: {listed}"
             + (f"; that {dropped} others were left out" if dropped else ""),
         )
         return kept, published
@@ -384,6 +357,18 @@ def _cast(value: Value, kind: str, tables: Tables) -> Any:
         raise QueryError(f"keys must be of type {_kind(kind)}; got {str(value)[:40]!r}.") from None
 
 
+@contextmanager
+def refuse_deep_nesting() -> Iterator[None]:
+    """Refuse what is nested deeper than Python's stack."""
+    try:
+        yield
+    except RecursionError:
+        raise QueryError(
+            "the query must have fewer brackets, functions or queries inside each other; got too "
+            "many. Write it flat."
+        ) from None
+
+
 # --- sums per unit -------------------------------------------------------------------------------
 
 
@@ -399,110 +384,6 @@ def _why_not(sums: SumsPlan, tables: Tables) -> str:
     if two or any(tables.ask(crossing)[0][0] for crossing in sums.crossings):
         return TWO_UNITS
     return "sums of some units are infinite" if wild else ""
-
-
-class _Lattice:
-    """Where sums of units are rounded to, so that adding them up is exact, in any order.
-
-    A number has two parts, whole numbers of ``room`` bits that those of all units add up in 52.
-    The lattice of the low part is 2^(2 room + 1) times finer than the largest number: 2^69 times
-    for 150,000 units.
-    """
-
-    def __init__(self, tops: npt.ArrayLike, n_units: int) -> None:
-        self.room = 52 - n_units.bit_length()
-        self.exponents = np.frexp(np.asarray(tops, dtype=np.float64))[1]
-
-    def parts(self, values: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the parts of numbers, a column for each kind of sum."""
-        scaled = np.ldexp(values, self.room - self.exponents)
-        high = np.rint(scaled)
-        return high, np.rint(np.ldexp(scaled - high, self.room + 1))
-
-    def numbers(self, high: Matrix, low: Matrix) -> Matrix:
-        """Return the numbers of such parts, or of their sums; rounded once."""
-        whole = high + np.ldexp(low, -self.room - 1)
-        return np.asarray(np.ldexp(whole, self.exponents - self.room))
-
-
-def _totals(sums: SumsPlan, tables: Tables, pool: Pool, places: Mapping[Row, int]) -> Matrix:
-    """Return the sums of every cell over the units of every world, shape (m, cells, sums)."""
-    key = (sums, tuple(places))
-    if key not in tables.latest:
-        unit_sums = _unit_sums(sums, tables, places)
-        tables.latest.clear()
-        tables.latest[key] = unit_sums
-    lattice: _Lattice
-    lattice, units, matrix = tables.latest[key]
-    added = _subset_sums(pool, units, matrix)
-    return lattice.numbers(*added.reshape(2, pool.n_subsets, len(places), sums.n_sums))
-
-
-def _places(places: Mapping[Row, int]) -> dict[str, Any]:
-    cells = {f"k{i}": list(values) for i, values in enumerate(zip(*places, strict=True))}
-    numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
-    return {**cells, "cell": numbers}
-
-
-def _placed(sums: SumsPlan, kept: str, places: Mapping[Row, int]) -> str:
-    keys = [f"k{i}" for i in range(len(next(iter(places))))]
-    same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
-    shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(sums.n_sums))
-    return f"SELECT p.cell, q.u, {shown} FROM {kept} q JOIN pac_places p ON {same}"
-
-
-def query_unit_rows(
-    sums: SumsPlan, tables: Tables, places: Mapping[Row, int]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Matrix]:
-    """Return cell, unit and sums of every unit in every cell; curator-only."""
-    with tables.lend("pac_places", _places(places)):
-        text = _placed(sums, "{}", places)
-        rows = tables.ask_kept(sums.query, text, fetch="fetchnumpy")
-    numbers = [np.asarray(rows[f"s{i}"], dtype=np.float64) for i in range(sums.n_sums)]
-    cells, units = (np.asarray(rows[name]).astype(np.int64) for name in ("cell", "u"))
-    return cells, units, np.stack(numbers, axis=1)
-
-
-def _unit_sums(sums: SumsPlan, tables: Tables, places: Mapping[Row, int]) -> Any:
-    """Return the lattice, units, and the parts of their sums: see :func:`_matrix`."""
-    cells, units, values = query_unit_rows(sums, tables, places)
-    lattice = _Lattice(np.abs(values).max(axis=0, initial=0.0), tables.n_units)
-    return lattice, *_matrix(lattice, (cells, units), values, len(places))
-
-
-def _matrix(
-    lattice: _Lattice,
-    entries: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
-    values: Matrix,
-    n_cells: int,
-) -> tuple[Any, Any]:
-    """Return units and the parts of their sums: sparse, units x (parts x cells x sums)."""
-    cells, n_sums = entries[0], values.shape[1]
-    units, rows = np.unique(entries[1], return_inverse=True)
-    columns = cells[:, None] * n_sums + np.arange(n_sums)
-    parts = np.hstack(lattice.parts(values))
-    places = np.hstack([columns, columns + n_cells * n_sums])
-    matrix = scipy.sparse.csr_array(
-        (parts.ravel(), (np.repeat(rows, 2 * n_sums), places.ravel())),
-        shape=(len(units), 2 * n_cells * n_sums),
-    )
-    matrix.eliminate_zeros()
-    return units, matrix
-
-
-def _subset_sums(pool: Pool, units: npt.NDArray[np.int64], matrix: Any) -> Matrix:
-    """Return the parts of the sums over every subset, shape (2, m, cells x sums).
-
-    A total minus the units that are out would have the rounding of the total.
-    """
-    total = np.zeros((matrix.shape[1], pool.n_subsets))
-    dense = matrix.nnz > DENSE * len(units) * matrix.shape[1]
-    step = max(8, NUMBERS_AT_ONCE // (pool.n_subsets + dense * matrix.shape[1]))
-    for start in range(0, len(units), step):
-        block = matrix[start : start + step].T
-        inside = pool.inside(units[start : start + step]).T.astype(np.float64)
-        total += (block.toarray() if dense else block) @ inside
-    return total.reshape(2, -1, pool.n_subsets).swapaxes(1, 2)
 
 
 # --- after the noise -----------------------------------------------------------------------------
@@ -524,6 +405,11 @@ def query_mechanism_arranged(query: CellQuery, cells: Sequence[Row], columns: Co
             if f"{cell}_{beside}" in columns
         ]
     return _over_released(query, cells, columns, items, frame_of_tables)
+
+
+# An engine without tables for each process and thread. A fork keeps those of its parent, unused: to
+# close one there is to wait for threads that it does not have.
+_EMPTY: Final[dict[tuple[int, int], Any]] = {}
 
 
 def query_mechanism_cell(value: Node) -> str:
@@ -579,12 +465,21 @@ def _over_cells(
     columns: Columns,
 ) -> Any:
     """Run a query of released cells, in an engine that has nothing else."""
+    import duckdb
+
     table: dict[str, Any] = {f"k{i}": [cell[i] for cell in cells] for i in range(query.n_keys)}
     table |= {**columns, PLACE: np.arange(len(cells))}
-    connection = open_engine()
-    connection.register(CELLS, arrow_of_tables(table))
-    close_engine(connection)
-    return connection.sql(checked_sql(arranged))
+    owner = os.getpid(), threading.get_ident()
+    engine = _EMPTY.get(owner)
+    if engine is None:
+        engine = _EMPTY[owner] = open_engine()
+        close_engine(engine)
+    try:
+        engine.register(CELLS, arrow_of_tables(table))
+        return engine.sql(checked_sql(arranged))
+    except duckdb.Error:
+        _EMPTY.pop(owner, None)  # it may be broken
+        raise
 
 
 def _check_arranged(query: CellQuery, cells: Sequence[Row]) -> None:
@@ -612,6 +507,7 @@ def make_query_mechanism(
     keys: Keys = None,
     at_least: int = AT_LEAST,
     fill: float | None = None,
+    edges: Edges | None = None,
     kind: type[QueryMechanism] = QueryMechanism,
 ) -> QueryMechanism:
     """Return a query as a mechanism of a kind; no private row is read."""
@@ -619,16 +515,17 @@ def make_query_mechanism(
         raise QueryError(
             f"at_least must be 2 or more, since a group of one unit singles it out; got {at_least}."
         )
-    try:
+    with refuse_deep_nesting():
         query = parse_query(text, tables)
         line = " ".join(text.split())
         name = line if len(line) <= SHOWN_TEXT else f"{line[:SHOWN_TEXT]} ..."
         mechanism = kind(
-            query=query, name=name, tables=tables, keys=keys, at_least=at_least, fill=fill
+            query=query,
+            name=name,
+            tables=tables,
+            keys=keys,
+            at_least=at_least,
+            fill=fill,
+            edges=edges,
         )
         return mechanism.checked()
-    except RecursionError:
-        raise QueryError(
-            "the query must not be nested so deep; it is. Write it with fewer brackets, functions "
-            "or queries inside each other."
-        ) from None

@@ -9,6 +9,7 @@ units are made in Python, and what the engine computes of them has noise already
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -18,7 +19,10 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import Data, Parts, Value, fixed_mechanism, flatten
-from pacprivacy.queries.query_mechanism import QueryMechanism, query_unit_rows
+from pacprivacy.queries.engines import Row
+from pacprivacy.queries.query_mechanism import QueryMechanism, refuse_deep_nesting
+from pacprivacy.queries.sums_plan import CountedQuantile, SumsPlan, sums_plan
+from pacprivacy.queries.tables import Tables
 from pacprivacy.queries.tree import (
     NULL,
     Call,
@@ -34,7 +38,17 @@ from pacprivacy.queries.tree import (
     walk,
     with_children,
 )
-from pacprivacy.statistics import COUNT_STD, DERIVATIVE_STEP, Sums, SumStatistic, UnitSums
+from pacprivacy.statistics import (
+    COUNT_STD,
+    DERIVATIVE_STEP,
+    Sums,
+    SumStatistic,
+    UnitSums,
+    quantile_slopes,
+    read_quantiles,
+    shaping_counts,
+    step_deviations,
+)
 
 ROUNDING_CALLS: Final = frozenset({"round", "floor", "ceil", "ceiling", "trunc"})
 ROUNDING_TYPES: Final = ("INT", "DECIMAL", "NUMERIC")
@@ -49,8 +63,7 @@ INSTEAD: Final = (
 REWRITINGS: Final = (
     ("min ", "Ask count(*) FILTER (WHERE x < limit) for a few limits"),
     ("max ", "Ask count(*) FILTER (WHERE x > limit) for a few limits"),
-    ("median", "Count rows below a few limits with FILTER, and read the median off the counts"),
-    ("quantile", "Count rows below a few limits with FILTER, and read the quantile off the counts"),
+    ("quantile", "Use median or quantile_cont, which are read off counts"),
     ("distinct values", "GROUP BY the column with keys=, and see which groups have rows"),
     ("two units", "Join every private table to the unit alone, or ask two queries"),
     ("subquery", "Join the table in place of the subquery, or count with FILTER"),
@@ -68,7 +81,18 @@ class QuerySums(QueryMechanism, SumStatistic):
     """
 
     __slots__ = ()
-    EVERYBODY = "the whole table"
+
+    def coin_obstacle(self) -> str | None:
+        """Return why the cells are no function of sums over units; rows are read to know."""
+        with refuse_deep_nesting():
+            sums, why = self._sums()
+        return None if sums is not None else f"the query is no function of sums over units ({why})"
+
+    def check_words(self) -> None:
+        """Refuse what is no function of sums by its words; no row is read."""
+        sums = sums_plan(self.query, self.tables, edges=self.edges, rows=False)
+        if isinstance(sums, str):
+            raise _no_sums(sums)
 
     def prepare(self, data: Data) -> Self:
         """Find the cells, which are declared or facts of all records; refuse what is no sum."""
@@ -76,14 +100,16 @@ class QuerySums(QueryMechanism, SumStatistic):
             return self
         sums, why = self._sums()
         if sums is None:
-            raise QueryError(
-                "a query must be a function of sums over units where every unit has a coin; "
-                f"got one that is none: {why}. {rewriting(why)}; or use a pool: "
-                "sample=pac.Balanced()."
-            )
+            raise _no_sums(why)
         sums = replace(sums, cells=tuple(map(self._without_queries, sums.cells)))
         cells, published = (self.cells, ()) if self.cells is not None else self._supported(sums)
-        facts = (*published, f"the plan of the query: {PLAN}")
+        grids = (
+            f"{q.of}, rounded to a sixteenth of a deviation, and whether all are whole numbers: "
+            "the bins that it is read from"
+            for q in sums.quantiles
+            if not q.declared
+        )
+        facts = (*published, *grids, f"the plan of the query: {PLAN}")
         return replace(self, cells=cells, sums=sums, plan=PLAN, published=facts)
 
     def _without_queries(self, cell: Node) -> Node:
@@ -125,7 +151,7 @@ class QuerySums(QueryMechanism, SumStatistic):
         """
         sums, cells = fixed_mechanism(self.sums, self.name), fixed_mechanism(self.cells, self.name)
         places = {cell: i for i, cell in enumerate(cells)}
-        of_cell, of_unit, values = query_unit_rows(sums, self.tables, places)
+        of_cell, of_unit, values = _unit_rows(sums, self.tables, places)
         n_units = self.tables.n_units
         if units is not None:
             of_unit, n_units = np.asarray(units)[of_unit], int(units.max()) + 1
@@ -151,17 +177,24 @@ class QuerySums(QueryMechanism, SumStatistic):
         least = np.zeros(values.shape)
         if sums.noise_std is not None:
             least = COUNT_STD * sums.noise_std / keep
-        cells = self._compute(values, least, fixed_mechanism(self.sums, self.name).cells)
+        plan = fixed_mechanism(self.sums, self.name)
+        read = np.array([_read(q, values) for q in plan.quantiles]).reshape(-1, len(values))
+        cells = self._compute(values, least, plan.cells, read)
         fill = np.nan if self.fill is None else self.fill
         return np.where(np.isfinite(cells), cells, fill)
 
-    def _compute(self, values: Matrix, least: Matrix, cells: tuple[Node, ...]) -> Matrix:
-        """Return expressions of sums, one line of them for each line of ``values``."""
+    def _compute(
+        self, values: Matrix, least: Matrix, cells: tuple[Node, ...], read: Matrix
+    ) -> Matrix:
+        """Return expressions of sums and of quantiles, for each line of ``values``."""
         plan = fixed_mechanism(self.sums, self.name)
         sizes = np.where(plan.counts, values, np.abs(values))
         divisors = np.ma.masked_array(values, mask=sizes <= least)
         columns: dict[str, Any] = {f"s{i}": values[:, i] for i in range(plan.n_sums)}
         columns |= {f"n{i}": divisors[:, i] for i in range(plan.n_sums)}
+        for i, (quantile, numbers) in enumerate(zip(plan.quantiles, read, strict=True)):
+            empty = np.ma.getmaskarray(divisors)[:, quantile.number]
+            columns[f"q{i}"] = np.ma.masked_array(numbers, mask=empty)
         return self.tables.compute(cells, columns)
 
     def arrange(self, per_cell: Matrix) -> Vector:
@@ -198,7 +231,10 @@ class QuerySums(QueryMechanism, SumStatistic):
         shifts = np.einsum("cb,bd->bcd", steps, np.eye(block))
         moved = np.concatenate([at + shifts, at - shifts]).reshape(-1, block)
         smooth = tuple(map(_smooth, plan.cells))
-        values = self._compute(moved, np.zeros(moved.shape), smooth)
+        read = [_moved(quantile, at, steps) for quantile in plan.quantiles]
+        values = self._compute(
+            moved, np.zeros(moved.shape), smooth, np.array(read).reshape(-1, len(moved))
+        )
         high, low = values.reshape(2, block, n_cells, -1)
         with np.errstate(invalid="ignore"):
             changed = np.abs(high - low) > FLAT_SHARE * np.maximum(np.abs(high), np.abs(low))
@@ -221,7 +257,86 @@ class QuerySums(QueryMechanism, SumStatistic):
         # By groups of all sizes: of sums it is alike in all of them, of means it falls with size.
         elsewhere = np.minimum(typical.max(axis=0), (typical * each).max(axis=0) / each)
         typical = np.maximum(typical, LEAST_TYPICAL * elsewhere)
-        return np.asarray(slopes / np.where(typical > 0, typical, 1.0)[:, :, None])
+        scaled = slopes / np.where(typical > 0, typical, 1.0)[:, :, None]
+        return np.concatenate([scaled, *self._counts_below(contributions)], axis=1)
+
+    def _counts_below(self, contributions: UnitSums) -> Iterator[npt.NDArray[np.float64]]:
+        """Yield the derivatives of the counts that a quantile is read from, over one unit's part.
+
+        A quantile depends on two counts alone; where the others had no say, noise might be
+        anything there, and the quantile would be read at the wrong place.
+        """
+        values = contributions.total().values
+        for quantile in fixed_mechanism(self.sums, self.name).quantiles:
+            bins, number = list(quantile.bins), values[:, quantile.number]
+            slopes = np.zeros((len(values), len(bins) - 1, values.shape[1]))
+            slopes[:, :, bins] = shaping_counts(number, values[:, bins], [quantile.share])
+            yield slopes * np.maximum(number, 1.0)[:, None, None]
+
+    def own_deviations(self, sums: Sums) -> Vector:
+        """Return by how much rows within a bin of a quantile are not spread evenly."""
+        plan, at = fixed_mechanism(self.sums, self.name), sums.values
+        squares = np.zeros((len(at), len(self.query.columns)))
+        read = np.array([_read(q, at) for q in plan.quantiles]).reshape(-1, len(at))
+        for i, quantile in enumerate(plan.quantiles):
+            counts, middle = at[:, list(quantile.bins)], read[i][:, None]
+            step = step_deviations(quantile.grid, counts, middle)[:, 0] * (not quantile.whole)
+            ends = []
+            for sign in (-1.0, 1.0):
+                shifted = read.copy()
+                shifted[i] += sign * step
+                ends.append(self._compute(at, np.zeros(at.shape), plan.cells, shifted))
+            squares += np.nan_to_num(np.square(ends[1] - ends[0])) / 4
+        return self.arrange(np.sqrt(squares))
+
+
+def _places(places: Mapping[Row, int]) -> dict[str, Any]:
+    cells = {f"k{i}": list(values) for i, values in enumerate(zip(*places, strict=True))}
+    numbers = np.fromiter(places.values(), dtype=np.int32, count=len(places))
+    return {**cells, "cell": numbers}
+
+
+def _placed(sums: SumsPlan, kept: str, places: Mapping[Row, int]) -> str:
+    keys = [f"k{i}" for i in range(len(next(iter(places))))]
+    same = " AND ".join(f"q.{key} IS NOT DISTINCT FROM p.{key}" for key in keys) or "true"
+    shown = ", ".join(f"q.s{i}::DOUBLE AS s{i}" for i in range(sums.n_sums))
+    return f"SELECT p.cell, q.u, {shown} FROM {kept} q JOIN pac_places p ON {same}"
+
+
+def _unit_rows(
+    sums: SumsPlan, tables: Tables, places: Mapping[Row, int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Matrix]:
+    """Return cell, unit and sums of every unit in every cell; curator-only."""
+    with tables.lend("pac_places", _places(places)):
+        text = _placed(sums, "{}", places)
+        rows = tables.ask_kept(sums.query, text, fetch="fetchnumpy")
+    numbers = [np.asarray(rows[f"s{i}"], dtype=np.float64) for i in range(sums.n_sums)]
+    cells, units = (np.asarray(rows[name]).astype(np.int64) for name in ("cell", "u"))
+    return cells, units, np.stack(numbers, axis=1)
+
+
+def _no_sums(why: str) -> QueryError:
+    return QueryError(
+        "a query must be a function of sums over units where every unit has a coin; "
+        f"got one that is none: {why}. {rewriting(why)}; or use a pool: sample=pac.Balanced()."
+    )
+
+
+def _read(quantile: CountedQuantile, values: Matrix) -> Vector:
+    """Return a quantile of every cell."""
+    counts = values[:, list(quantile.bins)]
+    numbers = read_quantiles(quantile.grid, counts, [quantile.share])[:, 0]
+    return np.rint(numbers) if quantile.whole else numbers
+
+
+def _moved(quantile: CountedQuantile, at: Matrix, steps: Matrix) -> Vector:
+    """Return a quantile where one sum after the other is a step larger, and then smaller."""
+    slopes, bins = np.zeros(at.shape), list(quantile.bins)
+    for cell, counts in enumerate(at[:, bins]):
+        slopes[cell, bins] = quantile_slopes(np.array(quantile.grid), counts, [quantile.share])[0]
+    read = read_quantiles(quantile.grid, at[:, bins], [quantile.share])[:, 0]
+    change = (slopes * steps).T
+    return np.concatenate([read + change, read - change]).ravel()
 
 
 def rewriting(why: str) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +24,21 @@ from pacprivacy.errors import DataError, QueryError
 from pacprivacy.mechanism import Value
 from pacprivacy.queries.engines import (
     BASE,
+    CANDIDATE,
+    KEPT,
+    RESERVED,
     SHARE,
     UNIT,
+    UNITS,
     WHOLE,
-    WORLD,
     Columns,
     Connections,
     Engines,
     Fetch,
+    Path_,
     Row,
+    TablesSource,
+    UnitPaths,
     arrow_of_tables,
     engine_unquoted,
     frame_of_tables,
@@ -41,9 +47,9 @@ from pacprivacy.queries.engines import (
     read_tables_source,
     run_quietly,
     type_family,
-    types_of,
 )
 from pacprivacy.queries.grammar import checked_sql
+from pacprivacy.queries.servers import ServerSource, is_server
 from pacprivacy.queries.tree import (
     Column,
     Derived,
@@ -60,11 +66,7 @@ from pacprivacy.queries.tree import (
     write_sql,
 )
 
-UNITS: Final = "pac_units"
-KEPT: Final = "pac_kept"
 SUMS: Final = "pac_sums"
-RESERVED: Final = "pac_"
-_Path = tuple[str, tuple[str, str] | None]  # own column; column of another private table
 
 
 def split_column(text: str, name: str) -> tuple[str, str]:
@@ -88,17 +90,17 @@ def cut_tables(query: Select, tables: Tables) -> Select:
             items = tuple(Item(value=Column(name=c, source=alias), name=c) for c in columns)
             inner = Table(path=(WHOLE, part.path[-1]), alias=alias)
             one = Item(value=number(1), name="c0")
-            rows[part] = Derived(query=_in_world(inner, items or (one,)), alias=part.alias)
+            rows[part] = Derived(query=_of_candidate(inner, items or (one,)), alias=part.alias)
     whole = substitute(query, rows)
     assert isinstance(whole, Select)
     return whole
 
 
-def _in_world(table: Table, items: tuple[Item, ...]) -> Select:
+def _of_candidate(table: Table, items: tuple[Item, ...]) -> Select:
     """Return the rows of a private table whose units the candidate at hand holds."""
     codes = Select(
         items=(Item(value=Column(name="code", source="w"), name="c0"),),
-        source=Table(path=(WORLD,), alias="w"),
+        source=Table(path=(CANDIDATE,), alias="w"),
     )
     unit = Column(name=UNIT, source=table.alias)
     inside = Nested(kind="ANY", query=codes, operand=unit, symbol="=")
@@ -111,8 +113,9 @@ class Tables:
     Parameters
     ----------
     source : path, connection, or mapping of names to frames
-        A DuckDB file, a folder of Parquet or CSV files (one table each), a DuckDB connection, or
-        frames of pandas, polars or pyarrow by name.
+        A DuckDB file, a folder of Parquet or CSV files (one table each), a DuckDB connection,
+        frames of pandas, polars or pyarrow by name, or ``postgresql://user@host/name``: a server
+        that keeps its rows, and hands out what units add to sums.
     unit : str
         ``"table.column"``: who is protected, one value of this column each.
     via : mapping, optional
@@ -128,7 +131,7 @@ class Tables:
 
     Guarantee
     ---------
-    Claim Q-1. A world holds a private row if and only if the row's unit is in the candidate.
+    Claim Q-1. A candidate holds a private row if and only if the row's unit is in the candidate.
 
     Examples
     --------
@@ -150,16 +153,17 @@ class Tables:
         via: Mapping[str, str | tuple[str, str]] | None = None,
     ) -> None:
         table, column = split_column(unit, "unit")
-        self._paths: dict[str, _Path] = {table: (column, None)}
+        self._paths: dict[str, Path_] = {table: (column, None)}
         for name, path in dict(via or {}).items():
             key, other = (path, None) if isinstance(path, str) else path
             self._paths[name] = (key, None if other is None else split_column(other, "via"))
-        self._source = read_tables_source(source, frozenset(self._paths))
+        read = ServerSource.of if is_server(source) else read_tables_source
+        self._source: TablesSource | ServerSource = read(source, frozenset(self._paths))
         self.unit = unit
         self._open()
         store = self._source.open()
         self._whole_floats: set[str] = set()
-        self._types = types_of(store, self._source.names)
+        self._types = self._source.types(store)
         self._check_names()
         self._check_keys()
         self._start(store)
@@ -249,9 +253,10 @@ class Tables:
 
     # rows
 
-    def take(self, rows: npt.NDArray[np.int64]) -> TablesWorld:
+    def take(self, rows: npt.NDArray[np.int64]) -> CandidateTables:
         """Return the tables as a candidate of these units sees them."""
-        return TablesWorld(tables=self, units=np.asarray(rows, dtype=np.int64))
+        self._here().engines.check_candidates()
+        return CandidateTables(tables=self, units=np.asarray(rows, dtype=np.int64))
 
     def digest(self) -> str:
         """Return a hash of names, keys and contents, whatever the order of rows; curator-only."""
@@ -262,11 +267,7 @@ class Tables:
 
     def _contents(self, name: str) -> list[Row]:
         """Return what tells the rows of a table from others, whatever their order."""
-        text = "md5_number(CAST(t AS VARCHAR))"
-        return self.rows(
-            f"SELECT count(*), bit_xor({text}), sum(({text} % 4294967291)::HUGEINT) "
-            f"FROM {BASE}.{quote(name)} t"
-        )
+        return self._here().engines.contents(name)
 
     def _here(self) -> Connections:
         """Return this thread's connections: threads share engines, and have candidates apart."""
@@ -284,10 +285,9 @@ class Tables:
         return here
 
     def _start(self, store: Any) -> None:
-        store.execute(f"CREATE SCHEMA {WHOLE}")
-        for kind, name, query in self._definitions():
-            run_quietly(store, f"CREATE {kind} {name} AS {query}")
-        self._engines[os.getpid()] = Engines(store, self._types, self.private)
+        paths = UnitPaths(unit=self.key, paths=self._paths, whole_floats=self._whole_floats)
+        paths.check_circles()
+        self._engines[os.getpid()] = self._source.engines(store, self._types, paths)
 
     def rows(self, text: str) -> list[Row]:
         """Return the answer to a query of ours over all units; curator-only."""
@@ -298,7 +298,7 @@ class Tables:
         here = self._here()
         with self._lock():
             here.engines.load(query)
-        return run_quietly(here.asked, checked_sql(query), fetch=fetch)
+        return here.engines.ask(here.asked, query, fetch)
 
     def ask_kept(self, query: Select, text: str, *, fetch: Fetch = "fetchall") -> Any:
         """Run a query once, and return the answer to a text of ours over its rows, ``{}``."""
@@ -359,9 +359,10 @@ class Tables:
 
     def query_stop(self) -> Callable[[], None]:
         """Return what another thread calls to stop a query of this one."""
-        here = self._here()
+        here, thread = self._here(), threading.get_ident()
 
         def stop() -> None:
+            here.engines.interrupt(thread)
             for connection in (here.store, here.asked):
                 connection.interrupt()
 
@@ -371,11 +372,6 @@ class Tables:
         """Return a value as the engine reads it in a type."""
         return self._here().bare.execute(f"SELECT CAST(? AS {kind})", [value]).fetchall()[0][0]
 
-    @property
-    def latest(self) -> dict[Hashable, Any]:
-        """Result computed last, with its key; one for each thread."""
-        return self._here().latest
-
     def _kept(self, query: Select) -> str:
         """Run a query once, and return the table that holds its answer: joins keep one order."""
         here = self._here()
@@ -383,69 +379,36 @@ class Tables:
             here.query = None
             with self._lock():
                 here.engines.load(query)
-            run_quietly(here.asked, f"CREATE OR REPLACE TEMP TABLE {KEPT} AS {checked_sql(query)}")
+            here.engines.keep(here.asked, query)
             here.query = query
         return KEPT
 
+    def close(self) -> None:
+        """End the connection to a server, whose tables are locked against changes of columns."""
+        self._here().engines.close()
+
     def forget(self) -> None:
-        """Drop what was kept for later queries."""
-        here = self._here()
-        here.latest.clear()
-        here.query = None
+        """Drop the rows of the query that was kept last."""
+        self._here().query = None
 
     def _frame_of(self, name: str, units: npt.NDArray[np.int64]) -> Any:
         """Return the rows of a table that some units have, as a frame; curator-only."""
         text = f"SELECT * FROM {BASE}.{quote(name)}"
         if name in self._paths:
-            self._set_world(units, store=True)
+            self._set_candidate(units, store=True)
             text = (
                 f"SELECT * EXCLUDE ({UNIT}) FROM {WHOLE}.{quote(name)} "
-                f"WHERE {UNIT} IN (SELECT code FROM {WORLD})"
+                f"WHERE {UNIT} IN (SELECT code FROM {CANDIDATE})"
             )
         store = self._here().store
         with engine_unquoted(store):
             return frame_of_tables(store.sql(text), self._library(name))
 
-    def _set_world(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
+    def _set_candidate(self, units: npt.NDArray[np.int64], *, store: bool = False) -> None:
         """Let this thread's candidate be one of these units."""
         here = self._here()
         codes = arrow_of_tables({"code": units.astype(np.int32)})
-        (here.store if store else here.asked).register(WORLD, codes)
-
-    def _definitions(self) -> Iterator[tuple[str, str, str]]:
-        """Yield kind, name and query of what gives units numbers, and private rows their unit."""
-        table, column = self.key
-        yield (
-            "TABLE",
-            UNITS,
-            f"SELECT key, (row_number() OVER (ORDER BY key) - 1)::INTEGER AS code "
-            f"FROM (SELECT DISTINCT {quote(column)} AS key FROM {BASE}.{quote(table)}) "
-            f"WHERE key IS NOT NULL",
-        )
-        for name in self._source.names:
-            base = f"{BASE}.{quote(name)} t"
-            if name in self._paths:
-                how = yield from self._codes(name)
-                body = f"SELECT t.*, c.code AS {UNIT} FROM {base} JOIN {how}"
-                yield "VIEW", f"{WHOLE}.{quote(name)}", body
-            else:
-                yield "VIEW", quote(name), f"SELECT * FROM {base}"
-
-    def _codes(
-        self, name: str, passed: tuple[str, ...] = ()
-    ) -> Generator[tuple[str, str, str], None, str]:
-        """Return the relation that a private table joins to find its unit, and how."""
-        _, other = self._paths[name]
-        if other is None:
-            return f"{UNITS} c ON {self._key(name)} = c.key"
-        table, column = other
-        if table in (*passed, name):
-            raise DataError(f"via must lead to {self.unit}; got a circle at {table!r}. Mend via.")
-        keys = f"{WHOLE}.{quote(f'{RESERVED}{name}')}"
-        how = yield from self._codes(table, (*passed, name))
-        query = f"SELECT DISTINCT t.{quote(column)} AS key, c.code FROM {BASE}.{quote(table)} t"
-        yield "TABLE IF NOT EXISTS", keys, f"{query} JOIN {how}"
-        return f"{keys} c ON {self._key(name)} = c.key"
+        (here.store if store else here.asked).register(CANDIDATE, codes)
 
     def _check_names(self) -> None:
         for name, (key, other) in self._paths.items():
@@ -487,34 +450,26 @@ class Tables:
                     "or both whole numbers."
                 )
 
-    def _key(self, name: str) -> str:
-        """Return the key of a row of a private table, as SQL."""
-        key = f"t.{quote(self._paths[name][0])}"
-        return f"TRY_CAST({key} AS BIGINT)" if name in self._whole_floats else key
-
     def _check_rows(self) -> None:
+        engines = self._here().engines
         for name, (key, other) in self._paths.items():
+            rows = engines.relation(name)
             if name in self._whole_floats:
                 column = quote(key)
                 exact = f"abs({column}) < {2**53} AND {column} = trunc({column})"
-                ((odd,),) = self.rows(
-                    f"SELECT count(*) FROM {BASE}.{quote(name)} "
-                    f"WHERE {column} IS NOT NULL AND NOT ({exact})"
+                ((odd,),) = engines.rows(
+                    f"SELECT count(*) FROM {rows} t WHERE {column} IS NOT NULL AND NOT ({exact})"
                 )
                 if odd:
                     raise DataError(
                         f"keys must be whole numbers below 2^53 where they are floats; got {odd} "
                         f"others in {key!r} of {name!r}. Make them whole numbers, or text."
                     )
-            keys = f"SELECT key FROM {UNITS}"
-            if other is not None:
-                keys = f"SELECT key FROM {WHOLE}.{quote(f'{RESERVED}{name}')}"
-            ((lost, several),) = self.rows(
+            ((lost, several),) = engines.rows(
                 "SELECT count(*) FILTER (WHERE coalesce(c.n, 0) = 0), "
-                "count(*) FILTER (WHERE c.n > 1) "
-                f"FROM {BASE}.{quote(name)} t LEFT JOIN "
-                f"(SELECT key, count(*) AS n FROM ({keys}) GROUP BY key) c "
-                f"ON {self._key(name)} = c.key"
+                f"count(*) FILTER (WHERE c.n > 1) FROM {rows} t LEFT JOIN "
+                f"(SELECT key, count(*) AS n FROM {engines.pairs(name)} p GROUP BY key) c "
+                f"ON {engines.paths.key(name)} = c.key"
             )
             if several and other is not None:
                 raise DataError(
@@ -542,7 +497,7 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TablesWorld(Mapping[str, Any]):
+class CandidateTables(Mapping[str, Any]):
     """What the candidate with these ``units`` sees: frames by name, or answers; curator-only."""
 
     tables: Tables
@@ -566,5 +521,5 @@ class TablesWorld(Mapping[str, Any]):
 
     def ask(self, query: Select, *, fetch: Fetch = "fetchall") -> Any:
         """Return the result of a query on the tables of this candidate."""
-        self.tables._set_world(self.units)
+        self.tables._set_candidate(self.units)
         return self.tables.ask(cut_tables(query, self.tables), fetch=fetch)

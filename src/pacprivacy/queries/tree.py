@@ -199,7 +199,7 @@ class Cast(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Node):
-    """A function over the rows beside each row."""
+    """A window function of the rows near each row."""
 
     call: Call
     partition: tuple[Node, ...] = ()

@@ -5,10 +5,9 @@ from pacprivacy.release.answer_bundle import (
     AnswerBundle as AnswerBundle,
     certify_answer_bundle as certify_answer_bundle,
 )
-from pacprivacy.release.average_certificate import (
+from pacprivacy.release.average_bundle import (
     AverageBundle as AverageBundle,
-    AverageCertificate as AverageCertificate,
-    write_average_certificate as write_average_certificate,
+    recompute_average as recompute_average,
 )
 from pacprivacy.release.bundle import (
     Bundle as Bundle,
@@ -17,6 +16,7 @@ from pacprivacy.release.bundle import (
     CuratorBundle as CuratorBundle,
     CuratorStatements as CuratorStatements,
     bundle_of as bundle_of,
+    load_bundle as load_bundle,
 )
 from pacprivacy.release.certificate import (
     Certificate as Certificate,
@@ -29,13 +29,16 @@ from pacprivacy.release.certificate_text import (
     plural_text as plural_text,
     trade_off_text_rows as trade_off_text_rows,
 )
-from pacprivacy.release.coin_certificate import (
-    CoinBundle as CoinBundle,
-    CoinCertificate as CoinCertificate,
+from pacprivacy.release.coin_bundle import (
+    CoinEvidence as CoinEvidence,
     CoinProof as CoinProof,
     CoinSession as CoinSession,
-    StoredContributions as StoredContributions,
-    recompute_contributions as recompute_contributions,
+)
+from pacprivacy.release.coin_certificate import (
+    AverageCertificate as AverageCertificate,
+    CoinCertificate as CoinCertificate,
+    OddsCertificate as OddsCertificate,
+    write_average_certificate as write_average_certificate,
     write_coin_certificate as write_coin_certificate,
 )
 from pacprivacy.release.descent_bundle import (
@@ -44,6 +47,7 @@ from pacprivacy.release.descent_bundle import (
 )
 from pacprivacy.release.error_bars import (
     NAMED as NAMED,
+    NO_INTERVALS as NO_INTERVALS,
     ErrorBars as ErrorBars,
     Interval as Interval,
     error_bar_notes as error_bar_notes,
@@ -63,10 +67,16 @@ from pacprivacy.release.pool_certificate import (
     certified_plan as certified_plan,
     write_certificate as write_certificate,
 )
+from pacprivacy.release.pool_proof import rebuild_verified as rebuild_verified
 from pacprivacy.release.release import (
     Release as Release,
     ReleaseCoins as ReleaseCoins,
     ReleaseSampler as ReleaseSampler,
     ReleaseSecret as ReleaseSecret,
 )
-from pacprivacy.release.verification import load_verified_bundle as load_verified_bundle
+from pacprivacy.release.sums_bundle import (
+    CoinBundle as CoinBundle,
+    StoredContributions as StoredContributions,
+    recompute_contributions as recompute_contributions,
+)
+from pacprivacy.release.verification import Evidence as Evidence, evidence_of as evidence_of

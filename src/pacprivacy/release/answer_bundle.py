@@ -2,8 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 
@@ -18,7 +17,6 @@ from pacprivacy.release.bundle import (
     Record,
     plain_bundle_budget,
     read_bundle_budget,
-    write_bundle_archive,
 )
 from pacprivacy.release.certificate import CertificateNoise
 from pacprivacy.release.pool_certificate import PoolCertificate
@@ -30,7 +28,6 @@ _NOTES = (
     "are upper limits for one answer.",
     "A question on which all candidates agree is answered without noise and costs nothing.",
 )
-KIND: Final = "answers"
 _EXACT_FACTS = (
     "the answers on which all candidates agree",
     "which questions those are",
@@ -58,6 +55,8 @@ class AnswerBundle(_Words, CuratorBundle):
     ``budget`` is what all answers together may give away, ``query_budget`` what one may. An answer
     has ``n_classes`` numbers.
     """
+
+    KIND: ClassVar[str] = "answers"
 
     pool: Pool
     budget: AnyBudget
@@ -88,8 +87,8 @@ class AnswerBundle(_Words, CuratorBundle):
         nats = budget_limits(self.budget, self.pool.n_subsets).mi_nats
         return math.inf if nats is None else nats
 
-    def save(self, path: str | Path) -> None:
-        """Write the bundle to a file that only its owner can read."""
+    def to_archive(self) -> tuple[Arrays, Record]:
+        """Return the arrays, and a record of plain JSON types."""
         pool_arrays, pool_metadata = self.pool.to_arrays()
         record = {
             "pool": pool_metadata,
@@ -97,7 +96,7 @@ class AnswerBundle(_Words, CuratorBundle):
             "query_budget": plain_bundle_budget(self.query_budget),
             **{item.name: getattr(self, item.name) for item in fields(_Words)},
         }
-        write_bundle_archive(path, KIND, pool_arrays, record)
+        return pool_arrays, record
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: Record) -> Self:

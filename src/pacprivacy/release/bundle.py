@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,7 +36,7 @@ from pacprivacy.theory import lattice_total_variation_bound
 SCHEMA_VERSION: Final = 2
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Record: TypeAlias = dict[str, Any]  # of plain JSON types
-Read = TypeVar("Read")
+Held = TypeVar("Held", bound="CuratorBundle")
 _BUDGETS: Final = {
     "information": budgets.Information,
     "membership": budgets.Membership,
@@ -64,18 +64,16 @@ def write_bundle_archive(path: str | Path, kind: str, arrays: Arrays, record: Re
     write_atomically(Path(path), buffer.getvalue(), mode=0o600, error=CertificateError)
 
 
-def read_bundle_archive(
-    path: str | Path, readers: Mapping[str, Callable[[Arrays, Record], Read]]
-) -> Read:
-    """Read a file with the reader for its kind; refuse others, and damaged ones, in one line."""
+def read_bundle_archive(path: str | Path, kinds: Mapping[str, type[Held]]) -> Held:
+    """Read a bundle of one of these kinds; refuse others, and damaged ones, in one line."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             check_unpacked(archive.zip)
             arrays = {name: archive[name] for name in archive.files}
         record = msgspec.json.decode(arrays.pop("metadata").tobytes())
         version, kind = record["schema_version"], str(record["kind"])[:20]
-        if version == SCHEMA_VERSION and kind in readers:
-            return readers[kind](arrays, record)
+        if version == SCHEMA_VERSION and kind in kinds:
+            return kinds[kind].from_archive(arrays, record)
         reason = f"it is of kind {kind}, not of a release"
         if version != SCHEMA_VERSION:
             reason = f"it has schema version {str(version)[:20]}, not {SCHEMA_VERSION}"
@@ -102,7 +100,6 @@ def read_bundle_budget(plain: list[Record]) -> budgets.AnyBudget:
     return parts[0] if len(parts) == 1 else budgets.Combined(parts)
 
 
-KIND: Final = "release"
 ARRAYS: Final = ("outputs", "log_p", "points", "units_per_std", "grid_step")
 LARGEST_UNITS: Final = 2**62
 MOST_DRAWS: Final = 10**8  # a proof of a certificate has a few hundred thousand at most
@@ -110,18 +107,44 @@ Integers = npt.NDArray[np.int64]
 
 
 class CuratorBundle(ABC):
-    """Everything that a certificate follows from, for the curator alone."""
+    """Everything that a certificate follows from, for the curator alone; registered by its kind."""
 
     __slots__ = ()
+    KINDS: ClassVar[dict[str, type[CuratorBundle]]] = {}
+    KIND: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.KIND:
+            CuratorBundle.KINDS[cls.KIND] = cls
 
     @abstractmethod
+    def to_archive(self) -> tuple[Arrays, Record]:
+        """Return the arrays, and a record of plain JSON types."""
+
+    @classmethod
+    @abstractmethod
+    def from_archive(cls, arrays: Arrays, record: Record) -> Self:
+        """Rebuild a bundle; whatever does not fit together raises."""
+
     def save(self, path: str | Path) -> None:
         """Write the bundle to a file that only its owner can read."""
+        write_bundle_archive(path, self.KIND, *self.to_archive())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a bundle; refuse damaged files."""
+        return read_bundle_archive(path, {cls.KIND: cls})
+
+
+def load_bundle(path: str | Path) -> CuratorBundle:
+    """Read the curator's file of a release or of a predictor; refuse damaged ones."""
+    return read_bundle_archive(path, CuratorBundle.KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorStatements:
-    """What a certificate says on the curator's word: no figure of the bundle proves it; public."""
+    """Fields of a certificate on the curator's word, without proof in the bundle; public."""
 
     rule: str
     mechanism: str
@@ -130,6 +153,27 @@ class CuratorStatements:
     notes: tuple[str, ...]
     software: str
     published: tuple[str, ...] = ()
+
+    @classmethod
+    def about(
+        cls,
+        outputs: Outputs,
+        *,
+        rule: str,
+        public: Sequence[str] = (),
+        published: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> Self:
+        """Return what a mechanism says of itself, and what is added to it."""
+        return cls(
+            rule=rule,
+            mechanism=outputs.mechanism_name,
+            output=outputs.structure.describe(),
+            public=(*outputs.public, *public),
+            published=(*outputs.published, *published),
+            notes=tuple(notes),
+            software=_version.__version__,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +230,8 @@ class Bundle(CuratorBundle):
     ``worst_unit``, whose trade-off is shown, is recorded because another machine may round
     otherwise.
     """
+
+    KIND: ClassVar[str] = "release"
 
     outputs: Matrix
     pool: Pool
@@ -251,8 +297,8 @@ class Bundle(CuratorBundle):
             log_likelihood[self.groups != observation.group] = -np.inf
         return Belief(log_p=self.log_p).updated(log_likelihood)
 
-    def save(self, path: str | Path) -> None:
-        """Write the bundle to a file that only its owner can read."""
+    def to_archive(self) -> tuple[Arrays, Record]:
+        """Return the arrays, and a record of plain JSON types."""
         pool_arrays, pool_metadata = self.pool.to_arrays()
         arrays: Arrays = {
             **{name: getattr(self, name) for name in ARRAYS},
@@ -260,18 +306,15 @@ class Bundle(CuratorBundle):
         }
         if self.groups is not None:
             arrays["groups"] = self.groups
-        if self.session is not None and self.session.observation is not None:
-            arrays["observed"] = self.session.observation.integers
-        if self.session is not None and self.session.balances is not None:
-            arrays["balances"] = self.session.balances.per_unit
-            arrays["allowed"] = np.asarray(self.session.allowed)
-        rule, session = self.iid_rule, None
-        if self.session is not None:
-            observation = self.session.observation
-            balances = self.session.balances
-            plain = replace(self.session, observation=None, balances=None, allowed=None)
-            session = asdict(plain) | {"group": None if observation is None else observation.group}
+        part, rule, session = self.session, self.iid_rule, None
+        if part is not None:
+            seen, balances = part.observation, part.balances
+            session = asdict(replace(part, observation=None, balances=None, allowed=None))
+            session["group"] = None if seen is None else seen.group
+            if seen is not None:
+                arrays["observed"] = seen.integers
             if balances is not None:
+                arrays |= {"balances": balances.per_unit, "allowed": np.asarray(part.allowed)}
                 session |= {"advantage": balances.advantage, "reserve": balances.reserve}
         record = {
             "pool": pool_metadata,
@@ -284,28 +327,20 @@ class Bundle(CuratorBundle):
             "proofs": [{**asdict(proof), "seed": str(proof.seed)} for proof in self.proofs],
             "worst_unit": self.worst_unit,
         }
-        write_bundle_archive(path, KIND, arrays, record)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a bundle; refuse damaged files."""
-        return read_bundle_archive(path, {KIND: cls.from_archive})
+        return arrays, record
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: Record) -> Self:
         """Rebuild a bundle; whatever does not fit together raises."""
         pool_arrays = {k.removeprefix("pool_"): v for k, v in arrays.items() if "pool_" in k}
+        part = record["session"]
+        if part is not None and "observed" in arrays:
+            part["observation"] = {"integers": arrays["observed"], "group": part["group"]}
+        if part is not None and "balances" in arrays:
+            part["balances"] = part | {"per_unit": arrays["balances"]}
+            part["allowed"] = arrays["allowed"]
         read = msgspec.convert(record, _Record, strict=False)
-        session = read.session
         rule: IidRule | None = None
-        if session is not None and "observed" in arrays:
-            group = msgspec.convert(record["session"]["group"], int | None)
-            observation = Observation(integers=arrays["observed"], group=group)
-            session = replace(session, observation=observation)
-        if session is not None and "balances" in arrays:
-            advantage, reserve = record["session"]["advantage"], record["session"]["reserve"]
-            balances = Balances(per_unit=arrays["balances"], advantage=advantage, reserve=reserve)
-            session = replace(session, balances=balances, allowed=arrays["allowed"])
         if read.iid_rule is not None:
             kind: type[IidRule] = Boxed if read.iid_rule.name == "boxed" else Empirical
             rule = msgspec.convert(read.iid_rule.parameters, kind)
@@ -320,7 +355,7 @@ class Bundle(CuratorBundle):
             budget=read_bundle_budget(record["stated"]["budget"]),
             stated=read.stated,
             iid_rule=rule,
-            session=session,
+            session=read.session,
             worst_unit=read.worst_unit,
         )
         _check_shapes(bundle)
@@ -342,34 +377,43 @@ def _check_shapes(bundle: Bundle) -> None:
     for name, (array, kind, shape) in arrays.items():
         if array.dtype != kind or array.shape != shape:
             raise ValueError(name)
-    if not (np.isfinite(bundle.outputs).all() and np.isfinite(bundle.log_p.max())):
-        raise ValueError("outputs")
-    if not (np.isfinite(bundle.grid_step) & (bundle.grid_step > 0)).all():
-        raise ValueError("grid_step")
-    if not ((bundle.units_per_std > 0) & (bundle.units_per_std <= LARGEST_UNITS)).all():
-        raise ValueError("units_per_std")
-    if bundle.groups is not None and not ((bundle.groups >= 0) & (bundle.groups < m)).all():
-        raise ValueError("groups")
-    for p in bundle.proofs:
-        if not (1 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 and min(p.seed, p.attempt) >= 0):
-            raise ValueError("proofs")
-    if bundle.worst_unit is not None and not 0 <= bundle.worst_unit < bundle.pool.n_units:
-        raise ValueError("worst_unit")
-    heat = None if bundle.session is None else bundle.session.balances
-    if bundle.session is not None and heat is not None:
-        for array in (heat.per_unit, np.asarray(bundle.session.allowed)):
-            if array.dtype != np.float64 or array.shape != (bundle.pool.n_units,):
-                raise ValueError("balances")
+    groups, part = bundle.groups, bundle.session
+    sound = {
+        "outputs": np.isfinite(bundle.outputs).all() and np.isfinite(bundle.log_p.max()),
+        "grid_step": (np.isfinite(bundle.grid_step) & (bundle.grid_step > 0)).all(),
+        "units_per_std": _within(bundle.units_per_std, 1, LARGEST_UNITS),
+        "groups": groups is None or _within(groups, 0, m - 1),
+        "proofs": all(
+            1 < p.n_draws <= MOST_DRAWS and 0 < p.gamma < 1 and min(p.seed, p.attempt) >= 0
+            for p in bundle.proofs
+        ),
+        "worst_unit": bundle.worst_unit is None or 0 <= bundle.worst_unit < bundle.pool.n_units,
+        "session": part is None or _is_sound(part, bundle.pool.n_units, (m, d)),
+    }
+    for name, holds in sound.items():
+        if not holds:
+            raise ValueError(name)
+
+
+def _within(array: npt.NDArray[Any], least: int, most: int) -> bool:
+    return bool(((array >= least) & (array <= most)).all())
+
+
+def _is_sound(part: BundleSession, n_units: int, shape: tuple[int, int]) -> bool:
+    """Whether balances and observation fit a pool of ``shape`` (candidates, directions)."""
+    balances, seen = part.balances, part.observation
+    if balances is not None:
+        for array in (balances.per_unit, np.asarray(part.allowed)):
+            if array.dtype != np.float64 or array.shape != (n_units,):
+                return False
             if not (np.isfinite(array) & (array >= 0)).all():  # no limit would hold nan
-                raise ValueError("balances")
-        if not all(0 <= x <= 1 for x in (heat.advantage, heat.reserve, bundle.session.part)):
-            raise ValueError("reserve")
-    observation = None if bundle.session is None else bundle.session.observation
-    if observation is not None:
-        if observation.integers.dtype != np.int64 or observation.integers.shape != (d,):
-            raise ValueError("observed")
-        if observation.group is not None and not 0 <= observation.group < m:
-            raise ValueError("group")
+                return False
+        if not all(0 <= x <= 1 for x in (balances.advantage, balances.reserve, part.part)):
+            return False
+    if seen is None:
+        return True
+    known = seen.group is None or 0 <= seen.group < shape[0]
+    return known and seen.integers.dtype == np.int64 and seen.integers.shape == shape[1:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,14 +447,8 @@ def bundle_of(plan: NoisePlan, context: Context) -> Bundle:
         gamma=context.gamma,
         simulation=context.simulation,
         budget=context.budget,
-        stated=CuratorStatements(
-            rule=plan.rule,
-            mechanism=outputs.mechanism_name,
-            output=outputs.structure.describe(),
-            public=tuple(outputs.public),
-            published=tuple(outputs.published),
-            notes=(*plan.notes, *context.notes),
-            software=_version.__version__,
+        stated=CuratorStatements.about(
+            outputs, rule=plan.rule, notes=(*plan.notes, *context.notes)
         ),
         iid_rule=plan.iid_rule,
         session=context.session,

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, TypedDict
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pacprivacy._certificates import digest_of, read_certificate
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vector
 from pacprivacy._rounding import two_digits
-from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL
+from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL, SURVEY
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Kind
 from pacprivacy.release.bundle import Record
@@ -94,6 +94,20 @@ def refuse_field(field: str, reason: str) -> CertificateError:
     )
 
 
+_ON_TRUST: Final = "on trust"
+
+
+def on_trust(reason: str) -> dict[str, str]:
+    """Return the metadata of a field that no figure of a bundle proves, and why that is so."""
+    return {_ON_TRUST: reason}
+
+
+def fields_on_trust(kind: type[Certificate]) -> dict[str, str]:
+    """Return the fields that ``verify`` only compares with the curator's record, with reasons."""
+    stated = ((item.name, item.metadata.get(_ON_TRUST)) for item in fields(kind))
+    return {name: reason for name, reason in stated if reason is not None}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateNoise:
     """The noise in a few public numbers."""
@@ -150,12 +164,17 @@ class Certificate(ABC):
 
     KINDS: ClassVar[dict[str, type[Certificate]]] = {}
     OPTIONAL: ClassVar[tuple[str, ...]] = ()  # left out of a file where they say nothing
+    SHORT: ClassVar[tuple[str, ...]] = ()  # names of the rows that a notebook shows
 
     sampling: str
     kind: Kind
-    budget: Text
-    mechanism: Text
-    output: Text
+    budget: Text = field(
+        metadata=on_trust("what was asked; that the proved bounds meet it was checked")
+    )
+    mechanism: Text = field(
+        metadata=on_trust("which function was run; its outputs are taken from the bundle")
+    )
+    output: Text = field(metadata=on_trust("what the released numbers are called"))
     unit: Text
     n_units: Positive | None  # None: that a unit is there is hidden, too
     dimension: Count
@@ -163,13 +182,28 @@ class Certificate(ABC):
     epsilon_equivalent: Amount | None
     noise: CertificateNoise
     confidence: Share
-    public: tuple[Text, ...]
-    published: tuple[Text, ...] = ()
+    public: tuple[Text, ...] = field(
+        metadata=on_trust("what the mechanism says it treats as public")
+    )
+    published: tuple[Text, ...] = field(
+        default=(),
+        metadata=on_trust("what the mechanism says it shows of all records; the rest was checked"),
+    )
     not_promised: tuple[Text, ...]
-    notes: tuple[Text, ...]
-    simulation: bool
-    composition: Record | None = None
-    software: Text
+    notes: tuple[Text, ...] = field(
+        metadata=on_trust("the notes of the mechanism, the noise and the sample")
+    )
+    simulation: bool = field(
+        metadata=on_trust("that secret and noise came from the operating system")
+    )
+    composition: Record | None = field(
+        default=None,
+        metadata=on_trust(
+            "the session's total, what its earlier releases spent, and what was learned; that the "
+            "total is kept was checked"
+        ),
+    )
+    software: Text = field(metadata=on_trust("which version wrote the certificate"))
     schema_version: int = SCHEMA_VERSION
 
     # --- what the kinds of secret say differently -----------------------------------------------
@@ -193,10 +227,6 @@ class Certificate(ABC):
     def rows(self) -> Rows:
         """Return names and texts of what was proved, for the terminal."""
 
-    @abstractmethod
-    def short_rows(self) -> Rows:
-        """Return names and texts of a few figures, for a notebook."""
-
     # --- what they share ------------------------------------------------------------------------
 
     def __str__(self) -> str:
@@ -208,7 +238,7 @@ class Certificate(ABC):
     @property
     def readings(self) -> tuple[str, ...]:
         """How to read the released numbers, in sentences."""
-        facts = (text for text in self.public if ESTIMATES in text or text.startswith(DATES))
+        facts = (t for t in self.public if ESTIMATES in t or t.startswith((DATES, SURVEY)))
         short = [note.partition(".")[0] for note in self.notes if NO_INTERVAL in note]
         return tuple(f"{text[:1].upper()}{text[1:]}." for text in (*facts, *short))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pacprivacy._certificates import readings_text, rows_html
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
-from pacprivacy._values import SIMULATION, WIDTH, times_in_100
+from pacprivacy._values import certificate_page, times_in_100
 from pacprivacy.adversary import FALSE_POSITIVES, SideKnowledge
 from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate, success_at
@@ -46,25 +45,14 @@ ELSEWHERE: Final = "Releases and answers made outside this certificate from the 
 
 def certificate_text(cert: Certificate) -> str:
     """Return a certificate as text for a terminal of 80 columns."""
-    lines = [_wrap(cert.promise, ""), ""]
-    if cert.simulation:
-        lines += [SIMULATION, ""]
-    lines += _rows(
-        [
-            *cert.rows(),
-            *([("Session", _session_text(cert))] if cert.composition else []),
-            ("Treated as public", "; ".join(cert.public)),
-        ]
-    )
-    if cert.published:
-        lines += ["", "Published without noise"]
-        lines += [_wrap(f"- {item}", "  ") for item in cert.published]
-    lines += ["", "Not promised"]
-    lines += [_wrap(f"- {item}", "  ") for item in cert.not_promised]
-    if cert.notes:
-        lines += ["Notes", *(_wrap(f"- {item}", "  ") for item in cert.notes)]
-    lines += [f"pacprivacy {cert.software}, certificate schema {cert.schema_version}"]
-    return "\n".join(lines)
+    session = [("Session", _session_text(cert))] if cert.composition else []
+    lists = {
+        "Published without noise": cert.published,
+        "Not promised": cert.not_promised,
+        "Notes": cert.notes,
+    }
+    rows = [*cert.rows(), *session, ("Treated as public", "; ".join(cert.public))]
+    return certificate_page(cert, rows, lists)
 
 
 def pool_rows(cert: PoolCertificate) -> Rows:
@@ -314,39 +302,10 @@ def _session_text(cert: Certificate) -> str:
     return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
 
 
-def _rows(pairs: Rows) -> list[str]:
-    return [
-        textwrap.fill(
-            text,
-            WIDTH,
-            initial_indent=f"{name:<18}",
-            subsequent_indent=" " * 18,
-            break_long_words=False,
-        )
-        for name, text in pairs
-    ]
-
-
-def _wrap(text: str, indent: str) -> str:
-    hanging = indent + "  " if indent else ""
-    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=hanging)
-
-
 def certificate_html(cert: Certificate) -> str:
     """Return the promise and a few figures of a certificate as HTML."""
-    return rows_html(cert.promise, cert.short_rows(), simulation=cert.simulation)
-
-
-def short_pool_rows(cert: PoolCertificate) -> Rows:
-    """Return names and texts of a few figures of a certificate."""
-    return [
-        ("Kind", cert.kind),
-        ("Asked", budget_text(cert)),
-        ("Information", f"at most {at_most(cert.mi_upper_nats, decimals=6)} nats"),
-        ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
-        ("Noise", f"{cert.rule}, total variance {cert.noise.total_variance:.4g}"),
-        ("Pool", f"{cert.n_subsets} subsets of {cert.n_units} units ({cert.scheme})"),
-    ]
+    rows = [row for row in cert.rows() if row[0] in cert.SHORT]
+    return rows_html(cert.promise, rows, simulation=cert.simulation)
 
 
 def open_parts_text(

@@ -107,7 +107,8 @@ class ErrorBars:
     rounded to whole ones; ``bias`` the distance from all records, 0 where it is small;
     ``no_interval`` the places of numbers that do not estimate those of all records, ``constants``
     of numbers that were declared or published exactly; ``freedom`` the degrees of freedom of the
-    spreads, None where all are ``NORMAL_FREEDOM``.
+    spreads, None where all are ``NORMAL_FREEDOM``; ``design`` deviations by the design of a survey,
+    as estimates for its population, which is then what standard errors are for.
     """
 
     structure: Structure
@@ -119,6 +120,7 @@ class ErrorBars:
     no_interval: tuple[int, ...] = ()
     constants: tuple[int, ...] = ()
     freedom: Vector | None = None
+    design: Vector | None = None
 
     def __post_init__(self) -> None:
         freeze(self.spread)
@@ -129,26 +131,35 @@ class ErrorBars:
         """Whether some number estimates that of all records."""
         return len({*self.no_interval, *self.constants}) < len(self.spread)
 
-    def std_error(self, of: Of = "records") -> Vector:
+    @property
+    def aim(self) -> Of:
+        """What standard errors are for unless it is said: the population, in a survey."""
+        return "records" if self.design is None else "population"
+
+    def std_error(self, of: Of | None = None) -> Vector:
         """Return the standard errors, for all records or their population; NaN for no estimate."""
-        error = self._errors(of)
+        error = self._errors(of or self.aim)
         error[list(self.no_interval)] = np.nan
         return error
 
     def _errors(self, of: Of, *, biased: bool = True) -> Vector:
         if of not in ("records", "population"):
             raise BudgetError(f"of must be 'records' or 'population'; got {of!r}. Choose one.")
-        if of == "population" and self.share == 1.0:
+        if of == "population" and self.share == 1.0 and self.design is None:
             raise BudgetError(
                 "of must be 'records' where everybody was used; got 'population': how far the "
                 "records are from it was not measured. Use coins: keep below 1."
             )
         bias = self._bias() * biased
         size = np.maximum(np.maximum(self.spread, bias), self.noise_std)
+        design = np.zeros(len(size)) if self.design is None else self.design
+        size = np.maximum(size, design)
         odd = (size > 0) & ~((size > SMALLEST_RANGE) & (size < LARGEST_OUTPUT))
         unit = np.where(odd, size, 1.0)  # squares of such numbers are 0 or infinite
         sampling = np.square(self.spread / unit)
-        if of == "population":
+        if of == "population" and self.design is not None:
+            sampling = sampling + np.square(design / unit)
+        elif of == "population":
             sampling = sampling / (1.0 - self.share)
         variance = sampling + np.square(self.noise_std / unit) + np.square(bias / unit)
         if self.rounds:
@@ -189,12 +200,15 @@ class ErrorBars:
             )
         return numbers
 
-    def interval(self, numbers: Vector, confidence: float, of: Of) -> tuple[Vector, Vector]:
+    def interval(
+        self, numbers: Vector, confidence: float, of: Of | None = None
+    ) -> tuple[Vector, Vector]:
         """Return the two ends of the interval around every number."""
         if not 0 < confidence < 1:
             raise BudgetError(
                 f"confidence must be a number between 0 and 1; got {confidence!r}. Use 0.95."
             )
+        of = of or self.aim
         half = self._quantile(0.5 + confidence / 2, of) * self.std_error(of)
         return numbers - half, numbers + half
 
@@ -203,8 +217,12 @@ class ErrorBars:
         normal: Vector = np.full(len(self.spread), NormalDist().inv_cdf(level))
         if of == "records" or self.freedom is None:
             return normal
-        student = np.flatnonzero((self.freedom < NORMAL_FREEDOM) & (self.spread > 0))
-        ratio = np.square(self.noise_std[student] / self.spread[student]) * (1.0 - self.share)
+        estimated = self.spread if self.design is None else self.design
+        student = np.flatnonzero((self.freedom < NORMAL_FREEDOM) & (estimated > 0))
+        known = np.square(self.noise_std) * (1.0 - self.share)
+        if self.design is not None:
+            known = np.square(self.noise_std) + np.square(self.spread)
+        ratio = known[student] / np.square(estimated[student])
         # the variance of the noise is known: Satterthwaite's degrees of freedom of the sum
         normal[student] = scipy.special.stdtrit(self.freedom[student] * np.square(1 + ratio), level)
         return normal
@@ -218,19 +236,18 @@ class ErrorBars:
     def sentence(self) -> str:
         """The fact that binds them to the certificate, by their digest."""
         far = "" if self.bias is None else ", and how far candidates are from all records"
-        return (
-            f"{NAMED}spread over the pool and noise of every number{far}, rounded up to two "
-            f"digits (SHA-256 {self.digest[:32]})"
-        )
+        return self._named(f"spread over the pool and noise of every number{far}")
 
     @property
     def coin_sentence(self) -> str:
         """The same, where every unit has a coin."""
         far = "" if self.bias is None else ", and what clipping changes"
-        return (
-            f"{NAMED}spread by the coins and noise of every number{far}, rounded up to two digits "
-            f"(SHA-256 {self.digest[:32]})"
-        )
+        if self.design is not None:
+            far = f", the error by the design of the survey, its degrees of freedom{far}"
+        return self._named(f"spread by the coins and noise of every number{far}")
+
+    def _named(self, what: str) -> str:
+        return f"{NAMED}{what}, rounded up to two digits (SHA-256 {self.digest[:32]})"
 
     @property
     def digest(self) -> str:
@@ -244,16 +261,13 @@ class ErrorBars:
 
     def to_public_dict(self) -> Record:
         """Return everything as plain JSON types, shaped like the value."""
-        shaped = {
-            "std_error": self.std_error(),
-            "spread": self.spread,
-            "noise_std": self.noise_std,
+        shaped = {"std_error": self.std_error(), "bias": self.bias, "freedom": self.freedom}
+        shaped |= {"spread": self.spread, "noise_std": self.noise_std, "design": self.design}
+        plain = {
+            name: _nulls(plain_value(self.structure.restore(numbers)))
+            for name, numbers in shaped.items()
+            if numbers is not None
         }
-        if self.bias is not None:
-            shaped["bias"] = self.bias
-        if self.freedom is not None:
-            shaped["freedom"] = self.freedom
-        plain = {name: _nulls(plain_value(self.structure.restore(v))) for name, v in shaped.items()}
         places = {"no_interval": self.no_interval, "constants": self.constants}
         listed = {name: list(numbers) for name, numbers in places.items() if numbers}
         return {**plain, "share": self.share, "rounds": self.rounds, **listed}
@@ -265,8 +279,9 @@ class ErrorBars:
         None: they were computed from noisy sums after the certificate, which names none.
         """
 
-        def read(shaped: object) -> Vector:
-            return flatten(node_value(shaped, kind, floats=True))[0]
+        def read(name: str) -> Vector | None:
+            shaped = plain.get(name)
+            return None if shaped is None else flatten(node_value(shaped, kind, floats=True))[0]
 
         wrong = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, MechanismError)
         with suppress(*wrong):
@@ -274,13 +289,14 @@ class ErrorBars:
             bars = cls(
                 structure=structure,
                 spread=spread,
-                noise_std=read(plain["noise_std"]),
+                noise_std=flatten(node_value(plain["noise_std"], kind, floats=True))[0],
                 share=float(plain["share"]),
                 rounds=bool(plain["rounds"]),
-                bias=None if (bias := plain.get("bias")) is None else read(bias),
+                bias=read("bias"),
                 no_interval=tuple(map(int, plain.get("no_interval", ()))),
                 constants=tuple(map(int, plain.get("constants", ()))),
-                freedom=None if (freedom := plain.get("freedom")) is None else read(freedom),
+                freedom=read("freedom"),
+                design=read("design"),
             )
             facts = named or ()
             listed = any(t.startswith(NAMED) and bars.digest[:32] in t for t in facts)
@@ -326,13 +342,11 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
     values = outputs.values
     (sampling, _, size), noise = column_spreads(values), np.sqrt(plan.noise_variances())
     moving = np.hypot(sampling, noise) > FLAT * size
-    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
-    mechanism = owner if isinstance(owner, Mechanism) else None
     if _is_plain(outputs):
         unit = moving * (1.0 if outputs.scales is None else outputs.scales)
         spread, std, structure = sampling * unit, noise * unit, outputs.structure
         moved: Matrix | None = values * moving if values.shape[1] <= PROBED else None
-    elif not _is_ours(mechanism):
+    elif not _is_ours(outputs):
         return None
     else:
         try:
@@ -351,27 +365,35 @@ def measure_error_bars(outputs: Outputs, plan: NoisePlan, pool: Pool) -> ErrorBa
 
 
 def measure_coin_error_bars(
-    outputs: Outputs, deviations: tuple[Vector, Vector], *, share: float
+    outputs: Outputs,
+    deviations: tuple[Vector, ...],
+    *,
+    share: float,
+    design: tuple[Vector, int] | None = None,
 ) -> ErrorBars | None:
     """Return the error bars of a release with coins; a function of all records and the noise law.
 
-    ``deviations`` are those of the numbers before post-processing, by the coins and by the noise.
+    ``deviations`` are those of the numbers before post-processing, by the coins and by the noise;
+    ``design`` those by the design of a survey, and their degrees of freedom.
     Post-processing of our own is taken to act on every number alone. What clipping changes is a
     bias that is known, and part of every error. None where post-processing is the user's.
     """
-    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
-    mechanism = owner if isinstance(owner, Mechanism) else None
     structure, spreads = outputs.structure, list(deviations)
+    spreads += [] if design is None else [design[0]]
     here, there = outputs.values[0], outputs.on_all
     assert there is not None  # measured with the value
     if not _is_plain(outputs):
-        if not _is_ours(mechanism):
+        if not _is_ours(outputs):
             return None
         base, structure = flatten(outputs.restore(here, exact=True))
         finished = partial(_finished, outputs)
-        spreads = [np.abs(finished(here + STEP * each) - base) / STEP for each in deviations]
+        spreads = [np.abs(finished(here + STEP * each) - base) / STEP for each in spreads]
         here, there = base, finished(there)
-    return _coin_bars(outputs, structure, spreads, (here, there), share)
+    bars = _coin_bars(outputs, structure, spreads[:2], (here, there), share)
+    if design is None:
+        return bars
+    few = None if design[1] >= NORMAL_FREEDOM else np.full(len(spreads[2]), float(design[1]))
+    return replace(bars, design=round_up_error_bars(spreads[2]), freedom=few)
 
 
 def measure_shifted_error_bars(
@@ -382,8 +404,7 @@ def measure_shifted_error_bars(
     ``end`` are the numbers before it without coins and noise, ``shifts`` simulated distances from
     it by coins and by noise, one line each, and ``there`` the finished numbers for all records.
     """
-    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
-    if not (isinstance(owner, Mechanism) and _is_ours(owner)):
+    if not _is_ours(outputs):
         return None
     base, structure = flatten(outputs.restore(end, exact=True))
     if base.shape != there.shape:
@@ -443,7 +464,10 @@ def _constants(outputs: Outputs, size: int) -> tuple[int, ...]:
     return tuple(np.flatnonzero(fixed).tolist())
 
 
-def _is_ours(mechanism: Mechanism | None) -> bool:
+def _is_ours(outputs: Outputs) -> bool:
+    """Return whether post-processing is that of the library's mechanisms, not the user's."""
+    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
+    mechanism = owner if isinstance(owner, Mechanism) else None
     while mechanism is not None:
         if not type(mechanism).finish.__module__.startswith("pacprivacy."):
             return False
@@ -511,7 +535,7 @@ def error_bar_rows(value: object, bars: ErrorBars | None, *, most: int | None = 
         numbers = bars.numbers_of(value)
     except MechanismError:  # another value was put in the place of the released one
         return []
-    error, ends = bars.std_error(), bars.interval(numbers, 0.95, "records")
+    error, ends = bars.std_error(), bars.interval(numbers, 0.95)
     shown = np.flatnonzero(_measured(bars))[:most]
     names = _shown_names(bars, numbers)
     figures = (numbers, error, *ends, np.hypot(bars.spread, bars._bias()), bars.noise_std)
@@ -528,6 +552,10 @@ def _list_places(bars: ErrorBars, numbers: Vector, places: Sequence[int]) -> lis
     shown = places[:SHOWN_NAMES]
     names = _shown_names(bars, numbers, max(shown) + 1 + MAX_BINS)
     return [names[i] for i in shown]
+
+
+def _and_more(places: Sequence[int]) -> str:
+    return f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
 
 
 def _measured(bars: ErrorBars) -> Mask:
@@ -577,6 +605,9 @@ def picked_error_bars(value: Value, like: object) -> Value:
 # --- when the noise is most of a number ---------------------------------------------------------
 
 
+NO_INTERVALS: Final = "no intervals: how sure the numbers are was not measured"
+
+
 def error_bar_notes(bars: ErrorBars | None) -> tuple[str, ...]:
     """Say in the certificate which numbers say little: facts of what is published."""
     if bars is None:
@@ -605,7 +636,7 @@ def _warn_of_unlike(bars: ErrorBars, outputs: Outputs, numbers: Vector) -> None:
         )
         return
     listed = ", ".join(_list_places(bars, numbers, places))
-    rest = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
+    rest = _and_more(places)
     _warn(
         f"{listed}{rest}: the value on all records differs from those on candidates by more than "
         f"the error explains; no interval is given. {TOTALS_ADVICE}"
@@ -633,7 +664,7 @@ def warn_of_error_bars(value: object, bars: ErrorBars | None, outputs: Outputs) 
             f"{name} (noise {noise[i]:.2g}, value {numbers[i]:.3g})"
             for i, name in zip(places, names, strict=False)
         )
-        rest = f" and {len(places) - SHOWN_NAMES} more" if len(places) > SHOWN_NAMES else ""
+        rest = _and_more(places.tolist())
         what = "exceeds the signal" if small[places].all() else "is most of the error"
         all_numbers = f"{count_measured(bars)} numbers"
         _warn(f"the noise {what} in {len(places)} of {all_numbers}: {listed}{rest}. {ADVICE}")

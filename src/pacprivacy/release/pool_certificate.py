@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, NotRequired, Self, TypeAlias, TypedDict, Unpack
 
 import msgspec
@@ -31,6 +31,7 @@ from pacprivacy.release.certificate import (
     Positive,
     Text,
     certificate_epsilon,
+    on_trust,
     refuse_field,
 )
 from pacprivacy.release.certificate_text import (
@@ -40,7 +41,6 @@ from pacprivacy.release.certificate_text import (
     open_parts_text,
     pool_rows,
     promise_text,
-    short_pool_rows,
 )
 from pacprivacy.sample import Pool
 from pacprivacy.theory import Estimate, membership_success, posterior_success
@@ -89,11 +89,16 @@ class PoolCertificate(Certificate):
     """
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("divergences", "trade_off")
+    SHORT: ClassVar[tuple[str, ...]] = ("Kind", "Asked", "Membership", "Mechanism", "Noise", "Pool")
 
     sampling: Literal["pool"] = "pool"
     n_units: Positive
-    rule: Text
-    scheme: Text
+    rule: Text = field(metadata=on_trust("how the noise was chosen; the noise itself was checked"))
+    scheme: Text = field(
+        metadata=on_trust(
+            "how the subsets were drawn; those that were drawn, and their priors, were checked"
+        )
+    )
     n_subsets: Positive
     prior: Share
     log_det_nats: Amount
@@ -171,10 +176,6 @@ class PoolCertificate(Certificate):
     def rows(self) -> Rows:
         """Return names and texts of what was proved."""
         return pool_rows(self)
-
-    def short_rows(self) -> Rows:
-        """Return names and texts of a few figures."""
-        return short_pool_rows(self)
 
     def to_public_dict(self) -> Record:
         """Return everything as plain JSON types."""

@@ -23,11 +23,13 @@ from pacprivacy._values import (
     SHOWN_ROWS,
     Row,
     release_text,
+    rows_by_table,
     rows_table,
+    suppress_wide,
     values_frame,
     values_html,
     write_values,
-    write_values_sheet,
+    write_values_sheets,
 )
 from pacprivacy.errors import CertificateError, SecretError
 from pacprivacy.mechanism import node_type, node_value
@@ -53,7 +55,7 @@ class Release:
     value : Any, public
         Same structure that the mechanism returned, with certified noise.
     certificate : Certificate, public
-        What is promised, to whom, how it was proved.
+        Promise, attackers and proof.
     proof : CuratorBundle, curator-only
         Everything that the certificate is recomputed from; None in a release from a public file.
     error_bars : ErrorBars, public, optional
@@ -107,15 +109,16 @@ class Release:
         bars = self._bars()
         return bars.structure.restore(bars.noise_std)
 
-    def interval(self, confidence: float = 0.95, *, of: Of = "records") -> Interval:
+    def interval(self, confidence: float = 0.95, *, of: Of | None = None) -> Interval:
         """Return where the value on all records lies, or that of the population behind them.
 
         Parameters
         ----------
         confidence : float
             Nominal coverage of an approximate normal interval, which knows no heavy tails.
-        of : {"records", "population"}
-            What is covered: the same statistic on all records, or the parameter behind them.
+        of : {"records", "population"}, optional
+            Target of the interval: the same statistic on all records, or the parameter behind them.
+            By default the records; of a survey with strata or clusters, the population.
 
         Returns
         -------
@@ -151,13 +154,15 @@ class Release:
     def errors(self) -> tuple[Value, Value, Value]:
         """Return standard errors and both ends of 95 % intervals; NaN where there are none."""
         bars = self._bars()
-        ends = bars.interval(bars.numbers_of(self.value), 0.95, "records")
+        ends = bars.interval(bars.numbers_of(self.value), 0.95)
         error, lower, upper = map(bars.structure.restore, (bars.std_error(), *ends))
         return error, lower, upper
 
     def rows(self, most: int | None = None) -> list[Row]:
         """Return the first numbers by name, with standard error and 95 % interval; default all."""
-        return error_bar_rows(self.value, self.error_bars, most=most)
+        rows = error_bar_rows(self.value, self.error_bars, most=most)
+        widest = None if self.model is None else self.model.get("suppress")
+        return rows if widest is None else suppress_wide(rows, float(widest))
 
     def to_frame(self) -> Any:
         """Return all numbers with their standard errors and intervals as a frame."""
@@ -168,8 +173,9 @@ class Release:
         write_values(Path(path), self.rows())
 
     def to_excel(self, path: str | Path) -> None:
-        """Write all numbers with their standard errors and intervals as an Excel sheet."""
-        write_values_sheet(Path(path), self.rows())
+        """Write all numbers with standard errors and intervals to Excel, one sheet a table."""
+        rows = self.rows()
+        write_values_sheets(Path(path), rows_by_table(self.model, rows) or [("values", rows)])
 
     def to_json(self) -> str:
         """Return value, error bars and certificate as JSON text, without a signature."""

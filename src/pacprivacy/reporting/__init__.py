@@ -14,6 +14,10 @@ from pacprivacy.reporting.contents import (
     ReportData as ReportData,
     build_report_contents as build_report_contents,
 )
+from pacprivacy.reporting.ledger_page import (
+    LedgerAccount as LedgerAccount,
+    render_ledger_page as render_ledger_page,
+)
 from pacprivacy.reporting.page import (
     page_content_source as page_content_source,
     read_page_template as read_page_template,

@@ -98,7 +98,7 @@ def chart_trade_off(
     drawn: Sequence[tuple[float, float]],
     names: tuple[str, str],
 ) -> None:
-    """Draw the most true positives against false ones: for every unit, and for the worst-placed."""
+    """Draw the most true positives by false positives, for every unit and the worst-placed."""
     rates, most = zip(*line, strict=True)
     axes.fill_between(rates, rates, most, color=ROOM, lw=0)
     axes.plot([0, 1], [0, 1], color=SOFT, lw=1.4, ls="--", marker="")
@@ -117,7 +117,7 @@ def chart_noise_height(rows: Sequence[Row]) -> float:
 
 
 def chart_noise(axes: Axes, rows: Sequence[Row], rest_name: str) -> None:
-    """Draw what of each number's error is noise, with the noise in the number's own units."""
+    """Draw the share of noise in each number's error, with the noise in the number's units."""
     shown = rows[:MOST_NAMES]
     for place, row in enumerate(shown):
         square = row.noise_std**2 + row.spread**2
@@ -166,7 +166,7 @@ def chart_units(
 
 
 def chart_session(axes: Axes, session: SessionFigures) -> None:
-    """Draw what was spent, and learned, after each release under the promise, as stairs."""
+    """Draw the spent and learned amounts after each release as stairs below the promise."""
     steps = session.steps
     spent, learned, total, text, unit = session.line()
     numbers = [step.number for step in steps]
@@ -244,7 +244,7 @@ def chart_audit(axes: Axes, results: Sequence[AuditResult], *, verdicts: bool = 
 
 @styled
 def plot_release(release: Release, path: str | Path | None = None) -> Figure:
-    """Draw the released values with their intervals, and below what is promised.
+    """Draw the released values with their intervals, and the promise below.
 
     Of a value without named numbers the promise alone.
     """
@@ -282,7 +282,7 @@ class PlanNumber(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """What one budget would cost, before anything is spent; curator-only."""
+    """The cost of one budget, before anything is spent; curator-only."""
 
     budget: str
     numbers: tuple[PlanNumber, ...]
@@ -322,7 +322,7 @@ def _relative_noise(row: PlanRow, last: PlanRow) -> float:
 
 @styled
 def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Figure:
-    """Draw what a session has spent after each release, and what was learned; for the curator."""
+    """Draw the spent and learned amounts after each release of a session, for the curator."""
     figures = report_session_figures([release.certificate for release in releases])
     if figures is None or len(figures.steps) != len(releases):
         raise CertificateError(

@@ -1,4 +1,4 @@
-"""What a report shows, gathered from a release as plain data: the page computes nothing.
+"""Contents of a report, collected from a release as plain data.
 
 Everything in :class:`CuratorFigures` is for the curator; a page without it is public.
 """
@@ -27,20 +27,20 @@ from pacprivacy.adversary import (
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError
 from pacprivacy.release import (
-    AverageBundle,
     AverageCertificate,
     Bundle,
     Certificate,
     CertificateNoise,
     CoinBundle,
     CoinCertificate,
-    CoinProof,
+    CoinEvidence,
     CuratorBundle,
+    OddsCertificate,
     PoolCertificate,
     trade_off_text_rows,
 )
 from pacprivacy.reporting.style import style_number
-from pacprivacy.reporting.value_charts import Layout
+from pacprivacy.reporting.value_charts import Layout, NamedTable
 from pacprivacy.session import QueryAnswer
 from pacprivacy.theory import posterior_success
 
@@ -55,7 +55,7 @@ RISK_DRAWS: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStep:
-    """One release of a session; public, but for what was learned up to it in this run."""
+    """One release of a session; public, except for the amounts learned in this run."""
 
     number: int
     mechanism: str
@@ -67,7 +67,7 @@ class SessionStep:
 
 
 class SessionLine(NamedTuple):
-    """What was spent and learned after each release, the total, its text and the unit."""
+    """Spent and learned amounts after each release, the total, its text and the unit."""
 
     spent: list[float]
     learned: list[float]
@@ -78,7 +78,7 @@ class SessionLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFigures:
-    """What a session had spent after each of its releases; public."""
+    """Spent amounts of a session after each of its releases; public."""
 
     steps: tuple[SessionStep, ...]
     total_nats: float | None
@@ -86,7 +86,7 @@ class SessionFigures:
     success_bound: float
 
     def line(self) -> SessionLine:
-        """Return what is drawn: shares of the budget, membership, or information."""
+        """Return the drawn amounts: shares of the budget, membership, or information."""
         if self.total_success is None:
             return SessionLine(
                 spent=[step.spent_nats or 0.0 for step in self.steps],
@@ -118,7 +118,7 @@ class CuratorFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a reader asks first and no certificate knows; each may be empty; public."""
+    """Facts about the data that no certificate holds; each may be empty; public."""
 
     title: str = ""
     by: str = ""
@@ -131,7 +131,8 @@ class ReportData:
     """Everything that a report shows; public but for ``curator`` and the units of ``audit``.
 
     ``values`` are the released numbers by name; ``layout`` is how a picture
-    arranges them; ``value_text`` stands for what has none; ``answer`` is there for a query.
+    arranges them; ``tables`` are those of a study; ``value_text`` stands for what has none;
+    ``answer`` is there for a query.
     ``any_inference`` is the bound on an arbitrary guess over a grid of priors.
     """
 
@@ -139,6 +140,7 @@ class ReportData:
     about: About = About()
     values: tuple[Row, ...] = ()
     layout: Layout = None
+    tables: tuple[NamedTable, ...] = ()
     value_text: str = ""
     answer: QueryAnswer | None = None
     any_inference: tuple[tuple[float, float], ...] = ()
@@ -147,7 +149,7 @@ class ReportData:
     curator: CuratorFigures | None = None
 
     def to_public(self) -> Self:
-        """Return the same report without what only the curator may see."""
+        """Return the report without its curator-only parts."""
         audit, session = tuple(replace(result, unit=None) for result in self.audit), self.session
         if session is not None:
             steps = (replace(s, learned_nats=None, best_guess=None) for s in session.steps)
@@ -165,6 +167,7 @@ def build_report_contents(
     about: About | None = None,
     values: tuple[Row, ...] = (),
     layout: Layout = None,
+    tables: tuple[NamedTable, ...] = (),
     value_text: str = "",
     answer: QueryAnswer | None = None,
 ) -> ReportData:
@@ -178,6 +181,7 @@ def build_report_contents(
         about=About() if about is None else about,
         values=values,
         layout=layout,
+        tables=tables,
         value_text=value_text,
         answer=answer,
         any_inference=_any_inference(certificate),
@@ -205,15 +209,10 @@ def check_report_contents(certificate: Certificate, bundle: CuratorBundle) -> No
         noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
         ours = (*ours, certificate.n_subsets, certificate.noise.rounded())
         shape = (bundle.pool.n_units, bundle.outputs.shape[1], bundle.pool.n_subsets, noise)
-    if isinstance(bundle, CoinProof) and isinstance(certificate, CoinCertificate):
-        noise = bundle.noise.rounded()
+    if isinstance(bundle, CoinEvidence) and isinstance(certificate, OddsCertificate):
         ours = (*ours, certificate.keep, certificate.noise)
-        n_units = None if bundle.declaration is not None else bundle.n_units
-        shape = (n_units, bundle.dimension, bundle.keep, noise)
-    if isinstance(bundle, AverageBundle) and isinstance(certificate, AverageCertificate):
-        noise = CertificateNoise.of(bundle.grid, bundle.units_per_std).rounded()
-        ours = (*ours, certificate.keep, certificate.noise)
-        shape = (bundle.n_units, bundle.dimension, bundle.keep, noise)
+        n_units = certificate.n_units and bundle.n_units  # None where presence is hidden
+        shape = (n_units, bundle.dimension, bundle.keep, bundle.noise.rounded())
     if ours != shape:
         raise CertificateError(
             "bundle must be of this release; its sample or its noise is another. "
@@ -322,7 +321,7 @@ class PageKind:
     line: tuple[tuple[float, float], ...]
     marks: tuple[tuple[float, float], ...] = ()
     axes: tuple[str, str]
-    found: tuple[tuple[float, float, float | None], ...] = ()
+    trade_off: tuple[tuple[float, float, float | None], ...] = ()
     tiles: Pairs = ()
     hits: tuple[tuple[str, float], ...] = ()
     side: str = ""
@@ -364,12 +363,12 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
         line=_straight_line(cert),
         marks=tuple((rate, worst) for rate, _, worst in rows if worst is not None),
         axes=("called used, of those not used", "called used, of those used, at most"),
-        found=tuple(rows),
+        trade_off=tuple(rows),
     )
 
 
 def _straight_line(cert: Certificate) -> tuple[tuple[float, float], ...]:
-    """Return the most true positives at any rate of false ones, by the advantage alone."""
+    """Return the most true positives at any rate of false positives, by the advantage alone."""
     return ((0.0, cert.advantage), (1.0 - cert.advantage, 1.0), (1.0, 1.0))
 
 

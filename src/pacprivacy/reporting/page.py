@@ -33,7 +33,7 @@ from pacprivacy.release import (
     Certificate,
     CuratorBundle,
     Release,
-    load_verified_bundle,
+    load_bundle,
 )
 from pacprivacy.reporting import charts
 from pacprivacy.reporting.contents import (
@@ -57,7 +57,9 @@ from pacprivacy.reporting.style import (
 )
 from pacprivacy.reporting.value_charts import (
     Layout,
+    NamedTable,
     draw_values,
+    study_tables,
     value_chart_height,
     value_layout,
 )
@@ -88,7 +90,7 @@ def report(
     audit: Sequence[AuditResult] | str | Path = (),
     session: Sequence[Release | str | Path] = (),
 ) -> Path:
-    """Write a page that says what was released and what is promised, for readers of all kinds.
+    """Write a page about a release and its promise.
 
     One HTML file that works offline, on phones and on paper. The public page is a function of what
     was published: value, error bars and certificate.
@@ -101,7 +103,7 @@ def report(
         The page; by default ``report.html`` (``officer.html``, ``curator.html``) beside the file,
         or in the current folder.
     title, by, dataset, date : str, optional
-        What the page is called, who answers for it, the name of the data, and when: today if None.
+        Title, author, name of the data, and date of the page: today if None.
     officer : bool
         Whether to write the certificate for a privacy officer instead: one page, with a glossary.
     curator : bool
@@ -109,7 +111,7 @@ def report(
     bundle : path, optional
         The curator's file; by default ``curator.npz`` beside the release.
     audit : sequence of AuditResult or path
-        What attacks achieved, or the file that ``pac audit --json`` printed.
+        Results of attacks, or the file that ``pac audit --json`` printed.
     session : sequence of Release or path
         Other releases of the same session.
 
@@ -157,6 +159,7 @@ def report(
         about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
         values=tuple(rows),
         layout=value_layout(loaded.value, len(rows)),
+        tables=study_tables(loaded, rows),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
         answer=query_answer(loaded),
         bundle=curator_bundle,
@@ -193,7 +196,7 @@ def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> Cura
             f"bundle must be a file; got {path}, which is not there. "
             f"Name the curator.npz of the release, or ask for the public page."
         )
-    loaded = load_verified_bundle(path)
+    loaded = load_bundle(path)
     if isinstance(loaded, AnswerBundle):
         raise CertificateError(
             "bundle must be of a release; got that of a predictor, which holds no outputs. "
@@ -227,7 +230,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         subject = subject.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
         subject = subject or "A query"
     kind = page_kind(cert)
-    frame = _environment().get_template("officer.html" if officer else kind.template)
+    frame = template_environment().get_template("officer.html" if officer else kind.template)
     page: str = frame.render(
         css=Markup(css),
         js=Markup(js),
@@ -244,7 +247,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         most_values=MOST_VALUES,
         promised=cert.promised_success,
         published=list(cert.published),
-        trade_off=kind.found,
+        trade_off=kind.trade_off,
         told_out=TOLD_OUT,
         learned=LEARNED,
         readings=cert.dp_readings,
@@ -255,8 +258,8 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
 
 
 @cache
-def _environment() -> Any:
-    """Return what fills the frames of pages; each is compiled once in a process."""
+def template_environment() -> Any:
+    """Return the template environment, compiled once per process."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # slow, not always needed
     from markupsafe import Markup
 
@@ -287,7 +290,7 @@ def read_page_template(name: str) -> str:
 
 
 def page_content_source(content: str) -> str:
-    """Return the hash by which a browser knows our own script and style, and runs no other."""
+    """Return the hash that allows our own script and style in a browser, and no others."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
@@ -306,25 +309,35 @@ def _values_picture(rows: Sequence[Row], layout: Layout) -> str:
     return style_svg(figure, "Released values with 95 % intervals")
 
 
+def _table_picture(table: NamedTable) -> tuple[str, str]:
+    """Return the name and the picture of a table; suppressed numbers are not drawn."""
+    shown = [row for row in table.rows if not math.isnan(row.value)]
+    layout = table.layout if len(shown) == len(table.rows) else None
+    return table.name, _values_picture(shown, layout) if shown else ""
+
+
 def _pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
     names = ("odds", "prior_chart", "trade_off_chart", "noise_chart", "session_chart")
-    blank = dict.fromkeys((*names, "values_chart", "audit_chart", "unit_chart"), "")
+    blank: dict[str, Any] = dict.fromkeys((*names, "values_chart", "audit_chart", "unit_chart"), "")
+    blank["table_charts"] = []
     return blank | _draw_pictures(data, kind) if can_draw() else blank
 
 
 @styled
-def _draw_pictures(data: ReportData, kind: PageKind) -> dict[str, str]:
+def _draw_pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
     cert, curator = data.certificate, data.curator
     label = f"one {cert.unit}: {percent_at_most(cert.promised_success)} %"
     dot = (0.5, cert.promised_success)
-    pictures: dict[str, str] = {}
+    pictures: dict[str, Any] = {}
     room = "Room between a blind guess and the promise"
     pictures["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
     if data.any_inference:
         pictures["prior_chart"] = _picture(
             "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, label
         )
-    if data.values:
+    if data.tables:
+        pictures["table_charts"] = [_table_picture(table) for table in data.tables]
+    elif data.values:
         pictures["values_chart"] = _values_picture(data.values, data.layout)
     if cert.advantage < 1:
         pictures["trade_off_chart"] = _picture(

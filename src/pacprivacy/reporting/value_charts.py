@@ -1,4 +1,4 @@
-"""Pictures of released values with their 95 % intervals, drawn by what the numbers are.
+"""Charts of released values with their 95 % intervals.
 
 Histograms have their edges, two-way tables are a heat map, coefficients lie around zero, and all
 other numbers are dots with intervals, those with errors of one size on one axis.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pacprivacy._values import Row, row_texts
+from pacprivacy._values import Row, row_texts, rows_by_table
 from pacprivacy.reporting.style import BLUE, GREY, INK, PAPER, SOFT, Axes, style_axes
 
 MAX_DOTS: Final = 16  # rows of a picture of dots
@@ -26,7 +26,7 @@ INTERCEPT: Final = "intercept"
 
 @dataclass(frozen=True, slots=True)
 class HistogramLayout:
-    """A column whose numbers are counts between edges."""
+    """A column of counts between bin edges."""
 
     name: str
     edges: tuple[float, ...]
@@ -62,6 +62,24 @@ def value_layout(value: Any, n_numbers: int) -> Layout:
     if square and 2 <= len(value) <= MAX_LEVELS and len(value) * len(levels) == n_numbers:
         return TwoWayLayout(tuple(map(str, value)), tuple(map(str, levels)))
     return None
+
+
+class NamedTable(NamedTuple):
+    """A table of a study: its name, rows with names of its own, and their arrangement."""
+
+    name: str
+    rows: tuple[Row, ...]
+    layout: Layout
+
+
+def study_tables(release: Any, rows: Sequence[Row]) -> tuple[NamedTable, ...]:
+    """Return the tables of a study with their rows; none of other releases."""
+    if not isinstance(release.value, Mapping):
+        return ()
+    return tuple(
+        NamedTable(name, named, value_layout(release.value.get(name), len(named)))
+        for name, named in rows_by_table(release.model, rows)
+    )
 
 
 def _is_histogram(part: Any) -> bool:
@@ -144,7 +162,7 @@ def _draw_two_way(axes: Axes, rows: Sequence[Row], layout: TwoWayLayout) -> None
 
 
 def _are_coefficients(rows: Sequence[Row]) -> bool:
-    """Whether numbers are those of a regression."""
+    """Whether the numbers are coefficients of a regression."""
     return any(row.name == INTERCEPT or row.name.startswith("coef[") for row in rows)
 
 
@@ -168,7 +186,7 @@ def _draw_dots(axes: Axes, rows: Sequence[Row], *, zero: bool) -> None:
 
 
 def _comparable(rows: Sequence[Row]) -> list[list[Row]]:
-    """Split the first rows where the size of errors changes: they are in other units there."""
+    """Split off the first rows with errors of comparable size."""
     parts: list[list[Row]] = []
     for row in rows[:MAX_DOTS]:
         others = [other.std_error for other in parts[-1]] if parts else []

@@ -1,4 +1,4 @@
-"""Residual-PAC: what is left private, the Gaussianity gap, and noise learned against a decoder."""
+"""Residual-PAC: remaining privacy, the Gaussianity gap, and noise learned against a decoder."""
 
 from pacprivacy.residual.composition import (
     JointPlan as JointPlan,

@@ -1,4 +1,4 @@
-"""Several releases of one secret: what is left after them, and noise that is designed jointly."""
+"""Several releases of one secret: their residual privacy, and jointly designed noise."""
 
 import itertools
 import math

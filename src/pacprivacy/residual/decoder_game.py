@@ -29,7 +29,7 @@ LOWEST_LOG = -1e30  # where a probability is 0 its product with the logarithm mu
 
 
 def _start_decoder(key: jax.Array, sizes: tuple[int, ...]) -> Params:
-    """Return the weights of a network with these layers, whose first guess is close to uniform."""
+    """Return initial weights of a network whose first guess is close to uniform."""
     keys = jax.random.split(key, len(sizes) - 1)
     params: Params = {}
     for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
@@ -63,7 +63,7 @@ class Candidates(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What one budget asks for: the budget in nats, and the unit of what noise costs."""
+    """One budget in nats, and the unit of the cost of noise."""
 
     mi_nats: jax.Array
     unit: jax.Array
@@ -78,7 +78,7 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the compiled code depends on besides sizes."""
+    """Static arguments of the compiled code besides sizes."""
 
     follower: Follower
     training: Training
@@ -120,7 +120,7 @@ def run_game(
     step: jax.Array,
     key: jax.Array,
 ) -> tuple[State, dict[str, jax.Array]]:
-    """Train for one chunk where active; before step 0 only the decoder warms up."""
+    """Train for one chunk; before step 0 only the decoder warms up."""
     over = jax.vmap(_Game(rules, pool).chunk, in_axes=(0, 0, 0, None, None))
     done: tuple[State, dict[str, jax.Array]] = over(state, goal, active, step, key)
     return done
@@ -245,7 +245,7 @@ class _Game:
         return -0.5 * jnp.maximum(squares - 2 * z @ points.T, 0.0)
 
     def _teach(self, state: State, key: jax.Array) -> State:
-        """Let the decoder take its steps against the noise as it is."""
+        """Train the decoder for its steps against fixed noise."""
 
         def one(state: State, key: jax.Array) -> tuple[State, None]:
             draws = self._draw(key, 1)
@@ -262,7 +262,7 @@ class _Game:
     def _lead(
         self, state: State, goal: Goal, step: jax.Array, key: jax.Array
     ) -> tuple[State, dict[str, jax.Array]]:
-        """Let the leader take one step against the follower as it is."""
+        """Take one step of the leader against a fixed follower."""
         draws = self._draw(key, 2)
 
         def objective(leader: Params) -> tuple[jax.Array, dict[str, jax.Array]]:

@@ -149,7 +149,7 @@ class LinearCritic:
 def fit_linear_critic(
     released: Matrix, gaussian: Matrix, *, n_features: int, rng: np.random.Generator
 ) -> LinearCritic:
-    """Maximise the bound over coefficients on training draws; then choose where to clip."""
+    """Maximise the bound over coefficients on training draws; then choose the clipping range."""
     n_directions = released.shape[1]
     frequencies = rng.standard_normal((n_features, n_directions))
     frequencies *= np.resize(BANDWIDTHS, n_features)[:, None]
@@ -195,7 +195,7 @@ def log_mean_exp(scores: Vector) -> float:
 
 
 def best_critic_ceiling(released: Vector, gaussian: Vector) -> float:
-    """Return where to clip: the training bound, less what the width costs, is largest there."""
+    """Return the clipping point with the largest training bound, net of the cost of its width."""
 
     def worth(ceiling: float) -> float:
         kept = float(np.minimum(released, ceiling).mean())
@@ -252,7 +252,7 @@ def exact_gap(
 
 
 def corrected_budget(mi_nats: float, gap: Estimate) -> float:
-    """Return what a release really costs that was charged ``mi_nats`` by the Gaussian bound.
+    """Return the exact cost of a release that the Gaussian bound charged ``mi_nats``.
 
     ``mi_nats - gap.lower``, never below 0, for the gap of *the same* noise.
 
@@ -360,7 +360,7 @@ def _wasserstein_square(positions: Vector, weights: Vector) -> float:
 
 
 def _cuts(positions: Vector) -> Vector:
-    """Return cuts where the mixture has its mass: an even grid, and quantiles of the candidates."""
+    """Return cuts over the mass of the mixture: an even grid, and quantiles of the candidates."""
     low, high = float(positions.min()) - TAIL, float(positions.max()) + TAIL
     even = np.linspace(low, high, N_CUTS)
     shares = (np.arange(N_CUTS) + 0.5) / N_CUTS
@@ -420,7 +420,7 @@ def _blocks(n_draws: int) -> Iterator[int]:
 def _bound(
     ours: _Moments, theirs: _Moments, critic: BoundedCritic, gamma: float
 ) -> tuple[float, float]:
-    """Return the bound, and what both deviations leave of it."""
+    """Return the bound, and its value after both deviations."""
     width = max(critic.high - critic.low, 1e-300)
     low = ours.mean - empirical_bernstein(ours.variance, ours.n, width=width, gamma=gamma / 2)
     mass = theirs.mean + empirical_bernstein(
@@ -430,7 +430,7 @@ def _bound(
 
 
 class _Moments:
-    """Mean and variance of numbers that come in blocks."""
+    """Mean and variance of numbers added in blocks."""
 
     def __init__(self) -> None:
         self.n, self._sum, self._squares, self._shift = 0, 0.0, 0.0, 0.0

@@ -1,6 +1,6 @@
 """Learned noise: the game of [RPAC] between a law of noise and a decoder. Needs ``[jax]``.
 
-What is learned is *not certified*. The optimal decoder on a pool is the posterior
+Learned noise is *not certified*. The optimal decoder on a pool is the posterior
 ``P_k(z) ∝ p_k q(z - y_k)``: :func:`check_learned_noise` measures with it what a learned decoder
 missed, and :func:`plan_learned_noise` turns the shape of the noise into a proved plan. The noise is
 Gaussian, because no other law can become a release.
@@ -92,7 +92,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedNoise:
-    """Learned Gaussian noise, *not certified*: its information is what a decoder claims.
+    """Learned Gaussian noise, *not certified*: its information is the claim of a decoder.
 
     A decoder that guesses badly makes a leaky release look private: ``claimed_nats``, with standard
     error ``claimed_error``, is a lower bound of the truth on fresh draws and never a promise.
@@ -171,13 +171,13 @@ def learn_noise(
     outputs : array of shape (m, d), curator-only
         The mechanism's output on every candidate.
     mi_nats : float
-        What the follower may learn about the index, in nats.
+        Information that the follower may learn about the index, in nats.
     family : {"gaussian_diagonal", "gaussian_full"}
         Gaussian noise along the principal directions, or with any covariance.
     follower : {"mlp", "exact"}
         A decoder that is trained along, or the posterior, the best decoder there is.
     loss : callable, public, optional
-        What noise costs: from draws of shape (n, d), on the output, to n numbers, in operations of
+        Cost of noise: from draws of shape (n, d), on the output, to n numbers, in operations of
         ``jax.numpy``. Its mean is minimised; by default the squared length.
     training : Training, optional
         Steps, rates and sizes.
@@ -214,7 +214,7 @@ def learn_noise_curve(
     log_belief: Vector | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[LearnedNoise, ...]:
-    """Learn noise for several budgets side by side; options are those of :func:`learn_noise`."""
+    """Learn noise for several budgets at once; options are those of :func:`learn_noise`."""
     values = as_outputs(outputs)
     log_p = check_log_belief(log_belief, len(values))
     spread = spread_of(values, np.exp(log_p))
@@ -302,7 +302,7 @@ class _LearningRun:
         )
 
     def _start(self) -> tuple[Params, Vector]:
-        """Return the noise that each budget starts from, and the unit of what it costs."""
+        """Return the initial noise of each budget, and the unit of its cost."""
         eigenvalues = self.spread.eigenvalues / self.unit_length**2
         noise_vars = np.stack([waterfill(eigenvalues, mi_nats=float(mi)) for mi in self.budgets])
         leaders = {"log_std": (0.5 * np.log(noise_vars)).astype(np.float32)}
@@ -324,20 +324,20 @@ class _LearningRun:
         return leaders, units
 
     def _basis(self) -> Matrix:
-        """Return what turns noise of the game into noise on the output, shape (r, d)."""
+        """Return the map from noise of the game to noise on the output, shape (r, d)."""
         if self.loss is None:  # not needed, and large where outputs are
             return np.empty((self.spread.rank, 0))
         rows = [self.spread.expand(self.unit_length * e) for e in np.eye(self.spread.rank)]
         return np.stack(rows)
 
     def _compiled_training(self) -> Training:
-        """Return the settings without what is decided here: that needs no compiler."""
+        """Return the options that the compiler needs."""
         chunk = self.training.chunk
         warm_up = math.ceil(self.training.warm_up / chunk) * chunk
         return replace(self.training, patience=1, tolerance=1.0, warm_up=warm_up)
 
     def _steps(self) -> range:
-        """Return where the chunks begin; those of the decoder's warm-up are below 0."""
+        """Return the first step of each chunk, negative during the decoder's warm-up."""
         chunk = self.training.chunk
         n_warm = 0 if self.follower == "exact" else math.ceil(self.training.warm_up / chunk)
         return range(-n_warm * chunk, self.training.n_steps, chunk)
@@ -374,7 +374,7 @@ class _Progress:
 
 
 def _import_game() -> tuple[Any, Any]:
-    """Return jax and the compiled game; say what to install where there is no jax."""
+    """Return jax and the compiled game; raise with advice if jax is missing."""
     try:
         import jax
 
@@ -401,7 +401,7 @@ def _check_budgets(mi_budgets: Sequence[float], spread: Spread, log_p: Vector) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseShortfall:
-    """What learned noise really gives away, beside what its decoder claimed; public."""
+    """True information of learned noise, and the claim of its decoder; public."""
 
     claimed_nats: float
     true_nats: Estimate

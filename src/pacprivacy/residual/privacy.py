@@ -1,4 +1,4 @@
-"""What is left private: reference laws, intrinsic and residual privacy, posterior disadvantage.
+"""Residual privacy: reference laws, intrinsic privacy, posterior disadvantage.
 
 A divergence is a name (``"kl"`` is in nats), or a convex ``f`` of arrays with ``f(1) = 0``, for
 ``Σ R f(p/R)``.
@@ -139,7 +139,7 @@ def intrinsic_privacy(
 def posterior_disadvantage(
     success: float, prior: float, *, intrinsic: float = 0.0, divergence: Divergence = "kl"
 ) -> float:
-    """Return what an attacker with this success still lacks: ``intrinsic - D(success || prior)``.
+    """Return the remaining disadvantage of an attacker: ``intrinsic - D(success || prior)``.
 
     Both are chances, with the release and without it. ``intrinsic`` is that of
     :func:`intrinsic_privacy` for the same divergence.
@@ -189,7 +189,7 @@ def _divergence(log_p: Vector, log_r: Vector, kind: Divergence) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """What a release leaves private; every number is public.
+    """Residual privacy of a release; every number is public.
 
     ``lost`` bounds every attacker's advantage: the divergence of (secret, release) from
     independence. ``residual`` is ``intrinsic - lost``. For the divergence ``"kl"``, in nats, that
@@ -221,7 +221,7 @@ def residual_privacy(
     gamma: float = DEFAULT_GAMMA,
     rng: np.random.Generator | int | None = None,
 ) -> Residual:
-    """Return what is left private when one of ``outputs`` is released under ``plan``.
+    """Return the residual privacy of a release of ``outputs`` under ``plan``.
 
     Laws are as in :func:`intrinsic_privacy`, draws as in
     :func:`pacprivacy.adversary.exact_information`. A function as ``divergence`` must be finite at
@@ -262,7 +262,7 @@ def _mean_divergence(
     gamma: float,
     rng: np.random.Generator | int | None,
 ) -> Estimate:
-    """Return ``E_z Σ p_k f(P_k(z)/p_k)``; a convex ``f`` is largest where ``P`` is sure."""
+    """Return ``E_z Σ p_k f(P_k(z)/p_k)``; a convex ``f`` is largest at a point mass."""
     prior = np.exp(view.log_prior)
     alive = prior > 0
     law = prior[alive]
@@ -276,11 +276,11 @@ def _mean_divergence(
         )
     n_draws = n_draws or information_draws(view.n_subsets)
     generator = public_generator(coerce_seed(rng), "mean divergence")
-    terms = [
+    blocks = [
         np.asarray(f(view_posterior(view, draws)[:, alive] / law)) @ law
         for draws in draw_view_blocks(view, n_draws, generator)
     ]
-    values = np.clip(np.concatenate(terms), 0.0, top)
+    values = np.clip(np.concatenate(blocks), 0.0, top)
     mean, variance = float(values.mean()), float(values.var(ddof=1))
     return bernstein_estimate(mean, variance, n_draws, low=0.0, high=top, gamma=gamma)
 

@@ -1,4 +1,4 @@
-"""Who might be in: the pool of candidate subsets, one of which is secretly used."""
+"""Samples: coins, and pools of candidate subsets, one of which is secretly used."""
 
 from pacprivacy.sample.coins import (
     KEY_BYTES as KEY_BYTES,

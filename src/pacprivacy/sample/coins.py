@@ -1,4 +1,4 @@
-"""A coin for every unit: each is used with the same probability, independently of all others.
+"""A coin for every unit: independent, with one probability of being used.
 
 Coins are drawn once, from the operating system, or follow from a secret key and the unit's id. The
 second way gives a unit that arrives later its own coin, and an old one keeps it. Nothing of the
@@ -114,7 +114,7 @@ class Coins:
 
 
 def left_out_on_average(n_units: int, keep: float) -> Fraction:
-    """Return how many units are left out on average, with ``keep`` as it is written."""
+    """Return the number of units left out on average, for ``keep`` as written."""
     return n_units * (1 - Fraction(repr(float(keep))))
 
 

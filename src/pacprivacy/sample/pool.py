@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy.errors import PoolError
-from pacprivacy.sample.bits import Bits, BlockBits, pool_complement, pool_padding, popcount
+from pacprivacy.sample.bits import Bits, pool_complement, pool_padding, popcount
 
 MIN_UNITS: Final = 4
 GROUP: Final = "group of rows"
@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Pool:
-    """Candidate subsets of the units, one of which will secretly be used; made by a strategy.
+    """Candidate subsets of the units, drawn by a strategy; one is secretly used.
 
     Row ``k`` of ``bits``, curator-only, is subset ``k`` in the layout of :func:`numpy.packbits`,
     with zero padding. ``prior`` is the best blind guess of one unit's membership before the pool is
@@ -35,8 +35,8 @@ class Pool:
     partition: two for halves and their complements, one where there is no such structure.
     ``row_units``, curator-only, numbers the unit of each row; None if every row is a unit.
     ``unit`` is ``record``, ``group of rows``, or the name of its column. No claim depends on the
-    secrecy of the ``seed``. ``notes`` are what else a reader of the certificate must know about
-    the distribution.
+    secrecy of the ``seed``. ``notes`` are further facts about the distribution for readers of the
+    certificate.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Pool:
     [4, 4, 4, 4, 4, 4, 4, 4, 4, 4]
     """
 
-    bits: Bits | BlockBits
+    bits: Bits
     n_units: int
     scheme: str
     prior: float
@@ -62,8 +62,7 @@ class Pool:
     def __post_init__(self) -> None:
         called = self.unit or ("record" if self.row_units is None else GROUP)
         object.__setattr__(self, "unit", called)
-        if isinstance(self.bits, np.ndarray):
-            object.__setattr__(self, "bits", _read_only(self.bits))
+        object.__setattr__(self, "bits", _read_only(self.bits))
         if self.row_units is not None:
             object.__setattr__(self, "row_units", _read_only(self.row_units))
         _check_parts(self)
@@ -86,7 +85,7 @@ class Pool:
 
     def masks(self) -> Mask:
         """Return membership of every unit in every subset, shape (n_subsets, n_units)."""
-        return np.unpackbits(self.bits[:], axis=1, count=self.n_units).view(np.bool_)
+        return np.unpackbits(self.bits, axis=1, count=self.n_units).view(np.bool_)
 
     def mask(self, k: int) -> Mask:
         """Return membership of every unit in subset ``k``, shape (n_units,)."""
@@ -107,8 +106,6 @@ class Pool:
         return np.flatnonzero(self.row_mask(k)).astype(np.int64, copy=False)
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        if isinstance(self.bits, BlockBits):
-            return self.bits.sizes()
         return np.array([popcount(row) for row in self.bits], dtype=np.int64)
 
     @property
@@ -127,7 +124,7 @@ class Pool:
         return counts
 
     def priors(self, log_belief: Vector | None = None) -> Vector:
-        """Return the best guess of each unit's membership for whoever knows the pool.
+        """Return the best guess of each unit's membership, given the pool.
 
         Curator-only. It is ``max(Q, 1 - Q)`` with ``Q`` the believed probability that the unit is
         in; ``log_belief`` is up to a constant, and uniform when omitted.
@@ -183,7 +180,7 @@ class Pool:
         *,
         n_subsets: int | None = None,
     ) -> Bits:
-        """Return 1 where a unit is in a subset: all subsets, the first ``n_subsets``, or one."""
+        """Return 1 if a unit is in a subset: for all subsets, the first ``n_subsets``, or one."""
         if subset is not None:
             return self.mask(subset)[units].view(np.uint8)
         if isinstance(units, slice):
@@ -194,20 +191,14 @@ class Pool:
             spans = [(int(units[first]), int(units[last - 1]) + 1) for first, last in runs]
             return np.hstack([self._unpack(*span, n_subsets) for span in spans])
         shifts = (7 - (units & 7)).astype(np.uint8)
-        found: Bits = np.bitwise_and(self.bits[:n_subsets, units >> 3] >> shifts, np.uint8(1))
-        return found
+        bits: Bits = np.bitwise_and(self.bits[:n_subsets, units >> 3] >> shifts, np.uint8(1))
+        return bits
 
     def rows_inside(self, start: int, stop: int) -> Bits:
-        """Return 1 where rows ``start`` to ``stop - 1`` are in a subset, shape (n_subsets, width).
-
-        Quick where rows of a unit follow each other.
-        """
+        """Return 1 if rows ``start`` to ``stop - 1`` are in a subset, (n_subsets, width)."""
         if self.row_units is None:
             return self._unpack(start, stop)
-        units = self.row_units[start:stop].astype(np.int64, copy=False)
-        if units[-1] - units[0] >= len(units) or (np.diff(units) < 0).any():
-            return self.inside(units)
-        return self._unpack(int(units[0]), int(units[-1]) + 1)[:, units - units[0]]
+        return self.inside(self.row_units[start:stop])
 
     def digest(self) -> str:
         """Return a fingerprint of the subsets and of the rows behind each unit."""
@@ -235,9 +226,7 @@ class Pool:
 
         Both halves can be stored without pickle; :meth:`from_arrays` puts them together.
         """
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        if isinstance(self.bits, np.ndarray):  # others follow from the seed
-            arrays["bits"] = self.bits
+        arrays: dict[str, npt.NDArray[Any]] = {"bits": self.bits}
         if self.row_units is not None:
             arrays["row_units"] = self.row_units
         metadata = {
@@ -258,13 +247,10 @@ class Pool:
                 f"schema_version must be {SCHEMA_VERSION}; got "
                 f"{metadata.get('schema_version')!r}. Read it with the version that wrote it."
             )
-        seed, n_units, bits = metadata["seed"], int(metadata["n_units"]), arrays.get("bits")
-        if bits is None:
-            m, folds = int(metadata["n_subsets"]), int(metadata["folds"])
-            bits = BlockBits(seed=int(seed), n_subsets=m, folds=folds, n_units=n_units)
+        seed = metadata["seed"]
         pool = cls(
-            bits=bits,
-            n_units=n_units,
+            bits=np.asarray(arrays["bits"]),
+            n_units=int(metadata["n_units"]),
             scheme=str(metadata["scheme"]),
             prior=float(metadata["prior"]),
             independent=bool(metadata["independent"]),
@@ -319,7 +305,7 @@ def _check_parts(pool: Pool) -> None:
             "bits must hold at least two subsets, a multiple of the number of folds; got "
             f"{pool.n_subsets} subsets and {pool.folds} folds. Draw a larger pool."
         )
-    if isinstance(bits, np.ndarray) and np.any(bits[:, -1] & pool_padding(n_units)):
+    if np.any(bits[:, -1] & pool_padding(n_units)):
         raise PoolError(
             "bits must be zero beyond the last unit; got padding bits that are set. "
             "Pack masks with numpy.packbits(masks, axis=1)."
@@ -340,9 +326,7 @@ def _check_parts(pool: Pool) -> None:
 
 
 def _leaves_folds_out(pool: Pool) -> bool:
-    """Whether the folds of every partition are disjoint and cover everybody."""
-    if isinstance(pool.bits, BlockBits):
-        return pool.bits.folds == pool.folds  # they are made so
+    """Whether the folds of every partition are disjoint and cover all units."""
     n_parts = pool.n_subsets // pool.folds
     for part in range(n_parts):
         left_out = np.zeros_like(pool.bits[0])
@@ -375,13 +359,13 @@ class Named(np.ndarray[Any, Any]):
 
 def named_pool_units(labels: npt.ArrayLike, name: str) -> Named:
     """Return labels of units with the name of their column."""
-    found = np.asarray(labels).view(Named)
-    found.name = name
-    return found
+    named = np.asarray(labels).view(Named)
+    named.name = name
+    return named
 
 
 def pool_unit_name(column: str) -> str:
-    """Return what a unit is called, by the column of its labels, or by the key of its table.
+    """Return the name of a unit, from the column of its labels or the key of its table.
 
     ``patient`` for ``Patient_ID`` and for ``patients.id``; empty where the name says nothing, as
     ``id``, or is no word.
@@ -390,8 +374,8 @@ def pool_unit_name(column: str) -> str:
     table, dot, _ = words.partition(".")
     if dot:
         words = re.sub(r"(?<=[^s])s$", "", re.sub(r"ies$", "y", table)).replace("people", "person")
-    found = re.fullmatch(r"([a-z][a-z _-]{1,30}?)([ _-]+(ids?|nr|no|number|key|code))?", words)
-    name = "" if found is None else re.sub(r"[ _-]+", " ", found[1])
+    match = re.fullmatch(r"([a-z][a-z _-]{1,30}?)([ _-]+(ids?|nr|no|number|key|code))?", words)
+    name = "" if match is None else re.sub(r"[ _-]+", " ", match[1])
     return "" if name in ("id", "none", "unit", "units", "index") else name
 
 
@@ -448,7 +432,7 @@ def resolve_pool_strata(
 
 
 def encode_pool_labels(labels: npt.ArrayLike, n_records: int, *, name: str) -> tuple[Codes, int]:
-    """Replace labels by numbers from zero in order of first appearance; refuse missing ones.
+    """Replace labels by numbers in order of first appearance; refuse missing labels.
 
     The order of first appearance is the same whatever container the labels came in, so a
     pool does not change when the data move from one library to another.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pacprivacy._checks import as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.sample.bits import Bits, BlockBits, draw_pool_bits, pool_complement
+from pacprivacy.sample.bits import Bits, draw_pool_bits, pool_complement
 from pacprivacy.sample.pool import (
     Codes,
     Pool,
@@ -102,12 +102,12 @@ class PoolStrategy(ABC):
 
     @abstractmethod
     def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
-        """Return the packed subsets and what is public about their distribution."""
+        """Return the packed subsets and the public facts of their distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balanced(PoolStrategy):
-    """Every unit in exactly the same share of the subsets: everybody but a fold, or halves.
+    """Every unit in exactly the same share of the subsets: all but a fold, or halves.
 
     The default. The units are split at random into ``folds`` parts as equal as can be, and every
     subset leaves one of them out; ``n_subsets / folds`` splits make the pool. With two folds the
@@ -129,10 +129,6 @@ class Balanced(PoolStrategy):
         ``n_subsets / folds`` subsets only, which should stay at 100 or more. ``"auto"`` lets the
         run predict the best number from the universe when membership is limited, and means two
         otherwise.
-    blocks : bool
-        Subsets of the same law are not held in memory: blocks of units are drawn again from the
-        seed whenever they are read. For universes too large for memory; a seed draws other
-        subsets than without, and the scheme has its own name.
 
     Notes
     -----
@@ -158,7 +154,6 @@ class Balanced(PoolStrategy):
     independent: bool = False
     stratify: bool = False
     folds: int | Literal["auto"] = 2
-    blocks: bool = False
 
     def __post_init__(self) -> None:
         _check_n_subsets(self.n_subsets, folds=self._check_folds())
@@ -167,14 +162,9 @@ class Balanced(PoolStrategy):
                 "stratify must be False when independent=True; got True. "
                 "Units that choose their subsets on their own cannot be stratified: drop one."
             )
-        if self.blocks and (self.independent or self.stratify):
-            raise PoolError(
-                "blocks must be False with independent=True or stratify=True; got True. "
-                "Subsets drawn block by block know no strata: drop one."
-            )
 
     def _check_folds(self) -> int:
-        """Return what the number of subsets is a multiple of."""
+        """Return the required divisor of the number of subsets."""
         if self.folds == "auto":
             return 2
         whole = np.issubdtype(type(self.folds), np.integer)
@@ -201,12 +191,8 @@ class Balanced(PoolStrategy):
                 "A fold without a unit hides nobody: use fewer folds."
             )
         m = -(-m // folds) * folds  # only a default number of subsets is not a multiple already
-        bits: Bits | BlockBits
         if self.independent:
             scheme, bits = "balanced-independent", _draw_columns(seed, m, n_units)
-        elif self.blocks:
-            scheme = "balanced-blocks"
-            bits = BlockBits(seed=seed, n_subsets=m, folds=folds, n_units=n_units)
         elif folds == 2:
             bits = _draw_pairs(seed, m, n_units, labels)
         else:
@@ -229,11 +215,11 @@ def strategy_fold_choices(n_subsets: int, n_records: int, units: npt.ArrayLike |
     """
     n_units, _ = resolve_pool_units(n_records, units)
     largest = min(n_subsets // MIN_OUTSIDE, n_units)
-    found: list[int] = []
+    folds: list[int] = []
     for k in range(largest, 2, -1):
-        if n_subsets % k == 0 and (not found or 2 * k <= found[-1]):
-            found.append(k)
-    return [2, *reversed(found)]
+        if n_subsets % k == 0 and (not folds or 2 * k <= folds[-1]):
+            folds.append(k)
+    return [2, *reversed(folds)]
 
 
 def _draw_folds(seed: int, m: int, k: int, n_units: int, labels: Codes | None) -> Bits:

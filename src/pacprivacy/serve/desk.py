@@ -26,7 +26,7 @@ from pacprivacy._random import fresh_seed
 from pacprivacy._system import open_regular, write_atomically
 from pacprivacy.errors import DataError, SecretError, UnansweredError
 from pacprivacy.estimators import PrivatePredictor
-from pacprivacy.session import Left, Session
+from pacprivacy.session import QueryRelease, Remaining, Session
 
 SCHEMA_VERSION: Final = 1
 MAX_NAMES: Final = 10_000  # whose rates are counted at a time
@@ -40,7 +40,7 @@ class Limits:
 
     ``seconds`` are for a request to arrive, and again for its answer. ``rate`` is requests a second
     of one principal, on average; twice as many at once. ``per_query`` is the budget of a query in
-    SQL.
+    SQL, ``queries`` the number of those that are read at once.
     """
 
     body_bytes: int = 1 << 20
@@ -48,7 +48,8 @@ class Limits:
     waiting: int = 256
     seconds: float = 30.0
     rate: float = 50.0
-    per_query: str = "mi<=1/1000"
+    per_query: str = "membership<=0.505"
+    queries: int = 4
 
 
 class Refused(Exception):
@@ -170,6 +171,7 @@ def _hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+MAX_ANSWERED: Final = 100_000  # queries that are remembered to say that they cost again
 MOST_ROWS: Final = 8192  # of one pass
 CUT_EVERY_S: Final = 0.02
 LATE: Final = "No answer in time. Ask for less."
@@ -177,10 +179,14 @@ LATE: Final = "No answer in time. Ask for less."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one principal asked for, and what it has left afterwards; public."""
+    """What one principal receives, and what it has left afterwards; public.
+
+    ``again`` says that the principal had the same query answered before: it has cost again.
+    """
 
     reply: Any
-    left: Left
+    left: Remaining
+    again: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -191,10 +197,11 @@ class _Question:
 
 
 class Desk:
-    """Questions in, answers out, in the order in which they come.
+    """Questions in, answers out.
 
-    ``predictor`` was loaded with its ledger; ``session`` is over :class:`pacprivacy.Tables`, with a
-    ledger, for questions in SQL. One of both is needed.
+    ``predictor`` was loaded with its ledger, and answers in the order in which questions come;
+    ``session`` has coins, is over :class:`pacprivacy.Tables`, with a ledger, for questions in SQL,
+    which are read side by side. One of both is needed.
 
     Guarantee
     ---------
@@ -206,6 +213,8 @@ class Desk:
     ) -> None:
         self.predictor, self.session, self._limits = predictor, session, limits
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="desk")
+        self._readers = ThreadPoolExecutor(limits.queries, thread_name_prefix="reader")
+        self._answered: set[bytes] = set()
         self._waiting: deque[_Question] = deque()
         self._n_busy = self._n_called = 0
         self._cutting: set[asyncio.Task[None]] = set()
@@ -231,8 +240,13 @@ class Desk:
         result: Result = await self._in_time(question.answer)
         return result
 
-    async def ask_sql(self, principal: str, query: str) -> Result:
-        """Return the released answer; a failed or slow query is paid for, and looks alike (Q-4)."""
+    async def ask_sql(
+        self, principal: str, query: str, keys: Any, present: Callable[[QueryRelease], Any]
+    ) -> Result:
+        """Return what ``present`` makes of the released answer.
+
+        A failed or slow query is paid for, and looks alike (Q-4).
+        """
         stops: list[Callable[[], None]] = []
         latest = time.monotonic() + 0.5 * self._limits.seconds
 
@@ -241,21 +255,32 @@ class Desk:
             if time.monotonic() > latest:  # others took the time, which this one would pay for
                 raise Refused(503, LATE, Retry_After="1")
             stops.append(self.session.query_stop())
-            reply = self.session.sql(query, self._limits.per_query, principal=principal)
-            return Result(reply=reply, left=self.session.account().left_for(principal))
+            per_query = self._limits.per_query
+            release = self.session.sql(query, per_query, keys=keys, principal=principal)
+            left = self.session.account().left_for(principal)
+            return Result(reply=present(release), left=left, again=self._again(principal, query))
 
         try:
-            result: Result = await self._call(answer, stops)
+            result: Result = await self._call(answer, stops, self._readers)
         except (UnansweredError, Refused):
             if stops:  # it was begun
                 raise Refused(422, str(UnansweredError())) from None
             raise
         return result
 
-    async def look(self, principal: str) -> list[tuple[Left, Left]]:
+    def _again(self, principal: str, query: str) -> bool:
+        """Whether the principal had the same words answered since the service started."""
+        words = f"{principal}\n{' '.join(query.split())}"
+        mark = hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest()
+        again = mark in self._answered
+        if len(self._answered) < MAX_ANSWERED:
+            self._answered.add(mark)
+        return again
+
+    async def look(self, principal: str) -> list[tuple[Remaining, Remaining]]:
         """Return what a principal has left as of now, and its limits; of models, then of tables."""
 
-        def read() -> list[tuple[Left, Left]]:
+        def read() -> list[tuple[Remaining, Remaining]]:
             accounts = []
             if self.predictor is not None:
                 accounts.append(self.predictor.left_for(principal, fresh=True))
@@ -264,12 +289,13 @@ class Desk:
                 accounts.append((account.left_for(principal), account.limits_for(principal)))
             return accounts
 
-        looked: list[tuple[Left, Left]] = await self._call(read, [])
+        looked: list[tuple[Remaining, Remaining]] = await self._call(read, [], self._thread)
         return looked
 
     def close(self) -> None:
         """Answer what is being answered, and let another process hold the secret."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        for threads in (self._thread, self._readers):
+            threads.shutdown(wait=True, cancel_futures=True)
         if self.predictor is not None:
             self.predictor.close()
         if self.session is not None:
@@ -281,10 +307,15 @@ class Desk:
         if self.n_waiting >= self._limits.waiting:
             raise Refused(503, "Too many requests wait. Try again.", Retry_After="1")
 
-    async def _call(self, work: Callable[[], Any], stops: list[Callable[[], None]]) -> Any:
-        """Do something on the desk's thread; what is not done in time is stopped."""
+    async def _call(
+        self,
+        work: Callable[[], Any],
+        stops: list[Callable[[], None]],
+        threads: ThreadPoolExecutor,
+    ) -> Any:
+        """Do something on a thread; what is not done in time is stopped."""
         self._check_room()
-        begun = self._thread.submit(work)
+        begun = threads.submit(work)
         self._n_called += 1
         try:
             return await self._in_time(asyncio.wrap_future(begun))

@@ -42,7 +42,7 @@ from pacprivacy.errors import (
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.reporting import page_content_source, read_page_template
 from pacprivacy.serve.desk import Desk, Limits, RateLimits, Refused, Tokens
-from pacprivacy.session import KINDS, Left, Reply, Session
+from pacprivacy.session import KINDS, QueryRelease, Remaining, Reply, Session
 
 Handler = Callable[[Request, str], Awaitable[Response]]
 LOG: Final = logging.getLogger("pacprivacy.serve")
@@ -52,6 +52,8 @@ OF_TABLES: Final = (
     "All queries together stay within one budget. What that promises is in the certificate that "
     "comes with every answer."
 )
+AGAIN: Final = "You had this query answered before: it has cost again, and has new noise."
+AMOUNTS: Final = (*KINDS, "mu_squared")
 NOT_OF_TABLES: Final = (
     "What the whole of the tables tells: which queries fail, and how long they take."
 )
@@ -86,6 +88,7 @@ class Questions(msgspec.Struct, forbid_unknown_fields=True):
 
 class Query(msgspec.Struct, forbid_unknown_fields=True):
     query: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
+    keys: dict[str, list[str | int | float | bool | None]] | None = None
 
 
 class Service:
@@ -189,7 +192,7 @@ class Service:
             )
         except (DataError, SecretError) as error:  # its words name files, and nobody is known yet
             LOG.error("the tokens cannot be read: %s", type(error).__name__)
-            raise Refused(503, "Nobody can be let in.") from None
+            raise Refused(503, "No token is valid.") from None
         if principal is None:
             self._failures.take(UNKNOWN)
             raise Refused(
@@ -249,19 +252,9 @@ class Service:
 
     async def _sql(self, request: Request, principal: str) -> Response:
         question = await self._read(request, Query)
-        result = await self.desk.ask_sql(principal, question.query)
-        frame = result.reply.frame
-        rows = [[_plain(cell) for cell in row] for row in frame.to_numpy(dtype=object).tolist()]
-        return _json(
-            {
-                "columns": [str(name) for name in frame.columns],
-                "rows": rows,
-                "promise": result.reply.certificate.promise,
-                "not_hidden": result.reply.certificate.not_hidden,
-                "certificate": result.reply.certificate.to_public_dict(),
-                "left": _sides(result.left),
-            }
-        )
+        result = await self.desk.ask_sql(principal, question.query, question.keys, _answer_of)
+        again = AGAIN if result.again else None
+        return _json({**result.reply, "left": _sides(result.left), "note": again})
 
     async def _budget(self, request: Request, principal: str) -> Response:
         (remaining, limits), *tables = await self.desk.look(principal)
@@ -299,6 +292,18 @@ class Service:
         return PlainTextResponse("closed\n", status_code=503)
 
 
+def _answer_of(release: QueryRelease) -> dict[str, Any]:
+    frame, certificate = release.frame, release.certificate
+    rows = [[_plain(cell) for cell in row] for row in frame.to_numpy(dtype=object).tolist()]
+    return {
+        "columns": [str(name) for name in frame.columns],
+        "rows": rows,
+        "promise": certificate.promise,
+        "not_hidden": certificate.not_hidden,
+        "certificate": certificate.to_public_dict(),
+    }
+
+
 def _dressed(response: Response) -> Response:
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
@@ -316,10 +321,10 @@ def _refusal(status: int, reason: str, headers: Any = None) -> Response:
 def _amounts(spent: Spent | None) -> dict[str, float] | None:
     if spent is None:
         return None
-    return {kind: value for kind in KINDS if (value := getattr(spent, kind)) is not None}
+    return {kind: value for kind in AMOUNTS if (value := getattr(spent, kind)) is not None}
 
 
-def _sides(remaining: Left) -> dict[str, Any]:
+def _sides(remaining: Remaining) -> dict[str, Any]:
     return {"own": _amounts(remaining.own), "total": _amounts(remaining.total)}
 
 

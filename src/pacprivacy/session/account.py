@@ -28,7 +28,7 @@ from pacprivacy.errors import (
     SecretError,
 )
 from pacprivacy.release import Certificate
-from pacprivacy.session.keeper import KeeperBook
+from pacprivacy.session.secret_holder import Receipt, SpendLog
 from pacprivacy.session.state import Marks, Opened, SessionState, StateFile
 
 if TYPE_CHECKING:
@@ -46,51 +46,24 @@ class AccountShare:
     """What a release may spend; curator-only but for ``limits``.
 
     ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
-    much of the reserve that is left; None and unused where membership is not limited. ``asked`` is
-    what was asked for, if anything was.
+    much of the reserve that is left; None and unused where membership is not limited.
     """
 
     limits: Spent
-    asked: Spent | None = None
     balances: Balances | None = None
     allowed: Vector | None = None
     part: float = 1.0
 
-    def said(self) -> AnyBudget:
+    def in_words(self) -> AnyBudget:
         """Return a share in words, for the certificate: never more than was allowed."""
         nats, allowed = self.limits.mi_nats, self.allowed
-        told: AnyBudget | None = None if nats is None else Information(nats)
+        budget: AnyBudget | None = None if nats is None else Information(nats)
         if allowed is not None:
             advantage = balance_advantage(float(allowed.max())) / (1 - RESERVE)
             member = Membership(min(BLIND + 0.5 * advantage * (1 + ROUNDING), 1 - 1e-12))
-            told = member if told is None else told & member
-        assert told is not None  # a session limits something
-        return told
-
-    def forfeit(self) -> tuple[Spent, Balances | None]:
-        """Return what a query pays that fails, and what it leaves of every unit's balance.
-
-        Nothing is drawn for it, so any price is sound. It is what was asked for; of a kind that
-        was not named, as much as the other could move: ``b`` nats move the advantage about a unit
-        by ``2b`` in mean square, at most (Pinsker; of a unit that half of the candidates hold).
-        Who has less than that left is refused: what costs hardly anything would have no end.
-        """
-        nats, paid, asked = self.limits.mi_nats, self.allowed, self.asked
-        if self.balances is None or paid is None:
-            return self.limits, None
-        if asked is not None and nats is not None:
-            if asked.success_level is None:
-                if (paid < 2 * nats).any():
-                    raise BudgetExceededError(
-                        "membership must have left what a query pays that fails; it has less. "
-                        "Nothing was drawn or spent. Ask for less or end the session."
-                    )
-                paid = np.full(len(paid), 2 * nats)
-            elif asked.mi_nats is None:
-                nats = min(nats, 0.5 * float(paid.max()))
-        after = self.balances.after(paid, self.part)
-        lost = max(self.balances.increment_left - after.increment_left, 0.0)
-        return Spent(mi_nats=nats, success_increment=lost), after
+            budget = member if budget is None else budget & member
+        assert budget is not None  # a session limits something
+        return budget
 
 
 def read_share(share: float | str | None) -> tuple[float, int | None]:
@@ -98,9 +71,9 @@ def read_share(share: float | str | None) -> tuple[float, int | None]:
     if share is None:
         return 1.0, None
     if isinstance(share, str):
-        found = re.fullmatch(r"1 of ([1-9]\d{0,8})", share.strip())
-        if found:
-            return 1 / int(found[1]), int(found[1])
+        match = re.fullmatch(r"1 of ([1-9]\d{0,8})", share.strip())
+        if match:
+            return 1 / int(match[1]), int(match[1])
     elif 0 < share <= 1:
         return share, None
     raise BudgetError(
@@ -110,7 +83,7 @@ def read_share(share: float | str | None) -> tuple[float, int | None]:
 
 
 def account_share(
-    asked: Spent | None,
+    requested: Spent | None,
     share: float | str | None,
     left: Spent,
     balances: Balances | None,
@@ -123,28 +96,27 @@ def account_share(
     went before.
     """
     portion, n_left = read_share(share)
-    if asked is not None and share is not None:
+    if requested is not None and share is not None:
         raise BudgetError("budget and share must not both be given. Leave one out.")
-    wanted = Spent() if asked is None else asked
+    wanted = Spent() if requested is None else requested
     _check_left("information", wanted.mi_nats, left.mi_nats)
     nats = left.mi_nats
-    if nats is not None and asked is None:
+    if nats is not None and requested is None:
         nats *= portion
     if wanted.mi_nats is not None:
         nats = wanted.mi_nats if nats is None else min(nats, wanted.mi_nats)
     limits, level = Spent(mi_nats=nats), wanted.success_level
     if balances is None and level is None:
-        return AccountShare(limits=limits, asked=asked)
+        return AccountShare(limits=limits)
     if balances is None:  # nothing is totalled: the release is held to what it asked for
         assert level is not None  # or there would be nothing to hold it to
         balances = Balances.begin(2 * level - 1, n_units)
         return AccountShare(
             limits=replace(limits, success_increment=balances.increment_left),
-            asked=asked,
             balances=balances,
             allowed=balances.per_unit,
         )
-    if asked is None:
+    if requested is None:
         part = portion
     else:
         part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
@@ -163,7 +135,6 @@ def account_share(
     lost = balances.increment_left - balances.after(allowed, part).increment_left
     return AccountShare(
         limits=replace(limits, success_increment=max(lost, 0.0)),
-        asked=asked,
         balances=balances,
         allowed=allowed,
         part=part,
@@ -184,7 +155,7 @@ def _check_left(name: str, wanted: float | None, left: float | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class AccountOwner:
     """Whose account it is, and what its session was opened with; curator-only."""
 
     dataset: str
@@ -194,25 +165,27 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Remaining:
     """Amounts of a principal's own, and of everyone together; public. ``None`` if unlimited."""
 
     own: Spent | None
     total: Spent | None
 
 
-def account_left(balances: Iterable[Balance], own: Spent = NOTHING, all_: Spent = NOTHING) -> Left:
-    """Return what budgets leave, and what was taken from them and not yet used counts as left."""
-    found: dict[bool, Spent | None] = {False: None, True: None}
+def account_left(
+    balances: Iterable[Balance], own: Spent = NOTHING, everyone: Spent = NOTHING
+) -> Remaining:
+    """Return what budgets leave; what was reserved and not yet used counts as remaining."""
+    limits: dict[bool, Spent | None] = {False: None, True: None}
     for balance in balances:
         shared = balance.principal == "*"
-        unused, known = _with(balance.left, all_ if shared else own), found[shared]
-        found[shared] = unused if known is None else known.tightest(unused)
-    return Left(own=found[False], total=found[True])
+        unused, known = add_unused(balance.left, everyone if shared else own), limits[shared]
+        limits[shared] = unused if known is None else known.tightest(unused)
+    return Remaining(own=limits[False], total=limits[True])
 
 
-def _with(left: Spent, unused: Spent) -> Spent:
-    """Return what is left with what was taken and not used, where something is limited."""
+def add_unused(left: Spent, unused: Spent) -> Spent:
+    """Return what is left with what was reserved and not used, where something is limited."""
     kinds = ("mi_nats", "success_increment", "mu_squared")
     known: dict[str, Any] = {
         kind: amount + (getattr(unused, kind) or 0.0)
@@ -222,12 +195,12 @@ def _with(left: Spent, unused: Spent) -> Spent:
     return Spent(**known)
 
 
-def account_limits(balances: Iterable[Balance]) -> Left:
+def account_limits(balances: Iterable[Balance]) -> Remaining:
     """Return what budgets allow altogether."""
     return account_left(replace(balance, left=balance.limits) for balance in balances)
 
 
-class Account(KeeperBook, ProcessBound):
+class Account(SpendLog, ProcessBound):
     """The ledger, the state file and the name of one session.
 
     Guarantee
@@ -241,33 +214,32 @@ class Account(KeeperBook, ProcessBound):
     INSTEAD = "Save its releases instead."
 
     def __init__(
-        self, ledger: Ledger, holder: Holder, session_id: str, *, file: StateFile | None
+        self, ledger: Ledger, owner: AccountOwner, session_id: str, *, file: StateFile
     ) -> None:
-        self._ledger, self._holder, self._file = ledger, holder, file
+        self._ledger, self._owner, self._file = ledger, owner, file
         self._session_id = session_id
-        self._reservation: Reservation | None = None
-        self._held: Reservation | None = None
         self._last, self._unseen = "", False  # this session's last reservation, as it knows it
+        self._is_complete = False  # whether files know of a release that is about to be made
+        self._limited: set[str | None] = set()  # payers whose budget is in the ledger
         self._unsure = ""  # one that may be in the ledger or not, and that nothing was drawn for
         self.state: SessionState | None = None
 
     @property
     def data_digest(self) -> str:
         """Digest of the data that the session goes on with; curator-only."""
-        return self._holder.data_digest
+        return self._owner.data_digest
 
-    def left_for(self, principal: str) -> Left:
+    def left_for(self, principal: str) -> Remaining:
         """Return what a principal may still spend, and everyone together."""
-        return account_left(self._ledger.balance(self._holder.dataset, principal))
+        return account_left(self._ledger.balance(self._owner.dataset, principal))
 
-    def limits_for(self, principal: str) -> Left:
+    def limits_for(self, principal: str) -> Remaining:
         """Return what a principal, and all together, may spend altogether."""
-        return account_limits(self._ledger.balance(self._holder.dataset, principal))
+        return account_limits(self._ledger.balance(self._owner.dataset, principal))
 
     def close(self) -> None:
         """Let other processes open the session."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def spent(self) -> Spent:
         """Return what this session has spent and how often, crashed attempts included."""
@@ -276,38 +248,20 @@ class Account(KeeperBook, ProcessBound):
 
     def left(self, payer: str | None = None) -> Spent:
         """Return what the tightest budgets leave, ``None`` where nothing is limited."""
-        balances = self._ledger.balance(self._holder.dataset, self._payer(payer))
+        balances = self._ledger.balance(self._owner.dataset, self._payer(payer))
         least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
-        held = self._held_for(payer)
-        if held is not None:  # a release may spend what is held for it
-            least = _with(least, held.entry.amounts)
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
 
     def _payer(self, payer: str | None) -> str:
-        return self._holder.principal if payer is None else payer
-
-    def _held_for(self, payer: str | None) -> Reservation | None:
-        """Return what is held, if it is this payer's: another's release must not take it."""
-        held = self._held
-        return held if held is not None and held.entry.principal == self._payer(payer) else None
-
-    def hold(self, charge: Spent, what: str, before: SessionState, payer: str) -> None:
-        """Reserve what a release pays if it fails; :meth:`spend` puts its charge in the place."""
-        self._held = self._reserve(charge, what, before, payer)
-
-    def lose(self) -> bool:
-        """Leave what is held spent, for a release that failed; False if nothing is held."""
-        held, self._held = self._held, None
-        return held is not None
+        return self._owner.principal if payer is None else payer
 
     def spend(
         self, charge: Spent, what: str, before: SessionState, payer: str | None = None
-    ) -> None:
-        """Reserve a charge, in the place of what is held."""
-        self._reservation = self._reserve(charge, what, before, payer)
-        if self._held_for(payer) is not None:
-            self._held = None
-        self._reservation.mark_used()
+    ) -> Reservation:
+        """Reserve a charge."""
+        reservation = self._reserve(charge, what, before, payer)
+        reservation.mark_used()
+        return reservation
 
     def _reserve(
         self, charge: Spent, what: str, before: SessionState, payer: str | None
@@ -325,37 +279,36 @@ class Account(KeeperBook, ProcessBound):
         self.check_process()
         self._ledger.withdraw_unsure()
         self._check_unmoved()
-        if self.left(payer) == Spent():
+        if payer not in self._limited and self.left(payer) == Spent():
             with suppress(BudgetError):  # another process was quicker
                 self._ledger.create_budget(
-                    self._holder.dataset,
-                    self._holder.principal if payer is None else "*",
+                    self._owner.dataset,
+                    self._owner.principal if payer is None else "*",
                     limits=before.total.above(),
                 )
+        self._limited.add(payer)
         name = self._ledger.new_name()
         self._save(before, reservation=self._last, upcoming=name)
+        self._is_complete = before.is_complete
         if not math.isfinite(charge.mi_nats or 0.0):
             # Infinity is no figure to keep; a budget that limits nats has a finite one.
             charge = replace(charge, mi_nats=None)
         place = ledgers.SessionPlace(name=self._last, unseen=self._unseen)
         self._unsure = name
         made = self._ledger.reserve(
-            self._holder.dataset,
+            self._owner.dataset,
             self._payer(payer),
             charge,
             what,
             session=self._session_id,
             name=name,
-            after=None if self._file is None else place,
-            instead=self._held_for(payer),
+            after=place,
         )
         self._last, self._unseen, self._unsure = name, False, ""
         return made
 
     def _check_unmoved(self) -> None:
         """Refuse to write anything where another process has gone on, or the ledger has not."""
-        if self._file is None:  # every release has a secret of its own
-            return
         last, committed = self._ledger.last_reservation(self._session_id) or ("", False)
         if last and last == self._unsure:
             self._last, self._unseen, self._unsure = last, False, ""
@@ -364,64 +317,56 @@ class Account(KeeperBook, ProcessBound):
 
     def keep(self, after: SessionState) -> None:
         """Store the belief after a release, before anyone sees the release."""
-        name = self._reserved().entry.reservation
-        assert name is not None  # named in spend()
-        self._save(after, reservation=name, upcoming="")
+        if not after.is_complete:
+            self._save(after, reservation=self._last, upcoming="")
 
-    def commit(self, certificate: Certificate) -> None:
+    def commit(self, certificate: Certificate, receipt: Receipt | None) -> None:
         """Record the certificate of the release, before anyone sees the release."""
+        if receipt is None:
+            raise LedgerError(
+                "a release must be reserved before it leaves; it was not, so it does not leave."
+            )
         digest = account_digest(certificate)
-        self._ledger.commit(self._reserved(), digest, last=self._file is not None)
-        self._reservation = None
+        self._ledger.commit(receipt, digest, last=not self._is_complete)
 
     def load(self) -> None:
         """Find the session as it was left; refuse one that does not belong here."""
-        found = None if self._file is None else self._file.load()
-        if found is None:
+        stored = self._file.load()
+        if stored is None:
             return
-        state, marks = found
+        state, marks = stored
         self._check_names(marks)
         if not (marks.reservation or self._ledger.last_reservation(marks.session_id)):
             return  # nothing was ever reserved, so the secret was never used: begin anew
-        _check_request(self._holder, state, marks)
+        _check_request(self._owner, state, marks)
         self._session_id = marks.session_id
-        self._check_latest(marks)
+        self._check_latest(state, marks)
         # A release to come that the ledger does not know was not paid for, and nothing was drawn.
-        reserved = not marks.upcoming or self._last == marks.upcoming
-        self.state = state if reserved else state.unpaid_for()
+        self.state = state.settled(marks.upcoming, paid=self._last == marks.upcoming)
 
     def _save(self, state: SessionState, *, reservation: str, upcoming: str) -> None:
-        if self._file is None:
-            return
         marks = Marks(
             session_id=self._session_id,
             ledger_id=self._ledger.ledger_id,
-            dataset=self._holder.dataset,
-            principal=self._holder.principal,
-            data_digest=self._holder.data_digest,
+            dataset=self._owner.dataset,
+            principal=self._owner.principal,
+            data_digest=self._owner.data_digest,
             reservation=reservation,
             upcoming=upcoming,
         )
         self._file.save(state, marks)
 
-    def _reserved(self) -> Reservation:
-        if self._reservation is None:
-            raise LedgerError(
-                "a release must be reserved before it is kept; it was not, so it does not leave."
-            )
-        return self._reservation
-
     def _check_names(self, marks: Marks) -> None:
         """Refuse a state of another ledger."""
-        holder, label = self._holder, self._ledger.label
+        owner, label = self._owner, self._ledger.label
         names = (marks.ledger_id, marks.dataset, marks.principal)
-        if names != (self._ledger.ledger_id, holder.dataset, holder.principal):
+        if names != (self._ledger.ledger_id, owner.dataset, owner.principal):
             raise LedgerError(
-                f"state must belong to ledger {label}, dataset {holder.dataset!r} and principal "
-                f"{holder.principal!r}; got that of another. Choose another state=."
+                f"state must belong to ledger {label}, dataset {owner.dataset!r} and principal "
+                f"{owner.principal!r}; got that of another. Choose another state=."
             )
 
-    def _check_latest(self, marks: Marks) -> None:
+    def _check_latest(self, state: SessionState, marks: Marks) -> None:
         """Refuse every state but the latest of its session, and an old copy of the ledger.
 
         Guarantee
@@ -430,9 +375,10 @@ class Account(KeeperBook, ProcessBound):
         not know of that one's release, the release was not committed, so nobody has seen it.
         """
         last, committed = self._ledger.last_reservation(self._session_id) or ("", False)
-        if marks.reservation != last and (marks.upcoming != last or committed):
+        behind = marks.reservation != last and not state.is_complete
+        if marks.reservation != last and (marks.upcoming != last or (behind and committed)):
             self._refuse(marks.reservation)
-        self._last, self._unseen = last, marks.reservation != last
+        self._last, self._unseen = last, behind
 
     def _refuse(self, known: str) -> NoReturn:
         if known and not self._ledger.knows(known):
@@ -447,12 +393,22 @@ class Account(KeeperBook, ProcessBound):
         )
 
 
+def open_ledger(where: str | Path | Ledger) -> Ledger:
+    """Return a ledger; refuse one that does not verify."""
+    ledger = ledgers.Ledger(where) if isinstance(where, str | Path) else where
+    verification = ledger.verify()
+    if not verification.ok:
+        raise LedgerError(
+            f"ledger {ledger.label} must verify; {verification.problem}. Restore a backup."
+        )
+    return ledger
+
+
 def open_account(
     where: str | Path | Ledger,
-    holder: Holder,
+    owner: AccountOwner,
     *,
     state: str | Path | None,
-    fresh: bool,
     simulate: bool = False,
 ) -> Account:
     """Open a session's account in a ledger that verifies, and go on where it was left."""
@@ -461,21 +417,9 @@ def open_account(
             "simulate must be False with a ledger: it holds real releases only. "
             "Leave out the ledger."
         )
-    ledger = ledgers.Ledger(where) if isinstance(where, str | Path) else where
-    found = ledger.verify()
-    if not found.ok:
-        raise LedgerError(f"ledger {ledger.label} must verify; {found.problem}. Restore a backup.")
-    if fresh:
-        # Nothing is kept from one release to the next, so there is nothing to store.
-        account = Account(ledger, holder, f"fresh {holder.principal}@{holder.dataset}", file=None)
-        if account.left().success_increment is not None:
-            raise BudgetError(
-                "secrets must be 'same' where the ledger limits membership: increments add up for "
-                "one secret only. Use secrets='same'."
-            )
-        return account
-    file = StateFile(_state_path(ledger, holder, state))
-    account = Account(ledger, holder, f"{fresh_seed():032x}", file=file)
+    ledger = open_ledger(where)
+    file = StateFile(_state_path(ledger, owner, state))
+    account = Account(ledger, owner, f"{fresh_seed():032x}", file=file)
     try:
         account.load()
     except BaseException:
@@ -498,21 +442,21 @@ def account_digest(certificate: Certificate) -> str:
     return certificate.digest
 
 
-def _check_request(holder: Holder, state: SessionState, marks: Marks) -> None:
+def _check_request(owner: AccountOwner, state: SessionState, marks: Marks) -> None:
     """Refuse to go on with other data, another total or another sample than it began with.
 
     Where units have names and coins, the table may be another one.
     """
-    if marks.data_digest != holder.data_digest and not state.may_grow:
+    if marks.data_digest != owner.data_digest and not state.may_grow:
         raise DataError(
-            f"data must be what the session {holder.dataset!r} began with; got other values, "
+            f"data must be what the session {owner.dataset!r} began with; got other values, "
             f"types or order. Load the same data, or give dataset= another name."
         )
-    state.check_sample(holder.opened)
+    state.check_sample(owner.opened)
 
 
-def _state_path(ledger: Ledger, holder: Holder, state: str | Path | None) -> Path:
-    """Return where the session is kept: as told, or beside the ledger's file."""
+def _state_path(ledger: Ledger, owner: AccountOwner, state: str | Path | None) -> Path:
+    """Return where the session is kept: as given, or beside the ledger's file."""
     if state is not None:
         return Path(state)
     if ledger.path is None:
@@ -520,7 +464,7 @@ def _state_path(ledger: Ledger, holder: Holder, state: str | Path | None) -> Pat
             f"state must be given with a ledger on a server, here {ledger.label}: the secret is "
             f"kept in a file of your own. Use state='people.session'."
         )
-    names = f"{holder.dataset}\n{holder.principal}"
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{holder.dataset}-{holder.principal}")[:40].strip("-")
+    names = f"{owner.dataset}\n{owner.principal}"
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", f"{owner.dataset}-{owner.principal}")[:40].strip("-")
     mark = hashlib.sha256(names.encode()).hexdigest()[:8]
     return ledger.path.with_name(f"{ledger.path.name}.{slug}-{mark}.session")

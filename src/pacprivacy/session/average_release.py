@@ -8,18 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy.typing as npt
-
-from pacprivacy import _version, release as releasing
+from pacprivacy import release as releasing
 from pacprivacy._checks import Mask, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.adversary import influence_parameter
-from pacprivacy.budget import Membership, Spent
+from pacprivacy.budget import Spent
 from pacprivacy.mechanism import Data, Mechanism, flatten
 from pacprivacy.noise import AveragePlan, plan_average
-from pacprivacy.session.secret import Accounts, Plan
+from pacprivacy.session.coin_release import Codes, CoinReleasePlan, CoinTerms
 from pacprivacy.simulation import Outputs
-from pacprivacy.statistics import AveragedStatistic, CoinUnits
+from pacprivacy.statistics import AveragedStatistic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,62 +32,31 @@ class AverageSampler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AverageReleasePlan(Plan):
-    """What would be released of the units that are used; the certificate follows from ``bundle``.
-
-    ``statistic`` shapes the numbers of the value, as of ``data``.
-    """
+class AverageReleasePlan(CoinReleasePlan):
+    """A plan of a noisy value; ``statistic`` shapes its numbers, as of ``data``."""
 
     drawn: AverageSampler = field(repr=False)
     statistic: AveragedStatistic = field(repr=False)
     data: Data = field(repr=False)
-    bundle: releasing.AverageBundle = field(repr=False)
-    before: Spent
 
     @property
     def sampler(self) -> AverageSampler:
         """Sampler of the noise."""
         return self.drawn
 
-    @property
-    def accounts(self) -> None:
-        """Units have no accounts: the release stands alone."""
-        return
-
-    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since the plan was made."""
-        return self.before is spent
-
     def value_of(self, observed: Vector) -> Any:
         """Return the released value, a function of the noisy numbers."""
-        return self.outputs.restore(self._shaped(observed))
-
-    def _shaped(self, numbers: Vector) -> Vector:
-        return flatten(self.statistic.shaped(numbers, self.data))[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """What was asked for, and whether coins and noise are those of a simulation."""
-
-    budget: Membership
-    simulate: bool
+        return self.outputs.restore(flatten(self.statistic.shaped(observed, self.data))[0])
 
 
 def plan_average_release(
-    mechanism: Mechanism,
-    statistic: AveragedStatistic,
-    records: tuple[Data, npt.NDArray[Any] | None],
-    *,
-    coins: CoinUnits,
-    promise: Promise,
-    before: Spent,
+    mechanism: Mechanism, records: tuple[AveragedStatistic, Data, Codes], terms: CoinTerms
 ) -> AverageReleasePlan | None:
     """Find the noise of a release, prove what it does, and write the certificate.
 
     None where it is not known how one unit moves the statistic.
     """
-    (data, units), budget = records, promise.budget
+    (statistic, data, units), coins, budget = records, terms.coins, terms.budget
     value = statistic.on_samples(data, units, coins)
     if value is None:
         return None
@@ -115,7 +82,7 @@ def plan_average_release(
     )
     deviations = (shaped(plan.spread), shaped(plan.noise_std))
     bars = releasing.measure_coin_error_bars(outputs, deviations, share=coins.keep)
-    bundle = _bundle(plan, outputs, bars, coins, promise)
+    bundle = _bundle(plan, outputs, bars, terms)
     return AverageReleasePlan(
         certificate=releasing.write_average_certificate(bundle),
         charge=Spent(n_releases=1, mu_squared=influence_parameter(budget.success) ** 2),
@@ -125,7 +92,7 @@ def plan_average_release(
         statistic=statistic,
         data=data,
         bundle=bundle,
-        before=before,
+        before=terms.before,
     )
 
 
@@ -133,9 +100,9 @@ def _bundle(
     plan: AveragePlan,
     outputs: Outputs,
     bars: releasing.ErrorBars | None,
-    coins: CoinUnits,
-    promise: Promise,
+    terms: CoinTerms,
 ) -> releasing.AverageBundle:
+    coins = terms.coins
     facts = () if bars is None else (bars.coin_sentence,)
     return releasing.AverageBundle(
         proof=plan.proof,
@@ -145,15 +112,12 @@ def _bundle(
         keep=coins.keep,
         dimension=outputs.n_outputs,
         unit=coins.unit,
-        simulation=promise.simulate,
-        budget=promise.budget,
-        stated=releasing.CuratorStatements(
+        simulation=terms.simulate,
+        budget=terms.budget,
+        stated=releasing.CuratorStatements.about(
+            outputs,
             rule="average influence",
-            mechanism=outputs.mechanism_name,
-            output=outputs.structure.describe(),
-            public=outputs.public,
-            published=(*outputs.published, *plan.published, *facts),
+            published=(*plan.published, *facts),
             notes=releasing.error_bar_notes(bars),
-            software=_version.__version__,
         ),
     )

@@ -17,12 +17,12 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy import _version, release as releasing
-from pacprivacy._checks import Mask, Vector, as_told
+from pacprivacy import release as releasing
+from pacprivacy._checks import Mask, Vector
 from pacprivacy._random import BitSource, coerce_seed
 from pacprivacy._rounding import at_least
-from pacprivacy._system import single_threaded
 from pacprivacy.adversary import (
+    SESSION_SLACK,
     Belief,
     Clocks,
     cap_success,
@@ -38,16 +38,7 @@ from pacprivacy.errors import (
     MechanismError,
     PoolError,
 )
-from pacprivacy.mechanism import (
-    Data,
-    Mechanism,
-    StepMechanism,
-    coerce_data,
-    flatten,
-    steps_of,
-    total_numbers,
-)
-from pacprivacy.noise import SumPlan, plan_declared, plan_sums
+from pacprivacy.mechanism import Data, Mechanism, coerce_data, steps_of
 from pacprivacy.queries import Tables
 from pacprivacy.sample import (
     KEY_BYTES,
@@ -58,107 +49,43 @@ from pacprivacy.sample import (
     pool_unit_name,
 )
 from pacprivacy.session.account import read_share
-from pacprivacy.session.average_release import (
-    AverageReleasePlan,
-    Promise,
-    plan_average_release,
-)
-from pacprivacy.session.descent_release import (
+from pacprivacy.session.average_release import plan_average_release
+from pacprivacy.session.coin_release import (
     CoinPayment,
-    DescentReleasePlan,
-    DescentTerms,
-    plan_descent_release,
+    CoinRefinement,
+    CoinReleasePlan,
+    CoinTerms,
+    SumRecords,
+    plan_declared_release,
+    plan_sum_release,
 )
-from pacprivacy.session.keeper import Reading
-from pacprivacy.session.secret import Accounts, Observed, Plan, Purse, Request, SessionSecret
+from pacprivacy.session.descent_release import plan_descent_release
+from pacprivacy.session.secret import (
+    Accounts,
+    Observed,
+    Plan,
+    Price,
+    Purse,
+    Request,
+    SessionSecret,
+)
+from pacprivacy.session.secret_holder import Odometer
 from pacprivacy.session.state import CoinState, SessionState
-from pacprivacy.simulation import Outputs
 from pacprivacy.statistics import (
     AveragedStatistic,
     CoinUnits,
     Statistic,
-    Sums,
     SumStatistic,
-    UnitSums,
-    declared_sums,
     statistic_with_coins,
 )
 
 MARK_BYTES: Final = 16  # of a unit's id, hashed
 MARK: Final = np.dtype((np.void, MARK_BYTES))
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
-NO_BARS_WITH_COINS: Final = (
-    "No standard errors: how much the coins change the numbers is a fact of all records, and that "
-    "would show who is in the table."
-)
 CROWD: Final = 10  # units that must be able to pay for a release
 LEAST_INFLUENCE: Final = 1e-4  # of a release; below it the budget is used up
 _ROUNDING_SHARE: Final = 2.0**-40  # of an influence: what squares and roots of it may be off
 _NO_CLOCKS: Final = Clocks(spent=np.zeros(0), cap=0.0)  # of a single release, which stores nothing
-EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SumSampler:
-    """Draws the noise around the sums of the used units."""
-
-    plan: SumPlan
-    sums: UnitSums = field(repr=False)
-
-    def observe(self, kept: Mask, source: BitSource, /) -> Sums:
-        """Return the noisy sums of the units that are used."""
-        return self.plan.release(self.sums, kept, source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoinPlan(Plan):
-    """What would be released of the units that are used.
-
-    ``statistic`` makes the value of noisy sums; the certificate follows from ``bundle``. ``before``
-    and ``clocks_before`` are what the session had spent, ``clocks`` what every unit has paid after.
-    """
-
-    drawn: SumSampler = field(repr=False)
-    statistic: SumStatistic = field(repr=False)
-    bundle: releasing.CoinBundle = field(repr=False)
-    before: Spent
-    clocks_before: Clocks | None = field(default=None, repr=False)
-    clocks: Clocks | None = field(default=None, repr=False)
-
-    @property
-    def sampler(self) -> SumSampler:
-        """Sampler of the noise."""
-        return self.drawn
-
-    @property
-    def accounts(self) -> Clocks | None:
-        """Amount that every unit will have paid."""
-        return self.clocks
-
-    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since the plan was made."""
-        return self.before is spent and self.clocks_before is accounts
-
-    def value_of(self, observed: Sums) -> Any:
-        """Return the released value, a function of the noisy sums."""
-        return self.outputs.restore(self.statistic.value(observed, self.drawn.plan.keep))
-
-    def bars_of(self, observed: Sums) -> releasing.ErrorBars | None:
-        """Return the error bars. If presence is hidden, compute them from the noisy sums.
-
-        There are none if units may also be left out: the spread by the coins is computed from
-        all records.
-        """
-        if self.bundle.declaration is None or self.drawn.plan.keep < 1:
-            return self.error_bars
-        plan, statistic = self.drawn.plan, self.statistic
-        noise = np.sqrt(plan.noise_variances(statistic.jacobian(observed)))
-        noise = statistic.arrange(statistic.declared_errors(observed, noise))
-        value = statistic.value(observed, plan.keep)
-        outputs = replace(self.outputs, values=value[None, :], on_all=value)
-        return releasing.measure_coin_error_bars(
-            outputs, (np.zeros(len(noise)), noise), share=plan.keep
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,9 +115,11 @@ class Roster:
         ]
         if len(set(here)) < len(here):
             raise PoolError("units must differ; got two of one mark. Rename one of them.")
-        found = np.array(here, dtype=np.int64)
+        known_places = np.array(here, dtype=np.int64)
         whole = np.frombuffer(b"".join(places), dtype=MARK)
-        return cls(marks=whole, places=found, n_known=int(np.count_nonzero(found < n_before)))
+        return cls(
+            marks=whole, places=known_places, n_known=int(np.count_nonzero(known_places < n_before))
+        )
 
     def spread(self, charges: Vector) -> Vector:
         """Return charges of all units that the session has met: none for those who are away."""
@@ -203,15 +132,6 @@ class Roster:
         away = np.ones(len(clocks), dtype=np.bool_)
         away[self.places] = False
         return float(clocks[away].max(initial=0.0))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Allowance:
-    """What a release may spend: the most of one unit, and of each, as influence."""
-
-    budget: Membership
-    parameter: float
-    of_units: Vector | None = None
 
 
 class CoinSecret(SessionSecret):
@@ -271,11 +191,6 @@ class CoinSecret(SessionSecret):
         self._held: releasing.ReleaseCoins | None = None
 
     # --- the secret -----------------------------------------------------------------------------
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the units are known; they are from the start."""
-        return True
 
     def draw(self, source: BitSource, *, first: int = 0) -> None:
         """Toss the coins if they are not: one by one, or all by a key that is stored."""
@@ -353,10 +268,12 @@ class CoinSecret(SessionSecret):
         self._key, self.keep, self._roster = state.key, state.coins.keep, roster
         self.balances = state.clocks.extended(len(roster.marks))
 
-    def reading(self, spent: Spent, total: Spent) -> Reading:
+    def reading(self, spent: Spent, total: Spent) -> Odometer:
         """Return what is promised, and what the busiest unit has spent."""
         bound = None if total.mu_squared is None else cap_success(total.mu_squared)
-        return Reading(spent=spent, total=total, success_bound=bound)
+        busiest = spent.mu_squared if self.balances is None else self.balances.busiest
+        spent = replace(spent, mu_squared=busiest)
+        return Odometer(spent=spent, total=total, success_bound=bound)
 
     def spent_text(self, spent: Spent) -> str:
         """Return what the busiest unit has spent."""
@@ -371,197 +288,92 @@ class CoinSecret(SessionSecret):
             return Spent()
         return Spent(mu_squared=session_cap(_success_of(budget)))
 
-    def plan(
-        self, request: Request, purse: Callable[[], Purse]
-    ) -> CoinPlan | AverageReleasePlan | DescentReleasePlan:
+    def plan(self, request: Request, purse: Callable[[], Purse]) -> CoinReleasePlan:
         """Measure what every unit adds, find the least noise, and write the certificate."""
         _refuse_pool_options(request)
-        self._allow(request, purse())  # refused here, before the records are read
-        if self._coins.rows_per_unit is not None:
+        self._terms(request, purse())  # refused here, before the records are read
+        return self._plan(request, lambda: self._terms(request, purse()))
+
+    def price(self, request: Request, purse: Purse) -> Price:
+        """Return what a query of a principal pays before its rows are read, answered or not.
+
+        Guarantee
+        ---------
+        Claim Q-4. Every unit of the table pays all that the query may cost it.
+        """
+        _refuse_pool_options(request)
+        terms = self._terms(request, purse, principal=True)
+        assert terms.allowed is not None  # a session has clocks
+        assert purse.total.mu_squared is not None  # a session limits something
+        slack = SESSION_SLACK * terms.parameter**2 / purse.total.mu_squared
+        payment = terms.pay(terms.allowed, slack)
+        charge = Spent(n_releases=1, mu_squared=terms.parameter**2)
+
+        def pay(charges: Vector, needed: float) -> CoinPayment:
+            if needed > slack:
+                raise BudgetExceededError("a query must have fewer cells for its budget.")
+            assert payment.session is not None  # of a session
+            return replace(payment, session=replace(payment.session, charge=charge))
+
+        return Price(charge=charge, accounts=payment.clocks, terms=replace(terms, pay=pay))
+
+    def plan_paid(self, request: Request, price: Price) -> CoinReleasePlan:
+        """Return the plan of a request that was paid for; it depends on no clock any more."""
+        return self._plan(request, lambda: price.terms)
+
+    def _plan(self, request: Request, terms: Callable[[], CoinTerms]) -> CoinReleasePlan:
+        rows_per_unit = self._coins.rows_per_unit
+        if rows_per_unit is not None:
             _refuse_gap_policy(request.mechanism)
         mechanism = request.mechanism.prepare(self.data)
         descent = steps_of(mechanism, self.data, self._codes)
         if descent is not None:
-            return self._plan_descent(request, purse, mechanism, descent)
+            if rows_per_unit is not None:
+                raise MechanismError(
+                    "a descent must not hide presence: its noise follows from all records. Leave "
+                    "rows_per_unit out, or use pacprivacy.dp."
+                )
+            return plan_descent_release(mechanism, self.data, descent, terms())
         statistic, data, units = statistic_with_coins(mechanism, self.data, self._codes)
-        if isinstance(statistic, AveragedStatistic):
-            planned = self._plan_average(request, purse, mechanism, statistic, (data, units))
+        averages = self._single and self.keep < 1.0 and rows_per_unit is None
+        if averages and isinstance(statistic, AveragedStatistic):
+            planned = plan_average_release(mechanism, (statistic, data, units), terms())
             if planned is not None:
                 return planned
         if not isinstance(statistic, SumStatistic):
-            raise MechanismError(
-                "a statistic must be a function of sums in a session or for everybody; got "
-                f"{mechanism.name[:60]}, which is proved on average over coins. Release it by "
-                "itself, with keep below 1."
+            raise _no_sums(mechanism)
+        if rows_per_unit is not None:
+            return plan_declared_release(
+                mechanism, (statistic, data, units), terms(), rows_per_unit=rows_per_unit
             )
-        if self._coins.rows_per_unit is not None:
-            return self._plan_declared(request, purse, mechanism, (statistic, data, units))
-        return self._plan_sums(request, purse, mechanism, (statistic, data, units))
+        read = SumRecords.read(mechanism, (statistic, data, units), self.n_units)
+        return plan_sum_release(read, terms())
 
-    def _plan_sums(
-        self,
-        request: Request,
-        purse: Callable[[], Purse],
-        mechanism: Mechanism,
-        records: tuple[SumStatistic, Data, npt.NDArray[Any] | None],
-    ) -> CoinPlan:
-        """Find the noise that hides what every unit of the table adds."""
-        statistic, data, units = records
-        with single_threaded():
-            sums = statistic.contributions(data, units).with_units(self.n_units)
-            allowance, before = self._allow(request, purse()), purse()
-            plan = plan_sums(
-                sums,
-                success=allowance.budget.success,
-                keep=self.keep,
-                slopes=statistic.output_slopes(sums),
-                clip=self._coins.clip,
-                allowed=allowance.of_units,
-            )
-            if allowance.of_units is not None and not (plan.charges <= allowance.of_units).all():
-                raise BudgetExceededError(
-                    "the release must be paid for by every unit; rounding takes some above what "
-                    "they have left. Nothing was drawn or spent. Ask for less."
-                )
-            _check_counts(statistic, plan, sums)
-            values = statistic.value(plan.clipped), statistic.value(sums.total())
-            outputs = _outputs_of(mechanism, statistic, values, data)
-            bars = releasing.measure_coin_error_bars(
-                outputs, self._deviations(statistic, plan, sums), share=self.keep
-            )
-            bundle = self._bundle(plan, sums, outputs, bars, allowance)
-        slack = plan.lattice.total_variation
-        payment = self._pay(allowance, before, plan.charges, slack, plan.parameter)
-        bundle = replace(bundle, session=payment.session)
-        return CoinPlan(
-            certificate=releasing.write_coin_certificate(bundle),
-            charge=payment.charge,
-            outputs=outputs,
-            error_bars=bars,
-            drawn=SumSampler(plan=plan, sums=sums),
-            statistic=statistic,
-            bundle=bundle,
-            before=before.spent,
-            clocks_before=self.balances,
-            clocks=payment.clocks,
-        )
+    def refinement(
+        self, request: Request, purse: Callable[[], Purse], levels: int | None
+    ) -> CoinRefinement:
+        """Read the records once, and return the steps that add up to the request's budget."""
+        _refuse_pool_options(request)
+        before = self._terms(request, purse())  # refused here, before the records are read
+        mechanism = request.mechanism.prepare(self.data)
+        statistic, data, units = statistic_with_coins(mechanism, self.data, self._codes)
+        if not isinstance(statistic, SumStatistic) or self._coins.rows_per_unit is not None:
+            raise _no_sums(mechanism)
+        read = SumRecords.read(mechanism, (statistic, data, units), self.n_units)
+        return CoinRefinement(read, before, self._step_terms, levels)
 
-    def _plan_descent(
-        self,
-        request: Request,
-        purse: Callable[[], Purse],
-        mechanism: Mechanism,
-        descent: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
-    ) -> DescentReleasePlan:
-        """Fix the noise of every step of a descent, and write the certificate."""
-        if self._coins.rows_per_unit is not None:
-            raise MechanismError(
-                "a descent must not hide presence: its noise follows from all records. Leave "
-                "rows_per_unit out, or use pacprivacy.dp."
-            )
-        if self._coins.clip != "auto":
-            raise MechanismError(
-                "clip must be left out for a descent: gradients are shortened by clocks; got "
-                f"{as_told(self._coins.clip)}. Drop it."
-            )
-        allowance, standing = self._allow(request, purse()), purse()
-        terms = DescentTerms(
-            budget=allowance.budget,
-            keep=self.keep,
-            n_units=self.n_units,
-            unit=self.unit,
-            seed=self.seed,
-            simulate=self._simulate,
-            before=standing.spent,
-            pay=partial(self._pay, allowance, standing),
-            allowed=allowance.of_units,
-            clocks=self.balances,
-        )
-        with single_threaded():
-            return plan_descent_release(mechanism, self.data, descent, terms)
-
-    def _plan_declared(
-        self,
-        request: Request,
-        purse: Callable[[], Purse],
-        mechanism: Mechanism,
-        records: tuple[SumStatistic, Data, npt.NDArray[Any] | None],
-    ) -> CoinPlan:
-        """Find the noise by what was declared, and write the certificate; no figure of records.
-
-        Guarantee
-        ---------
-        Claim C-9. Certificate, structure and error bars are functions of the declaration, the
-        budget and the noisy sums.
-        """
-        statistic, data, units = records
-        if isinstance(self.data.parts[0], Tables):
-            raise MechanismError(
-                "a statistic must be of one table where presence is hidden; got joined tables. "
-                "Pass a frame."
-            )
-        with single_threaded():
-            statistic, declaration, sums = declared_sums(
-                statistic, data, units, self._coins.rows_per_unit or 1
-            )
-            sums = sums.with_units(self.n_units)
-            if mechanism.published:
-                raise MechanismError(
-                    "nothing must be published exactly where presence is hidden; got "
-                    f"{mechanism.published[0]}. Declare it."
-                )
-            allowance, before = self._allow(request, purse()), purse()
-            plan = plan_declared(
-                sums, declaration, success=allowance.budget.success, keep=self.keep
-            )
-            nobody = replace(sums.total(), values=np.zeros((sums.n_cells, sums.block)))
-            empty = statistic.value(replace(nobody, noise_std=plan.sum_noise_std), self.keep)
-            prepared: object = records[0]
-            if mechanism is prepared and isinstance(statistic, Mechanism):
-                mechanism = statistic  # with names as declared
-            outputs = _outputs_of(mechanism, statistic, (empty, empty), data)
-            bundle = self._bundle(plan, sums, outputs, None, allowance)
-        notes = () if self.keep == 1 else (NO_BARS_WITH_COINS,)
-        bundle = replace(
-            bundle, declaration=declaration, stated=replace(bundle.stated, notes=notes)
-        )
-        return CoinPlan(
-            certificate=releasing.write_coin_certificate(bundle),
-            charge=Spent(n_releases=1, mu_squared=plan.parameter**2),
-            outputs=outputs,
-            error_bars=None,
-            drawn=SumSampler(plan=plan, sums=sums),
-            statistic=statistic,
-            bundle=bundle,
-            before=before.spent,
-        )
-
-    def _plan_average(
-        self,
-        request: Request,
-        purse: Callable[[], Purse],
-        mechanism: Mechanism,
-        statistic: AveragedStatistic,
-        records: tuple[Data, npt.NDArray[Any] | None],
-    ) -> AverageReleasePlan | None:
-        """Plan a release whose promise is an average over coins; it joins no session."""
-        if not self._single or self.keep == 1.0 or self._coins.rows_per_unit is not None:
-            return None
-        coins = CoinUnits(
-            n_units=self.n_units,
-            unit=self.unit,
-            keep=self.keep,
-            clip=self._coins.clip,
-            seed=self.seed,
-        )
-        promise = Promise(budget=self._allow(request, purse()).budget, simulate=self._simulate)
-        with single_threaded():
-            return plan_average_release(
-                mechanism, statistic, records, coins=coins, promise=promise, before=purse().spent
-            )
+    def _step_terms(self, allowed: Vector, purse: Purse) -> CoinTerms:
+        """Return the terms of one step, for which units pay what ``allowed`` says at most."""
+        now = self._allowances(None, purse)
+        return self._terms_within(np.minimum(allowed, now), purse)
 
     def _pay(
-        self, allowance: _Allowance, before: Purse, charges: Vector, slack: float, parameter: float
+        self,
+        parameter: float,
+        allowed: Vector | None,
+        purse: Purse,
+        charges: Vector,
+        slack: float,
     ) -> CoinPayment:
         """Return what a release costs, given the charges of the table's units.
 
@@ -569,51 +381,62 @@ class CoinSecret(SessionSecret):
         ---------
         Claim C-16. In a session they go to the clocks of these units, wherever those are.
         """
-        if self.balances is None or allowance.of_units is None:
+        before = self.balances
+        if before is None or allowed is None:
             return CoinPayment(charge=Spent(n_releases=1, mu_squared=parameter**2))
-        clocks = self.balances.after(self.roster.spread(charges), slack)
-        added = max(0.0, clocks.busiest - self.balances.busiest)
-        charge = Spent(n_releases=1, mu_squared=added)
+        clocks = before.after(self.roster.spread(charges), slack)
+        charge = Spent(n_releases=1, mu_squared=max(0.0, clocks.busiest - before.busiest))
         session = releasing.CoinSession(
-            total=before.total,
-            before=before.spent,
+            total=purse.total,
+            before=purse.spent,
             charge=charge,
-            clocks=self.balances.spent[self.roster.places],
-            allowed=allowance.of_units,
-            absent=self.roster.largest_absent(self.balances.spent),
+            clocks=before.spent[self.roster.places],
+            allowed=allowed,
+            absent=self.roster.largest_absent(before.spent),
             data_digest=self._data_digest,
         )
         return CoinPayment(charge=charge, clocks=clocks, session=session)
 
-    def _allow(self, request: Request, purse: Purse) -> _Allowance:
-        """Return what a release may spend: what was asked, never more than what is left."""
+    def _terms_of(self, parameter: float, allowed: Vector | None, purse: Purse) -> CoinTerms:
+        coins = CoinUnits(
+            n_units=self.n_units,
+            unit=self.unit,
+            keep=self.keep,
+            clip=self._coins.clip,
+            seed=self.seed,
+        )
+        return CoinTerms(
+            coins=coins,
+            budget=Membership(min(influence_success(parameter), 1 - 1e-12)),
+            parameter=parameter,
+            simulate=self._simulate,
+            before=purse.spent,
+            pay=partial(self._pay, parameter, allowed, purse),
+            allowed=allowed,
+            clocks=self.balances,
+        )
+
+    def _terms(self, request: Request, purse: Purse, *, principal: bool = False) -> CoinTerms:
+        """Return what a release may spend: what was requested, never more than what is left.
+
+        A ``principal`` is charged the largest unit of each release, so that no unit may pay more
+        than the principal has left.
+        """
         if self._single:
             if request.share is not None:
                 raise BudgetError("share must be left out for a single release, which takes all.")
             assert request.budget is not None  # a single release has one
-            budget = Membership(_success_of(request.budget))
-            return _Allowance(budget=budget, parameter=influence_parameter(budget.success))
+            success = _success_of(request.budget)
+            terms = self._terms_of(influence_parameter(success), None, purse)
+            return replace(terms, budget=Membership(success))
         if request.budget is not None and request.share is not None:
             raise BudgetError("budget and share must not both be given. Leave one out.")
         _check_ledger(purse)
-        clocks = self._clocks(purse)
-        portion, n_left = read_share(request.share)
-        allowed = clocks.allowances(portion, n_left, purse.spent.n_releases)
-        left = purse.left.mu_squared
-        if left is not None:  # no clock may pass what the ledger leaves
-            room = max(0.0, clocks.busiest + left - LEDGER_STEP)
-            allowed = np.minimum(allowed, np.maximum(room - clocks.spent, 0.0))
-        allowed = allowed[self.roster.places]
-        if request.budget is not None:
-            most, left_to_one = session_cap(_success_of(request.budget)), float(allowed.max())
-            if most > left_to_one * (1 + 1e-9) + 2 * LEDGER_STEP:
-                left_success = at_least(influence_success(math.sqrt(left_to_one)), significant=4)
-                raise BudgetExceededError(
-                    f"membership must be at most what is left to a unit, {left_success}; got "
-                    f"{_success_of(request.budget):.6g}. Nothing was drawn or spent. Ask for less "
-                    f"or end the session."
-                )
-            allowed = np.minimum(allowed, most)
+        allowed = self._allowances(request, purse, principal=principal)
+        return self._terms_within(allowed, purse)
+
+    def _terms_within(self, allowed: Vector, purse: Purse) -> CoinTerms:
+        """Return the terms under which units pay at most what ``allowed`` says."""
         # What ten units may pay, so that no person alone decides how much noise there is.
         rank = max(0, self.n_units - CROWD)
         crowd = float(np.partition(allowed, rank)[rank])
@@ -623,11 +446,38 @@ class CoinSecret(SessionSecret):
             raise BudgetExceededError(
                 "the session's membership budget is used up. Nothing was drawn or spent."
             )
-        return _Allowance(
-            budget=Membership(min(influence_success(parameter), 1 - 1e-12)),
-            parameter=parameter,
-            of_units=influence,
-        )
+        return self._terms_of(parameter, influence, purse)
+
+    def _allowances(
+        self, request: Request | None, purse: Purse, *, principal: bool = False
+    ) -> Vector:
+        """Return the squared influence that every unit of the table may have in a release.
+
+        Without a request it is all that is left.
+        """
+        clocks = self._clocks(purse)
+        portion, n_left = read_share(None if request is None else request.share)
+        allowed = clocks.allowances(portion, n_left, purse.spent.n_releases)
+        left = purse.left.mu_squared
+        if left is not None:  # no clock may pass what the ledger leaves
+            room = max(0.0, clocks.busiest + left - LEDGER_STEP)
+            allowed = np.minimum(allowed, np.maximum(room - clocks.spent, 0.0))
+        if principal:
+            unspent = purse.spent.left_of(purse.total).tightest(purse.left).mu_squared
+            assert unspent is not None  # a session limits something
+            allowed = np.minimum(allowed, max(0.0, unspent - LEDGER_STEP))
+        allowed = allowed[self.roster.places]
+        if request is None or request.budget is None:
+            return allowed
+        success = _success_of(request.budget)
+        most, left_to_one = session_cap(success), float(allowed.max())
+        if most > left_to_one * (1 + 1e-9) + 2 * LEDGER_STEP:
+            left_success = at_least(influence_success(math.sqrt(left_to_one)), significant=4)
+            raise BudgetExceededError(
+                f"membership must be at most what is left to a unit, {left_success}; got "
+                f"{success:.6g}. Nothing was drawn or spent. Ask for less or end the session."
+            )
+        return np.asarray(np.minimum(allowed, most))
 
     def _clocks(self, purse: Purse) -> Clocks:
         """Return the clocks, which begin under the total and what the ledger leaves."""
@@ -640,66 +490,20 @@ class CoinSecret(SessionSecret):
             self.balances = Clocks(spent=np.zeros(len(self.roster.marks)), cap=cap)
         return self.balances
 
-    def _deviations(
-        self, statistic: SumStatistic, plan: SumPlan, sums: UnitSums
-    ) -> tuple[Vector, Vector]:
-        """Return deviations of every number, by the coins and by the noise."""
-        slopes = statistic.jacobian(plan.clipped)
-        noise = np.sqrt(plan.noise_variances(slopes))
-        coins = np.sqrt(plan.sampling_variances(sums, slopes))
-        return statistic.arrange(coins), statistic.arrange(noise)
-
-    def _bundle(
-        self,
-        plan: SumPlan,
-        sums: UnitSums,
-        outputs: Outputs,
-        bars: releasing.ErrorBars | None,
-        allowance: _Allowance,
-    ) -> releasing.CoinBundle:
-        stored = releasing.StoredContributions.of(plan, sums)
-        facts = () if bars is None else (bars.coin_sentence,)
-        return releasing.CoinBundle(
-            integers=stored.integers,
-            units=stored.units,
-            starts=stored.starts,
-            grid=plan.lattice.grid,
-            units_per_std=plan.lattice.units_per_std,
-            n_units=self.n_units,
-            n_entries=len(sums.values),
-            keep=self.keep,
-            parameter=plan.parameter,
-            dimension=outputs.n_outputs,
-            unit=self.unit,
-            clip=self._coins.clip,
-            contributions_digest=stored.digest,
-            simulation=self._simulate,
-            budget=allowance.budget,
-            stated=releasing.CuratorStatements(
-                rule="least trace",
-                mechanism=outputs.mechanism_name,
-                output=outputs.structure.describe(),
-                public=outputs.public,
-                published=(*outputs.published, *plan.published, *facts),
-                notes=releasing.error_bar_notes(bars),
-                software=_version.__version__,
-            ),
-        )
-
-    def forfeit(
-        self, request: Request, purse: Callable[[], Purse]
-    ) -> tuple[Spent, Accounts | None]:
-        """Return what a request pays that fails on the data."""
-        raise BudgetError("a session with coins must have no principals besides its own.")
-
     def remember(
         self, plan: Plan, observed: Any
     ) -> tuple[None, releasing.Certificate, releasing.CuratorBundle]:
         """Return certificate and bundle: the clocks were moved with the charge."""
-        assert isinstance(plan, CoinPlan | AverageReleasePlan | DescentReleasePlan)  # its own
-        if isinstance(plan, DescentReleasePlan):
-            return None, plan.certificate, plan.bundle_of(observed)
-        return None, plan.certificate, plan.bundle
+        assert isinstance(plan, CoinReleasePlan)  # its own
+        return None, plan.certificate, plan.bundle_of(observed)
+
+
+def _no_sums(mechanism: Mechanism) -> MechanismError:
+    return MechanismError(
+        "a statistic must be a function of sums in a session or for everybody; got "
+        f"{mechanism.name[:60]}, which is proved on average over coins. Release it by "
+        "itself, with keep below 1."
+    )
 
 
 def _success_of(budget: AnyBudget) -> float:
@@ -737,42 +541,3 @@ def _refuse_gap_policy(mechanism: Mechanism) -> None:
             "missing must be 'drop' or 'category' where presence is hidden; got "
             f"{mechanism.missing!r}: a refusal would tell of gaps. Drop them."
         )
-
-
-def _outputs_of(
-    mechanism: Mechanism, statistic: SumStatistic, values: tuple[Vector, Vector], data: Data
-) -> Outputs:
-    """Return the outputs, given the value on all records after clipping, and as they are."""
-    clipped, on_all = values
-    structure = flatten(statistic.shaped(clipped, data))[1]
-    totals = mechanism.totals
-    rounds = totals == "count" and bool(total_numbers("count", structure).all())
-    return Outputs(
-        values=clipped[None, :],
-        structure=structure,
-        mechanism_name=mechanism.name,
-        public=mechanism.public,
-        published=mechanism.published,
-        seed=0,
-        finish=mechanism.finish,
-        rounds=rounds,
-        model=mechanism.model,
-        on_all=on_all,
-    )
-
-
-def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> None:
-    """Refuse groups that noise or coins may leave without a value, before anything is drawn."""
-    total, keep = plan.clipped, plan.keep
-    spread = np.sqrt(keep * (1 - keep) * sums.squares(plan.factors))
-    noise = plan.sum_noise_std
-    for sign in (-1.0, 1.0):
-        shifted = keep * total.values + sign * EMPTY_MARGIN_SD * np.hypot(spread, noise)
-        value = statistic.value(Sums(values=shifted, centre=total.centre, noise_std=noise), keep)
-        n_lost = int(np.count_nonzero(~np.isfinite(value)))
-        if n_lost:
-            raise MechanismError(
-                f"groups must be large enough for this budget; got {n_lost} of {len(value)} "
-                "numbers that noise may leave without a value. Merge groups, or say what stands "
-                "for them: fill=0."
-            )

@@ -14,6 +14,7 @@ import numpy as np
 from pacprivacy.budget import BudgetLike, budget_limits
 from pacprivacy.errors import PoolError
 from pacprivacy.mechanism import Data, Mechanism
+from pacprivacy.queries import Tables
 from pacprivacy.release import plural_text
 from pacprivacy.sample import canonical_unit_ids, pool_unit_name
 from pacprivacy.statistics import coin_obstacle
@@ -40,7 +41,9 @@ def pool_reason(
     are at least 200 units: the last is a fact of all records, and no fact of the sample.
     """
     unit = pool_unit_name(str(getattr(units, "name", "") or "")) or "unit"
-    unit = "record" if units is None else unit
+    if units is None:
+        tables = data.parts[0]
+        unit = pool_unit_name(tables.unit) or "unit" if isinstance(tables, Tables) else "record"
     reason = coin_obstacle(mechanism, data)
     if reason is not None:
         return reason.format(unit=unit, units=plural_text(unit))

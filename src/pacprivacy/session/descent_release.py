@@ -6,18 +6,15 @@ steps released and what units paid are added to the curator's bundle after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy import _version, release as releasing
-from pacprivacy._checks import Mask, Vector
+from pacprivacy._checks import Mask, as_told
 from pacprivacy._random import BitSource
-from pacprivacy.adversary import Clocks
-from pacprivacy.budget import Membership, Spent
+from pacprivacy._system import single_threaded
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism, StepMechanism, flatten
 from pacprivacy.noise import (
@@ -26,7 +23,7 @@ from pacprivacy.noise import (
     plan_descent,
     simulate_descent_errors,
 )
-from pacprivacy.session.secret import Accounts, Plan
+from pacprivacy.session.coin_release import Codes, CoinReleasePlan, CoinTerms
 from pacprivacy.simulation import Outputs
 
 NO_ERRORS: Final = ("no intervals: how sure coefficients are was not measured",)
@@ -44,8 +41,8 @@ class DescentSampler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DescentReleasePlan(Plan):
-    """What would be released of the units that are used; the certificate follows from ``bundle``.
+class DescentReleasePlan(CoinReleasePlan):
+    """A plan of steps.
 
     In a session every unit pays all that it may spend: what it really spends is known only after
     the last step.
@@ -53,23 +50,11 @@ class DescentReleasePlan(Plan):
 
     drawn: DescentSampler = field(repr=False)
     bundle: releasing.DescentBundle = field(repr=False)
-    before: Spent
-    clocks_before: Clocks | None = field(default=None, repr=False)
-    clocks: Clocks | None = field(default=None, repr=False)
 
     @property
     def sampler(self) -> DescentSampler:
         """Sampler of the noise."""
         return self.drawn
-
-    @property
-    def accounts(self) -> Clocks | None:
-        """Amount that every unit will have paid."""
-        return self.clocks
-
-    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since the plan was made."""
-        return self.before is spent and self.clocks_before is accounts
 
     def value_of(self, observed: DescentTranscript) -> Any:
         """Return the released value, a function of the released sums."""
@@ -80,76 +65,52 @@ class DescentReleasePlan(Plan):
         return replace(self.bundle, integers=observed.integers, spent=observed.spent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoinPayment:
-    """What a release costs; in a session also where it stands, and every clock after it."""
-
-    charge: Spent
-    clocks: Clocks | None = None
-    session: releasing.CoinSession | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DescentTerms:
-    """What a descent may spend, and whose coins they are.
-
-    ``allowed`` is the influence that every unit of the table may have in a session that stands at
-    ``clocks``; None for a single release. ``pay`` takes what these units pay, the slack and the
-    most that one may.
-    """
-
-    budget: Membership
-    keep: float
-    n_units: int
-    unit: str
-    seed: int
-    simulate: bool
-    before: Spent
-    pay: Callable[[Vector, float, float], CoinPayment]
-    allowed: Vector | None = field(default=None, repr=False)
-    clocks: Clocks | None = None
-
-
 def plan_descent_release(
     mechanism: Mechanism,
     everything: Data,
-    records: tuple[StepMechanism, Data, npt.NDArray[Any] | None],
-    terms: DescentTerms,
+    records: tuple[StepMechanism, Data, Codes],
+    terms: CoinTerms,
 ) -> DescentReleasePlan:
-    """Rehearse the descent, fix its noise, and write the certificate.
+    """Try the descent, fix its noise, and write the certificate.
 
     ``everything`` are all records as the mechanism has them, ``records`` as its steps do.
     """
-    settings, data, units = records
-    plan = plan_descent(
-        settings,
-        settings.problem(data.parts),
-        units,
-        n_units=terms.n_units,
-        success=terms.budget.success,
-        keep=terms.keep,
-        seed=terms.seed,
-        allowed=terms.allowed,
-    )
-    allowed = np.sqrt(plan.allowed)
-    payment = terms.pay(allowed, plan.total_variation, plan.parameter)
-    outputs = Outputs(
-        values=plan.rehearsed.reshape(1, -1),
-        structure=flatten(plan.rehearsed)[1],
-        mechanism_name=mechanism.name,
-        public=tuple(dict.fromkeys((*mechanism.public, *settings.public))),
-        published=tuple(dict.fromkeys((*mechanism.published, *settings.published))),
-        seed=0,
-        finish=mechanism.finish,
-        model=mechanism.model,
-    )
-    session = payment.session
-    if session is not None:
-        session = replace(session, allowed=allowed)
-    bars = None
-    if settings.errors:
-        bars = _measure_errors(plan, outputs, (mechanism, everything), terms.seed)
-    bundle = _bundle(plan, outputs, bars, terms, session)
+    (settings, data, units), coins = records, terms.coins
+    if coins.clip != "auto":
+        raise MechanismError(
+            "clip must be left out for a descent: gradients are shortened by clocks; got "
+            f"{as_told(coins.clip)}. Drop it."
+        )
+    with single_threaded():
+        plan = plan_descent(
+            settings,
+            settings.problem(data.parts),
+            units,
+            n_units=coins.n_units,
+            success=terms.budget.success,
+            keep=coins.keep,
+            seed=coins.seed,
+            allowed=terms.allowed,
+        )
+        allowed = np.sqrt(plan.allowed)
+        payment = terms.pay(allowed, plan.total_variation)
+        outputs = Outputs(
+            values=plan.rehearsed.reshape(1, -1),
+            structure=flatten(plan.rehearsed)[1],
+            mechanism_name=mechanism.name,
+            public=tuple(dict.fromkeys((*mechanism.public, *settings.public))),
+            published=tuple(dict.fromkeys((*mechanism.published, *settings.published))),
+            seed=0,
+            finish=mechanism.finish,
+            model=mechanism.model,
+        )
+        session = payment.session
+        if session is not None:
+            session = replace(session, allowed=allowed)
+        bars = None
+        if settings.errors:
+            bars = _measure_errors(plan, outputs, (mechanism, everything), coins.seed)
+        bundle = _bundle(plan, outputs, bars, terms, session)
     return DescentReleasePlan(
         certificate=releasing.write_coin_certificate(bundle),
         charge=payment.charge,
@@ -188,24 +149,25 @@ def _bundle(
     plan: DescentPlan,
     outputs: Outputs,
     bars: releasing.ErrorBars | None,
-    terms: DescentTerms,
+    terms: CoinTerms,
     session: releasing.CoinSession | None,
 ) -> releasing.DescentBundle:
-    n_features, n_scores = plan.problem.shape
-    several = plan.problem.n_rows != terms.n_units
+    coins = terms.coins
+    n_features, n_scores = plan.shape
+    several = plan.n_rows != coins.n_units
     return releasing.DescentBundle(
         integers=np.zeros((0, n_features, n_scores), dtype=np.int64),
-        spent=np.zeros(terms.n_units),
+        spent=np.zeros(coins.n_units),
         bits=np.array([step.bits for step in plan.noise], dtype=np.int64),
         step_units=np.array([step.units_per_std for step in plan.noise], dtype=np.int64),
         n_features=n_features,
         n_scores=n_scores,
-        n_units=terms.n_units,
-        keep=terms.keep,
+        n_units=coins.n_units,
+        keep=coins.keep,
         parameter=plan.parameter,
         rate=plan.rate,
         dimension=outputs.n_outputs,
-        unit=terms.unit,
+        unit=coins.unit,
         rows_digest=plan.rows_digest,
         simulation=terms.simulate,
         budget=terms.budget,
@@ -217,11 +179,11 @@ def _bundle(
             public=(*outputs.public, f"length of a step: {plan.rate:g}"),
             published=(
                 *outputs.published,
-                *((f"number of rows ({plan.problem.n_rows})",) if several else ()),
-                "noise of every step and the length of steps: from a rehearsal on all records with "
+                *((f"number of rows ({plan.n_rows})",) if several else ()),
+                "noise and length of the steps: from rehearsals on records of all units with "
                 "noise of its own, rounded up",
                 f"who may pay little more for their gradients has them shortened, each "
-                f"{terms.unit} by what it has paid; used or left out makes no difference",
+                f"{coins.unit} by what it has paid; used or left out makes no difference",
                 *(() if bars is None else (bars.coin_sentence,)),
             ),
             notes=NO_ERRORS if bars is None else releasing.error_bar_notes(bars),

@@ -31,12 +31,13 @@ from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
 from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import (
     ROUNDING,
-    Left,
+    Remaining,
     account_left,
     account_limits,
+    open_ledger,
 )
-from pacprivacy.session.answerer import Standing
-from pacprivacy.session.keeper import KeeperBook
+from pacprivacy.session.responder import Standing
+from pacprivacy.session.secret_holder import SpendLog
 from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _checksum
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _READABLE: Final = (1, 2, 3)  # version 2 had names of open leases
 PART: Final = 1 / 256  # of a limit that one lease takes, or more where a question needs more
 SHARED_PART: Final = 1 / 4  # of what remains of the total, over the number of lease holders
 KINDS: Final = ("mi_nats", "success_increment")
-NOBODY: Final = "default"
+DEFAULT_PRINCIPAL: Final = "default"
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
 _ROUNDING: Final = 2.0**-51
 
@@ -84,7 +85,7 @@ def _parse(content: bytes) -> _Stored:
     return msgspec.msgpack.decode(file.stored, type=_Stored)
 
 
-class Leases(KeeperBook, ProcessBound):
+class Leases(SpendLog, ProcessBound):
     """The ledger and the file of one responder, whose name is the digest of its models.
 
     Guarantee
@@ -105,14 +106,9 @@ class Leases(KeeperBook, ProcessBound):
         dataset: str,
         state: str | Path | None = None,
     ) -> None:
-        self.ledger = ledgers.Ledger(ledger) if isinstance(ledger, str | Path) else ledger
-        found = self.ledger.verify()
-        if not found.ok:
-            raise LedgerError(
-                f"ledger {self.ledger.label} must verify; {found.problem}. Restore a backup."
-            )
+        self.ledger = open_ledger(ledger)
         self._service, self.dataset = service, dataset
-        self.payer: str = NOBODY
+        self.payer: str = DEFAULT_PRINCIPAL
         self._leases: dict[str, Spent] = {}
         self._balances: dict[str, tuple[Balance, ...]] = {}
         self._booked = Spent()
@@ -175,7 +171,7 @@ class Leases(KeeperBook, ProcessBound):
             units=None if units is None else {name: a.read() for name, a in units.items()},
         )
 
-    def left_for(self, principal: str, *, fresh: bool = False) -> Left:
+    def left_for(self, principal: str, *, fresh: bool = False) -> Remaining:
         """Return what a principal may still spend, as of its last lease or as of now."""
         if fresh or principal not in self._balances:
             self._read(principal)
@@ -183,7 +179,7 @@ class Leases(KeeperBook, ProcessBound):
         everyone = reduce(Spent.__add__, self._leases.values(), Spent())
         return account_left(self._balances[principal], held, everyone)
 
-    def limits_for(self, principal: str) -> Left:
+    def limits_for(self, principal: str) -> Remaining:
         if principal not in self._balances:
             self._read(principal)
         return account_limits(self._balances[principal])
@@ -275,19 +271,19 @@ class Leases(KeeperBook, ProcessBound):
             )
         except BudgetExceededError as refused:
             raise BudgetExceededError(
-                f"questions must fit in what is left, whatever the answers are. {refused}"
+                f"questions must fit in the remaining budget, whatever the answers are. {refused}"
             ) from None
         reservation.mark_used()
         self._read(self.payer)
         return lease
 
     def _read(self, principal: str) -> tuple[Balance, ...]:
-        found = self._balances[principal] = self.ledger.balance(self.dataset, principal)
+        latest = self._balances[principal] = self.ledger.balance(self.dataset, principal)
         for other, balances in self._balances.items():  # the total is everyone's
             if other != principal:
                 own = [b for b in balances if b.principal != "*"]
-                self._balances[other] = (*own, *(b for b in found if b.principal == "*"))
-        return found
+                self._balances[other] = (*own, *(b for b in latest if b.principal == "*"))
+        return latest
 
     def _path(self, state: str | Path | None) -> Path:
         if state is not None:
@@ -313,7 +309,7 @@ def _amounts(one: Spent, other: Spent, join: Callable[[float, float], float]) ->
 
 def _less(lease: Spent, charge: Spent) -> Spent:
     """Return what is left of a lease, rounded down."""
-    return _amounts(lease, charge, lambda held, asked: max(0.0, (held - asked) - _ROUNDING * held))
+    return _amounts(lease, charge, lambda held, cost: max(0.0, (held - cost) - _ROUNDING * held))
 
 
 def _nearly(amount: float, _: float) -> float:

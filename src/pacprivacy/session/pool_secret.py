@@ -6,7 +6,6 @@ that belief. Information adds up; membership is charged to a balance of every un
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -29,8 +28,8 @@ from pacprivacy.noise import (
 )
 from pacprivacy.sample import Pool
 from pacprivacy.session.account import AccountShare, account_share
-from pacprivacy.session.keeper import Reading
-from pacprivacy.session.rehearsal import Rehearsal, rehearsal_information
+from pacprivacy.session.dry_run import DryRun, dry_run_information
+from pacprivacy.session.pool_refinement import PoolRefinement
 from pacprivacy.session.secret import (
     Accounts,
     HeldSecret,
@@ -40,6 +39,7 @@ from pacprivacy.session.secret import (
     Request,
     SessionSecret,
 )
+from pacprivacy.session.secret_holder import Odometer
 from pacprivacy.session.state import PoolState, SessionState
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_run_outputs
 
@@ -122,11 +122,6 @@ class HeldCandidate(HeldSecret):
         self.pool, self.secret = state.pool, state.secret
         self.belief, self.balances = adversary.Belief(log_p=state.log_p), state.balances
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the pool is drawn."""
-        return self.pool is not None
-
     def draw(self, source: BitSource, *, first: int = 0) -> None:
         """Draw the secret if there is none, from candidate number ``first`` on."""
         assert self.pool is not None  # drawn before anything is calibrated
@@ -167,12 +162,12 @@ class HeldCandidate(HeldSecret):
             balances=balances,
         )
 
-    def reading(self, spent: Spent, total: Spent) -> Reading:
+    def reading(self, spent: Spent, total: Spent) -> Odometer:
         """Return the promise, the amounts spent, and what was learned in this run."""
         if self.pool is None or self.belief is None:
-            return Reading(spent=spent, total=total)
+            return Odometer(spent=spent, total=total)
         success = self.belief.success_per_unit(self.pool)
-        return Reading(
+        return Odometer(
             spent=spent,
             total=total,
             learned_nats=self.belief.learned_nats,
@@ -195,53 +190,14 @@ class Calibration:
 Calibrate: TypeAlias = Callable[[Evaluated, AnyBudget, Calibration], NoisePlan]
 
 
-class Terms(ABC):
-    """How the releases about one candidate share a budget."""
-
-    @abstractmethod
-    def check_total(self, total: Spent) -> None:
-        """Refuse a total that cannot be held."""
-
-    @abstractmethod
-    def check_rule(self, rule: AnyRule | None) -> None:
-        """Refuse a rule that does not fit."""
-
-    @abstractmethod
-    def share(self, request: Request, purse: Purse, secret: PoolSecret) -> AccountShare:
-        """Return what a release may spend: what was asked, never more than what is left."""
-
-    @abstractmethod
-    def balances(self, purse: Purse, n_units: int) -> adversary.Balances | None:
-        """Return full balances, where units have any."""
-
-    @abstractmethod
-    def belief(self, held: adversary.Belief) -> adversary.Belief:
-        """Return what the secret of the next release is drawn from, in the eyes of everybody."""
-
-    @abstractmethod
-    def learned(self, belief: adversary.Belief) -> Vector | None:
-        """Return the belief that noise must be calibrated to; None for a single release."""
-
-    @abstractmethod
-    def seed(self, root: int, n_releases: int, number: int) -> int:
-        """Return a seed of public randomness that nothing before it has used."""
-
-    @abstractmethod
-    def part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession | None:
-        """Return the place of a release among others; None if there are none."""
-
-
-class OneRelease(Terms):
+class OneRelease:
     """One release takes all, and knows of no other: no balances, no predecessors."""
 
-    def check_total(self, total: Spent) -> None:
-        """Every budget can be that of one release."""
-
     def check_rule(self, rule: AnyRule | None) -> None:
-        """Every rule is for one release."""
+        """Refuse a rule that does not fit; every rule is for one release."""
 
     def share(self, request: Request, purse: Purse, secret: PoolSecret) -> AccountShare:
-        """Return what was asked."""
+        """Return what a release may spend: what was requested, never more than what is left."""
         assert secret.pool is not None  # drawn before
         assert request.budget is not None  # a single release has one
         if request.share is not None:
@@ -251,39 +207,24 @@ class OneRelease(Terms):
         return AccountShare(limits=limits.above())
 
     def balances(self, purse: Purse, n_units: int) -> adversary.Balances | None:
-        """Return none: nothing follows."""
+        """Return full balances, where releases follow."""
         return None
 
-    def belief(self, held: adversary.Belief) -> adversary.Belief:
-        """Return the belief, which is uniform."""
-        return held
-
-    def learned(self, belief: adversary.Belief) -> None:
-        """Return none: nothing was seen."""
-        return
+    def learned(self, belief: adversary.Belief) -> Vector | None:
+        """Return the belief that noise must be calibrated to, if something was released."""
+        return None
 
     def seed(self, root: int, n_releases: int, number: int) -> int:
-        """Return the root: nothing else uses it."""
+        """Return a seed of public randomness that nothing before it has used."""
         return root
 
-    def part(self, share: AccountShare, purse: Purse) -> None:
-        """Return none: there are no others."""
-        return
+    def part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession | None:
+        """Return the place of a release among others, if there are any."""
+        return None
 
 
-@dataclass(frozen=True)
-class ManyReleases(Terms):
-    """Releases that follow one another; with ``fresh`` secrets each has a candidate of its own."""
-
-    fresh: bool = False
-
-    def check_total(self, total: Spent) -> None:
-        """Refuse to total membership over several secrets."""
-        if self.fresh and total.success_level is not None:
-            raise BudgetError(
-                "budget must be Information when secrets are fresh: increments of membership "
-                "add up for one secret only. Use secrets='same'."
-            )
+class ManyReleases(OneRelease):
+    """Releases of one candidate that follow one another."""
 
     def check_rule(self, rule: AnyRule | None) -> None:
         """Refuse rules for a secret that is drawn with its pool."""
@@ -310,17 +251,14 @@ class ManyReleases(Terms):
         left = purse.total.above().tightest(purse.shared()).success_increment
         return None if left is None else adversary.Balances.begin(2 * max(left, 0.0), n_units)
 
-    def belief(self, held: adversary.Belief) -> adversary.Belief:
-        """Return what is believed after the releases so far."""
-        return adversary.Belief.uniform(len(held.log_p)) if self.fresh else held
-
     def learned(self, belief: adversary.Belief) -> Vector:
         """Return the belief."""
         return belief.log_p
 
     def seed(self, root: int, n_releases: int, number: int) -> int:
         """Return a seed of this release alone."""
-        return _stream(root, n_releases, number)
+        indices = (number,) if number else ()
+        return int(public_generator(root, "session", n_releases, *indices).integers(2**62))
 
     def part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession:
         """Return the total, what went before, and what this release may take of balances."""
@@ -328,31 +266,26 @@ class ManyReleases(Terms):
             total=purse.total,
             before=purse.spent,
             share=share.limits,
-            fresh=self.fresh,
+            fresh=False,
             balances=share.balances,
             allowed=share.allowed,
             part=share.part,
         )
 
 
-def _stream(root: int, n_releases: int, number: int) -> int:
-    indices = (number,) if number else ()
-    return int(public_generator(root, "session", n_releases, *indices).integers(2**62))
-
-
 class PoolSecret(HeldCandidate, SessionSecret):
     """A candidate of a pool, under the terms of one release or of many."""
 
-    def __init__(self, rehearsal: Rehearsal, terms: Terms, *, simulate: bool) -> None:
+    def __init__(self, dry_run: DryRun, terms: OneRelease, *, simulate: bool) -> None:
         super().__init__()
-        self.rehearsal, self._terms, self._simulate = rehearsal, terms, simulate
-        self.data, self.seed, self.progress = rehearsal.data, rehearsal.seed, rehearsal.progress
+        self.dry_run, self._terms, self._simulate = dry_run, terms, simulate
+        self.data, self.seed, self.progress = dry_run.data, dry_run.seed, dry_run.progress
         self._n_proofs = 0
 
     def go_on(self, state: SessionState) -> None:
         """Take over what a file holds."""
         super().go_on(state)
-        self.rehearsal.pool = self.pool
+        self.dry_run.pool = self.pool
 
     def plan(self, request: Request, purse: Callable[[], Purse]) -> PoolPlan:
         """Run a mechanism on every candidate, calibrate the noise and write the certificate."""
@@ -361,12 +294,10 @@ class PoolSecret(HeldCandidate, SessionSecret):
 
     def total(self, budget: AnyBudget | None) -> Spent:
         """Return the limits of a budget, as far as they can be told before the pool is drawn."""
-        n_subsets = self.rehearsal.n_subsets if self.pool is None else self.pool.n_subsets
+        n_subsets = self.dry_run.n_subsets if self.pool is None else self.pool.n_subsets
         if budget is None or (n_subsets is None and budget_needs_pool(budget)):
             return Spent()
-        total = budget_limits(budget, n_subsets)
-        self._terms.check_total(total)
-        return total
+        return budget_limits(budget, n_subsets)
 
     def evaluate(self, request: Request, purse: Callable[[], Purse]) -> Evaluated:
         """Draw the pool if there is none, and run a mechanism on every candidate."""
@@ -376,15 +307,15 @@ class PoolSecret(HeldCandidate, SessionSecret):
         self._terms.share(request, before, self)  # refused here, before the mechanism runs
         root = self._seed(before.spent.n_releases)
         mechanism, checkpoint = request.mechanism, request.checkpoint
-        outputs = self.rehearsal.run(mechanism, checkpoint=checkpoint, rng=root)
-        outputs = replace(outputs, on_all=self.rehearsal.on_all(mechanism, outputs))
+        outputs = self.dry_run.run(mechanism, checkpoint=checkpoint, rng=root)
+        outputs = replace(outputs, on_all=self.dry_run.on_all(mechanism, outputs))
         if request.rule is None:  # a rule that was asked for is in the units of the mechanism
             outputs = scale_run_outputs(outputs)
         # What is left now: a mechanism may have made a release of its own.
         share = self._terms.share(request, purse(), self)
         return Evaluated(
             outputs=outputs,
-            budget=share.said() if request.budget is None else request.budget,
+            budget=share.in_words() if request.budget is None else request.budget,
             share=share,
             rule=request.rule,
             notes=notes,
@@ -392,7 +323,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
 
     def _settle(self, request: Request, purse: Callable[[], Purse]) -> tuple[str, ...]:
         """Draw the pool if there is none; return notes on its size."""
-        pool, notes = self.rehearsal.draw(
+        pool, notes = self.dry_run.draw(
             request.mechanism, request.budget, rule=request.rule, checkpoint=request.checkpoint
         )
         if self.pool is None:
@@ -404,13 +335,12 @@ class PoolSecret(HeldCandidate, SessionSecret):
                 raise
         return notes
 
-    def forfeit(
-        self, request: Request, purse: Callable[[], Purse]
-    ) -> tuple[Spent, adversary.Balances | None]:
-        """Return what a query pays that fails, and what it leaves of every unit's balance."""
-        self._settle(replace(request, budget=None, checkpoint=None), purse)
-        charge, after = self._terms.share(request, purse(), self).forfeit()
-        return charge, None if self.balances is None else after
+    def refinement(
+        self, request: Request, purse: Callable[[], Purse], levels: int | None
+    ) -> PoolRefinement:
+        """Run a mechanism on every candidate, and return the steps that its budget pays for."""
+        evaluated = self.evaluate(request, purse)
+        return PoolRefinement(self, evaluated, purse(), levels)
 
     def calibration(self, share: AccountShare, n_releases: int) -> Calibration:
         """Return what the next calibration rests on, with a seed that none before it has used."""
@@ -431,7 +361,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
         share, belief = evaluated.share, self.now
         rests_on = self.calibration(share, purse.spent.n_releases)
         part = self._terms.part(share, purse)
-        limit = evaluated.budget if part is None else rehearsal_information(share.limits)
+        limit = evaluated.budget if part is None else dry_run_information(share.limits)
         begin(SEARCHING)
         noise = (calibrate or find_noise)(evaluated, limit, rests_on)
         outputs = evaluated.outputs
@@ -478,21 +408,20 @@ class PoolSecret(HeldCandidate, SessionSecret):
         if part is None:
             return belief, certificate, bundle
         belief = belief.updated(plan.noise.log_likelihood(observed))
-        if not part.fresh:
-            learned = releasing.certificate_learned_facts(belief, self.pool)
-            facts = {**(certificate.composition or {}), **learned}
-            certificate = replace(certificate, composition=facts)
-            bundle = replace(bundle, session=replace(part, observation=observed))
+        learned = releasing.certificate_learned_facts(belief, self.pool)
+        facts = {**(certificate.composition or {}), **learned}
+        certificate = replace(certificate, composition=facts)
+        bundle = replace(bundle, session=replace(part, observation=observed))
         return belief, certificate, bundle
 
     @property
     def now(self) -> adversary.Belief:
         """Law of the secret of the next release, as every attacker knows it."""
         assert self.belief is not None  # set with the pool
-        return self._terms.belief(self.belief)
+        return self.belief
 
     def _seed(self, n_releases: int, number: int = 0) -> int:
-        return self._terms.seed(self.rehearsal.seed, n_releases, number)
+        return self._terms.seed(self.dry_run.seed, n_releases, number)
 
     def _proof_seed(self, n_releases: int) -> int:
         """Return a seed that no earlier choice or proof of this session has used."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import textwrap
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,8 +14,8 @@ import numpy as np
 
 from pacprivacy._values import NONE, SHOWN_ROWS, Row, row_texts
 from pacprivacy.budget import AnyBudget, budget_limits
-from pacprivacy.errors import CertificateError, DataError, QueryError
-from pacprivacy.mechanism import Data, coerce_data
+from pacprivacy.errors import CertificateError, DataError
+from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
     QueryMechanism,
     QuerySums,
@@ -27,9 +26,9 @@ from pacprivacy.queries import (
     query_mechanism_cell,
     query_mechanism_columns,
     query_mechanism_keys,
+    refuse_deep_nesting,
 )
 from pacprivacy.release import Release
-from pacprivacy.sample import Coins
 from pacprivacy.session.default_sample import FEWEST_UNITS
 
 
@@ -152,27 +151,27 @@ class QueryRelease(Release):
 
     @property
     def plan(self) -> str:
-        """How the cells of all worlds were computed, and why."""
+        """How the cells were computed, and why so."""
         return self.mechanism.plan
 
     @property
     def answer(self) -> QueryAnswer:
         """The answer as people read it: every number as ``1 234 ± 56``."""
-        found = query_answer(self)
-        assert found is not None  # set with the release
-        return found
+        answer = query_answer(self)
+        assert answer is not None  # set with the release
+        return answer
 
     @property
     def frame(self) -> Any:
-        """The answer as the query arranges it: counts rounded, noise and 95 % interval beside.
+        """The rows of the answer, with rounded counts, noise and 95 % intervals.
 
         HAVING, ORDER BY and LIMIT are taken of released numbers.
         """
         _, low, high = self.errors()
         beside = {
             f"c{i}_{name}": numbers
-            for name, found in (("noise", self.noise_std), ("low", low), ("high", high))
-            for i, numbers in enumerate(self._columns(found))
+            for name, released in (("noise", self.noise_std), ("low", low), ("high", high))
+            for i, numbers in enumerate(self._columns(released))
         }
         return query_mechanism_arranged(self.mechanism.query, self._cells, self._shown() | beside)
 
@@ -180,12 +179,12 @@ class QueryRelease(Release):
     def _cells(self) -> tuple[tuple[Any, ...], ...]:
         return self.mechanism.cells or ((),)
 
-    def _columns(self, found: Any) -> list[Any]:
+    def _columns(self, released: Any) -> list[Any]:
         """Return what is known of every cell, column by column, in the order of the cells.
 
         Released numbers with names are in the order of these, which is another one.
         """
-        columns = [found[name] for name in query_mechanism_columns(self.mechanism.query)]
+        columns = [released[name] for name in query_mechanism_columns(self.mechanism.query)]
         labels = self._labels()
         return [
             _numbers([column[label] for label in labels] if labels else column)
@@ -238,19 +237,22 @@ class QueryRelease(Release):
 
     def lines(self, most: int = SHOWN_ROWS) -> list[str]:
         """Return the answer as the lines of a table, and how it was computed."""
-        said = "Estimates for all records, ± standard error; values.csv has the intervals."
-        return [*str(self.answer).splitlines(), "", said, *textwrap.wrap(f"Plan: {self.plan}.", 80)]
+        legend = "Estimates for all records, ± standard error; values.csv has the intervals."
+        return [
+            *str(self.answer).splitlines(),
+            "",
+            legend,
+            *textwrap.wrap(f"Plan: {self.plan}.", 80),
+        ]
 
     def _repr_html_(self) -> str:
         return f"{self.answer._repr_html_()}{self.certificate._repr_html_()}"
 
 
-def released_query(
-    text: str, data: Data, keys: Any, at_least: int, fill: float | None, *, coins: bool = False
-) -> QueryMechanism:
+def released_query(text: str, data: Data, *, coins: bool = False, **options: Any) -> QueryMechanism:
     """Return a query over a session's tables; refuse it for what no private row tells (Q-4).
 
-    With ``coins`` it is a function of sums.
+    With ``coins`` it is a function of sums; ``options`` are those of :func:`pacprivacy.sql`.
     """
     tables = data.parts[0]
     if not isinstance(tables, Tables):
@@ -258,22 +260,8 @@ def released_query(
             f"data must be pac.Tables to be asked in SQL; got {type(tables).__name__}. "
             "Make them of your frames: pac.Tables({'people': frame}, unit='people.id')."
         )
-    with _flat():
-        kind = QuerySums if coins else QueryMechanism
-        return make_query_mechanism(
-            text, tables, keys=keys, at_least=at_least, fill=fill, kind=kind
-        )
-
-
-def coins_for_query(
-    text: str, tables: Tables, budget: AnyBudget, keys: Any, at_least: int, fill: float | None
-) -> Coins | None:
-    """Return coins where a query is a function of sums and they serve it; None for a pool."""
-    if not coins_serve(tables, budget):
-        return None
-    checked = released_query(text, coerce_data(tables), keys, at_least, fill, coins=True)
-    with _flat():
-        return Coins() if checked.is_sums() else None
+    kind = QuerySums if coins else QueryMechanism
+    return make_query_mechanism(text, tables, kind=kind, **options)
 
 
 def coins_serve(data: Any, budget: AnyBudget | None) -> bool:
@@ -284,21 +272,10 @@ def coins_serve(data: Any, budget: AnyBudget | None) -> bool:
     return limits.success_level is not None and limits.mi_nats is None
 
 
-def prepared_query(asked: QueryMechanism, data: Data) -> QueryMechanism:
+def prepared_query(query: QueryMechanism, data: Data) -> QueryMechanism:
     """Return a query with its cells and its plan, for which its rows are read."""
-    with _flat():
-        return asked.prepare(data)
-
-
-@contextmanager
-def _flat() -> Iterator[None]:
-    try:
-        yield
-    except RecursionError:
-        raise QueryError(
-            "the query must have fewer brackets, functions or queries inside each other; got too "
-            "many. Write it flat."
-        ) from None
+    with refuse_deep_nesting():
+        return query.prepare(data)
 
 
 def _numbers(column: Any) -> Any:

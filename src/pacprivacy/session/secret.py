@@ -13,17 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
+from pacprivacy._checks import as_told
 from pacprivacy._random import BitSource
 from pacprivacy.adversary import Balances, Belief, Clocks
 from pacprivacy.budget import AnyBudget, Spent
-from pacprivacy.errors import SecretError
+from pacprivacy.errors import BudgetError, SecretError
 from pacprivacy.mechanism import Data, Mechanism
 from pacprivacy.noise import AnyRule
 from pacprivacy.release import Certificate, CuratorBundle, ErrorBars, ReleaseSampler
 from pacprivacy.simulation import Outputs
 
 if TYPE_CHECKING:
-    from pacprivacy.session.keeper import Reading
+    from pacprivacy.release import Release
+    from pacprivacy.session.secret_holder import Odometer
     from pacprivacy.session.state import SessionState
 
 Observed = TypeVar("Observed")
@@ -61,9 +63,9 @@ class Plan(ABC):
     Parameters
     ----------
     certificate : Certificate, public
-        What would be promised, with the proved figures.
+        Certificate of the release, with the proved figures.
     charge : Spent, public
-        What the release would cost.
+        Cost of the release.
     outputs : Outputs, curator-only
         The value on every candidate; with coins, on all records after clipping.
     error_bars : ErrorBars, public, optional
@@ -120,8 +122,48 @@ class Plan(ABC):
         return f"PLAN: nothing was released or spent.\n{self.certificate}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Price:
+    """What a query of a principal pays before its rows are read, and the terms that it buys."""
+
+    charge: Spent
+    accounts: Accounts | None
+    terms: Any = field(repr=False)
+
+
+class Refinement(ABC):
+    """Steps of growing precision that share one budget; curator-only."""
+
+    outputs: Outputs
+    """The value on all records, or on every candidate."""
+    n_looks: int
+    """Number of steps at most."""
+
+    @abstractmethod
+    def next_plan(self, purse: Callable[[], Purse]) -> Plan | None:
+        """Return the plan of the next step; None where nothing is left to spend."""
+
+    @abstractmethod
+    def add(self, plan: Plan, observed: Any) -> Any:
+        """Return the precision-weighted mean of all observations, the last among them."""
+
+    @abstractmethod
+    def promise(
+        self, steps: list[Release], odometer: Odometer
+    ) -> tuple[Certificate, ErrorBars | None]:
+        """Return the certificate, which promises the cap, and the error bars of the mean."""
+
+
+def check_levels(levels: int | None, default: int) -> int:
+    """Return the number of looks; refuse what is none."""
+    count = default if levels is None else levels
+    if count < 1 or count != int(count):
+        raise BudgetError(f"levels must be a positive whole number; got {as_told(levels)}. Use 12.")
+    return int(count)
+
+
 class HeldSecret(ABC):
-    """A secret in one process, and what is known about it: what a keeper asks of it."""
+    """A secret in one process, and what is known about it."""
 
     balances: Accounts | None = None
     """Remaining balance of every unit; None without a total of membership."""
@@ -133,11 +175,6 @@ class HeldSecret(ABC):
             "a secret must stay in its session; got a request to pickle or copy it. Save the "
             "session's releases instead."
         )
-
-    @property
-    @abstractmethod
-    def is_ready(self) -> bool:
-        """Whether the pool or the units are known."""
 
     @abstractmethod
     def draw(self, source: BitSource, *, first: int = 0) -> None:
@@ -163,7 +200,7 @@ class HeldSecret(ABC):
         """Return all that is needed to go on, with other balances or another belief."""
 
     @abstractmethod
-    def reading(self, spent: Spent, total: Spent) -> Reading:
+    def reading(self, spent: Spent, total: Spent) -> Odometer:
         """Return the promise, the amounts spent, and what was learned in this run."""
 
 
@@ -193,14 +230,24 @@ class SessionSecret(HeldSecret):
     def plan(self, request: Request, purse: Callable[[], Purse]) -> Plan:
         """Compute what noise rests on, prove what the noise does, and write the certificate.
 
-        What exceeds the budget that is left is refused.
+        Releases beyond the remaining budget are refused.
         """
 
     @abstractmethod
-    def forfeit(
-        self, request: Request, purse: Callable[[], Purse]
-    ) -> tuple[Spent, Accounts | None]:
-        """Return what a request pays that fails on the data, and what that leaves to units."""
+    def refinement(
+        self, request: Request, purse: Callable[[], Purse], levels: int | None
+    ) -> Refinement:
+        """Return the steps of growing precision that a request's budget pays for."""
+
+    def price(self, request: Request, purse: Purse) -> Price:
+        """Return what a query of a principal pays, whether it is answered or fails."""
+        raise BudgetError(
+            "sample must be coins for queries of principals; got a pool. Use sample=pac.Coins()."
+        )
+
+    def plan_paid(self, request: Request, price: Price) -> Plan:
+        """Return the plan of a query that was paid for; needs no lock."""
+        raise NotImplementedError
 
     @abstractmethod
     def remember(

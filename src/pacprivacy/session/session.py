@@ -9,21 +9,24 @@ anything is spent.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import BitSource, secret_source
 from pacprivacy._system import show_stages
-from pacprivacy.adversary import Balances, Belief
 from pacprivacy.budget import AnyBudget, BudgetLike, Spent, as_budget
-from pacprivacy.errors import BudgetError, LedgerError, PoolError, SecretError
+from pacprivacy.errors import (
+    BudgetError,
+    LedgerError,
+    PoolError,
+    SecretError,
+    UnansweredError,
+)
 from pacprivacy.mechanism import (
     Data,
     as_mechanism,
@@ -33,23 +36,14 @@ from pacprivacy.mechanism import (
     titled_mechanism,
 )
 from pacprivacy.noise import AnyRule, as_rule
-from pacprivacy.queries import AT_LEAST, Tables
+from pacprivacy.queries import AT_LEAST, QueryMechanism, QuerySums, Tables
 from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
-from pacprivacy.session.account import Account, AccountShare, Holder, open_account
+from pacprivacy.session.account import Account, AccountOwner, open_account
 from pacprivacy.session.coin_secret import CoinSecret
 from pacprivacy.session.default_sample import pool_reason
-from pacprivacy.session.keeper import Keeper, Reading
-from pacprivacy.session.pool_secret import (
-    Calibrate,
-    Calibration,
-    Evaluated,
-    ManyReleases,
-    OneRelease,
-    PoolPlan,
-    PoolSecret,
-    Terms,
-)
+from pacprivacy.session.dry_run import DryRun
+from pacprivacy.session.pool_secret import ManyReleases, OneRelease, PoolSecret
 from pacprivacy.session.query_release import (
     QueryRelease,
     coins_serve,
@@ -57,8 +51,15 @@ from pacprivacy.session.query_release import (
     released_query,
 )
 from pacprivacy.session.refinement import Accuracy, GradualRelease, refine
-from pacprivacy.session.rehearsal import Rehearsal
-from pacprivacy.session.secret import Accounts, Plan, Purse, Request, SessionSecret
+from pacprivacy.session.secret import (
+    Accounts,
+    Plan,
+    Purse,
+    Refinement,
+    Request,
+    SessionSecret,
+)
+from pacprivacy.session.secret_holder import Receipt, SecretHolder
 from pacprivacy.session.state import CoinState, Opened
 
 if TYPE_CHECKING:
@@ -68,7 +69,26 @@ if TYPE_CHECKING:
 Totals = bool | str | Sequence[str] | None
 
 
-class Session(Keeper):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SecretOptions:
+    """Settings of a session from which its secret is made."""
+
+    data: Data
+    units: Any
+    n_subsets: int | None
+    n_jobs: int | None
+    backend: str | None
+    rng: np.random.Generator | int | None
+    progress: bool | None
+    simulate: bool
+
+    @property
+    def of_pools(self) -> dict[str, Any]:
+        """Settings that only a pool has, by name."""
+        return {name: getattr(self, name) for name in ("n_subsets", "n_jobs", "backend")}
+
+
+class Session(SecretHolder):
     """Adaptive releases about one secret subset, under one total budget.
 
     Parameters
@@ -76,18 +96,14 @@ class Session(Keeper):
     data : array, frame, or tuple of those
         The universe of records.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
-        Total over all releases. Left out when a session goes on from its ledger.
+        Total over all releases. Remaining out when a session goes on from its ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
         As in :func:`pacprivacy.privatize`; but by default there is a pool, since a session may be
         asked for anything, except over :class:`pacprivacy.Tables` of 200 units or more where
         membership alone is limited. With ``sample=pac.Coins()`` every unit has a coin, and a clock
         that adds up what releases of sums reveal of it, used or left out.
-    secrets : {"same", "fresh"}
-        One secret throughout (default), or an independent one for every release. With fresh
-        secrets only information can be totalled, and the question "was this unit *ever* used"
-        has a high prior; the certificate prints it.
     ledger : path, postgresql:// URL or Ledger, optional
-        Where every spend is written before the secret is used. A session that is opened again
+        Ledger that records every spend before the secret is used. A session that is opened again
         with the same ledger and names goes on with the same pool, secret and belief.
     dataset, principal : str, optional
         Whose budget in the ledger is spent. Where the ledger has none that covers them, the
@@ -121,6 +137,7 @@ class Session(Keeper):
     KIND = "a session"
     INSTEAD = "Save its releases instead."
     NAME = "session"
+    _secret: SessionSecret
     SINGLE: ClassVar[bool] = False
 
     def __init__(
@@ -131,7 +148,6 @@ class Session(Keeper):
         sample: Pool | PoolStrategy | Coins | None = None,
         n_subsets: int | None = None,
         units: Any = None,
-        secrets: Literal["same", "fresh"] = "same",
         n_jobs: int | None = None,
         backend: str | None = None,
         rng: np.random.Generator | int | None = None,
@@ -142,70 +158,91 @@ class Session(Keeper):
         principal: str | None = None,
         state: str | Path | None = None,
     ) -> None:
-        if secrets not in ("same", "fresh"):
-            raise BudgetError(f"secrets must be 'same' or 'fresh'; got {secrets!r}. Use 'same'.")
-        self._fresh = secrets == "fresh"
-        self._budget = budget = None if budget is None else as_budget(budget)
-        data, units = split_data_units(data, units)
-        data = coerce_data(data)
-        pool_only = {"n_subsets": n_subsets, "n_jobs": n_jobs, "backend": backend}
-        reason: str | None = None
-        if sample is None:
-            sample, reason = self._default_sample(data, units, pool_only)
-        book = None
-        if ledger is not None:
-            opened = Opened(
-                budget=budget,
-                sample=sample,
-                n_subsets=n_subsets,
-                has_units=units is not None,
-                has_tables=isinstance(data.parts[0], Tables),
-            )
-            holder = Holder(
-                dataset=dataset or "default",
-                principal=principal or "default",
-                data_digest=data.digest(),
-                opened=opened,
-            )
-            book = open_account(ledger, holder, state=state, fresh=self._fresh, simulate=simulate)
-        else:
-            _refuse_ledger_options(dataset, principal, state)
-        self._secret: SessionSecret
+        self._budget = None if budget is None else as_budget(budget)
         self._releases: list[Release] = []
         self._planned: Plan | None = None
+        data, units = split_data_units(data, units)
+        options = _SecretOptions(
+            data=coerce_data(data),
+            units=units,
+            n_subsets=n_subsets,
+            n_jobs=n_jobs,
+            backend=backend,
+            rng=rng,
+            progress=progress,
+            simulate=simulate,
+        )
+        reason: str | None = None
+        if sample is None:
+            sample, reason = self._default_sample(options)
+        names = {"dataset": dataset, "principal": principal, "state": state}
+        book = self._open_book(ledger, options, sample, names)
         try:
-            pool_settings = self._fresh or any(map(_is_given, pool_only.values()))
-            if sample is None and not self.SINGLE:
-                sample = _session_coins(data, None if pool_settings else budget, book)
-            if isinstance(sample, Coins):
-                self._check_coins(book, pool_settings=pool_settings)
-                self._secret = CoinSecret(
-                    data,
-                    sample,
-                    units=units,
-                    single=self.SINGLE,
-                    simulate=simulate,
-                    rng=rng,
-                    data_digest="" if book is None else book.data_digest,
-                )
-            else:
-                rehearsal = Rehearsal(
-                    data,
-                    sample=sample,
-                    n_subsets=n_subsets,
-                    units=units,
-                    n_jobs=n_jobs,
-                    backend=backend,
-                    rng=rng,
-                    progress=progress,
-                    reason=reason,
-                )
-                self._secret = PoolSecret(rehearsal, self._terms(), simulate=simulate)
+            self._secret = self._new_secret(options, sample, reason, book)
             self._begin(dataset, book, secret_source(self._secret.seed, simulate=simulate))
         except BaseException:
             if book is not None:
                 book.close()  # or nobody could open the session while the error is looked at
             raise
+
+    def _open_book(
+        self,
+        ledger: str | Path | Ledger | None,
+        options: _SecretOptions,
+        sample: Pool | PoolStrategy | Coins | None,
+        names: dict[str, Any],
+    ) -> Account | None:
+        """Return the session's place in a ledger; None without one."""
+        if ledger is None:
+            _refuse_ledger_options(names)
+            return None
+        owner = AccountOwner(
+            dataset=names["dataset"] or "default",
+            principal=names["principal"] or "default",
+            data_digest=options.data.digest(),
+            opened=Opened(
+                budget=self._budget,
+                sample=sample,
+                n_subsets=options.n_subsets,
+                has_units=options.units is not None,
+                has_tables=isinstance(options.data.parts[0], Tables),
+            ),
+        )
+        simulate = options.simulate
+        return open_account(ledger, owner, state=names["state"], simulate=simulate)
+
+    def _new_secret(
+        self,
+        options: _SecretOptions,
+        sample: Pool | PoolStrategy | Coins | None,
+        reason: str | None,
+        book: Account | None,
+    ) -> SessionSecret:
+        """Return coins or a pool, of which nothing is drawn yet."""
+        pool_settings = any(map(_is_given, options.of_pools.values()))
+        if sample is None and not self.SINGLE:
+            sample = _session_coins(options.data, None if pool_settings else self._budget, book)
+        if isinstance(sample, Coins):
+            self._check_coins(book, pool_settings=pool_settings)
+            return CoinSecret(
+                options.data,
+                sample,
+                units=options.units,
+                single=self.SINGLE,
+                simulate=options.simulate,
+                rng=options.rng,
+                data_digest="" if book is None else book.data_digest,
+            )
+        dry_run = DryRun(
+            options.data,
+            sample=sample,
+            units=options.units,
+            rng=options.rng,
+            progress=options.progress,
+            reason=reason,
+            **options.of_pools,
+        )
+        return PoolSecret(dry_run, self._terms(), simulate=options.simulate)
 
     def _begin(self, dataset: str | None, book: Account | None, source: BitSource) -> None:
         """Start a new session under the budget, or continue from the account."""
@@ -220,11 +257,11 @@ class Session(Keeper):
             )
 
     def _check_coins(self, book: Account | None, *, pool_settings: bool) -> None:
-        """Refuse what a session with coins cannot take."""
+        """Refuse options that need a pool."""
         if pool_settings:
             raise PoolError(
-                "n_subsets, n_jobs, backend and fresh secrets must be left out where every unit "
-                "has a coin; got one of them. Use a pool: sample=pac.Balanced()."
+                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
+                "one of them. Use a pool: sample=pac.Balanced()."
             )
         if self.SINGLE and book is not None:  # every release must know of all others
             raise LedgerError(
@@ -232,12 +269,10 @@ class Session(Keeper):
                 "a session of one release. Use pac.Session."
             )
 
-    def _terms(self) -> Terms:
-        return ManyReleases(self._fresh)
+    def _terms(self) -> OneRelease:
+        return ManyReleases()
 
-    def _default_sample(
-        self, data: Data, units: Any, pool_options: dict[str, Any]
-    ) -> tuple[Coins | None, str | None]:
+    def _default_sample(self, options: _SecretOptions) -> tuple[Coins | None, str | None]:
         """Return the sample where none is given, and why it is a pool: what follows is unknown."""
         return None, None
 
@@ -300,12 +335,6 @@ class Session(Keeper):
         """
         return draw("plot_session", self.releases, path)
 
-    def odometer(self) -> Reading:
-        """Return the promise, the amounts spent, and what was learned in this run."""
-        n = self._spent.n_releases
-        prior = 1 - 2.0**-n if self._fresh and n else None
-        return replace(super().odometer(), ever_used_prior=prior)
-
     def release(
         self,
         mechanism: Any,
@@ -332,7 +361,7 @@ class Session(Keeper):
             releases to come, this one included: units that were asked about less than others
             have saved, and may pay more now. With neither, all that is left.
         name : str, optional
-            What the release is called in its certificate and in the ledger.
+            Name of the release in its certificate and in the ledger.
         totals : bool, str or sequence of str, optional
             Which numbers are sums or counts over the records; see :func:`pacprivacy.privatize`.
 
@@ -377,10 +406,10 @@ class Session(Keeper):
                 self._request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
             )
 
-    def _plan(self, request: Request, payer: str | None = None) -> Plan:
+    def _plan(self, request: Request) -> Plan:
         self.check_open()
         with show_stages(self._secret.progress):  # it is gone before the draw
-            self._planned = self._secret.plan(request, partial(self._purse, payer))
+            self._planned = self._secret.plan(request, self._purse)
             return self._planned
 
     def sql(
@@ -392,43 +421,65 @@ class Session(Keeper):
         keys: Any = None,
         at_least: int = AT_LEAST,
         fill: float | None = None,
+        edges: Mapping[str, Sequence[float]] | None = None,
         checkpoint: str | Path | None = None,
         name: str | None = None,
         principal: str | None = None,
     ) -> QueryRelease:
         """Release the answer to a query over :class:`pacprivacy.Tables`, the session's data.
 
-        As :meth:`release`; for ``keys``, ``at_least`` and ``fill`` see :func:`pacprivacy.sql`. What
-        is released for a ``principal`` is charged to it, under its own limit in the ledger. All
-        principals share the secret, the balances and the total, whose budget is that of ``*``. A
-        query of a principal that fails on the data is paid for
+        As :meth:`release`; for ``keys``, ``at_least``, ``fill`` and ``edges`` see
+        :func:`pacprivacy.sql`. What is released for a ``principal`` is charged to it, under its own
+        limit in the ledger. All principals share the secret, the balances and the total, whose
+        budget is that of ``*``. A query of a principal that fails on the data is paid for
         (:class:`~pacprivacy.errors.UnansweredError`).
         """
         self.check_process()
         if principal is not None:
             self.account()  # refused where there is none
+        data, coins = self._secret.data, isinstance(self._secret, CoinSecret)
+        groups: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill, "edges": edges}
+        checked = released_query(query, data, coins=coins, **groups)
+        request = self._request(checked, budget, share=share, checkpoint=checkpoint)
+        if principal is not None:
+            return self._answer(request, checked, principal, name)
         with self._lock:
-            data, coins = self._secret.data, isinstance(self._secret, CoinSecret)
-            checked = released_query(query, data, keys, at_least, fill, coins=coins)
-            request = self._request(checked, budget, share=share, checkpoint=checkpoint)
-            with self._paid(request, principal):
-                prepared = prepared_query(checked, data)
-                request = replace(request, mechanism=as_mechanism(titled_mechanism(prepared, name)))
-                plan = self._plan(request, principal)
-                answer = QueryRelease.of(self.publish(plan, payer=principal)[0], prepared)
+            prepared = prepared_query(checked, data)
+            plan = self._plan(_with_query(request, prepared, name))
+            answer = QueryRelease.of(self.publish(plan)[0], prepared)
             self._releases[-1] = answer
         warn_of_error_bars(answer.value, answer.error_bars, plan.outputs)
         return answer
 
-    def _paid(self, request: Request, payer: str | None) -> AbstractContextManager[None]:
-        """Let a query fail at its principal's cost; the curator, who has the rows, pays nothing."""
-        if payer is None:
-            return nullcontext()
+    def _answer(
+        self, request: Request, query: QueryMechanism, principal: str, name: str | None
+    ) -> QueryRelease:
+        """Charge a principal's query, read and plan it beside others, and draw its noise.
 
-        def price() -> tuple[Spent, Accounts | None]:
-            return self._secret.forfeit(request, partial(self._purse, payer))
-
-        return self.paid(price, request.mechanism.name, payer)
+        Guarantee
+        ---------
+        Claim Q-4. The charge is on the disk before a row is read, and stays there if the query
+        fails or the process is stopped. All failures give the same message, except those of the
+        ledger.
+        """
+        if isinstance(query, QuerySums):
+            query.check_words()
+        with self._lock:
+            self.check_open()
+            price = self._secret.price(request, self._purse(principal))
+            what = query.name
+            receipt = self.prepay(price.charge, what, price.accounts, principal)
+        try:
+            prepared = prepared_query(query, self._secret.data)
+            plan = self._secret.plan_paid(_with_query(request, prepared, name), price)
+            with self._lock:
+                observed = self.observe_paid(plan.sampler)
+                release = self._released(plan, observed, receipt)
+            return QueryRelease.of(release, prepared)
+        except (LedgerError, SecretError):
+            raise
+        except Exception as error:
+            raise UnansweredError from error
 
     def account(self) -> Account:
         """Return the session's place in its ledger; refuse where there is none."""
@@ -462,37 +513,24 @@ class Session(Keeper):
         """
         self.check_process()
         with self._lock:
-            if self._fresh:
-                raise BudgetError(
-                    "secrets must be 'same' to refine: observations of different subsets have no "
-                    "common mean. Use secrets='same'."
-                )
             titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
             request = self._request(titled, budget, rule=rule, checkpoint=checkpoint)
             return refine(self, request, target, levels)
 
     # --- the steps, in the order in which they are taken ----------------------------------------
 
-    def _pool_secret(self) -> PoolSecret:
-        if not isinstance(self._secret, PoolSecret):
-            raise BudgetError(
-                "sample must be a pool for releases that are refined; got coins. "
-                "Use sample=pac.Balanced()."
-            )
-        return self._secret
-
-    def evaluate(self, request: Request, payer: str | None = None) -> Evaluated:
-        """Run a mechanism on all candidates; refuse what exceeds the budget that is left."""
+    def begin_refinement(self, request: Request, levels: int | None) -> Refinement:
+        """Return the steps of growing precision that a request's budget pays for."""
         self.check_open()
-        return self._pool_secret().evaluate(request, partial(self._purse, payer))
+        return self._secret.refinement(request, self._purse, levels)
 
-    def prepare(self, evaluated: Evaluated, calibrate: Calibrate) -> PoolPlan:
-        """Calibrate the noise, prove what it does, and write the certificate."""
-        plan = self._pool_secret().certify(evaluated, self._purse(), calibrate)
-        self._planned = plan
-        return plan
+    def plan_step(self, steps: Refinement) -> Plan | None:
+        """Return the plan of the next step; None where nothing is left to spend."""
+        self.check_open()
+        self._planned = steps.next_plan(self._purse)
+        return self._planned
 
-    def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Any]:
+    def publish(self, plan: Plan) -> tuple[Release, Any]:
         """Spend, draw the noise, remember what was seen, and build the released value.
 
         Guarantee
@@ -508,53 +546,46 @@ class Session(Keeper):
                     "another. Plan it again."
                 )
             self._planned = None
-            return self._publish(plan, payer)
+            return self._publish(plan)
 
-    def _publish(self, plan: Plan, payer: str | None) -> tuple[Release, Any]:
+    def _publish(self, plan: Plan) -> tuple[Release, Any]:
         unspent = self._spent
-        if self._fresh:
-            self._secret.forget()
         try:
-            observation = self.observe(
+            observed, receipt = self.observe(
                 plan.sampler,
                 plan.charge,
                 plan.outputs.mechanism_name,
                 balances=None if self._secret.balances is None else plan.accounts,
                 first=plan.first_candidate,
-                exact=plan.is_exact,
-                payer=payer,
             )
-            belief, certificate, bundle = self._secret.remember(plan, observation)
-            self.keep(belief)
-            self._book.commit(certificate)
-            value, bars = plan.value_of(observation), plan.bars_of(observation)
+            release = self._released(plan, observed, receipt, counted=False)
+            self._releases.append(release)
+            return release, observed
         except BaseException:
             if self._spent is not unspent and self._spent.n_releases == unspent.n_releases:
                 self.close()  # something was drawn that the belief does not know
             raise
-        release = Release(
-            value=value,
+
+    def _released(
+        self, plan: Plan, observed: Any, receipt: Receipt | None, *, counted: bool = True
+    ) -> Release:
+        """Remember what was seen, and build the released value; ``counted`` if it was prepaid."""
+        belief, certificate, bundle = self._secret.remember(plan, observed)
+        if not counted:
+            self.keep(belief)
+        self._book.commit(certificate, receipt)
+        return Release(
+            value=plan.value_of(observed),
             certificate=certificate,
             proof=bundle,
-            error_bars=bars,
+            error_bars=plan.bars_of(observed),
             model=plan.outputs.model,
         )
-        self._releases.append(release)
-        return release, observation
 
     @property
-    def balances(self) -> Balances | None:
-        """Remaining balance of every unit; None without a total of membership."""
-        return self._pool_secret().balances
-
-    @property
-    def belief(self) -> Belief:
-        """Law of the secret of the next release, as every attacker knows it."""
-        return self._pool_secret().now
-
-    def calibration(self, share: AccountShare) -> Calibration:
-        """Return what the next calibration rests on besides its budget."""
-        return self._pool_secret().calibration(share, self._spent.n_releases)
+    def balances(self) -> Accounts | None:
+        """Balance or clock of every unit; None without a total of membership."""
+        return self._secret.balances
 
     def _request(
         self,
@@ -593,17 +624,17 @@ class SingleSession(Session):
         self._pool_options = pool_options
         super().__init__(data, **options)
 
-    def _terms(self) -> Terms:
+    def _terms(self) -> OneRelease:
         return OneRelease()
 
-    def _default_sample(
-        self, data: Data, units: Any, pool_options: dict[str, Any]
-    ) -> tuple[Coins | None, str | None]:
+    def _default_sample(self, options: _SecretOptions) -> tuple[Coins | None, str | None]:
         """Return coins, or why there is a pool."""
         if self._mechanism is None or self._budget is None:
             return None, None
-        options = {**self._pool_options, **pool_options}
-        reason = pool_reason(self._mechanism, data, units, self._budget, options=options)
+        of_pools = {**self._pool_options, **options.of_pools}
+        reason = pool_reason(
+            self._mechanism, options.data, options.units, self._budget, options=of_pools
+        )
         return (Coins() if reason is None else None), reason
 
     def _request(
@@ -625,7 +656,7 @@ class SingleSession(Session):
             self._planned = super().plan(mechanism, budget, **options)
             return self._planned
 
-    def publish(self, plan: Plan, *, payer: str | None = None) -> tuple[Release, Any]:
+    def publish(self, plan: Plan) -> tuple[Release, Any]:
         """Publish the one release; refuse a second, which knows nothing of the first."""
         self.check_process()
         with self._lock:
@@ -634,7 +665,7 @@ class SingleSession(Session):
                     "a session of one release must make no other; it has made one. Open a "
                     "pac.Session for several."
                 )
-            return super().publish(plan, payer=payer)
+            return super().publish(plan)
 
 
 def _session_coins(data: Data, budget: AnyBudget | None, book: Account | None) -> Coins | None:
@@ -646,13 +677,17 @@ def _session_coins(data: Data, budget: AnyBudget | None, book: Account | None) -
     return Coins() if coins_serve(data.parts[0], budget) and not pools_alone else None
 
 
+def _with_query(request: Request, query: QueryMechanism, name: str | None) -> Request:
+    return replace(request, mechanism=as_mechanism(titled_mechanism(query, name)))
+
+
 def _is_given(setting: object) -> bool:
     return setting is not None
 
 
-def _refuse_ledger_options(*options: object) -> None:
+def _refuse_ledger_options(names: dict[str, Any]) -> None:
     """Refuse dataset, principal and state where there is no ledger."""
-    if any(map(_is_given, options)):
+    if any(map(_is_given, names.values())):
         raise LedgerError(
             "ledger must be given with dataset, principal or state; got none. "
             "Add ledger='study.db'."

@@ -121,8 +121,13 @@ class SessionState(ABC):
     def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the secret among them."""
 
-    def unpaid_for(self) -> SessionState:
-        """Return it without the charge of a release that was about to be reserved and was not."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether it knows all that the release will tell that is about to be reserved."""
+        return False
+
+    def settled(self, upcoming: str, *, paid: bool) -> SessionState:
+        """Return it after a release was about to be reserved, and was or was not."""
         return self
 
     @property
@@ -136,7 +141,7 @@ class SessionState(ABC):
 
     @staticmethod
     def from_bytes(content: bytes) -> tuple[SessionState, Marks]:
-        """Rebuild a state; raise an error of some kind where it is damaged."""
+        """Rebuild a state; raise an error if it is damaged."""
         file = msgspec.msgpack.decode(content, type=_File)
         if file.checksum != _checksum(file.stored):
             raise ValueError("checksum")
@@ -218,14 +223,14 @@ class PoolState(SessionState):
             )
         if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
             raise _other_total()
-        given = isinstance(sample, Pool)
+        is_pool = isinstance(sample, Pool)
         other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
         if other or opened.n_subsets not in (None, n_subsets):
             raise PoolError(
                 f"sample must be the one that the session began with, of {n_subsets} "
                 f"subsets; got another. Leave out sample and n_subsets."
             )
-        if not given and opened.has_units != (self.pool.row_units is not None):
+        if not is_pool and opened.has_units != (self.pool.row_units is not None):
             raise _other_units()
 
 
@@ -256,9 +261,18 @@ class CoinState(SessionState):
         """Whether units have names, so that they can be recognised in another table."""
         return self.has_units
 
-    def unpaid_for(self) -> SessionState:
+    @property
+    def is_complete(self) -> bool:
+        """Clocks have paid for the release before it is drawn, and there is no belief."""
+        return True
+
+    def settled(self, upcoming: str, *, paid: bool) -> SessionState:
         """Return the state with the clocks from before a release that was never reserved."""
-        return self if self.unpaid is None else replace(self, clocks=self.unpaid, unpaid=None)
+        if not upcoming:
+            return self
+        if paid or self.unpaid is None:
+            return replace(self, n_releases=self.n_releases + paid, unpaid=None)
+        return replace(self, clocks=self.unpaid, unpaid=None)
 
     def to_bytes(self, marks: Marks) -> bytes:
         """Return the file's content: plain arrays, the key among them."""
@@ -353,13 +367,16 @@ def _balances(stored: _Stored, n_units: int) -> Balances | None:
     if stored.balances is None:
         return None
     terms = {"advantage": stored.advantage, "reserve": stored.reserve}
-    found = Balances(per_unit=stored.balances.read(), **terms)
-    full = Balances.begin(found.advantage, 1).worst
-    if not 0 <= found.reserve <= 1:
+    balances = Balances(per_unit=stored.balances.read(), **terms)
+    full = Balances.begin(balances.advantage, 1).worst
+    if not 0 <= balances.reserve <= 1:
         raise ValueError("reserve")
-    if found.per_unit.shape != (n_units,) or not 0 <= found.worst <= found.per_unit.max() <= full:
+    if (
+        balances.per_unit.shape != (n_units,)
+        or not 0 <= balances.worst <= balances.per_unit.max() <= full
+    ):
         raise ValueError("balances")
-    return found
+    return balances
 
 
 def _checksum(stored: bytes) -> bytes:
@@ -417,15 +434,15 @@ class StateFile:
         Refused if it is not as this process left it: then it may be of another secret.
         """
         try:
-            found = _identity(self.path.stat())
+            identity = _identity(self.path.stat())
         except FileNotFoundError:
-            found = None
+            identity = None
         except OSError as error:
             raise LedgerError(
                 f"{self.path} must be a file that can be written; {error.strerror}. "
                 f"Restore its folder."
             ) from None
-        if found != self._identity:
+        if identity != self._identity:
             raise LedgerError(
                 f"{self.path} must be as this session left it; another file was put in its place, "
                 f"or it is gone. Nothing was spent. Put it back, or open the session again."

@@ -7,7 +7,6 @@ from pacprivacy.simulation.run import (
     SEARCHING as SEARCHING,
     WRITING as WRITING,
     Outputs as Outputs,
-    prepare_run as prepare_run,
     run_mechanism as run_mechanism,
     run_on_all as run_on_all,
     scale_run_outputs as scale_run_outputs,

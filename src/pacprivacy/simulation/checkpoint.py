@@ -32,7 +32,7 @@ _MAX_HEADER: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointHeader:
-    """What a checkpoint belongs to; curator-only. Seeds are 128-bit integers, written as text."""
+    """Identity of the run of a checkpoint; curator-only. Seeds are written as text."""
 
     schema_version: int = SCHEMA_VERSION
     mechanism: str
@@ -64,7 +64,7 @@ class CheckpointHeader:
 
 
 class Checkpoint:
-    """An open checkpoint file; made if there is none, refused if it is of another run."""
+    """An open checkpoint file; created if missing, refused if of another run."""
 
     def __init__(self, path: Path, header: CheckpointHeader) -> None:
         self._path = path

@@ -30,17 +30,15 @@ from pacprivacy.errors import (
 from pacprivacy.mechanism import (
     Batch,
     Data,
-    Dataset,
     Mechanism,
     Structure,
     Value,
     as_mechanism,
     coerce_data,
     flatten,
-    is_data_streamed,
     total_numbers,
 )
-from pacprivacy.sample import Balanced, Pool
+from pacprivacy.sample import Pool
 from pacprivacy.simulation.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint_header
 from pacprivacy.simulation.workers import Workers, open_workers
 
@@ -109,59 +107,21 @@ class Outputs:
 
 def run_on_all(prepared: Mechanism, data: Data) -> Vector:
     """Return the flattened value of a prepared mechanism on all records; curator-only."""
-    batch = prepared.batch
-    if batch is not None and is_data_streamed(data):
-        bits = np.packbits(np.ones((2, data.n_rows), dtype=np.uint8), axis=1)
-        everybody = Pool(
-            bits=bits, n_units=data.n_rows, scheme="all", prior=1.0, independent=False, folds=1
-        )
-        values: Matrix = batch(data, everybody)
-        return np.asarray(values[0])
     everyone = data.take(np.arange(data.n_rows))
     return flatten(prepared.evaluate(everyone, np.random.default_rng(0)))[0]
 
 
-def prepare_run(mechanism: Any, data: Data) -> Mechanism:
-    """Fix a mechanism with the universe; refuse one that cannot read it in passes but should."""
-    raw = as_mechanism(mechanism)
-    at_once = raw.batch is not None
-    streams = raw.streams
-    if at_once and streams and is_data_streamed(data, mixed=True):
-        raise MechanismError(
-            f"parts must all be Datasets, or none; got both for {raw.name}. Take all columns "
-            "from one: (people[['age']], people['income'])."
-        )
-    if at_once and not streams and is_data_streamed(data):
-        raise MechanismError(
-            f"a mechanism over a Dataset must read it in passes; got {raw.name}, which needs "
-            "all rows at once. Use Mean, Covariance, Histogram, Quantiles, JointRidge, "
-            "OrthogonalRidge, LogisticFit or KMeansSteps, a function, or load the columns."
-        )
-    return raw.prepare(data)
-
-
-_SAMPLE_ROWS: Final = 4096  # of files, on which batch and evaluate are compared
 AGREEMENT: Final = 1e-8  # of the largest number: how far batch may be from evaluate
 
 
 def run_at_once(batch: Batch, job: RunJob) -> tuple[Matrix, Structure]:
-    """Return the values of all subsets and their structure, which is that of ``evaluate``.
+    """Return the values of all subsets and their common structure.
 
-    The shape, the finiteness, and the value on the first subset are checked; of files, the value
-    on half of a few thousand rows from all over them.
+    The shape, the finiteness, and the value on the first subset are checked.
     """
     pool = job.pool
     values = np.asarray(batch(job.data, pool), dtype=np.float64)
-    compared = values
-    if is_data_streamed(job.data):
-        rows = np.arange(0, job.data.n_rows, -(-job.data.n_rows // _SAMPLE_ROWS))
-        parts = job.data.take(rows)
-        sample = Data(parts=parts, n_rows=len(rows), single=job.data.single)
-        trial = Balanced(n_subsets=2).draw(len(rows), rng=0)
-        compared = np.asarray(batch(sample, trial), dtype=np.float64)
-        vector, structure = replace(job, data=sample, pool=trial).evaluate(0)
-    else:
-        vector, structure = job.evaluate(0)
+    vector, structure = job.evaluate(0)
     if values.shape != (pool.n_subsets, vector.size):
         raise MechanismError(
             f"batch must return shape {(pool.n_subsets, vector.size)}; got {values.shape}. "
@@ -174,8 +134,8 @@ def run_at_once(batch: Batch, job: RunJob) -> tuple[Matrix, Structure]:
             "entries. Use more records per subset or a mechanism that is defined on few."
         )
     # Sums over all rows are as exact as the largest of their values, which an outlier makes large.
-    largest = max(float(np.abs(vector).max()), float(np.abs(compared).max()))
-    if np.abs(vector - compared[0]).max() > AGREEMENT * largest:
+    largest = max(float(np.abs(vector).max()), float(np.abs(values).max()))
+    if np.abs(vector - values[0]).max() > AGREEMENT * largest:
         raise MechanismError(
             "batch must agree with evaluate; got another value on subset 0. "
             "Compute the same function in both."
@@ -208,7 +168,7 @@ def run_mechanism(
     """
     universe = coerce_for_run(pool, data)
     path = None if checkpoint is None else Path(checkpoint)
-    prepared = mechanism if fixed else prepare_run(mechanism, universe)
+    prepared = mechanism if fixed else as_mechanism(mechanism).prepare(universe)
     header = None if path is None or rng is not None else read_checkpoint_header(path)
     seed = coerce_seed(rng) if header is None else header.seed
     job = RunJob(mechanism=prepared, data=universe, pool=pool, seed=seed)
@@ -513,16 +473,13 @@ def _short_traceback(error: BaseException) -> str:
 
 
 def coerce_for_run(pool: Pool, data: Any) -> Data:
-    """Return the universe of a pool; refuse data with other rows than it was drawn for."""
+    """Return the records of a pool; refuse data with other rows than the pool's."""
     universe = coerce_data(data)
     if universe.n_rows != pool.n_rows:
         raise DataError(
             f"data must have as many rows as the pool ({pool.n_rows}); got {universe.n_rows}. "
             "Draw the pool for this data."
         )
-    for part in universe.parts:
-        if isinstance(part, Dataset) and pool.row_units is not None:
-            part.check_units(pool.row_units)
     return universe
 
 

@@ -1,7 +1,7 @@
-"""Where tasks run: in this process, in others through joblib, or on a Dask cluster.
+"""Where tasks run: in this process, or in others through joblib, which may be a cluster's.
 
 All tasks of a run share one object: mechanism, universe and pool. It travels once to each worker
-(as a memory-mapped file, or scattered) and is kept there; a task names it
+(as a memory-mapped file, or as bytes that a cluster scatters) and is kept there; a task names it
 and adds a few numbers. Whatever a worker had not sent back when it died is sent again.
 """
 
@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,9 +32,7 @@ Numbered = tuple[int, Any]
 
 _LARGE: Final = 1 << 16  # bytes of an array that is not copied into a pickle
 _LOSSES: Final = 3  # in a row, without any result between
-_AHEAD: Final = 3  # tasks that wait at each worker of a cluster
-_CONNECT_SECONDS: Final = 10
-BACKENDS: Final = "'loky', 'threading', 'dask' or 'dask://host:port'"
+BACKENDS: Final = ("loky", "threading", "dask")
 
 
 # --- what all tasks share, and how it travels ---------------------------------------------------
@@ -71,7 +68,7 @@ class WorkerParcel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InFiles:
-    """A parcel in a folder, whose arrays are mapped into memory by all workers."""
+    """A parcel in a folder, whose arrays all workers map into memory."""
 
     folder: str
     n_arrays: int
@@ -98,7 +95,7 @@ def worker_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """What every task carries of the shared object: its key, and who may open it."""
+    """Reference of every task to the shared object: its key, and its readers."""
 
     key: str = field(default_factory=lambda: f"{fresh_seed():x}")
     versions: dict[str, str] = field(default_factory=worker_versions)
@@ -126,7 +123,7 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
                 f"workers must have the versions of the caller, {expected}; got {listed} on "
                 f"{platform.node()}. Install the same there: last bits may differ otherwise."
             )
-        opened = source.open()
+        opened = source.open() if isinstance(source, _InFiles) else cloudpickle.loads(source)
         _KEPT.clear()
         _KEPT[label.key] = opened
     return number, function(opened, *task)
@@ -208,13 +205,17 @@ class _Here(Workers):
 
 
 class _Joblib(Workers):
-    """Processes or threads of this machine, or what else joblib is configured for."""
+    """Processes or threads of this machine, or another backend of joblib."""
 
     def __init__(self, count: int, prefer: str | None = None) -> None:
         from joblib.externals.loky.process_executor import BrokenProcessPool
 
         super().__init__(count)
         self.lost, self._prefer = (BrokenProcessPool,), prefer
+        if self._on_cluster:
+            from distributed.client import FutureCancelledError
+
+            self.lost = (FutureCancelledError,)  # Dask itself sends tasks of lost workers to others
 
     def _attempt(
         self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
@@ -235,13 +236,24 @@ class _Joblib(Workers):
             with closing(results):
                 yield from results
 
-    @contextmanager
-    def _placed(self, shared: Any) -> Iterator[tuple[Label, Any]]:
+    @property
+    def _on_cluster(self) -> bool:
+        return type(self._backend).__name__ == "DaskDistributedBackend"
+
+    @property
+    def _backend(self) -> Any:
         from joblib.parallel import get_active_backend
 
+        return get_active_backend(prefer=self._prefer)[0]
+
+    @contextmanager
+    def _placed(self, shared: Any) -> Iterator[tuple[Label, Any]]:
         label = Label()
-        if getattr(get_active_backend(prefer=self._prefer)[0], "supports_sharedmem", False):
+        if getattr(self._backend, "supports_sharedmem", False):
             yield label, _AtHand(shared)
+            return
+        if self._on_cluster:  # other machines have other files
+            yield label, np.frombuffer(cloudpickle.dumps(shared, protocol=5), dtype=np.uint8)
             return
         folder = Path(tempfile.mkdtemp(prefix="pacprivacy-"))
         try:
@@ -250,55 +262,12 @@ class _Joblib(Workers):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Dask(Workers):
-    """The workers of a Dask scheduler, which sends tasks of lost workers to others."""
-
-    def __init__(self, client: Any, n_jobs: int | None) -> None:
-        from distributed import KilledWorker
-        from distributed.client import FutureCancelledError
-        from distributed.comm import CommClosedError
-
-        self.lost = (KilledWorker, FutureCancelledError, CommClosedError)
-        client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
-        threads = sum(client.nthreads().values())
-        super().__init__(threads if n_jobs is None or n_jobs < 0 else min(n_jobs, threads))
-        self._client = client
-
-    def _attempt(
-        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
-    ) -> Generator[Numbered, None, None]:
-        from distributed import as_completed
-
-        client, label = self._client, Label()
-        client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
-        source = client.scatter(WorkerParcel.of(shared), broadcast=True, hash=False)
-        pending: set[Any] = set()
-
-        def submit(number: int, task: Task) -> Any:
-            future = client.submit(
-                call_in_worker, label, source, function, number, task, pure=False
-            )
-            pending.add(future)
-            return future
-
-        results = as_completed([submit(*each) for each in islice(tasks, _AHEAD * self.count)])
-        try:
-            for future in results:
-                pending.discard(future)
-                yield future.result()
-                for each in islice(tasks, 1):
-                    results.add(submit(*each))
-        finally:
-            client.cancel(list(pending))
-
-
 @contextmanager
 def open_workers(
     n_jobs: int | None = None, backend: str | None = None, *, prefer: str | None = None
 ) -> Iterator[Workers]:
     """Yield the executor, by name or by the configuration of joblib in force."""
     import joblib  # slow to import, not always needed
-    from joblib.parallel import get_active_backend
 
     whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
@@ -306,44 +275,19 @@ def open_workers(
             f"n_jobs must be None or an integer other than 0; got {as_told(n_jobs)}. "
             "Use -1 for all cores."
         )
-    active = get_active_backend(prefer=prefer)[0]
-    kind, _, address = ("" if backend is None else backend).partition("://")
-    if kind not in ("", "loky", "threading", "dask") or (address and kind != "dask"):
+    if backend not in (None, *BACKENDS):
         raise DataError(
-            f"backend must be {BACKENDS}; got {as_told(backend)}. Leave it out for loky."
+            f"backend must be one of {', '.join(BACKENDS)}; got {as_told(backend)}. "
+            "Leave it out for loky."
         )
-    if kind == "dask" or (not kind and type(active).__name__ == "DaskDistributedBackend"):
-        with _dask_client(active, address) as client:
-            yield _Dask(client, n_jobs)
-    else:
-        with joblib.parallel_config(backend=kind) if kind else nullcontext():
-            count = int(joblib.effective_n_jobs(n_jobs))
-            yield _Here(1) if count == 1 else _Joblib(count, prefer)
-
-
-@contextmanager
-def _dask_client(active: Any, address: str) -> Iterator[Any]:
-    """Yield a client of that scheduler, of the configuration in force, or the default one."""
     try:
-        import distributed
-    except ImportError:
+        configured = joblib.parallel_config(backend=backend) if backend else nullcontext()
+    except (ImportError, ValueError) as error:  # it is not installed, or has no client
         raise DataError(
-            "backend must be installed; got 'dask', which is not. "
-            "Run in a checkout: pip install '.[cluster]'."
-        ) from None
-    if not address and (joined := getattr(active, "client", None)) is not None:
-        yield joined
-        return
-    try:
-        opened = (
-            distributed.Client(f"tcp://{address}", set_as_default=False, timeout=_CONNECT_SECONDS)
-            if address
-            else nullcontext(distributed.get_client())
-        )
-    except (OSError, ValueError) as error:
-        raise DataError(
-            "backend must be the address of a Dask scheduler, or a Client must be open; got "
-            f"{type(error).__name__}. Write backend='dask://host:8786'."
+            f"backend must be connected; got {as_told(backend)}, which is not. Open "
+            "distributed.Client('host:8786') first, of the extra cluster: pip install '.[cluster]'."
         ) from error
-    with opened as client:
-        yield client
+    with configured:
+        of_cluster = backend == "dask" and n_jobs is None
+        count = int(joblib.effective_n_jobs(-1 if of_cluster else n_jobs))
+        yield _Here(1) if count == 1 and backend != "dask" else _Joblib(count, prefer)

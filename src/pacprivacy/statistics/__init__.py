@@ -5,7 +5,6 @@ from pacprivacy.statistics.arrays import (
     Covariance as Covariance,
     Histogram as Histogram,
     Mean as Mean,
-    Quantiles as Quantiles,
 )
 from pacprivacy.statistics.averaged import (
     AveragedStatistic as AveragedStatistic,
@@ -15,6 +14,19 @@ from pacprivacy.statistics.averaged import (
     RankedSet as RankedSet,
     SampleValue as SampleValue,
     quantile_places as quantile_places,
+)
+from pacprivacy.statistics.binned import (
+    CountQuantiles as CountQuantiles,
+    TableHistogram as TableHistogram,
+    quantile_grid as quantile_grid,
+    quantile_slopes as quantile_slopes,
+    read_quantiles as read_quantiles,
+    shaping_counts as shaping_counts,
+    step_deviations as step_deviations,
+)
+from pacprivacy.statistics.components import (
+    MOST_COLUMNS as MOST_COLUMNS,
+    PrincipalComponents as PrincipalComponents,
 )
 from pacprivacy.statistics.declared import (
     Declaration as Declaration,
@@ -36,6 +48,12 @@ from pacprivacy.statistics.numpy_functions import (
     declared_sums as declared_sums,
     statistic_with_coins as statistic_with_coins,
 )
+from pacprivacy.statistics.official import (
+    Compare as Compare,
+    OfficialTable as OfficialTable,
+    TableRate as TableRate,
+    round_to_base as round_to_base,
+)
 from pacprivacy.statistics.own_influence import (
     CheckedInfluence as CheckedInfluence,
     check_influence as check_influence,
@@ -47,6 +65,7 @@ from pacprivacy.statistics.regressions import (
     Poisson as Poisson,
     Ridge as Ridge,
 )
+from pacprivacy.statistics.study import Study as Study
 from pacprivacy.statistics.sums import (
     SummedStatistic as SummedStatistic,
     TableCount as TableCount,
@@ -54,6 +73,7 @@ from pacprivacy.statistics.sums import (
     TableSum as TableSum,
     TableVariance as TableVariance,
 )
+from pacprivacy.statistics.survey_design import SurveyDesign as SurveyDesign
 from pacprivacy.statistics.table import (
     MOST_LEVELS as MOST_LEVELS,
     POLICIES as POLICIES,

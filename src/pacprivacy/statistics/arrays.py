@@ -1,19 +1,18 @@
-"""Means, covariances, histograms and quantiles of arrays, and of files that are read in passes."""
+"""Means, covariances and histograms of arrays."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_floats, as_told
+from pacprivacy._checks import Matrix, Vector, as_floats
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
-    DatasetStream,
     Mechanism,
     fixed_mechanism,
     read_data_columns,
@@ -32,7 +31,6 @@ from pacprivacy.statistics.formulas import (
     Formula,
     bin_of,
     covariance_formula,
-    grid_quantile_formula,
     histogram_formula,
     sum_of_features,
 )
@@ -54,7 +52,6 @@ class ArrayStatistic(Mechanism, SumStatistic):
     """A formula of all columns of an array, without gaps or weights."""
 
     __slots__ = ()
-    streams: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -82,12 +79,11 @@ class ArrayStatistic(Mechanism, SumStatistic):
         formula = self.formula
         # Centring at the mean of all rows keeps differences of sums from cancelling.
         centre = X.mean(axis=0) if formula.centred else np.zeros(X.shape[1])
-        copied = isinstance(X, np.ndarray)  # rows of a file are read
 
         def features(rows: npt.NDArray[np.int64]) -> Matrix:
             block = X[rows]
             if formula.centred:
-                block = np.subtract(block, centre, out=block if copied else None)
+                block -= centre
             moments = formula.moments(block)
             return moments[0] if len(moments) == 1 else np.hstack(moments)
 
@@ -113,7 +109,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
             return self._contributions(data, units)
 
     def _contributions(self, data: Data, units: npt.NDArray[Any] | None) -> UnitSums:
-        X = self._in_memory(data.parts)
+        X = self._table(data.parts)
         mean, centre = X.mean(axis=0), np.zeros(X.shape[1])
         chunks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, len(X), _ROWS_AT_ONCE)]
         squares = np.zeros(X.shape[1])
@@ -134,11 +130,6 @@ class ArrayStatistic(Mechanism, SumStatistic):
             centre=centre,
             scales=self._output_scales(np.where(deviations > 0, deviations, 1.0)),
         )
-
-    def _in_memory(self, parts: tuple[Any, ...]) -> Matrix:
-        """Return all rows, including those in files; read-only."""
-        table: Any = self._table(parts)
-        return np.asarray(table.load() if isinstance(table, DatasetStream) else table)
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
         """Return the numbers in the order in which they are released."""
@@ -232,7 +223,7 @@ class Histogram(ArrayStatistic):
     """Counts per bin, one histogram per column, as estimates for all records.
 
     As in ``numpy.histogram``, bins are half-open but the last one, and rows outside the range
-    are not counted. What is measured are the counts of a candidate; a release divides them by the
+    are not counted. The counts of a candidate are measured; a release divides them by the
     candidate's share of the units and rounds them.
 
     Parameters
@@ -305,7 +296,7 @@ class Histogram(ArrayStatistic):
         """Return the contribution of every unit to every bin; bins of shares are one cell."""
         if self.density:
             return super(Histogram, self).contributions(data, units)
-        X, edges = self._in_memory(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
+        X, edges = self._table(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
         n_bins = edges.shape[1] - 1
         of_row = np.arange(len(X)) if units is None else units
         cells = [bin_of(X[:, j], each) for j, each in enumerate(edges)]
@@ -376,54 +367,6 @@ class Histogram(ArrayStatistic):
             tuple(np.linspace(low, high, int(self.bins) + 1).tolist())
             for low, high in zip(lows, highs, strict=True)
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantiles(ArrayStatistic):
-    """Quantiles of every column, read off counts on a public grid.
-
-    Between two points of the grid the count is taken to grow evenly. Rows outside the grid count
-    at its ends. A finer grid costs time, not noise.
-
-    Parameters
-    ----------
-    grid : sequence of float, public
-        Increasing points, the same for every column.
-    probabilities : sequence of float in (0, 1), public
-        Which quantiles.
-    """
-
-    name = "Quantiles"
-    grid: Sequence[float]
-    probabilities: Sequence[float] = (0.25, 0.5, 0.75)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "grid", _check_edges(self.grid))
-        if not all(0 < p < 1 for p in self.probabilities):
-            raise MechanismError(
-                "probabilities must be between 0 and 1; got "
-                f"{as_told(self.probabilities)}. Use 0.5."
-            )
-
-    @property
-    def public(self) -> tuple[str, ...]:
-        """Source of the grid, for the certificate."""
-        return ("grid of the quantiles: declared by the curator",)
-
-    @property
-    def formula(self) -> Formula:
-        """Ones at the intervals of the grid."""
-        return grid_quantile_formula(tuple(self.grid), self.probabilities)
-
-    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the quantiles, column by column; NaN where too few rows are counted."""
-        counts = sums.values.reshape(1, -1) / keep
-        n_columns = counts.size // (len(self.grid) - 1)
-        empty = np.repeat(_is_empty(sums, n_columns), len(self.probabilities))
-        return np.where(empty, np.nan, self.formula.value(None, counts).ravel())
-
-    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
-        return value.reshape(-1, len(self.probabilities)) if row_shape else value
 
 
 def _is_empty(sums: Sums, n_columns: int) -> npt.NDArray[np.bool_]:

@@ -83,7 +83,7 @@ class Declaration:
     Parameters
     ----------
     statistic : str
-        What is computed of the sums.
+        Value computed from the sums.
     columns : tuple of DeclaredColumn
         In the order of the sums. Numbers are moved into their ranges.
     n_cells : int

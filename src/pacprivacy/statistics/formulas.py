@@ -114,6 +114,23 @@ def covariance_formula(ddof: int) -> Formula:
     return Formula(moments=lambda X: (X, products_of_columns(X)), value=value, least=float(ddof))
 
 
+def _mean_and_covariance(number: Any, first: Matrix, second: Matrix) -> Matrix:
+    return np.hstack([first / number, covariance_formula(1).value(number, first, second)])
+
+
+def _shift_means(values: Matrix, centre: Any, scale: Any) -> Matrix:
+    """Add the centre to the means, which come first; without scales."""
+    values[:, : len(centre)] += centre
+    return values
+
+
+MEAN_AND_COVARIANCE: Final = Formula(  # means, then the upper triangle, row by row
+    moments=lambda X: (X, products_of_columns(X)),
+    value=_mean_and_covariance,
+    restore=_shift_means,
+    least=1.0,
+)
+
 CORRELATION: Final = Formula(  # strict upper triangle, row by row; 0 where a column is constant
     moments=lambda X: (X, products_of_columns(X)),
     value=lambda number, first, second: _correlations(number, first, second),
@@ -153,28 +170,6 @@ def histogram_formula(edges: Edges, *, density: bool = False) -> Formula:
 
     return Formula(
         moments=lambda X: (_ones_at_bins(X, edges),), value=value, counted=False, centred=False
-    )
-
-
-def grid_quantile_formula(grid: tuple[float, ...], probabilities: Sequence[float]) -> Formula:
-    """Return the formula of quantiles that are read off counts on a grid.
-
-    Rows outside the grid count at its ends; between two of its points counts grow evenly.
-    """
-
-    def value(number: Any, counts: Matrix) -> Matrix:
-        lines = counts.reshape(-1, len(grid) - 1)
-        cumulated = np.hstack([np.zeros((len(lines), 1)), lines.cumsum(axis=1)])
-        cumulated = np.maximum.accumulate(cumulated, axis=1)  # with noise counts may be negative
-        shares = np.asarray(probabilities)
-        values = [np.interp(shares * line[-1], line, grid) for line in cumulated]
-        return np.asarray(values).reshape(len(counts), -1)
-
-    return Formula(
-        moments=lambda X: (_ones_at_bins(np.clip(X, grid[0], grid[-1]), (grid,) * X.shape[1]),),
-        value=value,
-        counted=False,
-        centred=False,
     )
 
 

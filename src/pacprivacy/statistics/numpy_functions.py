@@ -15,7 +15,6 @@ from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
-    Dataset,
     FunctionMechanism,
     Mechanism,
     StepMechanism,
@@ -99,7 +98,6 @@ _FUNCTIONS: Final[tuple[tuple[Any, Callable[[int], SumStatistic]], ...]] = (
     (np.std, lambda ddof: Spread(ddof=ddof, root=True)),
 )
 UNKNOWN_INFLUENCE: Final = "it is not known how much one {unit} changes the value"
-IN_PASSES: Final = "it needs all rows at once, and a Dataset is read in passes"
 _QUANTILES: Final = {np.median: 0.0, np.quantile: 1.0, np.percentile: 100.0}  # what q is out of
 
 
@@ -184,8 +182,6 @@ def coin_obstacle(mechanism: Mechanism, data: Data) -> str | None:
         if isinstance(inner, FunctionMechanism):
             return _function_obstacle(inner, data)
         obstacle = inner.coin_obstacle()
-        if isinstance(inner, AveragedStatistic) and any(isinstance(p, Dataset) for p in data.parts):
-            return IN_PASSES
         states = isinstance(inner, SumStatistic | AveragedStatistic | StepMechanism)
         states = states or inner.influence is not None
         if obstacle is not None or states:

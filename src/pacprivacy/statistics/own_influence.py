@@ -1,4 +1,4 @@
-"""Estimators of users that state their influence, and a check of what they state."""
+"""User-defined statistics that state their influence, and a check of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OwnValue(InfluencedValue):
         return flatten(self.mechanism.evaluate(self.data.take(rows), np.random.default_rng(0)))[0]
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return what the mechanism states of some units."""
+        """Return the influence of some units as stated by the mechanism."""
         state = self.mechanism.influence
         assert state is not None  # else it would be none of these
         moved = state(self.data, self.codes, kept.copy())
@@ -127,7 +127,7 @@ def check_influence(
     data
         Records, as for :func:`pacprivacy.privatize`.
     units : optional
-        Whose row is whose; every row is a unit by default.
+        Unit of every row; by default every row is a unit.
     n_samples, n_units : int
         How many samples are drawn, and how many units are left out in each.
     keep : float

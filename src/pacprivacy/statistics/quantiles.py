@@ -100,7 +100,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
         """Yield the rows of every column and cell in the order of their values, and these."""
         for column in rows.X.T:
             usable = (rows.weights > 0) & ~np.isnan(column)
-            for cell in range(self._n_cells):
+            for cell in range(self.n_cells):
                 own = np.flatnonzero(usable & (rows.cells == cell))
                 own = own[np.argsort(column[own], kind="stable")]
                 yield own, column[own]
@@ -125,8 +125,8 @@ class TableQuantiles(Statistic, AveragedStatistic):
             RankedSet.of(
                 values,
                 codes[own],
-                cell=number % self._n_cells,
-                scale=float(scales[number // self._n_cells]),
+                cell=number % self.n_cells,
+                scale=float(scales[number // self.n_cells]),
             )
             for number, (own, values) in enumerate(self._sorted(rows))
         )

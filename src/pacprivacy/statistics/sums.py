@@ -68,7 +68,7 @@ class SummedStatistic(Statistic, SumStatistic):
         stacked = np.stack([weights, *moments] if self.formula.counted else moments, axis=1)
         if not self.by:
             return stacked.reshape(len(stacked), -1)
-        spread = np.zeros((*stacked.shape, self._n_cells))
+        spread = np.zeros((*stacked.shape, self.n_cells))
         inside = np.flatnonzero(rows.cells >= 0)
         spread[inside, :, :, rows.cells[inside]] = stacked[inside]
         return spread.reshape(len(stacked), -1)
@@ -87,7 +87,7 @@ class SummedStatistic(Statistic, SumStatistic):
         empty = number <= formula.least
         number = np.where(empty, formula.least + 1.0, number)
         values = formula.value(number, *(moments[:, i] for i in range(1, moments.shape[1])))
-        return self._nobody(empty, formula.restore(values, np.repeat(centre, self._n_cells), 1.0))
+        return self._nobody(empty, formula.restore(values, np.repeat(centre, self.n_cells), 1.0))
 
     # --- sums over units ----------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class SummedStatistic(Statistic, SumStatistic):
             units=units,
             n_units=len(X) if units is None else int(units.max(initial=-1)) + 1,
             cells=rows.cells if self.by else None,
-            n_cells=self._n_cells,
+            n_cells=self.n_cells,
             centre=centre,
             scales=self._output_scales(layout.scales),
         )
@@ -156,7 +156,7 @@ class SummedStatistic(Statistic, SumStatistic):
         declaration = Declaration(
             statistic=self.declared_kind,
             columns=tuple(columns),
-            n_cells=self._n_cells,
+            n_cells=self.n_cells,
             rows_per_unit=rows_per_unit,
             largest_weight=1.0 if self.weights is None else self.ranges[self.weights][1],
         )

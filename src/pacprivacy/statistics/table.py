@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_told, shorten
+from pacprivacy._checks import Matrix, Vector, as_told, shorten, suggestion
 from pacprivacy._values import DATES
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
@@ -89,7 +89,7 @@ class Statistic(Mechanism):
     Parameters
     ----------
     columns : tuple of str, optional
-        What is described; all columns that are not used otherwise by default. A category counts
+        Columns to describe; by default all that have no other use. A category counts
         as one column of zeros and ones for each level.
     by : tuple of str
         Categories: one result for each combination of their levels.
@@ -109,8 +109,8 @@ class Statistic(Mechanism):
     date_formats : mapping of str to str, optional
         How the texts of a column write dates, ``{"day": "%d/%m/%Y"}``; found if there is no doubt.
     ranges : mapping of str to pair, optional
-        What columns and weights can be, known without the records. Numbers outside are moved to
-        the nearer end.
+        Declared ranges of columns and weights, known without the records. Numbers outside are moved
+        to the nearer end.
     """
 
     kind: ClassVar[str] = ""
@@ -134,7 +134,7 @@ class Statistic(Mechanism):
         if self.missing not in POLICIES:
             raise MechanismError(
                 f"missing must be one of {', '.join(POLICIES)}; got {as_told(self.missing)}. "
-                "Choose one."
+                + suggestion(as_told(self.missing), POLICIES, otherwise="Choose one.")
             )
         if self.weights is not None and not self.weighted:
             raise MechanismError(
@@ -430,7 +430,7 @@ class Statistic(Mechanism):
         return ()
 
     @property
-    def _axes(self) -> list[Sequence[str]]:
+    def axes(self) -> list[Sequence[str]]:
         """Names along every axis: columns, and the levels of each category of the groups."""
         levels = fixed_mechanism(self.layout, "layout").levels
         return [self._labels, *(levels[name] for name in self.by)]
@@ -438,15 +438,15 @@ class Statistic(Mechanism):
     @property
     def _shape(self) -> tuple[int, ...]:
         """One number for every column and every combination of levels."""
-        return tuple(len(axis) for axis in self._axes)
+        return tuple(len(axis) for axis in self.axes)
 
     @property
-    def _n_cells(self) -> int:
+    def n_cells(self) -> int:
         return int(np.prod(self._shape[1:], dtype=np.int64))
 
     def finish(self, value: Any) -> Any:
         """Put names on released numbers."""
-        axes = [*self._axes, self._per_cell or ("",)]
+        axes = [*self.axes, self._per_cell or ("",)]
         numbers = np.asarray(value, dtype=np.float64).reshape([len(axis) for axis in axes])
         if len(self._per_cell) < 2:
             axes, numbers = axes[:-1], numbers[..., 0]
@@ -460,7 +460,7 @@ class Statistic(Mechanism):
             return values
         if self.fill is not None:
             return np.where(empty, self.fill, values)
-        labels = [" / ".join(label) for label in product(*self._axes)]
+        labels = [" / ".join(label) for label in product(*self.axes)]
         wrong = [labels[i] for i in np.flatnonzero(empty.reshape(-1, len(labels)).any(axis=0))]
         raise MechanismError(
             f"{self.kind} must have rows enough in every candidate; got candidates with none or "

@@ -8,9 +8,9 @@ adds to a cell is one *entry*; a unit of several rows has at most one entry in e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ class UnitSums:
     n_units : int
         Number of units, also of those without an entry.
     centre : array of shape (columns,), public
-        What was subtracted from the columns before they were summed.
+        Centres subtracted from the columns before summing.
     largest : float, curator-only
         The size of the largest number of all.
     scales : array, public
@@ -248,7 +248,7 @@ class Sums:
     values : array of shape (n_cells, block)
         Public if they have noise, else curator-only.
     centre : array of shape (columns,), public
-        What was subtracted from the columns before they were summed.
+        Centres subtracted from the columns before summing.
     noise_std : array of shape (n_cells, block), public, optional
         Standard deviation of the noise of every sum.
     sizes : array of shape (block,), curator-only, optional
@@ -269,6 +269,7 @@ class SumStatistic(ABC):
     """
 
     __slots__ = ()
+    has_errors: ClassVar[bool] = True  # whether post-processing acts on every number alone
 
     @abstractmethod
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
@@ -310,6 +311,29 @@ class SumStatistic(ABC):
             columns.append((high - low) / (2 * steps[:, j : j + 1]))
         slopes: npt.NDArray[np.float64] = np.nan_to_num(np.stack(columns, axis=2))
         return slopes
+
+    def flat_slopes(self, sums: Sums) -> Matrix:
+        """Return the derivatives of all numbers, in the order of the value, by all sums."""
+        slopes = self.jacobian(sums)
+        n_cells, n_outputs, block = slopes.shape
+        flat = np.zeros((n_cells, n_outputs, n_cells, block))
+        each = np.arange(n_cells)
+        flat[each, :, each, :] = slopes
+        order = self.arrange(np.arange(n_cells * n_outputs).reshape(n_cells, n_outputs))
+        return np.asarray(flat.reshape(n_cells * n_outputs, -1)[order.astype(np.int64)])
+
+    def own_deviations(self, sums: Sums) -> Vector:
+        """Return deviations of the numbers besides noise and sample, as by rounding."""
+        return np.zeros(len(self.value(sums)))
+
+    def design_spread(
+        self, moved: Callable[[], Matrix], data: Data, units: npt.NDArray[Any] | None
+    ) -> tuple[Vector, int] | None:
+        """Return deviations of the numbers by the design of a survey, and degrees of freedom.
+
+        ``moved`` says what every unit changes in them; None where units are drawn by themselves.
+        """
+        return None
 
     def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:
         """Return the statistic with everything from declared ranges, and the declaration.
@@ -411,7 +435,7 @@ def slopes_of_block(formula: Formula, sums: Sums, n_columns: int) -> npt.NDArray
 def round_centre(centre: Vector, deviations: Vector) -> Vector:
     """Round centres to at most a sixteenth of the deviations, on a grid of powers of two.
 
-    What is published of the deviations with the centres is their power of two. A column of one
+    The deviations are published as powers of two. A column of one
     value is not shown exactly, either: its centre has five bits.
     """
     size = np.where(deviations > FLAT * np.abs(centre), deviations, np.abs(centre))

@@ -1,4 +1,4 @@
-"""What the cells of a file mean: numbers with a point or a comma, dates, gaps, and texts.
+"""Meaning of the cells of a file: numbers with a point or a comma, dates, gaps, and texts.
 
 pyarrow reads plain numbers, column by column; whatever it does not is read from the distinct
 entries, as all columns are without it.
@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Array
+from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     ISO,
     ComparedColumn,
@@ -34,16 +35,28 @@ MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>",
 _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
 _POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
+BELOW_LIMIT: Final = re.compile(r"<\s*(\d+(?:[.,]\d+)?)")
+ColumnKind = Literal["number", "date", "category", "text", "id"]
+LessThan = Literal["limit", "half", "zero", "gap"]  # what <5 is read as
 Coded = tuple[Sequence[str], Codes]  # distinct entries, and which of them each row has
 Cells = Coded | Any  # or a column of pyarrow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CellRules:
+    """How the entries of one column are read, whatever other rows hold."""
+
+    kind: ColumnKind | None = None
+    missing: tuple[str, ...] = ()
+    less_than: LessThan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a file is to be read, where it should not be found out from the file.
+    """Declared format of a file; what is left out is detected.
 
     Without ``find_dates`` only columns with a declared format are dates, whatever entries look
-    like.
+    like. ``missing`` are entries that stand for gaps, in all columns; ``rules`` are of a schema.
     """
 
     delimiter: str | None = None
@@ -51,6 +64,14 @@ class Reading:
     encoding: str | None = None
     date_formats: Mapping[str, str] = field(default_factory=dict)
     find_dates: bool = True
+    sheet: str | None = None
+    header_row: int | None = None
+    missing: tuple[str, ...] = ()
+    rules: Mapping[str, CellRules] = field(default_factory=dict)
+
+    def rules_of(self, name: str) -> CellRules:
+        """Return the rules of a column."""
+        return self.rules.get(name, CellRules(missing=self.missing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,7 +112,7 @@ class TableColumn:
 
     @property
     def labels(self) -> Labels:
-        """The entries as they are written; None where one is missing."""
+        """The entries as written; None for missing ones."""
         if self.levels is None or self.codes is None:
             assert self.numbers is not None
             whole = np.isfinite(self.numbers).all() and (self.numbers % 1 == 0).all()
@@ -101,7 +122,7 @@ class TableColumn:
 
     @property
     def entries(self) -> Labels:
-        """The entries of which levels are counted: texts, numbers, or dates such as 2024-05-31."""
+        """The entries as levels: texts, numbers, or dates such as 2024-05-31."""
         if self.numbers is None:
             return self.labels
         if not self.is_date:
@@ -111,7 +132,7 @@ class TableColumn:
         return np.array([*names, None], dtype=object)[places]
 
     def compared(self) -> ComparedColumn:
-        """Return the column as a condition compares it."""
+        """Return the column in the form used by conditions."""
         if self.numbers is None:
             return ComparedColumn(kind="text", entries=self.labels)
         kind: Any = "date" if self.is_date else "number"
@@ -157,8 +178,12 @@ def _arrow_texts(texts: Sequence[str]) -> Any:
 
 
 def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, TableColumn]:
-    """Decide what every column holds; a comma is decimal if declared, or if it can be no other."""
+    """Decide the kind of every column; a comma is decimal if declared or unambiguous."""
     formats, mark = reading.date_formats, reading.decimal or "."
+    cells = {
+        name: _by_rules(entries, reading.rules_of(name), reading.decimal)
+        for name, entries in cells.items()
+    }
     columns = {
         name: _read_cells(entries, mark, formats.get(name)) for name, entries in cells.items()
     }
@@ -188,6 +213,54 @@ def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, 
     for name in unclear - certain.keys():
         columns[name] = replace(columns[name], numbers=None, unclear=True)
     return columns | certain
+
+
+def _by_rules(cells: Cells, rules: CellRules, decimal: str | None) -> Cells:
+    """Return the cells with codes of gaps and detection limits replaced."""
+    if not rules.missing and rules.less_than is None:
+        return cells
+    distinct, codes = cells if isinstance(cells, tuple) else _encode(cells)
+    if not isinstance(cells, tuple):  # -1 is a gap
+        distinct, codes = [*distinct, ""], np.where(codes < 0, len(distinct), codes)
+    mark = decimal or ("," if any("," in text for text in distinct) else ".")
+    return [_replaced(text.strip(), rules, mark) for text in distinct], codes
+
+
+def _replaced(text: str, rules: CellRules, mark: str) -> str:
+    if text in rules.missing:
+        return ""
+    limit = BELOW_LIMIT.fullmatch(text)
+    if limit is None or rules.less_than is None:
+        return text
+    number = limit[1]
+    half = f"{float(number.replace(',', '.')) / 2:.12g}"
+    texts = {"limit": number, "zero": "0", "gap": "", "half": half.replace(".", mark)}
+    return texts[rules.less_than]
+
+
+def apply_column_rules(
+    columns: Mapping[str, TableColumn], reading: Reading
+) -> dict[str, TableColumn]:
+    """Replace codes of gaps among plain numbers, and check that columns hold what rules say."""
+    return {name: _ruled(name, column, reading) for name, column in columns.items()}
+
+
+def _ruled(name: str, column: TableColumn, reading: Reading) -> TableColumn:
+    rules = reading.rules_of(name)
+    if rules.missing and column.numbers is not None and column.coded is None:
+        codes = [float(text) for text in rules.missing if _parse([text], _by_point) is not None]
+        numbers = np.where(np.isin(column.numbers, codes), np.nan, column.numbers)
+        column = replace(column, numbers=numbers)
+    wrong = {
+        "number": column.numbers is None or column.is_date,
+        "date": not column.is_date,
+    }
+    if wrong.get(rules.kind or "", False):
+        raise DataError(
+            f"column {name!r} must hold {rules.kind}s, as its schema says; got other entries. "
+            "Correct its type, its date_format, missing = [...] or less_than in the schema."
+        )
+    return column
 
 
 def _first(cells: Cells) -> str:

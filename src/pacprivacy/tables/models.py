@@ -1,4 +1,4 @@
-"""What can be computed from a table: name, options, mechanism, and how its value reads.
+"""Models of a table: name, options, mechanism, and the names of its value.
 
 A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, or a model of
 numbers alone, for which categories become columns of zeros and ones, and rows with gaps are left
@@ -189,9 +189,10 @@ class StatisticModel:
         numbers = [options.weights] if options.weights is not None else []
         check_category_numbers(table, numbers)
         shared = {
-            name: getattr(options, name)
-            for name in ("by", "where", "weights", "levels", "missing", "fill", "categories")
+            name: getattr(options, name) for name in ("by", "where", "weights", "missing", "fill")
         }
+        shared["levels"] = {name: options.levels[name] for name in options.levels if name in used}
+        shared["categories"] = tuple(name for name in options.categories if name in used)
         dates = (name for name in read if table.columns[name].is_date)
         shared["ranges"] = self._ranges(table, columns, options)
         shared["date_formats"] = {name: table.columns[name].date_formats[0] for name in dates}
@@ -230,7 +231,7 @@ class StatisticModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Built:
-    """A model on a table: what is computed, on which rows of it, and what the curator is told."""
+    """A model on a table: its mechanism, its rows, and notes for the curator."""
 
     mechanism: Mechanism
     data: Data = field(repr=False)
@@ -239,7 +240,7 @@ class Built:
 
 
 def described_model_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return the columns to describe: the target, those named, or all but the unit's."""
+    """Return the columns to describe: the target, named columns, or all but the unit's."""
     if options.target is not None and options.columns is not None:
         raise DataError(
             "--target and --columns must not be given together for this model; got both. "
@@ -257,7 +258,7 @@ def described_model_columns(table: Table, options: ModelOptions) -> tuple[str, .
 
 
 def learned_model_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return the columns to learn from: those named, or all but the target's and the unit's."""
+    """Return the columns to learn from: named columns, or all but the target's and the unit's."""
     names = options.columns
     if names is None:
         apart = (options.target, options.unit, options.weights)
@@ -300,7 +301,7 @@ def _class_labels(table: Table, target: str) -> Array:
 
 
 def model_numbers(table: Table, name: str) -> Vector:
-    """Return a column of numbers, NaN where one is missing."""
+    """Return a column of numbers, NaN for gaps."""
     check_category_numbers(table, [name])
     numbers = table.columns[name].numbers
     assert numbers is not None
@@ -476,12 +477,18 @@ MEANINGS: Final = {
 OPTION_NAMES: Final = {"by": "group-by", "q": "quantiles"}  # where they differ from the field
 
 
-def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
-    """Return the model of that name; refuse unknown ones and options that do not fit it."""
+def find_model_name(name: str) -> Model | StatisticModel:
+    """Return the model of that name; refuse unknown ones."""
     model = MODELS.get(name)
     if model is None:
         advice = suggestion(name, MODELS, otherwise="Choose one.")
         raise DataError(f"--model must be one of {', '.join(MODELS)}; got {name!r}. {advice}")
+    return model
+
+
+def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
+    """Return the model of a name; refuse unknown names and unfitting options."""
+    model = find_model_name(name)
     for option in (option for other in MODELS.values() for option in other.takes):
         if getattr(options, option) is not None and option not in model.takes:
             owners = ", ".join(n for n, m in MODELS.items() if option in m.takes)
@@ -504,7 +511,7 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStudy:
-    """A mechanism, its data, and who belongs together; curator-only but for the mechanism.
+    """A mechanism with its data and units; curator-only but for the mechanism.
 
     ``name`` is that of the file, for the ledger, ``digest`` its SHA-256; ``units`` say whose row
     each row is; ``sample`` None is that of the session; ``notes`` are for the curator.
@@ -617,7 +624,7 @@ def _needed(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, 
 
 
 def unit_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return a warning where a column says whose row it is, repeats, and is not the unit."""
+    """Return a warning if a column identifies units, repeats, and is not the unit."""
     names = () if options.unit is not None else table_identities(table)
     if not names:
         return ()
@@ -625,7 +632,7 @@ def unit_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
 
 
 def _strata(built: Built) -> Any:
-    """Return the class of every row of the file; rows that are left out have one of their own."""
+    """Return the class of every row of the file; dropped rows have a class of their own."""
     codes = np.unique(built.data.parts[1], return_inverse=True)[1]
     kept = built.kept
     strata = np.full(len(kept), codes.max() + 1)

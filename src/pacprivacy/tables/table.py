@@ -44,6 +44,7 @@ from pacprivacy.tables.cells import (
     Labels,
     Reading,
     TableColumn,
+    apply_column_rules,
     arrow_column_array,
     understand_cells,
 )
@@ -54,6 +55,10 @@ QUICK_BYTES: Final = 1 << 20  # from here on pyarrow is worth its import
 STDIN: Final = Path("-")
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
 _SNIFFED_LINES: Final = 20
+STATISTICAL: Final = {
+    ".sav": "read_sav", ".zsav": "read_sav", ".por": "read_por", ".dta": "read_dta",
+    ".sas7bdat": "read_sas7bdat", ".xpt": "read_xport",
+}  # fmt: skip
 _WHOLE: Final = re.compile(r"^(\d+)\.0+$")
 
 
@@ -101,8 +106,17 @@ def read_table(
         names, columns = _read_parquet(content, path, reading, choose)
     elif content.startswith(_ZIP):
         names, columns = _read_excel(content, path, reading)
+    elif path.suffix.lower() in STATISTICAL:
+        names, columns = _read_statistical(path, reading)
     else:
         names, columns, notes = _read_csv(content, path, reading, choose)
+    unknown = [name for name in reading.rules if name not in names]
+    if unknown:
+        raise DataError(
+            f"columns of the schema must be in {path}; got {listed(unknown)}. "
+            + suggestion(unknown[0], names, otherwise="Take them out of the schema.")
+        )
+    columns = apply_column_rules(columns, reading)
     for name, date_format in reading.date_formats.items():
         if name not in columns or not columns[name].is_date:
             got = "other columns" if name not in columns else "one without dates, or with others"
@@ -141,7 +155,8 @@ def _read_csv(
     mark = reading.delimiter or _sniff_delimiter(text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     try:
-        names = _check_names(next(reader, []), path)
+        header = next(islice(reader, (reading.header_row or 1) - 1, None), [])
+        names = _check_names(header, path)
         places, cells = choose(names), None
         if len(text) >= QUICK_BYTES and text.count('"') % 2 == 0:
             cells = _split_quickly(text, mark, (len(names), places), reader.line_num)
@@ -249,7 +264,7 @@ def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[C
 
 
 def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
-    """Return where a row stands; to the line where no field goes over several."""
+    """Return the position of a row, exact to the line if no field spans lines."""
     after = next(number for number, row in enumerate(reversed(rows)) if row is wrong)
     return f"in line {reader.line_num - after}"
 
@@ -257,7 +272,7 @@ def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
 def _split_quickly(
     text: str, mark: str, shape: tuple[int, list[int]], n_header: int
 ) -> list[Any] | None:
-    """Let pyarrow split the cells; None where it is not installed, or finds something wrong."""
+    """Split the cells with pyarrow; return None if it is missing or reports an error."""
     n_columns, places = shape
     if n_columns > WIDE:  # it takes longer for wide files than we do
         return None
@@ -349,14 +364,20 @@ def _index(cells: Sequence[str]) -> Coded:
     return list(index), np.fromiter(map(index.__getitem__, cells), np.int32, len(cells))
 
 
-def _sheet(content: bytes) -> list[Sequence[Any]]:
-    """Return the rows of the first sheet that are not empty, None for empty cells."""
+def _sheet(content: bytes, reading: Reading) -> list[Sequence[Any]]:
+    """Return the rows of a sheet from the header on that are not empty, None for empty cells."""
     from python_calamine import CalamineWorkbook
 
-    sheet = CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0)
-    cells = sheet.to_python(skip_empty_area=False)
+    book = CalamineWorkbook.from_filelike(io.BytesIO(content))
+    name = book.sheet_names[0] if reading.sheet is None else reading.sheet
+    if name not in book.sheet_names:
+        raise DataError(
+            f"--sheet must be one of {listed(book.sheet_names)}; got {name!r}. "
+            + suggestion(name, book.sheet_names, otherwise="Choose one.")
+        )
+    cells = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
     rows = ([_plain_cell(cell) for cell in row] for row in cells)
-    header = next(rows, [])
+    header = next(islice(rows, (reading.header_row or 1) - 1, None), [])
     return [header, *(row for row in rows if any(cell is not None for cell in row))]
 
 
@@ -370,12 +391,14 @@ def _read_excel(
     content: bytes, path: Path, reading: Reading
 ) -> tuple[Names, dict[str, TableColumn]]:
     try:
-        header, *body = _sheet(content)
+        header, *body = _sheet(content, reading)
     except ImportError:
         raise DataError(
             f"{path} is an Excel file, which python-calamine must read; it is not installed. "
             "Run in a checkout: pip install '.[excel]'"
         ) from None
+    except DataError:
+        raise
     except Exception as error:  # the reader has exceptions of its own
         raise DataError(
             f"{path} must be a readable Excel file (.xlsx); got {type(error).__name__}. "
@@ -385,6 +408,46 @@ def _read_excel(
     by_column: list[tuple[Any, ...]] = (
         list(zip(*body, strict=True)) if body else [() for _ in names]
     )
+    return names, _understand_objects(names, by_column, reading)
+
+
+def _read_statistical(path: Path, reading: Reading) -> tuple[Names, dict[str, TableColumn]]:
+    """Read a file of SPSS, Stata or SAS; labels of values are entries, user-missing are gaps."""
+    try:
+        import pyreadstat
+    except ImportError:
+        raise DataError(
+            f"{path} is a file of a statistics package, which pyreadstat must read; it is not "
+            "installed. Run in a checkout: pip install '.[stat]'"
+        ) from None
+    read = getattr(pyreadstat, STATISTICAL[path.suffix.lower()])
+    try:
+        content, about = read(str(path), output_format="dict")
+    except Exception as error:  # the reader has exceptions of its own
+        raise DataError(
+            f"{path} must be a readable file of a statistics package; got "
+            f"{type(error).__name__}. Export it as CSV."
+        ) from None
+    names = _check_names(list(content), path)
+    labels = about.variable_value_labels
+    cells = [
+        [_labelled(cell, labels.get(name, {})) for cell in column]
+        for name, column in content.items()
+    ]
+    return names, _understand_objects(names, cells, reading)
+
+
+def _labelled(cell: Any, labels: Mapping[Any, str]) -> Any:
+    if cell is None or cell != cell or cell == "":
+        return None
+    plain = cell.item() if isinstance(cell, np.generic) else cell
+    return labels.get(plain, plain)
+
+
+def _understand_objects(
+    names: Names, by_column: Sequence[Sequence[Any]], reading: Reading
+) -> dict[str, TableColumn]:
+    """Return columns of numbers, dates or texts, None being a gap."""
     columns: dict[str, TableColumn] = {}
     texts: dict[str, Cells] = {}
     for name, cells in zip(names, by_column, strict=True):
@@ -397,7 +460,7 @@ def _read_excel(
         else:
             texts[name] = _index(["" if cell is None else str(cell) for cell in cells])
     columns |= understand_cells(texts, reading)
-    return names, {name: columns[name] for name in names}
+    return {name: columns[name] for name in names}
 
 
 # --- what is asked of a table -------------------------------------------------------------------
@@ -433,7 +496,7 @@ def table_unit_labels(table: Table, name: str) -> Labels:
 
 
 def table_identities(table: Table) -> tuple[str, ...]:
-    """Return the columns that say whose row it is and repeat."""
+    """Return the columns that identify units and repeat."""
 
     def read(column: TableColumn) -> tuple[Labels, Labels | None]:
         if column.numbers is not None:

@@ -71,7 +71,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Categories:
-    """The levels of the text columns among those that are used; public."""
+    """The levels of the text columns in use; public."""
 
     levels: Mapping[str, tuple[str, ...]]
     declared: tuple[str, ...]
@@ -88,7 +88,7 @@ class Categories:
         reference: bool = False,
         grouped: Sequence[str] = (),
     ) -> Self:
-        """Return declared levels, or those that occur; refuse unusable columns in one message."""
+        """Return declared levels, or those that occur; refuse unusable columns together."""
         check_table_columns(table, (*options.levels, *options.categories))
         chosen = {*options.levels, *options.categories, *grouped}
         text = [n for n in names if table.columns[n].numbers is None or n in chosen]
@@ -108,7 +108,7 @@ class Categories:
         return cls(levels=levels, declared=declared, reference=reference, missing=options.missing)
 
     def expand(self, table: Table, names: Sequence[str]) -> tuple[tuple[str, ...], Matrix]:
-        """Return all columns as numbers, categories as one of zeros and ones for each level."""
+        """Return all columns as numbers, with zeros and ones for each level of a category."""
         numbers, coded = self.terms(names), {}
         for name in (name for name in names if name in self.levels):
             levels = self.levels[name]
@@ -138,7 +138,7 @@ class Categories:
         return tuple(notes)
 
     def rare_notes(self, table: Table) -> tuple[str, ...]:
-        """Say where a level that is shown is that of few records, for the curator alone."""
+        """Return notes on levels with few records, for the curator alone."""
         rare: dict[str, int] = {}
         for name in self.levels:
             codes = table.columns[name].codes
@@ -191,7 +191,7 @@ def _check_categories(
     options: ModelOptions,
     grouped: Sequence[str],
 ) -> None:
-    """Refuse text that is neither numbers nor a category, all such columns in one message."""
+    """Refuse text that is neither numbers nor a category, for all columns in one message."""
     open_ = [name for name in text if name not in options.levels]
     unsure = [name for name in open_ if name not in options.categories]
     unclear = [name for name in unsure if table.columns[name].unclear]
@@ -262,7 +262,7 @@ def _is_unclear_date(table: Table, name: str) -> bool:
 
 
 def date_format_advice(table: Table, name: str) -> str:
-    """Return how to say what the dates of a column mean."""
+    """Return advice about the format of the dates of a column."""
     formats = table.columns[name].date_formats
     written = " or ".join(f'--date-format "{name}={each}"' for each in formats)
     return f"Say {written}."
@@ -329,7 +329,7 @@ def category_gap_notes(
 
 
 def category_range_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return how many entries lie outside their declared range, for the curator alone."""
+    """Return the numbers of entries outside their declared ranges, for the curator alone."""
     ranges = options.ranges
     if ranges is None:
         return ()
@@ -423,7 +423,7 @@ def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.b
 
 
 def _design(model: AppliedModel, table: Table) -> Matrix:
-    """Return the terms of the model for every row, NaN where something is missing."""
+    """Return the terms of the model for every row, NaN for gaps."""
     numbers, levels = model["terms"], model["levels"]
     used = list(dict.fromkeys(column for _, column, _ in numbers))
     check_table_columns(table, used)

@@ -173,7 +173,7 @@ def information_slack_bound(total_variation: float, n_subsets: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number whose interval holds the truth with probability >= ``confidence``."""
+    """A number with an interval that holds the truth with probability >= ``confidence``."""
 
     value: Finite
     lower: Finite
@@ -364,7 +364,7 @@ def _filled(variances: Vector, level: float) -> Vector:
 
 
 def falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a falling function is zero or a hair below (regula falsi, Illinois)."""
+    """Return a point where a falling function is zero or barely below (regula falsi, Illinois)."""
     above, below, last = excess(low), excess(high), 0
     while above > 0 > below and high - low > 1e-13 * max(1.0, abs(high)):
         middle = high - below * (high - low) / (below - above)

@@ -200,7 +200,7 @@ def _dearest(apart: Vector, f: Vector, q: Vector) -> tuple[Vector, Vector]:
 
 
 def _bisect(is_high: Callable[[Vector], Mask], highest: Vector) -> tuple[Vector, Vector]:
-    """Return where a rising condition turns true between 0 and ``highest``, from both sides."""
+    """Return the point between 0 and ``highest`` where a rising condition turns true."""
     low, high = np.zeros_like(highest), highest
     for _ in range(70):
         middle = 0.5 * (low + high)
@@ -254,7 +254,7 @@ class Readings:
 
 
 def read_as_dp(success: float, delta: float = READ_AT_DELTA) -> Readings:
-    """Return what differential privacy would have to be to allow the same membership success.
+    """Return the differential privacy with the same membership success.
 
     Two readings, since one ``(ε, δ)`` says little: pure differential privacy, and the Gaussian
     mechanism, whose ``ε`` is several times larger. Neither is a claim of differential privacy.
@@ -328,7 +328,7 @@ def divergence_success(name: DivergenceName, divergence: float, prior: float = 0
 
 
 def _angle(rate: float) -> float:
-    """Return the angle whose squared sine is a rate."""
+    """Return the angle with the given squared sine."""
     return math.atan2(math.sqrt(rate), math.sqrt(1 - rate))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -232,13 +233,13 @@ def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
 
 BAD_OPTIONS = {
     "unknown model": (["--model", "svn"], "--model must be one of mean, sum, count, median"),
-    "budget of zero": (["--budget", "mi<=0"], "mi_nats must be a positive finite number"),
-    "negative budget": (["--budget", "mi<=-1"], "mi_nats must be a positive finite number"),
+    "budget of zero": (["--budget", "mi<=0"], "mi must be a positive finite number"),
+    "negative budget": (["--budget", "mi<=-1"], "mi must be a positive finite number"),
     "success of a coin": (["--budget", "membership<=0.5"], "success must be above 1/2"),
     "success below": (["--budget", "membership<=40%"], "success must be above 1/2"),
     "no budget at all": (["--budget", "privacy"], "budget must look like"),
-    "odd pool": (["--subsets", "7"], "n_subsets must be an even integer"),
-    "empty pool": (["--subsets", "0"], "n_subsets must be an even integer"),
+    "odd pool": (["--subsets", "7"], "--subsets must be an even integer"),
+    "empty pool": (["--subsets", "0"], "--subsets must be an even integer"),
     "unknown rule": (["--rule", "best"], "rule must be one of"),
     "unknown column": (["--columns", "age,incme"], "column 'incme' must be in the file"),
     "column twice": (["--columns", "age,age"], "--columns must be distinct names"),
@@ -484,7 +485,7 @@ def test_convert_knows_when_epsilon_says_nothing() -> None:
         (["--mi", "a lot"], "--mi must be a number"),
         (["--mi", "1/0"], "--mi must be a number"),
         (["--mi", "nan"], "--mi must be a number"),
-        (["--mi", "-1"], "mi_nats must be >= 0"),
+        (["--mi", "-1"], "mi must be >= 0"),
         (["--success", "0.4"], "success must be between the prior 0.5 and 1"),
         (["--mi", "1", "--prior", "0"], "prior must be above 0"),
         (["--epsilon", "1", "--delta", "1"], "delta must be at least 0 and below 1"),
@@ -535,8 +536,8 @@ def test_demo_writes_six_releases_and_a_table(
     assert all((tmp_path / name / "curator.npz").is_file() for name in names)
     assert "public, so a demo may show distances" in result.stdout
     rows = json.loads(run_pac("demo", "-o", tmp_path, "--json").stdout)["rows"]
-    assert [row["asked"] for row in rows] == [0.55, 0.6, 0.75] * 2
-    assert all(row["proved"] <= row["asked"] for row in rows)
+    assert [row["target"] for row in rows] == [0.55, 0.6, 0.75] * 2
+    assert all(row["proved"] <= row["target"] for row in rows)
     assert all(row["distance"] > 0 for row in rows)
     assert [row["sample"] for row in rows] == ["coins"] * 3 + ["pool"] * 3
     assert all(row["typical_distance"] > row["typical_distance_without_noise"] for row in rows)
@@ -565,3 +566,24 @@ def test_the_program_is_plain_when_piped_and_never_shows_a_traceback(tmp_path: P
     assert len(bad.stderr.splitlines()) == 1
     assert "\x1b" not in welcome.stdout + bad.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("--missing drp", "--missing must be one of .* Did you mean 'drop'"),
+        ("--sample coin", "--sample must be .* Did you mean 'coins'"),
+        ("--promise dpp", "--promise must be .* Did you mean 'dp'"),
+        ("--rule wterfill --sample pool", "--rule must be one of [a-z_, ]+; .* mean 'waterfill'"),
+        ("--subsets 3 --sample pool", "--subsets must be an even integer"),
+        ("--where agee>3", "Did you mean 'age'"),
+    ],
+)
+def test_errors_speak_the_command_line(tmp_path: Path, words: str, answer: str) -> None:
+    table = tmp_path / "people.csv"
+    table.write_text("age\n" + "\n".join(str(20 + i % 50) for i in range(300)) + "\n")
+    line = refused(
+        "release", table, "--model", "mean", "--columns", "age",
+        "--budget", "membership<=0.6", "-o", tmp_path / "out", *words.split(),
+    )  # fmt: skip
+    assert re.search(answer, line), line

@@ -100,6 +100,14 @@ def test_every_statistic_that_is_proved_on_average(name: str, people: Path, tmp_
     text = pac("release", people, *options, *COINS, "-o", out, "--full").stdout
     assert "on average over the coins" in " ".join(text.split())
     text += pac("verify", out / "release.json").stdout
+    again = ["--data", people, "--model", name, *AVERAGED[name]]
+    if name in ("median", "quantiles"):
+        text += (again_text := pac("verify", out / "release.json", *again).stdout)
+        assert "the records around each quantile are those of" in " ".join(again_text.split())
+        assert "that the stored records" not in " ".join(again_text.split())
+    else:
+        again += ["--unit", "person"]
+        assert "in no file" in refused("verify", out / "release.json", *again)
     for version in ("--officer", "--curator", None):
         pac("report", out, *([version] if version else []))
     planned = pac("plan", people, "--model", name, *AVERAGED[name], *COINS, "--budgets", "70%")
@@ -247,8 +255,13 @@ def test_a_regression_descends_and_verify_pays_its_clocks_again(
         pac("release", people, *fit, *BUDGET, *rest, "-o", place, "-q")
         text = pac("verify", place / "release.json", "--data", people, *fit).stdout
         assert "clocks" in text
+        assert "follows from the released steps" in text
         assert "with the data" not in text
     release = tmp_path / "o" / "release.json"
+    alone = tmp_path / "certificate.json"
+    alone.write_text(Certificate.read(release).to_json())
+    files = ["--bundle", tmp_path / "o" / "curator.npz", "--data", people]
+    assert "follows from the released steps" not in pac("verify", alone, *files, *fit).stdout
     interval = Release.load(release).interval()
     assert interval.lower["age"] < interval.upper["age"]
     frame = pd.read_csv(people)

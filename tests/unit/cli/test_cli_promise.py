@@ -146,3 +146,16 @@ def test_the_value_and_a_condition(table: Path, tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert (found["certificate"]["epsilon"], found["certificate"]["delta"]) == (5.0, 0.0)
     assert abs(found["value"]["mean"]["age"] - PEOPLE.age[PEOPLE.age < 40].mean()) < 3
+
+
+@pytest.mark.claim("M-7")
+@pytest.mark.parametrize("guessed", [True, False])
+def test_a_guessed_format_of_dates_is_not_declared(tmp_path: Path, guessed: bool) -> None:
+    """It was read off the records, where one entry may decide how all are read."""
+    file, schema = tmp_path / "visits.csv", tmp_path / "visits.toml"
+    file.write_text("day\n" + "\n".join(f"{1 + i % 28:02d}/01/2024" for i in range(400)))
+    stated = 'guessed = ["type", "date_format"]' if guessed else ""
+    schema.write_text(f'[columns.day]\ntype = "date"\ndate_format = "%d/%m/%Y"\n{stated}\n')
+    words = ["--model", "count", "--where", "day > '2024-01-09'", "--promise", "dp"]
+    result = call(file, tmp_path / "out", *words, "--schema", str(schema))
+    assert (result.exit_code == 0) is not guessed, result.stderr

@@ -42,6 +42,7 @@ def folder(tmp_path_factory):
         (("--tokens", "none.json"), "must hold a principal"),
         (("--rate", "0"), "--rate must be above 0"),
         (("--per-query", "nonsense"), "budget"),
+        (("--per-query", "mi<=1"), "--per-query must limit membership alone"),
         (("--tables", "shop.duckdb"), "--unit must be given"),
         (("--dataset", "other"), "state must be there"),
     ],
@@ -80,15 +81,14 @@ def test_a_port_that_is_taken(folder, monkeypatch):
     folder.load().close()
 
 
-@pytest.mark.claim("Q-4")
-@pytest.mark.parametrize(("total", "warned"), [("membership<=0.6", True), ("mi<=1", False)])
-def test_a_total_that_counts_no_queries_is_warned_of(folder, monkeypatch, total, warned):
+@pytest.mark.parametrize(("total", "code"), [("membership<=0.6", 0), ("mi<=1", 2)])
+def test_totals_of_tables_limit_membership_alone(folder, monkeypatch, total, code):
     monkeypatch.chdir(folder.path)
     file = f"{total[:2]}.duckdb"
     with duckdb.connect(file) as shop:
-        shop.execute("CREATE OR REPLACE TABLE customer AS SELECT range AS id FROM range(40)")
+        shop.execute("CREATE OR REPLACE TABLE customer AS SELECT range AS id FROM range(400)")
     monkeypatch.setattr("pacprivacy.serve.run_service", lambda service, **_: service.desk.close())
     files = ("--tables", file, "--unit", "customer.id", "--queries", total[:2])
     found = run("--ledger", "study.db", *files, "--total", total)
-    assert found.exit_code == 0, found.output
-    assert ("limits no nats" in found.output) == warned
+    assert found.exit_code == code, found.output
+    assert ("--total must limit membership alone" in found.output) == (code == 2)

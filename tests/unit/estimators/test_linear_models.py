@@ -142,3 +142,46 @@ def test_ridge_has_coins_unless_a_pool_is_wanted() -> None:
     assert few.certificate_.sampling == "pool"
     pooled = pac.PrivateRidge(form="joint", n_subsets=16, **SEEDED).fit(Z, y)
     assert pooled.certificate_.sampling == "pool"
+
+
+MODELS = [
+    (pac.PrivateLinearRegression, {}, 3.0 * Z[:, 0]),
+    (pac.PrivateRidge, {"alpha": 1.0}, 3.0 * Z[:, 0]),
+    (pac.PrivateLogisticRegression, {"alpha": 1e-3}, TWO),
+    (pac.PrivateLinearSVC, {"C": 0.1}, TWO),
+    (pac.PrivateQuantileRegressor, {"alpha": 1e-3}, 3.0 * Z[:, 0]),
+    (pac.PrivatePoissonRegressor, {"alpha": 1e-3}, np.arange(N) % 4),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "penalty", "y"), MODELS, ids=lambda each: getattr(each, "__name__", "")
+)
+def test_six_models_take_penalties_units_and_pipelines(kind: Any, penalty: Any, y: Any) -> None:
+    model = kind(**penalty, **SEEDED)
+    fitted = make_pipeline(StandardScaler(), clone(model)).fit(X, y)[-1]
+    assert fitted.method_ in ("influence", "descent")
+    assert fitted.certificate_.published
+    of_units = model.fit(X, y, units=np.arange(N) // 3)
+    assert of_units.certificate_.n_units == N // 3
+
+
+@pytest.mark.parametrize("kind", [pac.PrivateLogisticRegression, pac.PrivateLinearRegression])
+def test_coefficients_have_intervals(kind: Any) -> None:
+    options = {"errors": True} if kind is pac.PrivateLogisticRegression else {}
+    y = TWO if options else Z @ [2.0, -1.0, 0.0] + RNG.normal(size=N)
+    model = kind(**options, budget="membership<=0.75", **SEEDED).fit(X, y)
+    frame = model.release_.to_frame()
+    slopes = frame[frame["name"].str.startswith("coef")]
+    assert (slopes["lower"] < slopes["value"]).all()
+    width = (slopes["upper"] - slopes["lower"]).to_numpy() * [1.0, 10.0, 0.1]
+    assert (width < 1.0).all()
+
+
+def test_clusters_have_coins_and_tiny_tables_a_pool() -> None:
+    points = RNG.normal(size=(900, 2)) + np.repeat([[0], [9], [18]], 300, axis=0)
+    model = pac.PrivateKMeans(3, budget="membership<=0.6", **SEEDED).fit(points)
+    assert model.certificate_.sampling == "coins"
+    np.testing.assert_allclose(np.sort(model.cluster_centers_[:, 0]), [0, 9, 18], atol=0.5)
+    few = pac.PrivateKMeans(3, budget="membership<=0.6", **SEEDED).fit(points[::6])
+    assert few.certificate_.sampling == "pool"

@@ -30,7 +30,7 @@ from pacprivacy.noise.covariance import log_det_of_points, waterfill
 from pacprivacy.noise.plan import Observation
 from pacprivacy.noise.rules import SpreadRule
 from pacprivacy.sample import Balanced
-from pacprivacy.session.answerer import Answerer, ScoreAnswers, VoteAnswers
+from pacprivacy.session.responder import Responder, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import binary_entropy, posterior_success
 
 BUDGETS = (2.0**-30, 2.0**-20, 2.0**-8, 0.5)
@@ -165,7 +165,7 @@ def test_unit_noise_is_never_given_twice_and_has_its_scale():
 def make_responder(m=16, *, query=0.01, total=10.0, seed=0):
     pool = Balanced(n_subsets=m).draw(40, rng=0)
     source = SimulatedSource(seed)
-    return Answerer(pool, query_nats=query, total_nats=total, source=source)
+    return Responder(pool, query_nats=query, total_nats=total, source=source)
 
 
 def test_unanimous_answers_are_exact_and_free():
@@ -230,7 +230,7 @@ def test_an_interruption_leaves_the_worst_case_spent(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pacprivacy.session.answerer._answer_votes", stop)
+    monkeypatch.setattr("pacprivacy.session.responder._answer_votes", stop)
     votes = np.array([[0, 1, 0, 1]] * 8 + [[1, 0, 1, 0]] * 8)
     with pytest.raises(KeyboardInterrupt):
         responder.answer_votes(votes, n_classes=2)

@@ -478,7 +478,7 @@ def test_every_flipped_byte_of_an_entry_is_reported(tmp_path: Path) -> None:
 
 def test_it_is_in_wal_mode_and_waits_for_the_disk(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "study.db")
-    with ledger._database.reading() as connection:
+    with ledger._database.read_transaction() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
 
@@ -665,7 +665,7 @@ def test_an_older_ledger_is_migrated_and_still_verifies(
     again = Ledger(ledger_where)
     assert again.verify().ok
     assert again.entries() == ledger.entries()
-    with again._database.reading() as connection:
+    with again._database.read_transaction() as connection:
         row = connection.execute(sqlalchemy.text("SELECT schema_version, note FROM pac_ledger"))
         assert tuple(row.one()) == (3, None)
     assert Ledger(ledger_where).verify().ok  # the second opening has nothing to do

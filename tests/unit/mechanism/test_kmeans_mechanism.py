@@ -10,7 +10,7 @@ import pytest
 import sklearn.cluster
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import KMeans, KMeansSteps, coerce_data, flatten
+from pacprivacy.mechanism import KMeans, coerce_data, flatten
 from pacprivacy.mechanism.kmeans import (
     draw_kmeans_start,
     match_kmeans_rows,
@@ -264,23 +264,3 @@ def test_unprepared() -> None:
         KMeans(n_clusters=2).evaluate((X,), rng())
     with pytest.raises(MechanismError, match="classes must be known"):
         KMeans(order="labels").predict(CENTRES, X)
-
-
-def test_steps_of_all_subsets_are_those_of_one() -> None:
-    """Units whose rows are all over the data, ties on a grid of whole numbers, an empty cluster."""
-    grid = np.random.default_rng(0).integers(0, 4, size=(90, 2)).astype(float)
-    steps = KMeansSteps(n_clusters=3, n_steps=3, start=np.array([[0, 0], [3, 3], [99, 99]]))
-    pool = Balanced(n_subsets=6).draw(90, rng=0, units=np.arange(90) % 30)
-    outputs = run_mechanism(steps, grid, pool)
-    for k in range(6):
-        centres, rows = np.array([[0.0, 0.0], [3.0, 3.0]]), grid[pool.rows(k)]
-        for _ in range(3):
-            near = np.square(rows[:, None] - centres).sum(axis=2).round(9).argmin(axis=1)
-            centres = np.array([rows[near == j].mean(axis=0) for j in (0, 1)])
-        expected = np.append(centres, [99, 99])
-        np.testing.assert_allclose(outputs.values[k], expected, rtol=1e-12)
-
-
-def test_a_start_of_another_shape_is_refused() -> None:
-    with pytest.raises(MechanismError, match="start must have shape"):
-        KMeansSteps(n_clusters=2, start=np.zeros((2, 3))).prepare(coerce_data(np.eye(9)))

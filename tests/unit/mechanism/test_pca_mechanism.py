@@ -13,7 +13,7 @@ import sklearn.decomposition
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import PCA, coerce_data, flatten
 from pacprivacy.mechanism.pca import align_pca_basis, orthonormalise_pca_basis
-from pacprivacy.sample import Balanced, Poisson
+from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 
 RNG = np.random.default_rng(0)
@@ -51,7 +51,6 @@ def test_spans_what_scikit_learn_spans(d: int) -> None:
 def test_more_columns_than_rows() -> None:
     wide = np.random.default_rng(3).normal(size=(40, 90)) * np.geomspace(5, 0.1, 90)
     mechanism = prepare(wide, n_components=3)
-    assert mechanism.batch is None
     value = mechanism.evaluate((wide[::2],), rng())
     expected = sklearn.decomposition.PCA(3).fit(wide[::2]).components_
     np.testing.assert_allclose(
@@ -141,7 +140,7 @@ class LeakyPCA(PCA):
 
 def test_a_mean_left_out_of_the_vector_is_caught() -> None:
     sound = prepare(n_components=2)
-    leaky = LeakyPCA(n_components=2, basis=sound.basis, mean=sound.mean, at_once=True)
+    leaky = LeakyPCA(n_components=2, basis=sound.basis, mean=sound.mean)
     vector, structure = flatten(leaky.evaluate((X[::2],), rng()))
     whole, right = flatten(sound.evaluate((X[::2],), rng()))
     assert vector.size == whole.size - 5
@@ -149,8 +148,6 @@ def test_a_mean_left_out_of_the_vector_is_caught() -> None:
     # What is not in the vector cannot come back: finish has no mean to attach the span to.
     with pytest.raises(KeyError):
         leaky.finish(structure.restore(vector))
-    with pytest.raises(MechanismError, match="must agree with evaluate"):
-        run_mechanism(leaky, X, POOL, rng=0)
 
 
 def test_a_public_mean_is_that_of_the_universe_for_every_subset() -> None:
@@ -179,40 +176,6 @@ def test_the_basis_is_named_and_cannot_be_written_to() -> None:
     assert not mechanism.basis.flags.writeable
     assert not mechanism.mean.flags.writeable
     assert repr(mechanism) == "PCA(n_components=2, center='subset', orthonormal=True)"
-
-
-# --- all subsets at once ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("centre", ["subset", "universe"])
-@pytest.mark.parametrize("d", [1, 3, 5])
-def test_all_at_once_agrees_with_one_by_one(centre: Any, d: int) -> None:
-    data = coerce_data(X)
-    mechanism = PCA(n_components=d, center=centre).prepare(data)
-    assert mechanism.batch is not None
-    for pool in (POOL, Poisson(rate=0.4, n_subsets=8).draw(200, rng=1)):
-        values = mechanism.batch(data, pool)
-        for k in range(pool.n_subsets):
-            vector, _ = flatten(mechanism.evaluate(data.take(pool.rows(k)), rng()))
-            np.testing.assert_allclose(values[k], vector, rtol=0, atol=1e-10)
-
-
-def test_groups_of_rows() -> None:
-    pool = Balanced(n_subsets=8).draw(200, rng=0, units=np.arange(200) // 2)
-    data = coerce_data(X)
-    mechanism = PCA(n_components=2).prepare(data)
-    assert mechanism.batch is not None
-    vector, _ = flatten(mechanism.evaluate(data.take(pool.rows(3)), rng()))
-    np.testing.assert_allclose(mechanism.batch(data, pool)[3], vector, rtol=0, atol=1e-10)
-
-
-def test_close_eigenvalues_are_taken_one_by_one() -> None:
-    points = np.random.default_rng(5).normal(size=(200, 2))
-    points -= points.mean(axis=0)
-    left, _, right = np.linalg.svd(points, full_matrices=False)
-    nearly_round = left * [1.0, 1.0 - 1e-6] @ right
-    assert prepare(nearly_round, n_components=1).batch is None
-    assert prepare(nearly_round, n_components=2).batch is not None
 
 
 # --- after the release -----------------------------------------------------------------------

@@ -269,19 +269,6 @@ def test_a_coin_beside_a_normal_is_released_almost_without_noise() -> None:
     assert exact_information(plan.view(values), n_draws=100_000, rng=1).value <= 2.0
 
 
-@pytest.mark.claim("N-5")
-def test_atoms_may_leave_without_noise_and_are_counted() -> None:
-    """Two far atoms, and fine structure that the rest of the budget must hide."""
-    rng = np.random.default_rng(8)
-    fine = rng.normal(size=16)
-    values = np.stack([np.repeat([-50.0, 50.0], 8), fine], axis=1)
-    plan = calibrate(values, Information(math.log(2) + 0.3), rule="exact", rng=0)
-    assert plan.total_variance < 10 * np.var(fine)
-    assert plan.mi_upper <= math.log(2) + 0.3
-    found = exact_information(plan.view(values), n_draws=50_000, rng=1)
-    assert found.value >= math.log(2) - 0.01
-
-
 def test_an_impossible_proof_falls_back_to_the_closed_form(
     outputs: Matrix, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -477,13 +464,10 @@ def test_bad_boxes_are_refused(bad: dict[str, object]) -> None:
 # --- the shifts that the risk rule hides ----------------------------------------------------
 
 
-def test_unit_shifts_are_half_the_difference_of_means(
-    outputs: Matrix, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unit_shifts_are_half_the_difference_of_means(outputs: Matrix, pool: Pool) -> None:
     spread = spread_of(outputs, np.exp(UNIFORM))
     shifts = ViewTilts(pool).shifts(spread.coordinates, UNIFORM)
-    monkeypatch.setattr("pacprivacy.adversary.view_and_belief.MANY_SHIFTS", 0)
-    for scale in (1.0, 1e-25, 1e22):  # units may be very many, and numbers of any size
+    for scale in (1.0, 1e-25, 1e22):  # numbers of any size
         found = ViewTilts(pool).shifts(scale * spread.coordinates, UNIFORM)
         lengths = np.sqrt(np.square(found).sum(axis=1)) / scale
         np.testing.assert_allclose(lengths, np.linalg.norm(shifts, axis=1), atol=1e-6)

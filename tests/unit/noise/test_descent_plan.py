@@ -38,13 +38,12 @@ def test_norms_of_units_are_those_of_their_own_sums() -> None:
     problem = LinearProblem(rows=rows, targets=slopes, loss=Descent()._loss)
     units, ordered = DescentUnits.sort(problem, codes, 40)
     truth = [np.linalg.norm(rows[codes == u].T @ slopes[codes == u]) for u in range(40)]
-    norms = units.norms(ordered.rows, ordered.targets)
+    norms = units.norms(ordered.rows, ordered.targets, np.linalg.norm(ordered.rows, axis=1))
     assert (norms >= truth).all()
     np.testing.assert_allclose(norms, truth, rtol=1e-9)
-    single = DescentUnits(n_units=N, codes=None).norms(rows, slopes)
-    np.testing.assert_allclose(
-        single, np.linalg.norm(rows, axis=1) * np.linalg.norm(slopes, axis=1), rtol=1e-9
-    )
+    lengths = np.linalg.norm(rows, axis=1)
+    single = DescentUnits(n_units=N, codes=None).norms(rows, slopes, lengths)
+    np.testing.assert_allclose(single, lengths * np.linalg.norm(slopes, axis=1), rtol=1e-9)
 
 
 @pytest.mark.parametrize("std", [1e-4, 0.3, 1.0, 77.7, 1e6])
@@ -52,6 +51,16 @@ def test_noise_has_many_steps_and_is_not_below_what_was_asked(std: float) -> Non
     noise = StepNoise.at_least(std)
     assert std <= noise.std <= std * (1 + 2.0**-20)
     assert 2**29 <= noise.units_per_std <= 2**31
+
+
+def test_every_batch_has_units_in_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pacprivacy.noise.descent_plan.MOST_REHEARSED", 4)
+    data = coerce_data((X, Y))
+    fit = Descent(n_batches=9, n_steps=18).prepare(data)
+    problem = fit.problem(data.parts)
+    plan = plan_descent(fit, problem, None, n_units=N, success=0.6, keep=0.9, seed=0)
+    assert np.isfinite(plan.rehearsed).all()
+    assert plan.rehearsed.any()
 
 
 def test_no_clock_passes_its_limit_with_several_rows_a_unit() -> None:
@@ -134,6 +143,23 @@ def test_forged_bundles_are_refused(change: dict[str, Any], reason: str) -> None
         pac.verify(release.certificate, replace(release.bundle, **change))
 
 
+@pytest.mark.claim("R-1")
+@pytest.mark.parametrize("fit", [Descent(n_steps=3), Lloyd(n_clusters=2)])
+def test_the_released_value_follows_from_the_last_step(fit: Any) -> None:
+    data = X if isinstance(fit, Lloyd) else (X, LABELS)
+    release = pac.privatize(fit, data, pac.Membership(0.9), **COINS)
+    recompute_descent(release.bundle, fit, data, value=release.value)
+    integers = release.bundle.integers.copy()
+    integers[-1, 0] *= 2
+    forged = replace(release.bundle, integers=integers)
+    pac.verify(release.certificate, forged)  # no clock shows the last step
+    with pytest.raises(CertificateError, match="value of the release"):
+        recompute_descent(forged, fit, data, value=release.value)
+    value = release.value * 1.001 if isinstance(fit, Lloyd) else {**release.value, "intercept": 1.0}
+    with pytest.raises(CertificateError, match="value of the release"):
+        recompute_descent(release.bundle, fit, data, value=value)
+
+
 @pytest.mark.claim("C-8")
 def test_who_may_pay_next_to_nothing_is_left_out_of_the_noise_too() -> None:
     data = coerce_data((X, Y))
@@ -187,6 +213,8 @@ def test_wrong_data_are_refused_with_nothing_spent(data: Any, match: str) -> Non
         {"n_steps": 0},
         {"rate": "fast"},
         {"momentum": 1.0},
+        {"radius": 0.0},
+        {"n_batches": 0},
         {"penalty": -1.0},
         {"level": 0.0},
     ],
@@ -224,3 +252,20 @@ def test_lloyd_finds_clusters_and_is_replayed(tmp_path: Path) -> None:
     for start in ([[0.0]], [[np.nan, 0.0], [1.0, 1.0]], [["a", "b"], ["c", "d"]]):
         with pytest.raises(MechanismError, match="start must have shape"):
             pac.privatize(Lloyd(n_clusters=2, start=start), points, pac.Membership(0.6), **COINS)
+
+
+@pytest.mark.claim("C-14")
+def test_a_declared_radius_sets_the_noise_and_shortens_gradients() -> None:
+    data = coerce_data((X, Y))
+    noise = []
+    for radius, rows in ((1.0, data), (1.0, coerce_data((7 * X[:, ::-1] + 1, Y))), (2.0, data)):
+        fit = Descent(n_steps=4, radius=radius).prepare(rows)
+        problem = fit.problem(rows.parts)
+        plan = plan_descent(fit, problem, None, n_units=N, success=0.6, keep=0.9, seed=0)
+        std = radius * np.sqrt(fit.n_steps) / plan.parameter
+        assert all(std <= step.std <= 1.1 * std for step in plan.noise)
+        noise.append([step.std for step in plan.noise])
+        spent = plan.release(np.ones(N, bool), SimulatedSource(1)).spent
+        longest = np.sqrt(spent.max() / fit.n_steps) * min(noise[-1])
+        assert longest <= 1.1 * radius  # the noise is rounded up to two digits
+    assert noise[0] == noise[1] != noise[2]  # whatever the records are

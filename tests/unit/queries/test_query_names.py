@@ -12,7 +12,8 @@ import pacprivacy as pac
 from pacprivacy.errors import QueryError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.queries import make_query_mechanism
-from pacprivacy.queries.query import IN_SUBQUERY, parse_query, sums_plan
+from pacprivacy.queries.query import parse_query
+from pacprivacy.queries.sums_plan import IN_SUBQUERY, sums_plan
 
 N = 12
 

@@ -168,6 +168,80 @@ def test_a_small_divisor_is_no_divisor(clinic: pac.Tables) -> None:
         ask(f"{text} FROM visits", clinic)
 
 
+# --- quantiles ------------------------------------------------------------------------------
+
+QUANTILES = (
+    "SELECT kind, median(cost) AS m, quantile_cont(cost, 0.9) AS h, "
+    "median(cost) FILTER (WHERE person > 99) - avg(cost) AS d FROM visits GROUP BY kind"
+)
+KINDS: dict[str, Any] = {"keys": {"kind": ["a", "b"]}}
+
+
+@pytest.mark.claim("Q-7")
+def test_quantiles_are_read_off_counts(clinic: pac.Tables, frames: dict[str, pd.DataFrame]) -> None:
+    query = sums_of(QUANTILES, clinic, **KINDS)
+    added = query.contributions(coerce_data(clinic))
+    assert query.sums is not None
+    visits = frames["visits"]
+    for quantile, rows in zip(query.sums.quantiles, (visits, visits, visits[visits.person > 99]),
+                              strict=True):  # fmt: skip
+        points = np.array([-np.inf, *quantile.grid[1:-1], np.inf])
+        for cell, kind in enumerate("ab"):
+            for person in (7, 300):
+                own = rows[(rows.kind == kind) & (rows.person == person)].cost.dropna()
+                mine = added.total(np.arange(N) == person).values[cell]
+                np.testing.assert_array_equal(
+                    mine[list(quantile.bins)], np.histogram(own, points)[0]
+                )
+                assert mine[quantile.number] == len(own)
+    value = query.shaped(query.value(added.total()), coerce_data(clinic))
+    exact = visits.groupby("kind").cost.agg(m="median", h=lambda x: x.quantile(0.9))
+    for name in ("m", "h"):
+        for kind in "ab":
+            assert value[name][kind] == pytest.approx(exact[name][kind], abs=0.3)
+
+
+@pytest.mark.claim("Q-7")
+def test_intervals_of_quantiles_cover(clinic: pac.Tables, frames: dict[str, pd.DataFrame]) -> None:
+    exact = frames["visits"].groupby("kind").cost.median()
+    hits = []
+    for seed in range(40):
+        release = ask("SELECT kind, median(cost) AS m FROM visits GROUP BY kind", clinic, rng=seed,
+                      **KINDS)  # fmt: skip
+        frame = release.frame.set_index("kind")
+        hits += [frame["m low"][k] <= exact[k] <= frame["m high"][k] for k in "ab"]
+        assert (frame["m noise"] < 1.0).all()  # of 15, the deviation of the column
+    assert np.mean(hits) >= 0.85
+
+
+@pytest.mark.claim("Q-7")
+def test_declared_edges_are_no_fact_of_records(clinic: pac.Tables) -> None:
+    edges = {"m": range(0, 150, 5), "h": range(0, 150, 5), "d": range(0, 150, 5)}
+    for given, published in ((None, True), (edges, False)):
+        made = ask(QUANTILES, clinic, edges=given, **KINDS)
+        assert any("median" in line for line in made.certificate.published) is published
+    for wrong, words in (({"x": [1, 2, 3]}, "'x'"), ({"m": [3, 2, 1]}, "in order")):
+        with pytest.raises(QueryError, match=words):
+            ask(QUANTILES, clinic, edges=wrong, **KINDS)
+    with pac.Session(clinic, budget=MEMBERSHIP) as session:
+        released = session.sql(QUANTILES, share=0.5, edges=edges, **KINDS)
+    assert set(released.value) == {"m", "h", "d"}
+
+
+@pytest.mark.claim("Q-4")
+def test_words_are_checked_without_a_row(
+    clinic: pac.Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = make_query_mechanism(
+        QUANTILES.replace("avg", "stddev"), clinic, kind=QuerySums, **KINDS
+    )
+    assert isinstance(query, QuerySums)
+    monkeypatch.delattr(pac.Tables, "ask")
+    query.check_words()
+    with pytest.raises(AttributeError):
+        query.prepare(coerce_data(clinic))
+
+
 # --- what is refused ------------------------------------------------------------------------
 
 
@@ -176,7 +250,7 @@ def test_a_small_divisor_is_no_divisor(clinic: pac.Tables) -> None:
     [
         ("min(cost)", "FILTER (WHERE x < limit)"),
         ("max(cost)", "FILTER (WHERE x > limit)"),
-        ("median(cost)", "Count rows below a few limits"),
+        ("quantile_disc(cost, 0.5)", "Use median or quantile_cont"),
         ("count(DISTINCT kind)", "GROUP BY the column"),
         ("skewness(cost)", "Write it with count, sum, avg"),
         ("count(*) FILTER (WHERE cost > (SELECT avg(cost) FROM visits))", "Join the table"),
@@ -225,3 +299,13 @@ def test_coins_are_the_default_where_they_serve(
     with_coins = {name: hasattr(made.certificate, "keep") for name, made in kinds.items()}
     assert [name for name, coins in with_coins.items() if coins] == ["coins"]
     assert kinds["coins"].certificate.unit == "person"
+    reasons = {
+        "largest": "the query is no function of sums over units (max is no function of sums",
+        "few": "the table has fewer than 200 p",
+        "nats": "the budget is not about membership alone",
+        "asked": "n_subsets was set",
+    }
+    for name, reason in reasons.items():
+        assert f"because {reason}" in " ".join(
+            str(kinds[name].certificate.to_public_dict()).split()
+        )

@@ -15,8 +15,9 @@ from pacprivacy._random import SimulatedSource
 from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError
 from pacprivacy.mechanism import flatten
-from pacprivacy.noise import Boxed, Shape, spread_of
-from pacprivacy.noise.plan import log_det_of_plan
+from pacprivacy.noise import Boxed, make_plan, spread_of
+from pacprivacy.noise.covariance import SpreadFrame
+from pacprivacy.noise.plan import Revealed, log_det_of_plan
 from pacprivacy.release import (
     Bundle,
     Certificate,
@@ -30,7 +31,8 @@ from pacprivacy.release import (
     write_certificate,
 )
 from pacprivacy.release.bundle import BundleSession
-from pacprivacy.release.verification import _check_points, compare_verified, rebuild_verified
+from pacprivacy.release.pool_proof import _check_points, rebuild_verified
+from pacprivacy.release.verification import compare_verified
 from pacprivacy.sample import Half, Pool
 from pacprivacy.simulation import Outputs
 from pacprivacy.theory import Estimate
@@ -54,8 +56,17 @@ def release_with_a_revealed_part(other: Release) -> Release:
         [spread.coordinates[:8].mean(axis=0), spread.coordinates[8:].mean(axis=0)], 8, axis=0
     )
     direction = np.linalg.svd(inside)[2][:1].T
-    shape = Shape(rotation=direction, noise_var=np.array([0.3]), groups=np.repeat([0, 1], 8))
-    plan = shape.plan(spread, rule="exact")
+    groups = np.repeat([0, 1], 8)
+    outside = spread.coordinates[[0, 8]] @ (np.eye(spread.rank) - direction @ direction.T)
+    bases = np.stack([spread.center + spread.expand(row) for row in outside])
+    plan = make_plan(
+        rule="exact",
+        frame=SpreadFrame(spread=spread, rotation=direction),
+        center=spread.center,
+        noise_std=np.sqrt([0.3]),
+        values=values,
+        revealed=Revealed(groups=groups, bases=bases),
+    )
     plan = replace(plan, log_det_nats=log_det_of_plan(plan, np.exp(log_p)))
     _, structure = flatten(np.zeros(2))
     context = Context(
@@ -331,7 +342,7 @@ def test_a_machine_that_rounds_otherwise_verifies_too(
 ) -> None:
     """Two units as good as equal: sums in another order put the other one first."""
     release = releases["risk"]
-    verification = importlib.import_module("pacprivacy.release.verification")
+    verification = importlib.import_module("pacprivacy.release.pool_proof")
     again, unit = verification.prove_verified_again, release.bundle.worst_unit
 
     def rounded(bundle: Bundle) -> Any:

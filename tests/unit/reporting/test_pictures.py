@@ -87,10 +87,3 @@ def test_what_was_learned_follows_from_what_left(session: pac.Session) -> None:
     facts = first.certificate.composition or {}
     assert facts["learned_nats"] == pytest.approx(learned, rel=1e-3)
     assert facts["best_guess_now"] == pytest.approx(np.maximum(inside, 1 - inside).max(), rel=1e-3)
-
-
-def test_fresh_secrets_have_no_common_belief() -> None:
-    x = np.arange(40.0)
-    with pac.Session(x, budget=pac.Information(1), secrets="fresh", n_subsets=16) as session:
-        release = session.release(np.mean, pac.Information(1 / 4))
-    assert "learned_nats" not in (release.certificate.composition or {})

@@ -13,14 +13,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from pacprivacy._random import public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.sample import Balanced, Half, Poisson, Pool, bits, strategy_fold_choices
+from pacprivacy.sample import Balanced, Half, Poisson, Pool, strategy_fold_choices
 from pacprivacy.sample.bits import (
-    BLOCK_UNITS,
-    BlockBits,
-    _deal,
-    _draw_counts,
     draw_pool_bits,
     pool_complement,
     pool_padding,
@@ -511,102 +506,9 @@ def test_a_unit_is_called_as_its_column(column: str | None, unit: str) -> None:
     assert Balanced(n_subsets=8).draw(40, rng=0).unit == "record"
 
 
-# --- subsets that are drawn block by block ------------------------------------------------------
-
-
-@pytest.mark.claim("P-5")
-@pytest.mark.parametrize("folds", [2, 3])
-def test_blocks_are_folds_of_all_units_and_the_same_however_they_are_read(folds: int) -> None:
-    n, m = 2 * BLOCK_UNITS + 1001, 4 * folds
-    strategy = Balanced(n_subsets=m, folds=folds, blocks=True)
-    pool, again = strategy.draw(n, rng=5), strategy.draw(n, rng=5)
-    masks = pool.masks()
-    assert masks.shape == (m, n)
-    assert (masks.sum(axis=0) == m - m // folds).all()  # each unit is out of one of each partition
-    sizes = masks.sum(axis=1)
-    assert sizes.tolist() == pool.sizes().tolist()
-    assert set(n - sizes) <= {n // folds, n // folds + 1}
-    assert sizes.reshape(folds, -1).sum(axis=0).tolist() == [n * (folds - 1)] * (m // folds)
-    some = np.array([3, BLOCK_UNITS - 1, BLOCK_UNITS, 2 * BLOCK_UNITS + 1000])
-    assert (again.mask(m - 1) == masks[m - 1]).all()  # one row, before any block was drawn
-    assert (again.inside(some) == masks[:, some]).all()
-    listed = np.array([m - 1, 0, 0])
-    assert (again.bits[listed] == np.packbits(masks[listed], axis=1)).all()
-    edge = slice(BLOCK_UNITS - 20, BLOCK_UNITS + 13)
-    assert (again.inside(edge) == masks[:, edge]).all()
-    copy = Pool.from_arrays(*again.to_arrays())
-    assert (copy.inside(some) == masks[:, some]).all()
-    assert "bits" not in again.to_arrays()[0]
-    assert pool.scheme == "balanced-blocks" + ("(3 folds)" if folds == 3 else "")
-
-
-def test_where_not_all_blocks_fit_the_first_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy, n = Balanced(n_subsets=2, blocks=True), 3 * BLOCK_UNITS + 9
-    whole = strategy.draw(n, rng=5).masks()
-    monkeypatch.setattr(bits, "_KEPT_BYTES", 0)
-    monkeypatch.setattr(bits, "_PART_BYTES", 2 * 2 * BLOCK_UNITS // 8)  # two of four
-    pool, drawn, draw = strategy.draw(n, rng=5), [], BlockBits._partition
-
-    def noted(self: BlockBits, r: int, b: int) -> Any:
-        drawn.append(b)
-        return draw(self, r, b)
-
-    monkeypatch.setattr(BlockBits, "_partition", noted)
-    for _ in range(2):
-        for b in range(4):
-            units = slice(b * BLOCK_UNITS, min(n, (b + 1) * BLOCK_UNITS))
-            assert (pool.inside(units) == whole[:, units]).all()
-    assert drawn == [0, 1, 2, 3, 1, 2, 3]
-
-
-@pytest.mark.claim("P-5")
-def test_numbers_of_a_block_in_a_fold_are_hypergeometric() -> None:
-    """Mean and variance over many partitions; normal within 5 standard errors."""
-    n, m, folds = 3 * BLOCK_UNITS, 3000, 3
-    counts = _draw_counts(1, m // folds, folds, n)[:, :, 0].astype(float)
-    share = 1 / 3
-    assert (counts.sum(axis=1) == n // 3).all()
-    variance = BLOCK_UNITS * share * (1 - share) * (n - BLOCK_UNITS) / (n - 1)
-    error = np.sqrt(variance / len(counts))
-    assert (np.abs(counts.mean(axis=0) - BLOCK_UNITS * share) < 5 * error).all()
-    ratio = counts.var(axis=0) / variance
-    assert (np.abs(ratio - 1) < 5 * np.sqrt(2 / len(counts))).all()
-
-
-@pytest.mark.claim("P-5")
-@pytest.mark.parametrize("folds", [2, 3])
-def test_another_generator_is_noticed(folds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = Balanced(n_subsets=6, folds=folds, blocks=True).draw(90, rng=0).to_arrays()
-    assert Pool.from_arrays(*stored).n_units == 90
-
-    def other(seed: int, *path: Any) -> np.random.Generator:
-        return public_generator(seed, "others", *path[1:])
-
-    monkeypatch.setattr(bits, "public_generator", other)
-    with pytest.raises(PoolError, match="digest must match"):
-        Pool.from_arrays(*stored)
-
-
-def test_blocks_know_no_strata() -> None:
-    with pytest.raises(PoolError, match="blocks must be False"):
-        Balanced(blocks=True, stratify=True)
-
-
-@pytest.mark.claim("P-5")
-def test_arrangements_are_equally_likely() -> None:
-    """All 30 arrangements of 0, 1, 1, 2, 2, in 6000 draws: chi square, 29 degrees, p > 1e-6."""
-    rng, seen = np.random.default_rng(0), {}
-    for _ in range(6000):
-        key = tuple(_deal(rng, np.array([1, 2, 2])).tolist())
-        seen[key] = seen.get(key, 0) + 1
-    assert len(seen) == 30
-    assert sum((count - 200) ** 2 / 200 for count in seen.values()) < 82
-
-
-@pytest.mark.parametrize("blocks", [False, True])
-def test_units_in_runs_are_those_that_are_picked_one_by_one(blocks: bool) -> None:
+def test_units_in_runs_are_those_that_are_picked_one_by_one() -> None:
     n = 3000
-    pool = Balanced(n_subsets=16, folds=4, blocks=blocks).draw(n, rng=3)
+    pool = Balanced(n_subsets=16, folds=4).draw(n, rng=3)
     every = np.vstack([pool.mask(k) for k in range(16)]).astype(np.uint8)
     missing = [0, 5, 6, 700, 1999, n - 1]
     for units in (
@@ -633,12 +535,3 @@ def test_units_of_any_integer_type_are_found(kind: type[np.integer[Any]]) -> Non
     grouped = replace(pool, row_units=codes)
     for start, stop in ((0, 300), (250, 262), (256, 512), (10, 20)):
         assert np.array_equal(grouped.rows_inside(start, stop), every[:, codes[start:stop]])
-
-
-def test_bits_of_blocks_are_sliced_as_arrays_are() -> None:
-    pool = Balanced(n_subsets=4, blocks=True).draw(BLOCK_UNITS, rng=0)
-    whole = np.vstack([pool.bits[k] for k in range(4)])
-    end = whole.shape[1]
-    for some in (np.s_[::2], np.s_[::-1], np.s_[end:], np.s_[9:9], np.s_[end - 3 :]):
-        assert np.array_equal(pool.bits[:, some], whole[:, some])
-    assert pool.signs(BLOCK_UNITS, BLOCK_UNITS).shape == (4, 0)

@@ -5,21 +5,24 @@ import logging
 import socket
 import threading
 import time
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 import pacprivacy as pac
+from pacprivacy.adversary import session_cap
 from pacprivacy.budget import Spent
 from pacprivacy.errors import (
+    BudgetError,
     BudgetExceededError,
     DataError,
     MechanismError,
     SecretError,
     UnansweredError,
 )
+from pacprivacy.ledger import Ledger
 from pacprivacy.serve import Limits, Tokens
 from tests.privacy.test_sql_door import ATTACKS
 from tests.serving import Client, Folder, Running, malformed, people, send_raw
@@ -104,7 +107,7 @@ def test_tokens_that_cannot_be_read_let_nobody_in(running, content, mode):
     finally:
         path.chmod(0o600)
         path.write_bytes(good)
-    assert (status, json.loads(text)) == (503, {"error": "Nobody can be let in."})
+    assert (status, json.loads(text)) == (503, {"error": "No token is valid."})
     assert running.client().call("GET", "/budget")[0] == 200
 
 
@@ -376,166 +379,200 @@ def test_tokens(tmp_path):
             tokens.grant(name)
 
 
+PER_QUERY = "membership<=0.52"
+COST = session_cap(0.52)
+KEYS = {"region": ["north", "south"]}
+
+
+@dataclass
+class Served:
+    """Tables of a coin session behind HTTP: 400 people, a total of 0.6, bob with a limit."""
+
+    folder: Folder
+    limits: Limits
+    bob: float | None = None
+    models: bool = False
+
+    def session(self, **options):
+        frame = pytest.importorskip("pandas").DataFrame(
+            {
+                "id": range(400),
+                "pay": np.arange(400) % 50 + 5000.0,
+                "region": np.where(np.arange(400) % 2, "north", "south"),
+            }
+        )
+        tables = pac.Tables({"people": frame}, unit="people.id")
+        names = {"ledger": self.folder.path / "study.db", "dataset": "pay"}
+        return pac.Session(tables, sample=pac.Coins(), **names, **options)
+
+    @contextmanager
+    def running(self, **options):
+        session = self.session(**options)
+        limits = {"*": session_cap(0.6), **({} if self.bob is None else {"bob": self.bob})}
+        for who, mu_squared in limits.items():
+            with suppress(BudgetError):  # it has one
+                self.folder.ledger.create_budget("pay", who, limits=Spent(mu_squared=mu_squared))
+        started = Running(self.folder, self.limits, session, models=self.models)
+        try:
+            yield started
+        finally:
+            started.stop()
+
+    def reserved(self):
+        entries = self.folder.ledger.entries(dataset="pay")
+        return [entry.principal for entry in entries if entry.kind == "reserve"]
+
+
+def served(tmp_path, *, models=False, bob=None, **limits):
+    pytest.importorskip("duckdb")
+    if models:
+        folder = Folder.make(tmp_path)
+    else:
+        tokens = Tokens(tmp_path / "tokens.json")
+        folder = Folder(tmp_path, {name: tokens.grant(name) for name in ("ann", "bob")})
+        Ledger(tmp_path / "study.db")
+    limits = Limits(**({"per_query": PER_QUERY, "rate": 1e4} | limits))
+    return Served(folder, limits, bob, models)
+
+
+def ask(started, who, query, **more):
+    status, _, text = started.client(who).call("POST", "/sql", {"query": query, **more})
+    return status, json.loads(text)
+
+
 @pytest.mark.claim("V-1")
 def test_tables_are_asked_in_sql(tmp_path, monkeypatch):
-    """Principals share the tables' secret and total, and pay under their own limits.
+    """Principals share the coins and the total, and pay under their own limits.
 
     A query that takes too long is cut short, and paid for by who asked it.
     """
-    pytest.importorskip("duckdb")
-    pd = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"id": range(80), "pay": rng.normal(50, 10, 80).round()})
-    folder = Folder.make(tmp_path)
-    folder.ledger.create_budget("pay", "*", limits=Spent(mi_nats=1.0))
-    folder.ledger.create_budget("pay", "bob", limits=Spent(mi_nats=0.15))
-    tables = pac.Tables({"people": frame}, unit="people.id")
-    names = {"ledger": tmp_path / "study.db", "dataset": "pay"}
-    session = pac.Session(tables, budget="mi<=1", n_subsets=32, rng=0, **names)
-    query = {"query": "SELECT avg(pay) AS pay FROM people"}
-    started = Running(folder, Limits(per_query="mi<=1/10"), session)
-    try:
-        found = {who: started.client(who).call("POST", "/sql", query) for who in ("ann", "bob")}
-        assert [status for status, _, _ in found.values()] == [200, 200]
-        told = json.loads(found["bob"][2])
-        assert told["columns"][0] == "pay"
-        assert abs(told["rows"][0][0] - 50) < 40
-        assert told["left"]["own"]["mi_nats"] == pytest.approx(0.05, abs=0.02)
-        assert told["left"]["total"]["mi_nats"] < 0.85
-        assert told["certificate"]["mechanism"]
-        assert "over the whole session" in told["promise"]
-        status, _, text = started.client("bob").call("POST", "/sql", query)
-        assert status == 403
-        assert "0.05" in json.loads(text)["error"]
-        assert started.client("ann").call("POST", "/sql", query)[0] == 200
-        for wrong in ("SELECT * FROM people", "DROP TABLE people", "SELECT avg(x) FROM nobody"):
-            status, _, text = started.client().call("POST", "/sql", {"query": wrong})
-            assert status == 400, text
+    setting = served(tmp_path, models=True, bob=1.5 * COST)
+    query = "SELECT avg(pay) AS pay FROM people"
+    with setting.running(budget="membership<=0.6") as started:
+        status, answer = ask(started, "ann", query)
+        assert (status, answer["columns"][0], answer["note"]) == (200, "pay", None)
+        assert abs(answer["rows"][0][0] - 5024.5) < 40
+        assert "all releases of this session" in answer["promise"]
+        assert answer["certificate"]["sampling"] == "coins"
+        status, answer = ask(started, "bob", query)
+        assert answer["note"] is None  # what others asked is not told
+        assert answer["left"]["own"]["mu_squared"] == pytest.approx(0.5 * COST, rel=1e-6)
+        assert ask(started, "bob", query)[0] == 403
+        status, answer = ask(started, "ann", f" {query} ")
+        assert (status, answer["note"].startswith("You had this query")) == (200, True)
+        by_region = "SELECT region, count(*) AS n FROM people GROUP BY region"
+        status, answer = ask(started, "ann", by_region, keys=KEYS)
+        assert [row[0] for row in answer["rows"]] == KEYS["region"]
+        for wrong in (by_region, "DROP TABLE people", "SELECT max(pay) AS x FROM people"):
+            assert ask(started, "ann", wrong)[0] == 400
         slow = ", ".join(f"people {name}" for name in "abcdef")
+        words = f"SELECT sum(a.pay + b.pay) AS x FROM {slow} WHERE a.id = b.id AND c.pay > d.pay"
         with monkeypatch.context() as patch:
-            patch.setattr(
-                started.service.desk, "_limits", Limits(seconds=0.3, per_query="mi<=1/10")
-            )
-            words = {"query": f"SELECT median(a.pay * b.pay + c.pay) AS x FROM {slow}"}
-            status, _, text = started.client("ann").call("POST", "/sql", words)
-        assert (status, json.loads(text)) == (422, {"error": str(UnansweredError())})
-        began = time.monotonic()
-        assert started.client().predict(QUESTIONS[:1])[0] == 200  # the thread is free again
-        assert time.monotonic() - began < 10
+            limits = replace(setting.limits, seconds=0.6)
+            patch.setattr(started.service.desk, "_limits", limits)
+            status, answer = ask(started, "ann", words)
+        assert status in (400, 422)
+        assert started.client().predict(QUESTIONS[:1])[0] == 200
         budget = json.loads(started.client("bob").call("GET", "/budget")[2])
-        assert budget["tables"]["left"]["total"]["mi_nats"] < 0.65  # three answers, one cut short
-    finally:
-        started.stop()
-    entries = folder.ledger.entries(dataset="pay")
-    back = {entry.reservation for entry in entries if entry.kind == "cancel"}  # for the answers
-    spent = [e.principal for e in entries if e.kind == "reserve" and e.reservation not in back]
-    assert spent == ["ann", "bob", "ann", "ann"]
-    assert [e.principal for e in entries if e.kind == "commit"] == ["ann", "bob", "ann"]
-    alone = Running(folder, session=pac.Session.resume(tables, **names), models=False)
-    try:
-        client = alone.client()
-        again = json.loads(client.call("GET", "/budget")[2])
-        told = json.loads(client.call("GET", "/certificate")[2])
-        assert again["left"]["total"] == budget["tables"]["left"]["total"]
-        assert again["limits"]["total"]["mi_nats"] == 1
-        assert (told["sql"], "n_columns" in told) == (True, False)
-        assert client.call("POST", "/sql", query)[0] == 200
-        assert client.call("POST", "/predict", {"rows": [[0.0] * 4]})[0] == 404
-    finally:
-        alone.stop()
+    n_paid = 4 + (status == 422)
+    assert setting.reserved() == ["ann", "bob", "ann", "ann", *["ann"] * (status == 422)]
+    total = budget["tables"]["left"]["total"]["mu_squared"]
+    assert total == pytest.approx(session_cap(0.6) - n_paid * COST, rel=1e-6)
+    alone = replace(setting, models=False)
+    with alone.running() as started:  # goes on from the file
+        again = json.loads(started.client().call("GET", "/budget")[2])
+        facts = json.loads(started.client().call("GET", "/certificate")[2])
+        assert again["left"]["total"]["mu_squared"] == total
+        assert (facts["sql"], "n_columns" in facts) == (True, False)
+        assert ask(started, "ann", query)[0] == 200
+        assert started.service.desk.session.spent.n_releases == n_paid + 1
+        assert started.client().call("POST", "/predict", {"rows": [[0.0] * 4]})[0] == 404
 
 
 @pytest.mark.claim("Q-4")
 def test_a_query_that_fails_on_the_data_is_paid_for(tmp_path, caplog, monkeypatch):
-    """Whatever it fails of, one thing is said; what its words alone forbid is free.
+    """Whatever it fails of, one thing is said; what its words alone forbid is free."""
+    setting = served(tmp_path, bob=4.5 * COST)
 
-    Only who asks and the shared total pay, until nothing is left.
-    """
-    pytest.importorskip("duckdb")
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame({"id": range(20), "pay": np.arange(20.0)})
-    tokens = Tokens(tmp_path / "tokens.json")
-    folder = Folder(tmp_path, {name: tokens.grant(name) for name in ("ann", "bob")})
-    names = {"ledger": tmp_path / "study.db", "dataset": "pay"}
-    session = pac.Session(
-        pac.Tables({"people": frame}, unit="people.id"),
-        budget="mi<=1.0",
-        n_subsets=8,
-        rng=0,
-        **names,
-    )
-    folder.ledger.create_budget("pay", "*", limits=Spent(mi_nats=1.0))
-    folder.ledger.create_budget("pay", "bob", limits=Spent(mi_nats=0.65))
-    started = Running(folder, Limits(per_query="mi<=1/10", rate=1e4), session, models=False)
+    def left(started, who):
+        remaining = json.loads(started.client(who).call("GET", "/budget")[2])["left"]
+        return [(remaining[whose] or {}).get("mu_squared") for whose in ("total", "own")]
 
-    def ask(who, what, rest=""):
-        body = {"query": f"SELECT {what} AS x FROM people {rest}"}
-        status, _, text = started.client(who).call("POST", "/sql", body)
-        return status, json.loads(text)
-
-    def left(who):
-        found = json.loads(started.client(who).call("GET", "/budget")[2])["left"]
-        return found["total"]["mi_nats"], (found["own"] or {}).get("mi_nats")
-
-    try:
+    total = session_cap(0.6)
+    with setting.running(budget="membership<=0.6") as started:
         for words in ("sum(pay", "sum(nobody)", "pay", "sum(random())", "sum('x'::int::date)"):
-            assert ask("bob", words)[0] == 400, words
-        assert ask("bob", "count(*)", "GROUP BY pay")[0] == 400
+            assert ask(started, "bob", f"SELECT {words} AS x FROM people")[0] == 400, words
         desk = started.service.desk
         with monkeypatch.context() as patch:  # who waited for others too long is not begun
             patch.setattr(desk, "_limits", replace(desk._limits, seconds=0.4))
-            desk._thread.submit(time.sleep, 0.3)
-            assert ask("bob", "sum('x'::int)")[0] == 503
-        assert left("bob") == (1.0, 0.65)
+            for _ in range(setting.limits.queries):
+                desk._readers.submit(time.sleep, 0.3)
+            assert ask(started, "bob", "SELECT sum('x'::int) AS x FROM people")[0] == 503
+        assert left(started, "bob") == pytest.approx([total, 4.5 * COST])
+        failing = (
+            "sum(CASE WHEN id = 7 AND pay > 6 THEN 'x'::int ELSE 0 END)",
+            "sum(CASE WHEN id = 7 THEN 1e308 * 10 ELSE 0 END)",
+            "sum(CASE WHEN id = 7 THEN sqrt(6 - pay) ELSE 0 END)",
+            "sum(pay) + (SELECT pay FROM people WHERE pay > 6)",
+        )
+        n_paid = 0
         with caplog.at_level(logging.DEBUG):
-            for n, words in enumerate(
-                (
-                    "sum(CASE WHEN id = 7 AND pay > 6 THEN 'x'::int ELSE 0 END)",
-                    "sum(CASE WHEN id = 7 THEN 1e308 * 10 ELSE 0 END)",
-                    "sum(CASE WHEN id = 7 THEN 1e200 ELSE 0 END)",
-                    "sum(CASE WHEN id = 7 THEN sqrt(6 - pay) ELSE 0 END)",
-                    "sum(CASE WHEN id = 7 THEN 9223372036854775807 + id ELSE 0 END)",
-                    "sum(pay) + (SELECT pay FROM people WHERE pay > 6)",
-                ),
-                1,
-            ):
-                assert ask("bob", words) == (422, {"error": str(UnansweredError())}), words
-                assert left("bob") == pytest.approx((1.0 - n / 10, 0.65 - n / 10))
+            for words in failing:
+                status, answer = ask(started, "bob", f"SELECT {words} AS x FROM people")
+                assert status in (400, 422), words
+                if status == 422:
+                    assert answer == {"error": str(UnansweredError())}
+                n_paid += status == 422
+                assert left(started, "bob") == pytest.approx(
+                    [total - n_paid * COST, (4.5 - n_paid) * COST]
+                )
+        assert n_paid >= 3
         assert "bob /sql 422" in caplog.text
         assert "Query" not in caplog.text
-        assert ask("bob", "sum(sqrt(-1 - pay))")[0] == 403
-        assert ask("ann", "avg(pay)")[0] == 200  # what bob did is bob's, and the total's
-        assert left("ann") == (pytest.approx(0.3, abs=1e-3), None)
-        assert ask("ann", "count(*)", "WHERE id = 7 AND pay > 1000")[0] == 200  # exactly nobody
-        assert left("ann") == (pytest.approx(0.2, abs=1e-3), None)
-        statuses = [ask("ann", "sum('x'::int)")[0] for _ in range(3)]
-        assert statuses == [422, 422, 403]
-    finally:
-        started.stop()
-    assert folder.ledger.verify().ok
+        for _ in range(4 - n_paid):
+            ask(started, "bob", "SELECT sum(sqrt(-1 - pay)) AS x FROM people")
+        assert ask(started, "bob", "SELECT sum(sqrt(-1 - pay)) AS x FROM people")[0] == 403
+        assert ask(started, "ann", "SELECT avg(pay) AS x FROM people")[0] == 200
+        assert left(started, "ann") == [pytest.approx(total - 5 * COST), None]
+    assert setting.reserved() == ["bob"] * 4 + ["ann"]
+    assert setting.folder.ledger.verify().ok
+
+
+@pytest.mark.claim("V-1", "Q-4")
+def test_analysts_at_once_pay_for_every_answer_and_nobody_passes_the_cap(tmp_path):
+    """They are read side by side; charges, clocks and the ledger agree to the last unit."""
+    setting = served(tmp_path, per_query="membership<=0.55")
+    statuses = []
+    with setting.running(budget="membership<=0.6") as started:
+
+        def work(who):
+            for _ in range(3):
+                query = "SELECT region, sum(pay) AS x FROM people GROUP BY region"
+                statuses.append(ask(started, who, query, keys=KEYS)[0])
+
+        threads = [threading.Thread(target=work, args=(who,)) for who in ("ann", "bob") * 2]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        clocks = started.service.desk.session.balances
+    assert statuses.count(200) == 4  # 4.06 would fit
+    assert statuses.count(403) == 8
+    assert clocks.busiest <= clocks.cap
+    assert len(setting.reserved()) == 4
+    entries = setting.folder.ledger.entries(dataset="pay")
+    charged = sum(entry.units["mu_squared"] for entry in entries if entry.kind == "reserve")
+    assert charged * 1e-12 == pytest.approx(clocks.busiest, rel=1e-9)
+    assert charged * 1e-12 >= clocks.busiest
 
 
 @pytest.mark.claim("Q-2", "Q-3")
 def test_attacks_over_http_are_refused_unpaid(tmp_path):
     """Texts that read more than they may: 400, no value, and nothing spent."""
-    pytest.importorskip("duckdb")
-    frame = pytest.importorskip("pandas").DataFrame(
-        {"id": range(80), "salary": 5000 + np.arange(80)}
-    )
-    folder = Folder.make(tmp_path)
-    folder.ledger.create_budget("pay", "*", limits=Spent(mi_nats=1.0))
-    tables = pac.Tables({"people": frame}, unit="people.id")
-    names = {"ledger": tmp_path / "study.db", "dataset": "pay"}
-    session = pac.Session(tables, budget="mi<=1", n_subsets=32, rng=0, **names)
-    started = Running(folder, Limits(per_query="mi<=1/10"), session)
-    try:
+    setting = served(tmp_path)
+    with setting.running(budget="membership<=0.6") as started:
         for text in ATTACKS:
-            body = {"query": text.replace("@", str(tmp_path))}
-            status, _, words = started.client("ann").call("POST", "/sql", body)
-            assert status == 400, (text, words)
-            assert b"5007" not in words
-    finally:
-        started.stop()
-    assert [
-        entry for entry in folder.ledger.entries(dataset="pay") if entry.kind == "reserve"
-    ] == []
+            status, answer = ask(started, "ann", text.replace("@", str(tmp_path)))
+            assert status == 400, (text, answer)
+            assert "5007" not in str(answer)
+    assert setting.reserved() == []

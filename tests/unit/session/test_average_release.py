@@ -17,7 +17,13 @@ import pacprivacy as pac
 from pacprivacy.adversary import DrawnInfluence
 from pacprivacy.errors import CertificateError, MechanismError
 from pacprivacy.mechanism import coerce_data
-from pacprivacy.release import AverageBundle, AverageCertificate, verify
+from pacprivacy.release import (
+    AverageBundle,
+    AverageCertificate,
+    recompute_average,
+    verify,
+    write_average_certificate,
+)
 from pacprivacy.sample import Coins
 from pacprivacy.statistics.own_influence import OwnValue
 
@@ -222,6 +228,21 @@ def test_a_mechanism_that_fails_or_warns_does_not_tell_on_whom() -> None:
         warnings.simplefilter("always")
         assert value.value(np.ones(8, dtype=bool)).tolist() == [3.5]
     assert not told
+
+
+@pytest.mark.claim("R-1")
+def test_the_window_of_a_consistent_forger_does_not_survive_the_records() -> None:
+    values = np.random.default_rng(3).normal(size=600)
+    bundle, forged = release(np.median, values).bundle, release(np.median, values / 2).bundle
+    verify(write_average_certificate(forged), forged)  # nothing in the files shows it
+    recompute_average(bundle, np.median, values)
+    with pytest.raises(CertificateError, match="other records are around"):
+        recompute_average(forged, np.median, values)
+    with pytest.raises(CertificateError, match="its noise does not follow"):
+        recompute_average(replace(bundle, grid=bundle.grid / 2), np.median, values)
+    drawn = pac.stats.ols("cost", columns="age")
+    with pytest.raises(CertificateError, match="in no file"):
+        recompute_average(release(drawn).bundle, drawn, TABLE)
 
 
 def test_verify_names_what_a_file_of_a_quantile_cannot_show() -> None:

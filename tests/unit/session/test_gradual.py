@@ -24,8 +24,8 @@ from pacprivacy.errors import (
 )
 from pacprivacy.noise import PlanProblem, calibrate, proof as noise_proof, prove_rescaled
 from pacprivacy.session import GradualRelease
+from pacprivacy.session.pool_refinement import FallingNoise, refinement_shares
 from pacprivacy.session.pool_secret import Calibration
-from pacprivacy.session.refinement import Refinement, refinement_shares
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 DATA = np.random.default_rng(0).normal(size=(60, 3))
@@ -230,7 +230,7 @@ def test_rescaled_plans_meet_another_budget_under_another_belief(rule: str) -> N
 
 def test_estimates_of_a_refinement_close_in_on_the_output() -> None:
     outputs = np.linspace(-1, 1, 16)[:, None]
-    steps = Refinement(outputs, Spent(mi_nats=20.0), rule="waterfill")
+    steps = FallingNoise(outputs, Spent(mi_nats=20.0), rule="waterfill")
     source = SimulatedSource(np.random.default_rng(0))
     log_p = np.full(16, -np.log(16))
     errors = []
@@ -260,10 +260,6 @@ def test_bad_requests_are_refused_before_anything_is_spent() -> None:
         pac.privatize(np.mean, DATA[:, 0], Information(1), n_subsets=16, target=target, levels=-1)
     with pytest.raises(BudgetError, match="target must be an Accuracy"):
         pac.privatize(np.mean, DATA[:, 0], Information(1), n_subsets=16, target=0.9)  # type: ignore[arg-type]
-    with pac.Session(DATA, budget=Information(1), secrets="fresh", n_subsets=16) as session:
-        with pytest.raises(BudgetError, match="secrets must be 'same'"):
-            session.refine(mean, Information(0.5), target)
-        assert session.odometer().spent.mi_nats == 0.0
 
 
 @pytest.mark.parametrize(

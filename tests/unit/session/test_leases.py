@@ -404,7 +404,7 @@ def test_what_was_booked_for_a_failure_is_given_back_to_nobody(tmp_path, monkeyp
 
     model.answer_each(QUESTIONS[:20], [("bob", 20)])
     with monkeypatch.context() as patch:
-        patch.setattr("pacprivacy.session.answerer._answer_votes", fail)
+        patch.setattr("pacprivacy.session.responder._answer_votes", fail)
         model.answer_each(QUESTIONS[:40], [("ann", 40)])
     held = dict(model._book._leases)
     for who in ("bob", "eve"):

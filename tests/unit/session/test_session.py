@@ -367,44 +367,6 @@ def test_the_odometer_starts_at_nothing() -> None:
     assert odometer.spent.n_releases == 0
     assert (odometer.learned_nats, odometer.best_guess_now) == (0.0, 0.5)
     assert (odometer.total.mi_nats, odometer.total.success_level) == (1.0, 0.7)
-    assert odometer.ever_used_prior is None
-
-
-# --- fresh secrets --------------------------------------------------------------------------
-
-
-def test_fresh_secrets_are_independent_and_said_to_be() -> None:
-    session = open_session(pac.Information(2), secrets="fresh", simulate=True)
-    for k in range(3):
-        release = session.release(mean, pac.Information(0.5), rule="waterfill")
-        assert np.ptp(release.bundle.log_p) == 0.0  # a new secret: nothing is known of it
-        facts = release.certificate.composition
-        assert facts is not None
-        assert facts["secrets"] == "fresh for every release"
-        assert facts["prior_of_ever_used"] == 1 - 2.0 ** -(k + 1)
-    assert session.odometer().ever_used_prior == 1 - 2.0**-3
-    assert session.odometer().spent.mi_nats <= 1.5
-
-
-def test_every_fresh_release_draws_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-    real = PUBLISH.uniform_below
-    monkeypatch.setattr(
-        PUBLISH, "uniform_below", lambda source, bound: drawn.append(1) or real(source, bound)
-    )
-    for secrets, expected in (("same", 1), ("fresh", 3)):
-        drawn.clear()
-        session = open_session(pac.Information(2), secrets=secrets, simulate=True)
-        for _ in range(3):
-            session.release(mean, pac.Information(0.5), rule="waterfill")
-        assert len(drawn) == expected
-
-
-def test_membership_cannot_be_totalled_over_fresh_secrets() -> None:
-    with pytest.raises(BudgetError, match="Information when secrets are fresh"):
-        open_session(pac.Membership(0.6), secrets="fresh")
-    with pytest.raises(BudgetError, match="'same' or 'fresh'"):
-        open_session(pac.Information(1), secrets="both")
 
 
 # --- the end --------------------------------------------------------------------------------
@@ -494,12 +456,6 @@ def test_residual_entropy_is_a_total_and_a_share(n_subsets: int | None) -> None:
             session.release(mean, share, rule="waterfill")
     assert session.odometer().total.mi_nats == total.on(16).mi_nats
     assert first.certificate.mi_upper_nats <= share.on(16).mi_nats
-
-
-def test_fresh_secrets_refuse_a_level_that_comes_with_residual_entropy() -> None:
-    budget = pac.ResidualEntropy(share=0.8) & pac.Membership(0.6)
-    with pytest.raises(BudgetError, match="must be Information when secrets are fresh"):
-        pac.Session(DATA, budget=budget, secrets="fresh").release(mean, pac.Information(0.1))
 
 
 def test_an_epsilon_equivalent_is_a_total_and_a_share() -> None:

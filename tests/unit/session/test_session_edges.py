@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import pacprivacy as pac
 from pacprivacy.budget import Spent
-from pacprivacy.errors import BudgetError, LedgerError, SecretError, UnansweredError
+from pacprivacy.errors import BudgetError, LedgerError, SecretError
 from pacprivacy.ledger import Ledger
 
 DATA = np.random.default_rng(0).normal(size=(60, 2))
@@ -23,22 +22,6 @@ def mean(x: Any) -> Any:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "study.db")
-
-
-@pytest.fixture
-def session(ledger: Ledger) -> pac.Session:
-    pytest.importorskip("duckdb")
-    people = pd.DataFrame({"id": range(80), "age": np.arange(80.0)})
-    tables = pac.Tables({"people": people}, unit="people.id")
-    return pac.Session(tables, budget="mi<=1", n_subsets=16, ledger=ledger, progress=False)
-
-
-def entries(ledger: Ledger) -> list[tuple[str, str, float]]:
-    return [
-        (entry.kind, entry.principal, round(entry.amounts.mi_nats or 0.0, 6))
-        for entry in ledger.entries()
-        if entry.kind == "reserve"
-    ]
 
 
 @pytest.mark.claim("H-1")
@@ -93,41 +76,3 @@ def test_a_session_of_one_release_makes_no_other() -> None:
         for budget in (None, pac.Information(0.1)):
             with pytest.raises(SecretError, match="must make no other"):
                 session.release(mean, budget)
-
-
-def test_a_principal_without_a_name_is_refused_and_not_the_curator(
-    session: pac.Session, ledger: Ledger
-) -> None:
-    with session, pytest.raises(LedgerError, match="principal must be a name"):
-        session.sql(QUERY, "mi<=1/5", principal="")
-    assert entries(ledger) == []
-
-
-@pytest.mark.claim("Q-4")
-def test_a_first_query_with_a_broken_checkpoint_is_paid_for(
-    session: pac.Session, ledger: Ledger, tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text("nonsense" * 20)
-    with session, pytest.raises(UnansweredError):
-        session.sql(QUERY, "mi<=1/5", principal="ann", checkpoint=broken)
-    assert entries(ledger) == [("reserve", "ann", 0.2)]
-
-
-@pytest.mark.claim("Q-4")
-def test_a_curators_release_inside_a_principals_query_leaves_what_that_one_pays(
-    session: pac.Session, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepare = "pacprivacy.session.session.prepared_query"
-    session.sql(QUERY, "mi<=1/10")
-
-    def fails(*_: Any) -> Any:
-        monkeypatch.undo()
-        session.sql(QUERY, "mi<=1/20")
-        raise RuntimeError("on the data")
-
-    monkeypatch.setattr(prepare, fails)
-    with session, pytest.raises(UnansweredError):
-        session.sql(QUERY, "mi<=1/5", principal="ann")
-    assert ("reserve", "ann", 0.2) in entries(ledger)
-    assert session.spent.mi_nats == pytest.approx(0.1 + 0.05 + 0.2, rel=1e-6)

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import pacprivacy as pac
+from pacprivacy.adversary import Clocks, influence_success, session_cap
 from pacprivacy.budget import Spent
 from pacprivacy.errors import (
     BudgetError,
@@ -33,9 +34,10 @@ from pacprivacy.errors import (
 )
 from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.queries import QueryMechanism
+from pacprivacy.queries import QuerySums
 from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import Account, account_digest
+from pacprivacy.session.coin_secret import CoinSecret
 from pacprivacy.session.state import Marks, SessionState, StateFile
 
 DATA = np.random.default_rng(3).normal(size=(8, 1))
@@ -621,7 +623,7 @@ def test_a_release_that_was_not_reserved_does_not_leave(
     """A planted bug: the session forgets to write its spend down."""
     monkeypatch.setattr(Account, "spend", lambda *args, **kwargs: None)
     with begin(study) as session:
-        with pytest.raises(LedgerError, match="must be reserved before it is kept"):
+        with pytest.raises(LedgerError, match="must be reserved before it leaves"):
             session.release(mean, pac.Information(0.1))
         assert session.releases == ()
 
@@ -704,24 +706,6 @@ def test_the_whole_budget_can_be_spent(tmp_path: Path) -> None:
     assert Ledger(tmp_path / "study.db").verify().ok
 
 
-def test_fresh_secrets_leave_no_file_and_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "study.db"
-    for number in (1, 2):
-        with begin(path, secrets="fresh") as session:
-            session.release(mean, pac.Information(0.1))
-            assert session.odometer().spent.n_releases == number
-            assert session.odometer().ever_used_prior == 1 - 2.0**-number
-    assert sorted(item.name for item in tmp_path.iterdir()) == ["study.db"]
-    assert session.odometer().spent.mi_nats == pytest.approx(0.2, rel=0.01)
-
-
-def test_fresh_secrets_do_not_spend_membership(tmp_path: Path) -> None:
-    path = tmp_path / "study.db"
-    Ledger(path).create_budget("default", limits=Spent(success_increment=0.1))
-    with pytest.raises(BudgetError, match="secrets must be 'same' where the ledger limits"):
-        begin(path, secrets="fresh")
-
-
 def test_certificates_of_simulations_have_no_digest() -> None:
     with pac.Session(DATA, budget=pac.Information(1), n_subsets=4, rng=0, simulate=True) as session:
         made = session.release(mean, pac.Information(0.1))
@@ -782,26 +766,14 @@ def test_the_last_of_a_membership_budget_is_not_lost_to_rounding(tmp_path: Path)
 # --- queries of principals ------------------------------------------------------------------
 
 
-@pytest.mark.claim("Q-4")
-def test_a_first_query_that_fails_is_paid_for_afterwards(tmp_path: Path) -> None:
-    """Its rows choose the pool, so nothing can be paid before; an exact answer has a price too."""
+def asked_tables() -> Any:
     pd = pytest.importorskip("pandas")
     pytest.importorskip("duckdb")
-    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
-    session = pac.Session(tables, budget="mi<=1", n_subsets=8, rng=0, ledger=tmp_path / "study.db")
-    with session:
-        with pytest.raises(UnansweredError):
-            session.sql("SELECT sum(('x' || id)::int) AS s FROM people", "mi<=1/8", principal="ann")
-        assert session.odometer().spent.mi_nats == pytest.approx(1 / 8)
-        exact = session.sql(
-            "SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/8", principal="ann"
-        )
-        assert exact.value["c"] == 0
-        assert session.odometer().spent.mi_nats == pytest.approx(2 / 8)
-    with pac.Session.resume(tables, ledger=tmp_path / "study.db") as again:
-        assert again.odometer().spent.mi_nats == pytest.approx(2 / 8)
-        again.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/8")
-        assert again.odometer().spent.mi_nats == pytest.approx(2 / 8)  # the curator knows anyway
+    return pac.Tables({"people": pd.DataFrame({"id": range(400)})}, unit="people.id")
+
+
+GOOD, BAD = (f"SELECT sum({x}) AS s FROM people" for x in ("id", "('x' || id)::int"))
+PRICE = "membership<=0.51"
 
 
 @pytest.mark.claim("Q-4", "K-1")
@@ -809,11 +781,8 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stop while the engine reads leaves a session that has paid, and goes on."""
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("duckdb")
-    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
-    good, bad = (f"SELECT sum({x}) AS s FROM people" for x in ("id", "('x' || id)::int"))
-    real, folders = QueryMechanism.prepare, [tmp_path / name for name in ("now", "one", "two")]
+    tables, cost = asked_tables(), session_cap(0.51)
+    real, folders = QuerySums.prepare, [tmp_path / name for name in ("now", "one", "two")]
     stops = iter(folders[1:])
 
     def prepare(self: Any, data: Any) -> Any:
@@ -822,91 +791,96 @@ def test_a_query_is_paid_for_before_its_rows_are_read(
         return real(self, data)
 
     folders[0].mkdir()
-    each, total = pac.Information(1 / 1000), pac.Information(1) & pac.Membership(0.6)
-    session = pac.Session(tables, budget=total, n_subsets=8, rng=0, ledger=folders[0] / "study.db")
-    with session, monkeypatch.context() as patch:
-        session.sql(good, each, principal="ann")  # its rows choose the pool
-        patch.setattr(QueryMechanism, "prepare", prepare)
-        session.sql(good, each, principal="ann")
-        belief, full = session.belief, session.balances
-        with pytest.raises(UnansweredError) as told:
-            session.sql(bad, each, principal="ann")
-        assert isinstance(told.value.__cause__, QueryError)
-        assert session.belief is belief  # nothing was drawn
-        failed, now = session.odometer().spent, session.balances
-    assert full is not None
-    assert now is not None
-    np.testing.assert_allclose(full.per_unit - now.per_unit, 2 / 1000)
-    for folder, n_answered, n_paid in zip(folders, (2, 1, 2), (3, 2, 3), strict=True):
+    names = {"ledger": folders[0] / "study.db", "budget": "membership<=0.6"}
+    with pac.Session(tables, **names) as session, monkeypatch.context() as patch:
+        session.sql(GOOD, PRICE, principal="ann")
+        patch.setattr(QuerySums, "prepare", prepare)
+        session.sql(GOOD, PRICE, principal="ann")
+        with pytest.raises(UnansweredError) as refused:
+            session.sql(BAD, PRICE, principal="ann")
+        assert isinstance(refused.value.__cause__, QueryError)
+        assert session.odometer().spent.n_releases == 3
+    for folder, n_paid in zip(folders, (3, 2, 3), strict=True):
         with pac.Session.resume(tables, ledger=folder / "study.db") as again:
-            paid, left = again.odometer().spent, again.balances
-            assert paid.n_releases == n_answered
-            assert paid.mi_nats == pytest.approx(n_paid / 1000, rel=1e-3)
-            assert left is not None
-            lost = 0.1 - left.increment_left  # of what the balances allow at first
-            assert lost == pytest.approx(paid.success_increment, rel=1e-6)
-            if n_answered == 2:
-                assert paid.success_increment == pytest.approx(failed.success_increment)
-                assert (left.per_unit < full.per_unit).all()
+            seen, clocks = again.odometer().spent, again.balances
+            assert seen.n_releases == n_paid
+            assert seen.mu_squared == pytest.approx(n_paid * cost, rel=1e-6)
+            assert isinstance(clocks, Clocks)
+            assert clocks.spent.min() == clocks.busiest == seen.mu_squared  # everybody paid
             if folder.name == "two":
                 with pytest.raises(QueryError):  # the curator reads the words, and pays nothing
-                    again.sql(bad, each)
-                assert again.odometer().spent == paid
-                again.sql(good, each, principal="ann")
+                    again.sql(BAD, PRICE)
+                assert again.odometer().spent == seen
+                again.sql(GOOD, PRICE, principal="ann")
         assert Ledger(folder / "study.db").verify().ok
 
 
 @pytest.mark.claim("Q-4")
-@pytest.mark.parametrize("total", ["mi<=1", "membership<=0.8"])
-def test_an_answer_on_which_nearly_all_agree_has_the_price_of_one_on_which_all_do(
-    tmp_path: Path, total: str
-) -> None:
-    """Without noise it tells of the universe as exactly, and its own charge may be any small one.
+def test_what_words_refuse_is_free_and_principals_need_coins(tmp_path: Path) -> None:
+    tables, path = asked_tables(), tmp_path / "study.db"
+    with pac.Session(tables, budget="membership<=0.6", ledger=path) as session:
+        for words in ("SELECT max(id) AS m FROM people", "SELECT id FROM people", "nonsense"):
+            with pytest.raises(QueryError):
+                session.sql(words, PRICE, principal="ann")
+        with pytest.raises(LedgerError, match="principal must be a name"):
+            session.sql(GOOD, PRICE, principal="")
+        assert session.spent.n_releases == 0
+    pool = {"budget": "mi<=1", "n_subsets": 8, "ledger": tmp_path / "pool.db"}
+    with (
+        pac.Session(tables, **pool) as session,
+        pytest.raises(BudgetError, match="must be coins for queries of principals"),
+    ):
+        session.sql(GOOD, "mi<=1/8", principal="ann")
+    assert [entry.kind for entry in Ledger(path).entries()].count("reserve") == 0
 
-    What is left ends it: at last less than the price.
-    """
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("duckdb")
-    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
-    pool = pac.Balanced(n_subsets=64).draw(12, rng=0)
-    rare = ",".join(map(str, np.flatnonzero(pool.masks()[0])))  # all of them in one candidate
-    case = f"CASE WHEN (SELECT count(*) FROM people WHERE id IN ({rare})) = 6 THEN 1 ELSE 0 END"
-    session = pac.Session(tables, budget=total, sample=pool, ledger=tmp_path / "study.db")
-    with session:
-        session.sql("SELECT count(*) AS c FROM people WHERE id > 99", "mi<=1/10", principal="ann")
-        full = session.balances
-        found = session.sql(
-            f"SELECT sum(x) AS x FROM (SELECT {case} AS x)", "mi<=1/10", principal="ann"
+
+@pytest.mark.claim("Q-4", "C-8")
+def test_units_move_an_answer_by_no_more_than_they_paid_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a query plans while another is paid; a query planned at twice the price is not."""
+    tables, path = asked_tables(), tmp_path / "study.db"
+
+    def overspent() -> bool:
+        with pac.Session(tables, budget="membership<=0.6", ledger=path) as session:
+            bundles = [session.sql(GOOD, PRICE, principal="ann").bundle for _ in range(2)]
+            clocks: Any = session.balances
+        return bool((sum(np.square(b.charges) for b in bundles) > clocks.spent).any())
+
+    assert not overspent()
+    real = CoinSecret.plan_paid
+
+    def doubled(self: Any, request: Any, price: Any) -> Any:
+        terms = price.terms
+        wider = replace(
+            terms,
+            parameter=2 * terms.parameter,
+            allowed=2 * terms.allowed,
+            budget=pac.Membership(influence_success(2 * terms.parameter)),
         )
-        assert found.certificate.noise.largest_std == 0
-        assert session.spent.mi_nats == pytest.approx(2 / 10)
-        if full is not None:
-            assert session.balances is not None
-            np.testing.assert_allclose(full.per_unit - session.balances.per_unit, 2 / 10)
-            with pytest.raises(BudgetExceededError, match="what a query pays that fails"):
-                session.sql("SELECT sum(id) AS s FROM people", "mi<=1/10", principal="ann")
-            session.sql("SELECT sum(id) AS s FROM people", "mi<=1/100", principal="ann")
+        return real(self, request, replace(price, terms=wider))
+
+    monkeypatch.setattr(CoinSecret, "plan_paid", doubled)
+    path = tmp_path / "planted.db"
+    assert overspent()
 
 
 def test_a_query_of_the_curators_is_not_a_principals(tmp_path: Path) -> None:
     """In another thread, after a principal's: its words are the curator's, and cost nothing."""
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("duckdb")
-    tables = pac.Tables({"people": pd.DataFrame({"id": range(12)})}, unit="people.id")
-    session = pac.Session(tables, budget="mi<=1", n_subsets=8, rng=0, ledger=tmp_path / "study.db")
-    told: list[Exception] = []
+    tables, path = asked_tables(), tmp_path / "study.db"
+    errors: list[Exception] = []
 
     def ask() -> None:
         try:
-            session.sql("SELECT sum(('x' || id)::int) AS s FROM people", "mi<=1/8")
+            session.sql(BAD, PRICE)
         except Exception as error:
-            told.append(error)
+            errors.append(error)
 
     curator = threading.Thread(target=ask)
-    with session:
-        session.sql("SELECT sum(id) AS s FROM people", "mi<=1/8", principal="ann")
+    with pac.Session(tables, budget="membership<=0.6", ledger=path) as session:
+        session.sql(GOOD, PRICE, principal="ann")
         before = session.spent
         curator.start()
         curator.join()
-        assert isinstance(told[0], QueryError)  # and not the words for a principal
+        assert isinstance(errors[0], QueryError)  # and not the words for a principal
         assert session.spent == before

@@ -14,7 +14,7 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, coerce_data, datasets, flatten
 from pacprivacy.sample import Balanced, Poisson, Pool
 from pacprivacy.simulation import run_mechanism
-from pacprivacy.statistics import Covariance, Histogram, Mean, Quantiles
+from pacprivacy.statistics import Covariance, Histogram, Mean
 
 RNG = np.random.default_rng(0)
 X = RNG.normal([100.0, -3.0, 0.0], [1.0, 20.0, 1e-3], size=(101, 3))
@@ -185,18 +185,6 @@ def test_a_released_histogram_carries_its_edges() -> None:
 def test_misuse_is_explained(action: Any, message: str) -> None:
     with pytest.raises(MechanismError, match=message):
         action()
-
-
-def test_quantiles_on_a_grid() -> None:
-    X = np.random.default_rng(0).normal(size=(500, 2))
-    found = Quantiles(grid=np.linspace(-5, 5, 2001), probabilities=(0.1, 0.5)).evaluate(
-        (X,), np.random.default_rng(0)
-    )
-    assert np.abs(found - np.quantile(X, (0.1, 0.5), axis=0).T).max() < 0.03
-    outside = Quantiles(grid=[0.0, 1.0]).evaluate((np.full(9, 7.0),), np.random.default_rng(0))
-    assert outside.tolist() == [0.25, 0.5, 0.75]
-    with pytest.raises(MechanismError, match="probabilities must be between 0 and 1"):
-        Quantiles(grid=[0, 1], probabilities=(1.0,))
 
 
 @pytest.mark.parametrize("folds", [2, 4])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from pacprivacy.statistics import (
     Covariance,
     Histogram,
     Mean,
-    Quantiles,
     Sums,
     SumStatistic,
     UnitSums,
@@ -48,7 +46,6 @@ ARRAYS: list[Any] = [
     Correlation(),
     Histogram(bins=8, ranges=[(0, 10), (-8, 2), (9990, 10010)]),
     Histogram(bins=8, ranges=[(0, 10), (-8, 2), (9990, 10010)], density=True),
-    Quantiles(grid=tuple(np.linspace(-10, 12, 40).tolist())),
 ]
 TABLES: list[Any] = [
     pac.stats.mean(["a", "b"]),
@@ -154,22 +151,6 @@ def test_values_are_defined_for_all_sums(statistic: Any) -> None:
             assert found.shape == (n_values,)
 
 
-@pytest.mark.claim("C-7")
-def test_noisy_counts_that_fall_below_zero_do_not_upset_quantiles() -> None:
-    # Between the two halves lie empty steps; their noise must not move the lower quartile.
-    rng = np.random.default_rng(3)
-    data = coerce_data(np.concatenate([rng.uniform(0, 1, 500), rng.uniform(9, 10, 500)]))
-    quantiles = Quantiles(grid=tuple(np.linspace(0, 10, 201).tolist()), probabilities=(0.25, 0.75))
-    sums = quantiles.contributions(data).total()
-    noise = rng.normal(size=(200, *sums.values.shape))
-    found = np.array(
-        [quantiles.value(Sums(values=sums.values + each, centre=sums.centre)) for each in noise]
-    )
-    assert np.abs(found - quantiles.value(sums)).max() < 0.2
-    empty = Sums(values=noise[0], centre=sums.centre, noise_std=np.ones_like(sums.values))
-    assert np.isnan(quantiles.value(empty)).all()
-
-
 def test_centres_are_coarse() -> None:
     centre, deviation = np.array([5.123456, 0.0, 1e4 + 1 / 3]), np.array([1.3, 0.0, 0.0])
     rounded = round_centre(centre, deviation)
@@ -247,17 +228,6 @@ def test_numbers_of_units_and_cells_are_not_taken_for_others() -> None:
     assert narrow.units is not None
     assert narrow.units.tolist() == [0, 1, 2]
     assert narrow.starts.tolist() == [0, 1, 3]
-
-
-def test_rows_in_files_have_the_sums_of_rows_in_memory(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    pd.DataFrame(X, columns=["a", "b", "c"]).to_parquet(path)
-    files, memory = coerce_data(pac.Dataset(path)), coerce_data(X)
-    for statistic in (Mean(), ARRAYS[4]):
-        ready = statistic.prepare(memory)
-        for _ in range(2):  # nothing is written to what is read
-            sums = ready.contributions(files)
-            np.testing.assert_array_equal(sums.values, ready.contributions(memory).values)
 
 
 def test_correlations() -> None:

@@ -2,7 +2,7 @@
   "use strict";
   var token = "";
   var at = function (id) { return document.getElementById(id); };
-  var KINDS = { mi_nats: "information, nats", success_increment: "membership, points above 50 %" };
+  var KINDS = { mi_nats: "information, nats", success_increment: "membership, points above 50 %", mu_squared: "squared influence on one person" };
 
   function say(text, bad) {
     at("message").textContent = text;
@@ -24,7 +24,7 @@
   }
   function fail(error) { say(error.message, true); }
   function shown(kind, amount) {
-    return kind === "mi_nats" ? down(amount) : down(100 * amount);
+    return kind === "success_increment" ? down(100 * amount) : down(amount);
   }
   function down(amount) {  // what is left is never rounded up
     if (!(amount > 0)) { return "0"; }
@@ -115,7 +115,7 @@
         at("promise").textContent = found.promise;
         at("not-hidden").textContent = found.not_hidden;
       }
-      say("Answered.");
+      say(found.note || "Answered.");
       return refresh();
     }).catch(fail);
   });

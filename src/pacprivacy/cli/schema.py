@@ -1,0 +1,44 @@
+"""``pac schema``: what the columns of a table seem to hold, as a file to be checked by hand."""
+
+from __future__ import annotations
+
+from pacprivacy.cli import options
+from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
+from pacprivacy.cli.options import read_reading_options
+from pacprivacy.tables import Schema, read_table, schema_notes
+
+
+def _schema(
+    *,
+    data: options.DataFile,
+    decimal: options.Decimal = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
+    header_row: options.HeaderRow = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print a schema of a table in TOML: types, dates, levels, ranges, missing codes.
+
+    Whatever was guessed from the records says so, and does not count as declared until it is taken
+    out of "guessed". The file is for the curator: it holds levels and rough ranges of the records.
+    """
+    typed = options.with_sheet(
+        read_reading_options(decimal, delimiter, encoding), sheet, header_row
+    )
+    table = read_table(data, typed)
+    guess = Schema.guess(table, typed)
+    if as_json:
+        show_json(guess.to_dict())
+    else:
+        show(guess.to_toml(notes=() if quiet else schema_notes(table)))
+
+
+schema = Verb(
+    function=_schema,
+    example="""\
+  pac schema people.csv > people.toml
+  pac release people.csv --schema people.toml --model mean --columns age \\
+      --budget "membership<=0.6" -o out""",
+)

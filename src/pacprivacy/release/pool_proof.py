@@ -1,0 +1,304 @@
+"""Compute the figures of a release from a pool again, from the curator's bundle."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from pacprivacy._checks import Vector, distances_between_rows
+from pacprivacy._rounding import at_most, percent_at_most
+from pacprivacy._system import single_threaded
+from pacprivacy.adversary import (
+    Balances,
+    MembershipRisk,
+    noiseless_heat_paid,
+    noiseless_membership,
+)
+from pacprivacy.budget import budget_limits
+from pacprivacy.errors import CertificateError
+from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
+from pacprivacy.release.answer_bundle import AnswerBundle, certify_answer_bundle
+from pacprivacy.release.bundle import Bundle, BundleSession
+from pacprivacy.release.certificate import fields_on_trust
+from pacprivacy.release.coin_bundle import RELATIVE
+from pacprivacy.release.pool_certificate import (
+    CertificateFigures,
+    PoolCertificate,
+    certificate_charge,
+    certified_charges,
+    write_certificate,
+)
+from pacprivacy.release.verification import Evidence, evidence_of
+from pacprivacy.theory import Estimate, information_slack_bound
+
+DISTANCE: Final = 1e-4  # shifts within a group below a millionth of the spread are not released
+RULED_OUT: Final = 1e-9
+UNIT_MASS: Final = 1e-9
+ON_TRUST_IID: Final = {
+    "scheme": "how the subsets were drawn",
+    "prior": "the blind guess before any subset is drawn, which follows from how they are",
+}
+ON_TRUST_ANSWERS: Final = {
+    "budget": "what was asked; that the total follows from it was checked",
+    "mechanism": "which models answer",
+    "output": "what an answer looks like",
+    "dimension": "the number of classes",
+    "noise": "the number of classes, which the limits on the noise follow from",
+    "notes": "the notes of the pool",
+}
+ANSWERS_CHECKED: Final = ("rule", "composition")
+
+
+def foreign(reason: str) -> CertificateError:
+    """Return the error of a bundle that is of another release."""
+    return CertificateError(f"{reason}. The bundle does not belong to this release.")
+
+
+def doubtful(reason: str) -> CertificateError:
+    """Return the error of a bundle that does not show what a certificate says."""
+    return CertificateError(f"{reason}. Do not rely on this certificate.")
+
+
+def rebuild_verified(bundle: Bundle) -> PoolCertificate:
+    """Write the certificate again from figures computed again, with the threads of the release."""
+    _check_points(bundle)
+    _check_belief(bundle)
+    with single_threaded():
+        proved = prove_verified_again(bundle)
+        _check_worst_unit(bundle, proved.membership)
+        certificate = write_certificate(bundle, proved)
+    _check_confidence(certificate, bundle)
+    if bundle.session is None:
+        _check_budget(certificate, bundle)
+    else:
+        _check_session(bundle, bundle.session, proved)
+    return certificate
+
+
+# --- what the figures are --------------------------------------------------------------------
+
+
+def prove_verified_again(bundle: Bundle) -> CertificateFigures:
+    """Compute the proved figures again, with the recorded draws."""
+    if bundle.iid_rule is not None:
+        variances = bundle.iid_rule.variances(bundle.iid_rule.clipped(bundle.outputs))
+        law = bundle.grid_step, bundle.units_per_std
+        bound = iid_log_det(*law, variances[variances > 0], bundle.pool.n_units)
+        return CertificateFigures(log_det_nats=bound, information=None, membership=None)
+    weights = np.exp(bundle.log_p)
+    bound = log_det_of_points(bundle.whitened, weights, bundle.groups)
+    bound = bound * (1 + 1e-12) + information_slack_bound(
+        bundle.total_variation_slack, len(weights)
+    )
+    heat = bundle.heat
+    if bundle.is_noiseless:
+        return CertificateFigures(
+            log_det_nats=bound,
+            information=Estimate(value=bound, lower=bound, upper=bound, confidence=1.0, n_draws=0),
+            membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
+            charges=noiseless_heat_paid(bundle.pool, bundle.log_p, bundle.groups, heat),
+        )
+    view, charges = bundle.view, None
+    if heat is not None:
+        charges = _proof_of(bundle, "charges").charges(view, bundle.pool, heat)
+    return CertificateFigures(
+        log_det_nats=bound,
+        information=_proof_of(bundle, "information").information(view),
+        membership=_membership_again(bundle),
+        charges=charges,
+    )
+
+
+def _membership_again(bundle: Bundle) -> MembershipRisk:
+    """Bound the risk as it was bounded: a search for noise looks less closely below its caps."""
+    proof, caps = _proof_of(bundle, "membership"), None
+    level = budget_limits(bundle.budget, bundle.pool.n_subsets).success_level
+    if proof.stream == "verify-membership" and level is not None:
+        caps = np.broadcast_to(level if level < 1 else np.inf, bundle.pool.n_units)
+    return proof.membership(bundle.view, bundle.pool, caps)
+
+
+def _proof_of(bundle: Bundle, claim: str) -> Proof:
+    for proof in bundle.proofs:
+        if proof.claim == claim:
+            return proof
+    raise doubtful(f"proofs must hold the draws behind {claim}; the bundle names none")
+
+
+# --- what must hold between them -------------------------------------------------------------
+
+
+def _check_points(bundle: Bundle) -> None:
+    """Refuse lattice points that do not place the outputs where they are.
+
+    All pairs are compared. Two candidates of one group must be as far apart on the lattice as their
+    outputs are; those of different groups no further. Candidates that are all but ruled out do not
+    count, since no noise was chosen for them.
+    """
+    outputs, points = bundle.outputs, bundle.points
+    if bundle.iid_rule is not None:
+        outputs = bundle.iid_rule.clipped(outputs)
+    groups = np.zeros(len(points), dtype=np.int64) if bundle.groups is None else bundle.groups
+    alive = np.flatnonzero(bundle.log_p >= bundle.log_p.max() + math.log(RULED_OUT))
+    outputs, points, groups = outputs[alive], points[alive], groups[alive]
+    lattice = (points - points[0]) * bundle.grid_step
+    largest = max(float(apart.max()) for _, apart in distances_between_rows(outputs))
+    room = DISTANCE * largest + float(bundle.grid_step.sum())
+    pairs = zip(distances_between_rows(outputs), distances_between_rows(lattice), strict=True)
+    for (rows, apart), (_, steps) in pairs:
+        together = groups[rows, None] == groups
+        if not ((steps > apart + room) | (together & (apart > steps + room))).any():
+            continue
+        raise foreign("points must lie as far apart as the outputs; they do not")
+
+
+def _check_belief(bundle: Bundle) -> None:
+    """Refuse knowledge from before the first release: the secret is drawn uniformly."""
+    part, total = bundle.session, float(np.exp(bundle.log_p).sum())
+    if not abs(total - 1) <= UNIT_MASS:  # a bound of less than the whole would be too small
+        raise foreign(f"log_p must be probabilities that add up to 1; they add up to {total:.6g}")
+    first = part is None or part.fresh or part.before.n_releases == 0
+    if first and np.ptp(bundle.log_p) != 0:
+        raise foreign("log_p must be uniform before the first release about a secret; it is not")
+
+
+def _check_worst_unit(bundle: Bundle, risk: MembershipRisk | None) -> None:
+    """Refuse a trade-off of a unit that is better placed than another by more than rounding."""
+    if bundle.worst_unit is None or risk is None:
+        return
+    lower = risk.lower_per_unit
+    if lower[bundle.worst_unit] < lower.max() - RELATIVE:
+        raise doubtful("worst_unit must be the worst-placed unit; another is worse placed")
+
+
+def _check_confidence(certificate: PoolCertificate, bundle: Bundle) -> None:
+    """Refuse proofs that may fail more often than the certificate says."""
+    if bundle.kind != "exact":
+        return
+    failure = sum(proof.gamma for proof in bundle.proofs)
+    failure += sum(1 - item.estimate.confidence for item in certificate.divergences)
+    failure += max((1 - item.confidence for item in certificate.trade_off), default=0.0)
+    if certificate.confidence > 1 - failure + 1e-15:
+        raise doubtful(
+            f"gamma must cover the proofs, which fail with probability {failure:.2g}; the bundle "
+            f"says {1 - certificate.confidence:.2g}"
+        )
+
+
+def _check_budget(certificate: PoolCertificate, bundle: Bundle) -> None:
+    """Refuse a budget that the proved bounds do not meet."""
+    limits = budget_limits(bundle.budget, bundle.pool.n_subsets)
+    _within("information", certificate.mi_upper_nats, limits.mi_nats, bundle)
+    _within("membership success", certificate.membership_bound, limits.success_level, bundle)
+
+
+def _check_session(bundle: Bundle, part: BundleSession, proved: CertificateFigures) -> None:
+    """Refuse a release that cost more than its share, or sums beyond the session's total."""
+    budget, nats = budget_limits(bundle.budget, bundle.pool.n_subsets), max(0.0, proved.mi_upper)
+    for limits in (budget, part.share):
+        _within("information", nats, limits.mi_nats, bundle)
+    charges = certified_charges(proved, bundle)
+    after = part.before + certificate_charge(proved, part, charges)
+    _within("information of the session", after.mi_nats or 0.0, part.total.mi_nats, bundle)
+    _check_balances(bundle, part, charges)
+    total = part.total.above()
+    spent = after.success_increment or 0.0
+    _within("loss of the smallest balance", spent, total.success_increment, bundle)
+
+
+def _check_balances(bundle: Bundle, part: BundleSession, charges: Vector | None) -> None:
+    """Refuse balances that a session cannot have, and charges that are not allowed (H-1)."""
+    budget, level = budget_limits(bundle.budget, bundle.pool.n_subsets), part.total.success_level
+    if charges is None or part.balances is None or part.allowed is None:
+        if level is not None or budget.success_level is not None:
+            raise doubtful(
+                "balances must be given where membership is limited; the bundle holds none"
+            )
+        return
+    balances, allowed = part.balances, part.allowed
+    full = Balances.begin(balances.advantage, len(allowed)).per_unit
+    if level is not None:
+        _within("advantage", balances.advantage, 2 * level - 1, bundle)
+    if budget.success_level is not None:
+        most = Balances.begin(2 * budget.success_level - 1, 1).worst
+        _within("largest charge that is allowed", float(allowed.max()), most, bundle)
+    first = part.before.n_releases == 0
+    _within("largest balance", float((balances.per_unit / full).max()), 1.0, bundle)
+    _within("reserve", balances.reserve, 1.0, bundle)
+    _within("part of the reserve", part.part, 1.0, bundle)
+    _within("charge that is allowed", float((allowed - balances.per_unit).max()), 0.0, bundle)
+    _within("charge of a unit", float((charges - allowed * (1 + RELATIVE)).max()), 0.0, bundle)
+    if first and not np.array_equal(balances.per_unit, full):
+        raise foreign("balances must be full before the first release of a session; they are not")
+
+
+def _within(what: str, proved: float, limit: float | None, bundle: Bundle) -> None:
+    if limit is not None and proved > limit * (1 + RELATIVE) + 1e-12:
+        raise doubtful(
+            f"budget must be met by what the bundle proves; it asks for {bundle.budget}, which "
+            f"leaves {limit:.6g}, and the {what} is {proved:.6g}"
+        )
+
+
+@evidence_of.register
+def _of_pool(bundle: Bundle) -> Evidence:
+    """Compute every figure again, and write the certificate."""
+    certificate = rebuild_verified(bundle)
+    reasons = fields_on_trust(PoolCertificate)
+    if bundle.iid_rule is not None:
+        reasons |= ON_TRUST_IID
+    return Evidence(
+        certificate=certificate, on_trust=reasons, figures=_figures(certificate, bundle)
+    )
+
+
+@evidence_of.register
+def _of_answers(bundle: AnswerBundle) -> Evidence:
+    """Write the certificate of a responder again: it follows from the pool and the terms."""
+    certificate = certify_answer_bundle(bundle)
+    reasons = fields_on_trust(PoolCertificate) | ON_TRUST_ANSWERS
+    reasons = {name: why for name, why in reasons.items() if name not in ANSWERS_CHECKED}
+    return Evidence(
+        certificate=certificate, on_trust=reasons, figures=_figures(certificate, bundle)
+    )
+
+
+def _figures(certificate: PoolCertificate, bundle: Bundle | AnswerBundle) -> dict[str, str]:
+    """Say what was recomputed, with the figures that agree."""
+    proofs = bundle.proofs if isinstance(bundle, Bundle) else ()
+    draws = {proof.claim: proof.n_draws for proof in proofs}
+    items = {
+        "pool": f"{certificate.n_subsets} subsets of {certificate.n_units} units, prior of the "
+        f"worst-placed one {100 * certificate.prior:.4g} %",
+        "advantage": f"at most {at_most(certificate.advantage, decimals=4)}; success at that prior "
+        f"at most {percent_at_most(certificate.success_at(certificate.prior))} %",
+        "noise": f"total variance {certificate.noise.total_variance:.6g} over "
+        f"{certificate.noise.n_directions} of {certificate.dimension} directions",
+        "log-determinant bound": f"{at_most(certificate.log_det_nats, decimals=6)} nats",
+    }
+    if certificate.information is not None and "information" in draws:
+        items["mutual information"] = (
+            f"at most {at_most(certificate.information.upper, decimals=6)} nats "
+            f"({draws['information']} draws)"
+        )
+    membership = certificate.membership
+    if membership is not None:
+        how = f"{draws['membership']} draws" if "membership" in draws else "closed form"
+        items["membership success"] = f"at most {percent_at_most(membership.upper)} % ({how})"
+    if certificate.trade_off:
+        items["trade-off"] = ", ".join(
+            f"{100 * item.false_positives:.3g} % -> {percent_at_most(item.true_positives)} %"
+            for item in certificate.trade_off
+        )
+    items["any inference"] = ", ".join(
+        f"prior {100 * float(prior):.4g} % -> {percent_at_most(rate)} %"
+        for prior, rate in certificate.any_inference.items()
+    )
+    if isinstance(bundle, Bundle) and bundle.session is not None:
+        items["session"] = (
+            "this release's charge, the sums, the bound over the session and what was learned, "
+            "given the recorded total and earlier spends"
+        )
+    return items

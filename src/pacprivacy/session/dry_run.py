@@ -1,0 +1,312 @@
+"""The pipeline up to the secret: draw the pool, run the mechanism on every subset, calibrate.
+
+Everything here is a function of the universe and of public randomness. No secret is drawn, nothing
+is spent, and what is found is for the curator alone.
+"""
+
+import math
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pacprivacy._checks import Matrix, Vector, as_told
+from pacprivacy._random import coerce_seed, public_generator
+from pacprivacy._system import available_memory, begin, single_threaded
+from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
+from pacprivacy.errors import PoolError, QueryError
+from pacprivacy.mechanism import (
+    Mechanism,
+    as_mechanism,
+    coerce_data,
+)
+from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
+from pacprivacy.sample import (
+    Balanced,
+    Pool,
+    PoolStrategy,
+    pool_unit_name,
+    strategy_fold_choices,
+)
+from pacprivacy.simulation import (
+    Outputs,
+    read_checkpoint_seed,
+    run_mechanism,
+    run_on_all,
+    scale_run_outputs,
+)
+
+SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
+SUBSETS_OF_MANY = ((200_000, 512), (20_000, 1000))  # above so many records: proofs take long
+SUBSETS_BLACK_BOX = 256
+TRYING = "trying folds"
+AS_GOOD = 1.05  # an error that pilots do not tell from the least
+
+
+class DryRun:
+    """What a release would be made of, for one pool and any number of mechanisms and budgets.
+
+    The parameters are those of :func:`pacprivacy.privatize`, and why there is a pool where nobody
+    asked for one.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        sample: Pool | PoolStrategy | None = None,
+        n_subsets: int | None = None,
+        units: Any = None,
+        n_jobs: int | None = None,
+        backend: str | None = None,
+        rng: np.random.Generator | int | None = None,
+        progress: bool | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.data = coerce_data(data)
+        self.seed = coerce_seed(rng)
+        self.pool: Pool | None = None
+        self._given = None if rng is None else self.seed
+        self._wanted, self._n_subsets, self._units = sample, n_subsets, units
+        self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
+        self._reason = reason
+        self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
+
+    @property
+    def n_subsets(self) -> int | None:
+        """Number of candidates, if it was asked for."""
+        return self._wanted.n_subsets if isinstance(self._wanted, Pool) else self._n_subsets
+
+    def draw(
+        self,
+        mechanism: Any,
+        budget: AnyBudget | None = None,
+        *,
+        rule: AnyRule | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> tuple[Pool, tuple[str, ...]]:
+        """Return the pool, and notes on its size where it is drawn now; it is drawn once.
+
+        The number of folds is settled for a budget on membership under the default rule, where
+        the strategy leaves it open.
+        """
+        drawn = self.pool
+        if drawn is not None:
+            return drawn, ()
+        prepared, chosen_rule = as_mechanism(mechanism), as_rule(rule)
+        if isinstance(self._wanted, Pool):
+            if self._n_subsets not in (None, self._wanted.n_subsets) or self._units is not None:
+                raise PoolError(
+                    "n_subsets and units must be left out when a drawn pool is given. "
+                    "Pass a strategy such as Balanced() to have it drawn."
+                )
+            self.pool = self._wanted
+            return self.pool, ()
+        strategy, notes = self._strategy(prepared, chosen_rule.n_reserve)
+        seed = self._given
+        if seed is None and checkpoint is not None:
+            seed = read_checkpoint_seed(checkpoint)
+        seed = coerce_seed(seed)
+        chosen: tuple[str, ...] = ()
+        if isinstance(strategy, Balanced) and strategy.folds == "auto":
+            folds = 2
+            if budget is not None and _weighs_folds(budget, rule, strategy.n_subsets):
+                folds, chosen = self._settle_folds(prepared, budget, strategy, seed)
+                if self.pool is not None:  # a mechanism has made a release of its own meanwhile
+                    return self.pool, ()
+            strategy = replace(strategy, folds=folds)
+        labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
+        if self._units is None:
+            _check_memory(strategy, self.data.n_rows)
+        pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
+        key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
+        if self._units is None and isinstance(key, str) and (called := pool_unit_name(key)):
+            pool = replace(pool, unit=called)
+        if self._reason is not None:
+            why = f"Sample: a pool of {pool.n_subsets:,} candidates, because {self._reason}."
+            chosen = (*chosen, why)
+        self.pool = replace(pool, notes=(*pool.notes, *chosen)) if chosen else pool
+        return self.pool, notes
+
+    def _strategy(
+        self, mechanism: Mechanism, n_reserve: int
+    ) -> tuple[PoolStrategy, tuple[str, ...]]:
+        """Return how candidates are drawn, and a public note where their number is the default.
+
+        ``n_reserve`` more are drawn for a secret that must be independent of the others.
+        """
+        strategy: Any = self._wanted
+        if strategy is None:
+            strategy = Balanced(folds="auto")
+        if not isinstance(strategy, PoolStrategy):
+            raise PoolError(
+                f"sample must be a Pool or a strategy; got {as_told(strategy)}. "
+                "Write pac.Half() or pac.Balanced()."
+            )
+        notes: tuple[str, ...] = ()
+        if self._n_subsets is not None:
+            strategy = strategy.with_subsets(self._n_subsets)
+        elif strategy.n_subsets is None:
+            fewer = (m for above, m in SUBSETS_OF_MANY if self.data.n_rows > above)
+            default = next(fewer, SUBSETS_BATCHED)
+            if mechanism.by_subset:
+                default = SUBSETS_BLACK_BOX
+            if isinstance(strategy, Balanced) and strategy.folds != "auto":
+                default = -(-default // strategy.folds) * strategy.folds
+            strategy = strategy.with_subsets(default)
+            notes = (
+                f"{default} subsets is the default here; a larger n_subsets lowers what side "
+                f"knowledge gives away and often the noise, for proportionally more work.",
+            )
+        if strategy.n_subsets == 2:
+            warnings.warn(
+                "n_subsets=2 makes two candidates: whoever knows one unit's membership knows the "
+                "secret. Leave it out, or use at least 64.",
+                stacklevel=2,
+            )
+        if n_reserve:
+            strategy = strategy.with_subsets((strategy.n_subsets or 0) + n_reserve)
+        return strategy, notes
+
+    def _settle_folds(
+        self, mechanism: Mechanism, budget: AnyBudget, strategy: Balanced, seed: int
+    ) -> tuple[int, tuple[str, ...]]:
+        """Predict the error of a release for a few numbers of folds; return the best, and say so.
+
+        A pool of few candidates is drawn for each; all pilots together are a quarter of the run for
+        a black box, half of it where candidates are evaluated at once. The error is that of one
+        release against the value on all records: the noise, and how far candidates are from that
+        value. Among numbers that are about as good the least is taken: with few folds, being told
+        who is out helps an attacker less.
+
+        Guarantee
+        ---------
+        Claim P-4. A function of the universe and of public randomness, which the note says.
+        """
+        assert strategy.n_subsets is not None  # known before the folds are
+        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
+        if len(choices) == 1:
+            return choices[0], ()
+        fixed = self._prepare(mechanism)
+        advance = begin(TRYING, len(choices))
+        part = 4 if mechanism.by_subset else 2
+        size = strategy.n_subsets // (part * len(choices))
+        errors: list[float] = []
+        for k in choices:
+            outputs, pool = self._pilot(fixed, strategy, k, size, seed)
+            if not errors:
+                goal = run_on_all(fixed, self.data)
+            if goal.shape != outputs.values.shape[1:]:
+                return 2, ()  # a value whose size is that of the subset: nothing to compare
+            if not errors:  # units that the release has too
+                deviations = scale_run_outputs(outputs).scales
+                scales = np.ones(goal.size) if deviations is None else deviations
+            errors.append(_error(outputs.values / scales, goal / scales, budget, pool))
+            del outputs, pool  # one at a time: pools of many units are large
+            advance(1)
+        near = [e <= AS_GOOD**2 * min(errors) for e in errors]
+        best = choices[near.index(True)]
+        gain = math.sqrt(errors[choices.index(best)] / errors[0]) if errors[0] > 0 else 1.0
+        return best, (
+            f"{best} folds were chosen from {', '.join(map(str, choices))} by trying few subsets "
+            f"of each on the whole universe, which makes the choice a public fact about it; the "
+            f"predicted error against the value on all records is {gain:.2f} of that of halves.",
+        )
+
+    def _pilot(
+        self, fixed: Mechanism, strategy: Balanced, folds: int, size: int, seed: int
+    ) -> tuple[Outputs, Pool]:
+        """Run a prepared mechanism on few candidates; the run itself repeats its warnings."""
+        dry_run = DryRun(
+            self.data,
+            sample=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
+            units=self._units,
+            n_jobs=self._n_jobs,
+            backend=self._backend,
+            rng=public_generator(seed, "pilot", folds),
+            progress=False,
+        )
+        dry_run._fixed = fixed, fixed
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outputs = dry_run.run(fixed)
+        assert dry_run.pool is not None  # drawn by the run
+        return outputs, dry_run.pool
+
+    def run(
+        self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None
+    ) -> Outputs:
+        """Run a mechanism on every subset; ``rng`` stands in for the seed, where there is one."""
+        prepared = as_mechanism(mechanism)
+        pool, _ = self.draw(prepared, checkpoint=checkpoint)
+        return run_mechanism(
+            self._prepare(prepared),
+            self.data,
+            pool,
+            n_jobs=self._n_jobs,
+            backend=self._backend,
+            checkpoint=checkpoint,
+            rng=self._given if rng is None or self._given is None else rng,
+            progress=self.progress,
+            fixed=True,
+        )
+
+    def on_all(self, mechanism: Mechanism, like: Outputs) -> Vector:
+        """Return the value on all records, to compare candidates with; curator-only.
+
+        NaN where the mechanism has none there, or one of another shape. Its warnings are those of
+        the candidates, which were shown.
+        """
+        none: Vector = np.full(like.n_outputs, np.nan)
+        try:
+            with warnings.catch_warnings(), single_threaded():
+                warnings.simplefilter("ignore")
+                value = run_on_all(self._prepare(mechanism), self.data)
+        except QueryError:  # an interrupt of the engine must end the release
+            raise
+        except Exception:  # a function may do anything
+            return none
+        return value if value.shape == none.shape else none
+
+    def _prepare(self, mechanism: Mechanism) -> Mechanism:
+        if self._fixed is None or self._fixed[0] is not mechanism:
+            self._fixed = mechanism, mechanism.prepare(self.data)
+        return self._fixed[1]
+
+    def calibrate(
+        self, outputs: Outputs, budget: AnyBudget, *, rule: AnyRule | None = None
+    ) -> NoisePlan:
+        return calibrate(outputs, budget, rule=rule, pool=self.pool, rng=self.seed)
+
+
+def _check_memory(strategy: PoolStrategy, n_units: int) -> None:
+    """Refuse a pool that does not fit into memory, before it is drawn."""
+    needed, free = (strategy.n_subsets or 0) * n_units / 8, available_memory()
+    if free is not None and needed > free:
+        raise PoolError(
+            f"the pool must fit into memory; got {strategy.n_subsets} subsets of {n_units} units, "
+            f"which need {needed / 1e9:.3g} GB where {free / 1e9:.3g} GB are free. "
+            "Use a smaller n_subsets, or coins: sample=pac.Coins()."
+        )
+
+
+def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None) -> bool:
+    """Return whether the number of folds is chosen: membership is limited, by the default rule."""
+    default = rule is None or rule == "risk"
+    return default and budget_limits(budget, n_subsets).success_level is not None
+
+
+def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
+    with single_threaded():
+        noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
+    return noise + float(np.square(values - goal).sum(axis=1).mean())
+
+
+def dry_run_information(share: Spent) -> AnyBudget:
+    """Return the limits of a calibration, with increments as caps."""
+    if share.mi_nats is not None:
+        return Information(share.mi_nats)
+    assert share.success_increment is not None  # a share limits something
+    return Membership(min(0.5 + share.success_increment, 1 - 1e-12))

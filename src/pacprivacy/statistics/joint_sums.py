@@ -1,0 +1,104 @@
+"""The sums of several statistics as one vector of every unit, whose noise is correlated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix
+from pacprivacy.errors import MechanismError
+from pacprivacy.statistics.unit_sums import WIDEST_BLOCK, UnitSums
+
+CROWD: Final = 10  # units above which a size does not decide how noise is shared out
+LEAST_CELL: Final = 30  # units; a smaller cell counts like one of so many
+STEADY_UNITS: Final = 160  # in a cell, below which every sum counts like an output
+LEAST_STEADY: Final = 0.01  # of an output, in cells of many units
+
+Cube = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JointSums(UnitSums):
+    """Sums of several statistics side by side, in one cell, and those of each."""
+
+    parts: tuple[UnitSums, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, parts: tuple[UnitSums, ...]) -> Self:
+        """Put the sums of all cells of all statistics into one line for every unit."""
+        n_units = max(part.n_units for part in parts)
+        widths = [part.n_cells * part.block for part in parts]
+        if sum(widths) > WIDEST_BLOCK:
+            raise MechanismError(
+                f"a study must have at most {WIDEST_BLOCK} sums; got {sum(widths)}, {max(widths)} "
+                "of them in one table. Make two studies, or tables of fewer cells."
+            )
+        values, start = np.zeros((n_units, sum(widths))), 0
+        for part, width in zip(parts, widths, strict=True):
+            for cell, entries in part.chunks():
+                places = slice(start + cell * part.block, start + (cell + 1) * part.block)
+                values[part.units_of(entries), places] = part.values[entries]
+            start += width
+        return cls(
+            values=values,
+            units=None,
+            starts=np.array([0, n_units]),
+            n_units=n_units,
+            centre=np.concatenate([part.centre for part in parts]),
+            parts=parts,
+        )
+
+
+def flatten_slopes(slopes: Cube) -> Matrix:
+    """Return derivatives of the outputs of cells by their own sums as those by all sums."""
+    n_cells, n_outputs, block = slopes.shape
+    flat = np.zeros((n_cells, n_outputs, n_cells, block))
+    each = np.arange(n_cells)
+    flat[each, :, each, :] = slopes
+    return flat.reshape(n_cells * n_outputs, n_cells * block)
+
+
+def limit_small_cells(slopes: Cube, sums: UnitSums) -> Cube:
+    """Return derivatives in which a cell of few units counts no more than a larger one."""
+    sizes = np.abs(slopes).max(axis=(1, 2), initial=0.0)
+    large = sums.entries_per_cell >= LEAST_CELL
+    if not large.any():
+        return slopes
+    most = float(sizes[large].max())
+    factors = np.divide(most, sizes, out=np.ones_like(sizes), where=sizes > most)
+    return np.asarray(slopes * factors[:, None, None])
+
+
+def shaping_slopes(slopes: Cube, sums: UnitSums) -> Matrix:
+    """Return derivatives by which errors count, of outputs and a little of every sum.
+
+    To first order a sum may have any noise where the outputs do not change with it, as the count
+    of a column at its centre. So its own error counts, too, the more the fewer units a cell has.
+    """
+    slopes = limit_small_cells(slopes, sums)
+    totals = sums.squares(np.ones(sums.n_units))
+    each = np.maximum(sums.entries_per_cell, 1.0)[:, None]
+    sizes = np.sqrt(each * totals)
+    units = (np.abs(slopes) * sizes[:, None, :]).max(axis=(1, 2), initial=0.0)[:, None]
+    weights = units * np.clip(np.square(STEADY_UNITS / each), LEAST_STEADY, 1.0)
+    own = np.divide(weights, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+    steady = own[:, :, None] * np.eye(sums.block)
+    return flatten_slopes(np.concatenate([slopes, steady], axis=1))
+
+
+def crowd_deviation(moved: Matrix) -> float:
+    """Return the deviation of the least noise that hides an average unit, up to a factor.
+
+    ``moved`` are the errors that every unit makes; units that stand out are shrunk to the tenth.
+    """
+    norms = np.linalg.norm(moved, axis=1)
+    rank = max(0, len(norms) - CROWD)
+    tenth = float(np.partition(norms, rank)[rank]) if len(norms) else 0.0
+    if not tenth > 0:
+        return float(norms.max(initial=0.0))
+    shrunk = moved * np.minimum(1.0, tenth / np.maximum(norms, tenth))[:, None]
+    eigenvalues = np.linalg.eigvalsh(shrunk.T @ shrunk / len(norms))
+    return float(np.sqrt(np.maximum(eigenvalues, 0.0)).sum())

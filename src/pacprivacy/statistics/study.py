@@ -1,0 +1,289 @@
+"""Several statistics as one: one vector of sums, one noise, one promise.
+
+What a unit adds to the sums of all statistics stands in one vector, and noise is planned for all of
+them at once. A unit then pays for what it changes in all, not for its most in each; sums that two
+statistics share, and sums that follow from others, are released once. Where one table follows from
+another for every unit, it does so after noise, too: their margins agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pacprivacy._checks import Matrix, Vector, as_told
+from pacprivacy._values import SURVEY
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import Data, Mechanism
+from pacprivacy.statistics.binned import CountQuantiles
+from pacprivacy.statistics.joint_sums import JointSums, crowd_deviation, shaping_slopes
+from pacprivacy.statistics.moments import MomentOLS
+from pacprivacy.statistics.official import OfficialTable
+from pacprivacy.statistics.quantiles import TableQuantiles
+from pacprivacy.statistics.regressions import OLS, Ridge
+from pacprivacy.statistics.survey_design import SurveyDesign
+from pacprivacy.statistics.table import Statistic
+from pacprivacy.statistics.unit_sums import Sums, SumStatistic, UnitSums
+
+LONGEST_LIST: Final = 80  # characters of names in the name of a study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where the sums and the numbers of a table stand in those of the study."""
+
+    cells: int
+    block: int
+    centres: int
+    numbers: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Study(Mechanism, SumStatistic):
+    """Several statistics in one release, under one budget and on one sample of coins.
+
+    Parameters
+    ----------
+    statistics : mapping of str to statistic, or one statistic
+        Statistics of :mod:`pacprivacy.stats`, by the names of their tables. Medians, quantiles and
+        least squares are computed of noisy counts and products.
+    importance : mapping of str to float, optional
+        How much the squared error of a table counts; 1 by default. It is compared with what the
+        table alone would have.
+    weights : str, optional
+        Column of survey weights, of all statistics that name none.
+    strata, cluster : str, optional
+        Columns that say how the sample was drawn; intervals are then for the population.
+    suppress : float, optional
+        Numbers are shown as ``..`` whose 95 % interval reaches further than this share of them to
+        either side. Released values decide; the file of the release has all numbers.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd, pacprivacy as pac
+    >>> rng = np.random.default_rng(0)
+    >>> people = pd.DataFrame({"age": rng.integers(18, 90, 2000), "pay": rng.gamma(4, 500, 2000)})
+    >>> study = pac.Study({"age": pac.stats.mean("age"), "pay": pac.stats.median("pay")})
+    >>> sorted(pac.privatize(study, people, "membership<=0.6").value)
+    ['age', 'pay']
+
+    Guarantee
+    ---------
+    Claim C-31. The value is a function of noisy sums over units and of nothing else, so that the
+    promise of one release of sums (claim C-3) holds for all tables together.
+    """
+
+    statistics: Any
+    _: KW_ONLY
+    importance: Mapping[str, float] = field(default_factory=dict)
+    weights: str | None = None
+    strata: str | None = None
+    cluster: str | None = None
+    suppress: float | None = None
+    places: tuple[_Place, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        given: Any = self.statistics
+        named: Any = given if isinstance(given, Mapping) else {"value": given}
+        if not (named and all(isinstance(name, str) for name in named)):
+            raise MechanismError(
+                f"statistics must be statistics by name; got {as_told(given)}. Write "
+                "pac.Study({'age': pac.stats.mean('age')})."
+            )
+        tables = {name: self._weighted(name, each) for name, each in named.items()}
+        object.__setattr__(self, "statistics", tables)
+        if self.suppress is not None and not self.suppress > 0:
+            raise MechanismError(f"suppress must be positive; got {self.suppress}. Write 0.3.")
+        wrong = [name for name in self.importance if name not in tables]
+        sizes = self.importance.values()
+        if wrong or not all(0 < x < math.inf for x in sizes):
+            raise MechanismError(
+                f"importance must be positive numbers by the names of tables, {list(tables)}; got "
+                f"{as_told(self.importance)}."
+            )
+
+    def _weighted(self, name: str, statistic: Any) -> Any:
+        """Return a statistic as a function of sums, with the weights of the study."""
+        joint = as_sums(statistic)
+        if joint is None:
+            raise MechanismError(
+                f"a study must be of statistics of pac.stats that are functions of sums, medians, "
+                f"quantiles or ols; got {type(statistic).__name__} for {name!r}. Release it by "
+                "itself."
+            )
+        return with_weights(joint, self.weights)
+
+    @property
+    def name(self) -> str:
+        """Name shown in the certificate."""
+        names = ", ".join(self.tables)
+        return f"study of {names if len(names) <= LONGEST_LIST else f'{len(self.tables)} tables'}"
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The statistics by name."""
+        return dict(self.statistics)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Statistics and their options, and what their errors count."""
+        said = [f"table {name!r}: {each.name}" for name, each in self.tables.items()]
+        said += [line for each in self.tables.values() for line in each.public]
+        said += [
+            f"the error of {name!r} counts {size:g} times"
+            for name, size in sorted(self.importance.items())
+        ]
+        if self.strata is not None or self.cluster is not None:
+            drawn = [f"strata by {self.strata!r}"] if self.strata else []
+            drawn += [f"clusters by {self.cluster!r}"] if self.cluster else []
+            said.append(
+                f"{SURVEY}{', '.join(drawn)}; standard errors and intervals are for the population"
+            )
+        return tuple(dict.fromkeys(said))
+
+    @property
+    def published(self) -> tuple[str, ...]:
+        """What tables show exactly of all records."""
+        said = [line for each in self.tables.values() for line in each.published]
+        return tuple(dict.fromkeys((*said, "how noise is shared out among tables")))
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """Names of the tables, and what is suppressed."""
+        return {"kind": "study", "tables": list(self.tables), "suppress": self.suppress}
+
+    def prepare(self, data: Data) -> Self:
+        """Fix all statistics, and where their numbers stand, with all records."""
+        prepared = {name: each.prepare(data) for name, each in self.tables.items()}
+        places = []
+        for each in prepared.values():
+            sums = each.contributions(data)
+            places.append(
+                _Place(
+                    cells=sums.n_cells,
+                    block=sums.block,
+                    centres=len(sums.centre),
+                    numbers=len(each.value(sums.total())),
+                )
+            )
+        return replace(self, statistics=prepared, places=tuple(places))
+
+    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
+        """Refuse a pool: a study is a function of sums of coins."""
+        raise MechanismError(
+            "a study must have a coin for every unit; got a pool, as by default below 200 units "
+            "and for budgets besides membership. Use sample=pac.Coins(), or single releases."
+        )
+
+    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> JointSums:
+        """Return what every unit adds to the sums of all statistics."""
+        return JointSums.of(tuple(each.contributions(data, units) for each in self.tables.values()))
+
+    def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
+        """Return derivatives by which errors count: of every table over what it alone would have.
+
+        That is the least noise under which an average unit of its own does not show.
+        """
+        assert isinstance(contributions, JointSums)
+        rows, start = [], 0
+        for (name, each), part in zip(self.tables.items(), contributions.parts, strict=True):
+            stop = start + part.n_cells * part.block
+            flat = shaping_slopes(each.output_slopes(part), part)
+            size = crowd_deviation(contributions.values[:, start:stop] @ flat.T)
+            if size > 0:
+                whole = np.zeros((len(flat), contributions.block))
+                whole[:, start:stop] = flat * (math.sqrt(self.importance.get(name, 1.0)) / size)
+                rows.append(whole)
+            start = stop
+        return np.vstack([*rows, np.zeros((1, contributions.block))])[None]
+
+    def _split(self, sums: Sums) -> Iterator[Sums]:
+        """Yield the sums of every table, in its cells."""
+        line, noise, centre = sums.values[0], sums.noise_std, sums.centre
+        for place in self.places:
+            width, shape = place.cells * place.block, (place.cells, place.block)
+            sizes = None
+            if sums.sizes is not None:  # of a block, the largest of all cells
+                sizes = sums.sizes[:width].reshape(shape).max(axis=0)
+                sums = replace(sums, sizes=sums.sizes[width:])
+            yield Sums(
+                values=line[:width].reshape(shape),
+                centre=centre[: place.centres],
+                noise_std=None if noise is None else noise[0, :width].reshape(shape),
+                sizes=sizes,
+            )
+            line, centre = line[width:], centre[place.centres :]
+            noise = None if noise is None else noise[:, width:]
+
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the numbers of all statistics, one after the other."""
+        parts = zip(self.tables.values(), self._split(sums), strict=True)
+        return np.concatenate([each.value(part, keep) for each, part in parts])
+
+    def own_deviations(self, sums: Sums) -> Vector:
+        """Return deviations by rounding and grids, of all statistics."""
+        parts = zip(self.tables.values(), self._split(sums), strict=True)
+        return np.concatenate([each.own_deviations(part) for each, part in parts])
+
+    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
+        """Return the derivatives of all numbers by all sums."""
+        blocks = [
+            each.flat_slopes(part)
+            for each, part in zip(self.tables.values(), self._split(sums), strict=True)
+        ]
+        slopes = np.zeros((sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks)))
+        row = column = 0
+        for block in blocks:
+            slopes[row : row + len(block), column : column + block.shape[1]] = block
+            row, column = row + len(block), column + block.shape[1]
+        return slopes[None]
+
+    def design_spread(
+        self, moved: Callable[[], Matrix], data: Data, units: npt.NDArray[Any] | None
+    ) -> tuple[Vector, int] | None:
+        """Return deviations by the design of the survey, of all records."""
+        if self.strata is None and self.cluster is None:
+            return None
+        design = SurveyDesign.read(data, units, strata=self.strata, cluster=self.cluster)
+        return np.sqrt(design.variances(moved())), design.freedom
+
+    def finish(self, value: Any) -> dict[str, Any]:
+        """Return the tables by name, with the names of their numbers."""
+        tables, start = {}, 0
+        numbers = np.asarray(value, dtype=np.float64)
+        for (name, each), place in zip(self.tables.items(), self.places, strict=True):
+            tables[name] = each.finish(numbers[start : start + place.numbers])
+            start += place.numbers
+        return tables
+
+
+def as_sums(statistic: Any) -> Any:
+    """Return a statistic as a function of sums; None where it is none."""
+    if isinstance(statistic, Ridge):
+        return None
+    if isinstance(statistic, OLS) and not isinstance(statistic, MomentOLS):
+        return MomentOLS(**_fields(statistic))
+    if isinstance(statistic, TableQuantiles):
+        return CountQuantiles(q=statistic.q, **_fields(statistic))
+    return statistic if isinstance(statistic, SumStatistic) else None
+
+
+def _fields(statistic: Statistic) -> dict[str, Any]:
+    """Return the options that all statistics share."""
+    return {each.name: getattr(statistic, each.name) for each in fields(Statistic)}
+
+
+def with_weights(statistic: Any, weights: str | None) -> Any:
+    """Return a statistic with weights, unless it has its own."""
+    if weights is None:
+        return statistic
+    if isinstance(statistic, OfficialTable):
+        return replace(statistic, inner=with_weights(statistic.inner, weights))
+    if not isinstance(statistic, Statistic) or statistic.weights is not None:
+        return statistic
+    return replace(statistic, weights=weights)

@@ -1,0 +1,299 @@
+"""A schema: what the columns of a table hold, in a TOML file that is edited by hand.
+
+It says how a file is read, and which ranges and levels are declared. What ``pac schema`` guessed
+from the records stands in ``guessed`` until somebody takes it out: until then it says how the file
+is read and is never counted as declared.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Self, get_args
+
+import numpy as np
+
+from pacprivacy import stats
+from pacprivacy._checks import listed, suggestion
+from pacprivacy._system import read_regular
+from pacprivacy.errors import DataError
+from pacprivacy.mechanism import is_number_text
+from pacprivacy.tables.cells import (
+    BELOW_LIMIT,
+    CellRules,
+    ColumnKind,
+    LessThan,
+    Reading,
+    TableColumn,
+)
+from pacprivacy.tables.table import Table, table_identities
+
+CHOOSE: Final = "?"  # what stands for a choice that nobody has made yet
+GUESSES: Final = ("type", "date_format", "range", "levels")
+FEWEST_NUMBERS: Final = 0.5  # share of the levels of a text column with limits such as <5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSchema:
+    """What one column holds; ``guessed`` names the keys that are not declared."""
+
+    type: ColumnKind | None = None
+    date_format: str | None = None
+    range: tuple[float, float] | None = None
+    levels: tuple[str, ...] | None = None
+    missing: tuple[str, ...] = ()
+    less_than: LessThan | None = None
+    guessed: tuple[str, ...] = ()
+
+    @property
+    def declared_range(self) -> tuple[float, float] | None:
+        """The range, if it was declared."""
+        return None if "range" in self.guessed else self.range
+
+    @property
+    def declared_levels(self) -> tuple[str, ...] | None:
+        """The levels, if they were declared."""
+        return None if "levels" in self.guessed else self.levels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """What a table holds and how its file is read.
+
+    Guarantee
+    ---------
+    Claim M-7. Ranges, levels and formats of dates that ``guessed`` names are never declared.
+    """
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
+    header_row: int | None = None
+    unit: str | None = None
+    weights: str | None = None
+    missing: tuple[str, ...] = ()
+    columns: Mapping[str, ColumnSchema] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a schema from a TOML file; refuse what it does not know."""
+        try:
+            content = tomllib.loads(read_regular(path).decode())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise DataError(
+                f"{path} must be a schema in TOML; got: {reason}. Write one with: pac schema."
+            ) from None
+        described = content.pop("columns", {})
+        if not isinstance(described, dict):
+            raise DataError(f"columns in {path} must be tables such as [columns.age]; got another.")
+        columns = {}
+        for name, entries in described.items():
+            if not isinstance(entries, dict):
+                raise DataError(f"[columns.{name}] in {path} must be a table; got a value.")
+            columns[name] = ColumnSchema(**_checked(ColumnSchema, entries, f"[columns.{name}]"))
+        return cls(**_checked(Schema, content, str(path)), columns=columns)
+
+    @classmethod
+    def guess(cls, table: Table, reading: Reading) -> Self:
+        """Describe the columns of a table as it was read; all ranges and levels are guesses."""
+        return cls(
+            delimiter=reading.delimiter,
+            decimal=reading.decimal,
+            encoding=reading.encoding,
+            sheet=reading.sheet,
+            header_row=reading.header_row,
+            columns={name: _guess(column) for name, column in table.columns.items()},
+        )
+
+    @property
+    def reading(self) -> Reading:
+        """How the file is read."""
+        formats = {n: c.date_format for n, c in self.columns.items() if c.date_format is not None}
+        rules = {
+            name: CellRules(
+                kind=column.type,
+                missing=(*self.missing, *column.missing),
+                less_than=column.less_than,
+            )
+            for name, column in self.columns.items()
+        }
+        return Reading(
+            delimiter=self.delimiter,
+            decimal=self.decimal,
+            encoding=self.encoding,
+            date_formats=formats,
+            sheet=self.sheet,
+            header_row=self.header_row,
+            rules=rules,
+            missing=self.missing,
+        )
+
+    def without_guessed_dates(self) -> Self:
+        """Return the schema without formats of dates that were read off the records."""
+        columns = {
+            name: replace(column, type=None, date_format=None)
+            if "date_format" in column.guessed
+            else column
+            for name, column in self.columns.items()
+        }
+        return replace(self, columns=columns)
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """Declared levels by column."""
+        declared = {name: column.declared_levels for name, column in self.columns.items()}
+        return {name: levels for name, levels in declared.items() if levels is not None}
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Columns whose entries are levels."""
+        return tuple(n for n, column in self.columns.items() if column.type == "category")
+
+    def ranges(self, names: Sequence[str] | None) -> dict[str, tuple[float, float]] | None:
+        """Return the declared range of every column of numbers among these; None: one has none."""
+        chosen = [
+            name
+            for name in (self.columns if names is None else names)
+            if name in self.columns
+            and self.columns[name].type not in ("category", "id")
+            and name not in (self.unit, self.weights)
+        ]
+        declared = {name: self.columns[name].declared_range for name in chosen}
+        complete = {name: pair for name, pair in declared.items() if pair is not None}
+        return complete if complete and len(complete) == len(declared) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as a dictionary, as the file has it; curator-only."""
+        return tomllib.loads(self.to_toml())
+
+    def to_toml(self, *, notes: Sequence[str] = ()) -> str:
+        """Return the schema as a file, with comments at its top."""
+        lines = [f"# {note}" for note in notes]
+        lines += _entries(self, leave_out="columns")
+        for name, column in self.columns.items():
+            lines += ["", f"[columns.{json.dumps(name)}]", *_entries(column)]
+        return "\n".join(lines) + "\n"
+
+
+def schema_notes(table: Table) -> tuple[str, ...]:
+    """Return what the curator should check in a schema that was guessed."""
+    notes = [
+        "For the curator: levels and ranges were read from the records.",
+        'What "guessed" names is not declared. Check it, and take it out of the list.',
+    ]
+    for name in table_identities(table):
+        notes.append(f"{json.dumps(name)} says whose row it is, and repeats: unit = ...?")
+    if any(_has_limits(column) for column in table.columns.values()):
+        notes.append('less_than = "?": choose limit, half, zero or gap for entries such as <5.')
+    return tuple(notes)
+
+
+def _has_limits(column: TableColumn) -> bool:
+    """Whether a text column has numbers and detection limits, and nothing else."""
+    if column.numbers is not None or column.levels is None:
+        return False
+    levels = [str(level) for level in column.levels.tolist()]
+    plain = [level for level in levels if not BELOW_LIMIT.fullmatch(level)]
+    return (
+        len(plain) < len(levels)
+        and len(plain) >= FEWEST_NUMBERS * len(levels)
+        and all(is_number_text([level]) for level in plain)
+    )
+
+
+def _guess(column: TableColumn) -> ColumnSchema:
+    if column.is_date:
+        return ColumnSchema(
+            type="date", date_format=column.date_formats[0], guessed=("type", "date_format")
+        )
+    if column.numbers is not None:
+        return ColumnSchema(type="number", range=_coarse(column.numbers), guessed=("type", "range"))
+    if _has_limits(column):
+        return ColumnSchema(type="number", less_than=CHOOSE, guessed=("type",))  # type: ignore[arg-type]
+    if column.is_id or column.levels is None:
+        return ColumnSchema(type="id", guessed=("type",))
+    if len(column.levels) > stats.MOST_LEVELS or column.date_formats or column.unclear:
+        return ColumnSchema()
+    levels = tuple(sorted(map(str, column.levels.tolist())))
+    return ColumnSchema(type="category", levels=levels, guessed=("type", "levels"))
+
+
+def _coarse(numbers: Any) -> tuple[float, float] | None:
+    """Return a range of one digit around all numbers."""
+    there = numbers[np.isfinite(numbers)]
+    if not len(there):
+        return None
+    size = float(np.abs(there).max()) or 1.0
+    step = 10.0 ** math.floor(math.log10(size))
+    low, high = math.floor(float(there.min()) / step), -math.floor(-float(there.max()) / step)
+    return float(f"{step * low:g}"), float(f"{step * max(high, low + 1):g}")
+
+
+# --- TOML -------------------------------------------------------------------------------------
+
+
+def _entries(record: Any, *, leave_out: str = "") -> list[str]:
+    """Return the keys of a record that have a value, one a line."""
+    lines = []
+    for each in fields(record):
+        value = getattr(record, each.name)
+        if each.name == leave_out or value in (None, ()):
+            continue
+        written = [json.dumps(item) for item in value] if isinstance(value, tuple) else None
+        text = json.dumps(value) if written is None else f"[{', '.join(written)}]"
+        lines.append(f"{each.name} = {text}")
+    return lines
+
+
+_CHOICES: Final = {"type": get_args(ColumnKind), "less_than": get_args(LessThan)}
+_TEXTS: Final = ("delimiter", "decimal", "encoding", "sheet", "unit", "weights", "date_format")
+
+
+def _checked(kind: type[Any], entries: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the values of a table of the schema; refuse unknown keys and values of other kinds."""
+    known = tuple(each.name for each in fields(kind) if each.name != "columns")
+    values = {}
+    for key, value in entries.items():
+        if key not in known:
+            advice = suggestion(key, known, otherwise=f"Use {listed(known)}.")
+            raise DataError(f"{place} must have known keys; got {key!r}. {advice}")
+        try:
+            values[key] = _value(key, value)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{key} in {place} must be {error}; got {value!r}.") from None
+    return values
+
+
+def _value(key: str, value: Any) -> Any:
+    if key in _CHOICES:
+        if value not in _CHOICES[key]:
+            raise ValueError(f"one of {', '.join(_CHOICES[key])}")
+    elif key == "range":
+        low, high = _pair(value)
+        return low, high
+    elif key == "header_row":
+        if type(value) is not int or value < 1:
+            raise ValueError("the number of a row, from 1")
+    elif key in _TEXTS:
+        if not isinstance(value, str) or not value:
+            raise ValueError("a text")
+    else:
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ValueError('a list of texts, such as ["a", "b"]')
+        if len(set(value)) != len(value) or (key == "guessed" and set(value) - set(GUESSES)):
+            raise ValueError(f"distinct{f', of {listed(GUESSES)}' if key == 'guessed' else ''}")
+        return tuple(value)
+    return value
+
+
+def _pair(value: Any) -> tuple[float, float]:
+    numbers = [each for each in value if type(each) in (int, float) and math.isfinite(each)]
+    if not isinstance(value, list) or len(numbers) != 2 or len(value) != 2 or value[0] >= value[1]:
+        raise ValueError("[low, high] with low below high")
+    return float(value[0]), float(value[1])

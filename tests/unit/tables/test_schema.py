@@ -1,0 +1,164 @@
+"""A schema of a table: guessed, edited, read; what is guessed is never declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pacprivacy.errors import DataError
+from pacprivacy.tables import Reading, Schema, read_folder, read_table, schema_notes
+
+FILE = """\
+person;age;region;visit;crp;pay
+p1;34;north;01/02/2023;<5;1,5
+p1;-9;south;15/02/2023;7,5;2,25
+p2;51;north;20/03/2023;8;3
+p3;60;refused;21/03/2023;<2;4,75
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "people.csv").write_text(FILE, encoding="utf-8")
+    return tmp_path / "people.csv"
+
+
+def written(tmp_path: Path, text: str) -> Schema:
+    (tmp_path / "schema.toml").write_text(text, encoding="utf-8")
+    return Schema.read(tmp_path / "schema.toml")
+
+
+@pytest.mark.claim("M-7")
+def test_what_is_guessed_is_read_back_and_not_declared(path: Path, tmp_path: Path) -> None:
+    reading = Reading(decimal=",")
+    table = read_table(path, reading)
+    guess = Schema.guess(table, reading)
+    text = guess.to_toml(notes=schema_notes(table)).replace('"?"', '"half"')
+    schema = written(tmp_path, text)
+    assert schema.columns["region"].levels == ("north", "refused", "south")
+    assert schema.columns["age"].range == (-10.0, 60.0)
+    assert schema.levels == {}
+    assert schema.ranges(["age"]) is None
+    declared = written(tmp_path, text.replace('guessed = ["type", "range"]', ""))
+    assert declared.ranges(["age", "pay", "region"]) == {"age": (-10.0, 60.0), "pay": (1.0, 5.0)}
+    assert declared.ranges(["age", "crp"]) is None  # one has none
+    assert declared.levels == {}
+
+
+def test_codes_of_gaps_and_detection_limits_are_read_as_the_schema_says(
+    path: Path, tmp_path: Path
+) -> None:
+    limits = {"half": [2.5, 7.5, 8, 1], "limit": [5, 7.5, 8, 2], "zero": [0, 7.5, 8, 0]}
+    limits["gap"] = [np.nan, 7.5, 8, np.nan]
+    for choice, expected in limits.items():
+        schema = written(
+            tmp_path,
+            f'decimal = ","\nmissing = ["-9"]\n[columns.crp]\nless_than = "{choice}"\n'
+            '[columns.region]\nmissing = ["refused"]\n[columns.age]\ntype = "number"\n',
+        )
+        columns = read_table(path, schema.reading).columns
+        np.testing.assert_array_equal(columns["crp"].numbers, expected)
+        np.testing.assert_array_equal(columns["age"].numbers, [34, np.nan, 51, 60])
+        assert columns["region"].labels.tolist() == ["north", "south", "north", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("decimel = ','", "Did you mean 'decimal'"),
+        ("[columns.age]\nrnge = [0, 1]", "Did you mean 'range'"),
+        ("[columns.age]\nrange = [1, 0]", r"range in \[columns.age\] must be \[low, high\]"),
+        ("[columns.age]\ntype = 'int'", "type in .* must be one of number, date"),
+        ("[columns.age]\nguessed = ['colour']", "distinct, of"),
+        ("[columns.crp]\nless_than = '?'", "one of limit, half, zero, gap"),
+        ("header_row = 0", "the number of a row"),
+        ("columns = 3", "must be tables"),
+        ("unit = ", "must be a schema in TOML"),
+    ],
+)
+def test_what_a_schema_does_not_know_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        written(tmp_path, text)
+
+
+def test_a_file_that_is_not_as_its_schema_says_is_refused(path: Path, tmp_path: Path) -> None:
+    for text, reason in (
+        ("[columns.agee]\ntype = 'number'", "Did you mean 'age'"),
+        ("[columns.region]\ntype = 'number'", "'region' must hold numbers, as its schema says"),
+        ("[columns.age]\ntype = 'date'", "'age' must hold dates"),
+    ):
+        with pytest.raises(DataError, match=reason) as caught:
+            read_table(path, written(tmp_path, text).reading)
+        assert "refused" not in str(caught.value)
+        assert "north" not in str(caught.value)
+
+
+def test_files_of_statistics_packages_are_read_with_their_labels(tmp_path: Path) -> None:
+    pd, pyreadstat = pytest.importorskip("pandas"), pytest.importorskip("pyreadstat")
+    frame = pd.DataFrame({"age": [34.0, np.nan, 51.0], "sex": [1, 2, 9], "town": ["a", "b", "a"]})
+    labels = {"sex": {1: "f", 2: "m"}}
+    missing = {"sex": [{"lo": 9, "hi": 9}]}
+    pyreadstat.write_sav(
+        frame, str(tmp_path / "p.sav"), variable_value_labels=labels, missing_ranges=missing
+    )
+    pyreadstat.write_dta(frame, str(tmp_path / "p.dta"), variable_value_labels=labels)
+    for name in ("p.sav", "p.dta"):
+        columns = read_table(tmp_path / name).columns
+        np.testing.assert_array_equal(columns["age"].numbers, [34, np.nan, 51])
+        assert columns["sex"].labels.tolist()[:2] == ["f", "m"]
+        assert columns["town"].labels.tolist() == ["a", "b", "a"]
+    assert read_table(tmp_path / "p.sav").columns["sex"].gaps.tolist() == [False, False, True]
+    (tmp_path / "bad.sav").write_bytes(b"not one")
+    with pytest.raises(DataError, match="must be a readable file of a statistics package"):
+        read_table(tmp_path / "bad.sav")
+
+
+def test_a_sheet_and_its_header_row_are_named(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["a", "b"])
+    sheet = book.create_sheet("people")
+    for row in (["Survey of 2023"], [], ["age", "town"], [34, "a"], [-9, "b"]):
+        sheet.append(row)
+    book.save(tmp_path / "p.xlsx")
+    schema = written(tmp_path, 'sheet = "people"\nheader_row = 3\nmissing = ["-9"]')
+    columns = read_table(tmp_path / "p.xlsx", schema.reading).columns
+    np.testing.assert_array_equal(columns["age"].numbers, [34, np.nan])
+    with pytest.raises(DataError, match="Did you mean 'people'"):
+        read_table(tmp_path / "p.xlsx", Reading(sheet="peopel"))
+
+
+def test_tables_of_queries_are_read_by_their_schemas(path: Path, tmp_path: Path) -> None:
+    folder, schemas = tmp_path / "tables", tmp_path / "schemas"
+    folder.mkdir(), schemas.mkdir()
+    path.rename(folder / "people.csv")
+    (folder / "visits.csv").write_text("person,cost\np1,5\np2,7\n", encoding="utf-8")
+    (schemas / "people.toml").write_text(
+        'decimal = ","\nmissing = ["-9"]\n[columns.crp]\nless_than = "half"\n'
+        '[columns.visit]\ntype = "date"\ndate_format = "%d/%m/%Y"\n',
+        encoding="utf-8",
+    )
+    tables = read_folder(folder, schemas)
+    people = tables["people"].to_pydict()
+    assert people["age"] == [34, None, 51, 60]
+    assert people["crp"] == [2.5, 7.5, 8, 1]
+    assert people["visit"][1].date().isoformat() == "2023-02-15"
+    assert people["region"] == ["north", "south", "north", "refused"]
+    assert tables["visits"].to_pydict() == {"person": ["p1", "p2"], "cost": [5, 7]}
+    (schemas / "peopel.toml").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match=r"each schema must be that of a table.*peopel\.toml"):
+        read_folder(folder, schemas)
+
+
+@pytest.mark.parametrize("entry", ["inf", "9007199254740993"])
+def test_numbers_that_are_no_whole_ones_of_the_engine_stay_floats(
+    tmp_path: Path, entry: str
+) -> None:
+    """Ids that floats do not tell apart must not become one whole number; nor must infinity."""
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "people.csv").write_text(f"id,pay\n1,2\n2,{entry}\n", encoding="utf-8")
+    pay = read_folder(tmp_path, tmp_path / "schemas")["people"]["pay"]
+    assert str(pay.type) == "double"
+    assert pay.to_pylist() == [2.0, float(entry)]
