@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         PrivateQuantileRegressor as PrivateQuantileRegressor,
         PrivateRidge as PrivateRidge,
     )
-    from pacprivacy.mechanism import Dataset as Dataset, Descent as Descent
+    from pacprivacy.mechanism import Descent as Descent
     from pacprivacy.privatizing import plan as plan, privatize as privatize, sql as sql
     from pacprivacy.queries import Tables as Tables
     from pacprivacy.release import Certificate as Certificate, Release as Release, verify as verify
@@ -57,7 +57,7 @@ _NAMES_OF = {
     "estimators": "PrivateEstimator PrivateForestClassifier PrivateKMeans PrivateLinearRegression "
     "PrivateLinearSVC PrivateLogisticRegression PrivatePCA PrivatePoissonRegressor "
     "PrivatePredictor PrivateQuantileRegressor PrivateRidge",
-    "mechanism": "Dataset Descent",
+    "mechanism": "Descent",
     "sample": "Balanced Coins Half Poisson Pool",
     "privatizing": "plan privatize sql",
     "release": "Certificate Release verify",

@@ -21,7 +21,6 @@ from pacprivacy._certificates import MAX_RELEASE_BYTES, read_key, read_release
 from pacprivacy.cli import app
 from pacprivacy.errors import PacPrivacyError
 from pacprivacy.ledger import Ledger
-from pacprivacy.mechanism.datasets import Dataset
 from pacprivacy.release import Bundle
 from pacprivacy.reporting.page import _read_audit
 from pacprivacy.session.state import SessionState, StateFile
@@ -66,7 +65,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "state": _read_state,
     "checkpoint": read_checkpoint_header,
     "ledger": Ledger,
-    "dataset": Dataset,
     "duckdb": lambda path: pac.Tables(path, unit="a.b"),
     "tokens": _tokens,
     "predictor": lambda path: pac.PrivatePredictor.load(path, ledger=path.with_name("l.db")),

@@ -42,15 +42,12 @@ from pacprivacy.mechanism.data import (
     identity_warning as identity_warning,
     is_identity_column as is_identity_column,
     is_identity_name as is_identity_name,
+    products_of_columns as products_of_columns,
     read_data_columns as read_data_columns,
     read_data_numbers as read_data_numbers,
     read_labelled_data as read_labelled_data,
     repeated_identities as repeated_identities,
     split_data_units as split_data_units,
-)
-from pacprivacy.mechanism.datasets import (
-    Dataset as Dataset,
-    products_of_columns as products_of_columns,
     subset_sizes as subset_sizes,
     subset_sums as subset_sums,
     symmetric_matrices as symmetric_matrices,
@@ -100,7 +97,8 @@ from pacprivacy.mechanism.pca import PCA as PCA, fix_pca_signs as fix_pca_signs
 from pacprivacy.mechanism.structure import (
     Structure as Structure,
     flatten as flatten,
+    node_type as node_type,
+    node_value as node_value,
     shown_name as shown_name,
     total_numbers as total_numbers,
 )
-from pacprivacy.mechanism.value_types import node_type as node_type, node_value as node_value

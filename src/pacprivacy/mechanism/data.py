@@ -12,10 +12,9 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 from narwhals.exceptions import NarwhalsError
 
-from pacprivacy._checks import Array, Matrix, shorten
+from pacprivacy._checks import Array, Integers, Matrix, shorten
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import DataError, MechanismError, UnitWarning
 from pacprivacy.mechanism.columns import (
@@ -24,11 +23,11 @@ from pacprivacy.mechanism.columns import (
     is_data_table,
     read_data_table,
 )
-from pacprivacy.mechanism.datasets import Dataset, Entries
-from pacprivacy.sample import Balanced, encode_pool_labels, named_pool_units
+from pacprivacy.sample import Balanced, Pool, encode_pool_labels, named_pool_units
 
-Codes = npt.NDArray[np.int64]
 Labels = Array
+Entries = tuple[Array, Array | None]  # of a column, and of texts the distinct ones
+Features = Callable[[Integers], Matrix]
 Classes = tuple[Any, ...]
 Parts: TypeAlias = tuple[Any, ...]  # of the records, in their native types
 MatrixLike: TypeAlias = Any  # an array, or a frame of any library
@@ -38,20 +37,17 @@ Value: TypeAlias = Any  # what a mechanism returns: numbers, arrays, frames, est
 MINIMUM_ROWS: Final = 4
 _NAMED: Final = 5  # columns that an error names before it only counts them
 _PLAIN_KINDS: Final = "biufcUSMm"
-_DIGEST_BYTES: Final = 16
 _FEW: Final = 10  # levels that nobody takes for names
-_FEWEST_PEOPLE: Final = 4
 _MOST_ROWS_EACH: Final = 50  # on average; more are places or products, not people
 _MOST_COLUMNS: Final = 1000  # whose entries are looked at; of more, those with such a name
 _LAST_WORDS: Final = re.compile(
-    r"ids?|uuid|guid|key|pseudonym|hash|mrn|ssn|pid|uid|email|login|username|people"
+    r"ids?|uuid|guid|key|pseudonym|hash|mrn|ssn|pid|uid|email|login|username|people|nr|no|num|number"
     r"|(person|patient|customer|client|user|subject|member|employee|participant|respondent|student"
     r"|pupil|household|account|individual|citizen|resident|worker|driver|player|passenger|buyer"
     r"|owner|donor|child|mother|guest|tenant|borrower|insured|policyholder)(s|id)?"
 )
-_NUMBERED: Final = re.compile(r"nr|no|num|number")
-_MOMENTS: Final = ("year", "month", "week", "day", "hour", "time", "date", "quarter", "wave")
 _CODE: Final = re.compile(r"[A-Za-z]{1,6}[-_ ]?\d{4,}|\d{6,}|(?=.*\d)[0-9a-fA-F-]{8,}")
+_CHUNK_NUMBERS: Final = 2**21  # float64 numbers held at a time, about 16 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +58,19 @@ class Data:
     n_rows: int
     single: bool
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Parts:
+    def take(self, rows: Integers) -> Parts:
         """Return copies of the chosen rows of every part; arrays are C-contiguous."""
-        return tuple(_take_part(part, rows) for part in self.parts)
+
+        def of_part(part: Any) -> Any:
+            if isinstance(part, np.ndarray):
+                return np.take(part, rows, axis=0)
+            return part.take(rows) if _is_own(part) else read_data_table(part)[rows].to_native()
+
+        return tuple(map(of_part, self.parts))
 
     def digest(self) -> str:
         """Return a hash of types, shapes and contents (hexadecimal, curator-only)."""
-        state = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        state = hashlib.blake2b(digest_size=16)
         for part in self.parts:
             if _is_own(part):
                 state.update(part.digest().encode())
@@ -112,16 +114,10 @@ def coerce_data(data: Any) -> Data:
 def split_data_units(data: Any, units: UnitLabels) -> tuple[Any, Any]:
     """Take the column of units out of a frame; without one, warn of columns that look like it."""
     parts = data if isinstance(data, tuple) else (data,)
-    files = [part for part in parts if isinstance(part, Dataset)]
     if units is None:
-        warn_of_identities(tuple(dict.fromkeys(n for part in parts for n in _identities(part))))
-    if units is None and files:
-        if len({part.unit for part in files}) > 1:
-            raise DataError(
-                "parts must have the same unit; got Datasets with different ones. "
-                "Take all columns from one: (people[['age']], people['income'])."
-            )
-        return data, files[0].units()
+        names = tuple(dict.fromkeys(name for part in parts for name in _identities(part)))
+        if names:
+            warnings.warn(f"{identity_warning(names)} Pass units={names[0]!r}.", UnitWarning, 2)
     if not isinstance(units, str):
         return data, units
     for i, part in enumerate(parts):
@@ -137,9 +133,6 @@ def split_data_units(data: Any, units: UnitLabels) -> tuple[Any, Any]:
 
 
 def _identities(part: Any) -> tuple[str, ...]:
-    """Return the columns of a part that identify units and repeat."""
-    if isinstance(part, Dataset):
-        return () if part.unit is not None else repeated_identities(part.first_entries())
     if not is_data_table(part):
         return ()
     try:
@@ -172,26 +165,32 @@ def is_identity_column(n_levels: int, n_entries: int) -> bool:
 
 def is_identity_name(name: str) -> bool:
     """Whether a column of this name may identify units."""
-    return _least_people(name) is not None
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()
+    return _LAST_WORDS.fullmatch((re.findall(r"[a-z]+", words) or [""])[-1]) is not None
 
 
 def repeated_identities(columns: Mapping[str, Callable[[], Entries]]) -> tuple[str, ...]:
-    """Return the columns that identify units and repeat an entry.
+    """Return the columns that identify units, by their name or by codes in them, and repeat.
 
-    ``columns`` hold functions that return the entries, and of texts the distinct ones; only those
-    with such a name are called where there are many.
+    ``columns`` hold functions that return the entries, and of texts the distinct ones.
     """
-    narrow = len(columns) <= _MOST_COLUMNS
+
+    def repeats(name: str, entries: Array, texts: Array | None) -> bool:
+        by_name = is_identity_name(name)
+        if texts is None:
+            whole = by_name and entries.dtype.kind in "iuf" and not (entries % 1 != 0).any()
+            texts = np.unique(entries) if whole else entries
+        n_texts = len(texts)
+        if n_texts <= _FEW or not n_texts < len(entries) <= _MOST_ROWS_EACH * n_texts:
+            return False
+        written = [] if by_name else [str(text) for text in texts]
+        return by_name or (all(map(_CODE.fullmatch, written)) and not find_date_formats(written))
+
     return tuple(
         name
         for name, read in columns.items()
-        if (narrow or is_identity_name(name)) and _repeats(name, *read())
+        if (len(columns) <= _MOST_COLUMNS or is_identity_name(name)) and repeats(name, *read())
     )
-
-
-def warn_of_identities(names: tuple[str, ...]) -> None:
-    if names:
-        warnings.warn(f"{identity_warning(names)} Pass units={names[0]!r}.", UnitWarning, 3)
 
 
 def identity_warning(names: tuple[str, ...]) -> str:
@@ -204,43 +203,6 @@ def identity_warning(names: tuple[str, ...]) -> str:
     )
 
 
-def _least_people(name: str) -> int | None:
-    """Return from how many entries on a column of this name may be of people; None if of none."""
-    words = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()
-    last = (re.findall(r"[a-z]+", words) or [""])[-1]
-    if _LAST_WORDS.fullmatch(last):
-        return _FEWEST_PEOPLE
-    return _FEW + 1 if _NUMBERED.fullmatch(last) else None
-
-
-def _repeats(name: str, entries: Array, texts: Array | None) -> bool:
-    """Whether entries repeat as often as the rows of people do."""
-    least = _least_people(name)
-    if texts is None and not _is_key(name, entries, running=least is None):
-        return False
-    distinct = np.unique(entries) if texts is None else texts
-    if not len(distinct) < len(entries) <= _MOST_ROWS_EACH * len(distinct):
-        return False
-    if least is not None:
-        return len(distinct) >= least
-    if texts is not None:
-        codes = len(texts) > _FEW and all(_CODE.fullmatch(str(text)) for text in texts)
-        return codes and not find_date_formats([str(text) for text in texts])
-    dense = len(distinct) >= 0.9 * (float(distinct[-1]) - float(distinct[0]) + 1)
-    return dense and len(distinct) > 5 * _FEW
-
-
-def _is_key(name: str, numbers: Array, *, running: bool) -> bool:
-    """Whether numbers are whole; if ``running``, in order from 0 or 1 on and no moments, too."""
-    if numbers.dtype.kind not in "iuf" or not len(numbers):
-        return False
-    if running:
-        moments = any(word in name.lower() for word in _MOMENTS)
-        if moments or numbers[0] not in (0, 1) or not (np.diff(numbers) >= 0).all():
-            return False
-    return numbers.dtype.kind != "f" or not (numbers % 1 != 0).any()
-
-
 # --- rows, numbers and labels --------------------------------------------------------------------
 
 
@@ -249,9 +211,7 @@ class _Subsettable(Protocol):
     """Data whose rows are units already, such as tables with keys."""
 
     def __len__(self) -> int: ...
-
-    def take(self, rows: npt.NDArray[np.int64]) -> Any: ...
-
+    def take(self, rows: Integers) -> Any: ...
     def digest(self) -> str: ...
 
 
@@ -262,8 +222,6 @@ def _is_own(part: Any) -> bool:
 
 
 def _coerce_part(part: Any, name: str) -> Any:
-    if isinstance(part, Dataset):
-        return part.load()
     if _is_own(part):
         return part
     if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
@@ -272,7 +230,13 @@ def _coerce_part(part: Any, name: str) -> Any:
             "Fill or drop them first."
         )
     if is_data_table(part):
-        _check_table(part, name)
+        try:
+            read_data_table(part)
+        except Exception as error:
+            raise DataError(
+                f"{name} must be a frame with distinct column names; got one that cannot be read "
+                f"({type(error).__name__}). Rename the columns."
+            ) from error
         return part
     if not isinstance(part, list | np.ndarray):
         raise DataError(
@@ -280,10 +244,6 @@ def _coerce_part(part: Any, name: str) -> Any:
             f"got {type(part).__name__}. Convert it first, for example with np.asarray "
             "(a sparse matrix with .toarray(), a lazy frame with .collect())."
         )
-    return _coerce_array(part, name)
-
-
-def _coerce_array(part: Any, name: str) -> Array:
     try:
         array = np.asarray(part)
     except ValueError as error:
@@ -315,30 +275,12 @@ def _coerce_array(part: Any, name: str) -> Array:
     return array
 
 
-def _check_table(part: Any, name: str) -> None:
-    try:
-        read_data_table(part)
-    except Exception as error:
-        raise DataError(
-            f"{name} must be a frame with distinct column names; got one that cannot be read "
-            f"({type(error).__name__}). Rename the columns."
-        ) from error
-
-
 def _is_complete(array: Array) -> bool:
     if array.dtype.kind in "fc":
         return bool(np.isfinite(array).all())
     if array.dtype.kind in "Mm":
         return not bool(np.isnat(array).any())
     return True
-
-
-def _take_part(part: Any, rows: npt.NDArray[np.int64]) -> Any:
-    if isinstance(part, np.ndarray):
-        return np.take(part, rows, axis=0)
-    if _is_own(part):
-        return part.take(rows)
-    return read_data_table(part)[rows].to_native()
 
 
 def _digest_array(state: Any, array: Array) -> None:
@@ -472,7 +414,9 @@ def find_data_classes(y: Labels, name: str, declared: Classes | None = None) -> 
     return classes
 
 
-def code_data_labels(y: Labels, classes: Classes, name: str, *, every_class: bool = True) -> Codes:
+def code_data_labels(
+    y: Labels, classes: Classes, name: str, *, every_class: bool = True
+) -> Integers:
     """Return the position of every label in the list of classes; refuse unknown labels."""
     order = np.argsort(np.asarray(classes), kind="stable")
     ordered = np.asarray(classes)[order]
@@ -482,7 +426,7 @@ def code_data_labels(y: Labels, classes: Classes, name: str, *, every_class: boo
             f"{name} must be given labels of the universe only; got another one. "
             "Call prepare(data) with the whole universe first."
         )
-    codes: Codes = order[place].astype(np.int64)
+    codes: Integers = order[place].astype(np.int64)
     counts = np.bincount(codes, minlength=len(classes))
     if every_class and not counts.all():
         raise MechanismError(
@@ -567,3 +511,43 @@ def choose_data_pool(y: Labels, units: UnitLabels) -> Balanced:
     labels, _ = encode_pool_labels(y, len(y), name="y")
     pairs = np.unique(np.stack([codes, labels]), axis=1).shape[1]
     return Balanced(stratify=pairs == n_units, folds="auto")
+
+
+# --- sums over the rows of every candidate, by matrix products in bounded memory ----------------
+
+
+def subset_sums(pool: Pool, features: Features, n_features: int) -> Matrix:
+    """Return the sum of the features over the rows of every candidate, shape (m, n_features).
+
+    ``features`` maps row numbers to a float64 matrix with one line per row.
+    """
+    width = max(1, _CHUNK_NUMBERS // (pool.n_subsets + 2 * n_features))
+    sums = np.zeros((pool.n_subsets, n_features))
+    for start in range(0, pool.n_rows, width):
+        rows = np.arange(start, min(start + width, pool.n_rows))
+        sums += pool.rows_inside(start, int(rows[-1]) + 1).astype(np.float64) @ features(rows)
+    return sums
+
+
+def subset_sizes(pool: Pool) -> Matrix:
+    """Return the number of rows of every subset, shape (m,)."""
+    if pool.row_units is None:
+        return pool.sizes().astype(np.float64)
+    sizes = subset_sums(pool, lambda rows: np.ones((len(rows), 1)), 1)
+    return sizes[:, 0]
+
+
+def products_of_columns(X: Matrix) -> Matrix:
+    """Return the products of every two columns, in the order of an upper triangle."""
+    left, right = np.triu_indices(X.shape[1])
+    products: Matrix = X[:, left] * X[:, right]
+    return products
+
+
+def symmetric_matrices(triangles: Matrix) -> Matrix:
+    """Return the symmetric matrices with these upper triangles, shape (m, p, p)."""
+    p = int((np.sqrt(8.0 * triangles.shape[1] + 1.0) - 1.0) / 2.0 + 0.5)
+    left, right = np.triu_indices(p)
+    full = np.zeros((len(triangles), p, p))
+    full[:, left, right] = full[:, right, left] = triangles
+    return full

@@ -308,20 +308,16 @@ class LinearProblem(StepProblem):
 
     @property
     def arrays(self) -> tuple[Matrix, ...]:
-        """Features and targets."""
         return self.rows, self.targets
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of features with the constant, and of scores."""
         return self.rows.shape[1], self.targets.shape[1]
 
     def ordered(self, order: npt.NDArray[np.int64]) -> Self:
-        """Return the problem with its rows in this order."""
         return replace(self, rows=self.rows[order], targets=self.targets[order])
 
     def step(self, weights: Matrix) -> tuple[Matrix, Matrix]:
-        """Return features, and the slopes of the loss in the scores."""
         slopes = np.asarray(self.loss.slopes(self._scores(weights), self.targets))
         if not np.isfinite(slopes).all():
             raise MechanismError(
@@ -330,11 +326,9 @@ class LinearProblem(StepProblem):
         return self.rows, slopes
 
     def mean_loss(self, weights: Matrix) -> float:
-        """Return the mean loss over all rows."""
         return float(np.mean(self.loss.values(self._scores(weights), self.targets)))
 
     def hessian(self, weights: Matrix, of: Vector) -> Matrix | None:
-        """Return second derivatives of one score's mean loss, by shares of rows; None: unknown."""
         if self.loss.bends is None or weights.shape[1] != 1:
             return None
         shares = self.loss.bends(self._scores(weights)) * of[:, None]
@@ -359,7 +353,6 @@ class DescentPath(StepPath):
     n_averaged: int = 0
 
     def move(self, mean: Matrix, noise_std: float) -> None:
-        """Take a step along a gradient of the mean loss."""
         settings = self.settings
         if self.centred:  # what is left of it in all scores alike is noise
             mean = mean - mean.mean(axis=1, keepdims=True)
@@ -374,7 +367,6 @@ class DescentPath(StepPath):
 
     @property
     def result(self) -> Matrix:
-        """The mean of the last weights, or the last ones."""
         return np.asarray(self.total / self.n_averaged) if self.n_averaged else self.weights
 
 
@@ -465,18 +457,15 @@ class Descent(StepMechanism):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return f"descent, {self.loss} loss, {self.n_steps} steps"
 
     @property
     def public(self) -> tuple[str, ...]:
-        """What was declared or computed from all records."""
         bounds = "not clipped" if self.clip is None else f"clipped at {self.clip:g} deviations"
         return (f"number and length of steps, radius, penalty; features {bounds}",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Facts about all records that the coefficients show without noise."""
         what = "scales and directions" if self.directions else "scales"
         facts: tuple[str, ...] = (f"centres, {what} of the features: from all records",)
         if not self._loss.classifies:
@@ -492,24 +481,20 @@ class Descent(StepMechanism):
 
     @property
     def trials(self) -> tuple[float, ...]:
-        """Lengths of a step that are tried."""
         relative = RATES if self.rate == "auto" else (float(self.rate),)
         return tuple(rate / self._loss.curvature for rate in relative)
 
     @property
     def plain_trial(self) -> float:
-        """Length of a step at which no quadratic loss grows."""
         return (STABLE_RATE if self.rate == "auto" else float(self.rate)) / self._loss.curvature
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """Norms of a gradient that are tried."""
         if self.radius != "auto":
             return (float(self.radius),)
         return ROBUST_RADII if self._loss.classifies and not self.errors else RADII
 
     def prepare(self, data: Data) -> Self:
-        """Fix features, classes and the scale of targets on all records."""
         X, y = read_labelled_data(data.parts, "descent")
         _check_finite(X, "features")
         if not len(X) or not (X[0] != X).any():
@@ -536,7 +521,6 @@ class Descent(StepMechanism):
         return float(np.rint(8 * numbers.mean() / scale)) * scale / 8, scale
 
     def problem(self, parts: Parts) -> LinearProblem:
-        """Return rows and targets of the records, in whole numbers and scaled."""
         features = fixed_mechanism(self.features, "features")
         X, y = read_labelled_data(parts, "descent")
         if self._loss.classifies:
@@ -550,12 +534,10 @@ class Descent(StepMechanism):
         return LinearProblem(rows=features.whole(X), targets=targets, loss=self._loss)
 
     def path(self, shape: tuple[int, int], trial: float) -> DescentPath:
-        """Start at zero, with steps of a length."""
         centred, weights = self._loss.sums_to_zero, np.zeros(shape)
         return DescentPath(settings=self, rate=trial, weights=weights, centred=centred)
 
     def finish(self, value: Any) -> dict[str, Any]:
-        """Return coefficients of the columns as they were given."""
         features = fixed_mechanism(self.features, "features")
         weights = np.asarray(value, dtype=np.float64).reshape(features.n_weights, -1)
         coef, intercept = features.coefficients(weights)

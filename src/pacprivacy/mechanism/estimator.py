@@ -29,14 +29,12 @@ from pacprivacy.mechanism.data import (
 )
 from pacprivacy.mechanism.mechanism import Mechanism, fixed_mechanism
 from pacprivacy.mechanism.structure import (
-    MappingNode,
+    ContainerNode,
     Node,
     NodeReader,
-    SequenceNode,
     StaticNode,
     build_node,
     register_node_builder,
-    static_node_array,
 )
 
 _STATIC: Final = ("classes_", "n_features_in_", "feature_names_in_")
@@ -112,7 +110,6 @@ class EstimatorNode(Node):
         return ((".get_params()", StaticNode(value=self.parameters)), *attributes)
 
     def restore(self, reader: NodeReader) -> Value:
-        """Return an estimator that knows the released and the static attributes only."""
         estimator = _clone(self.template)
         values = {name: node.restore(reader) for name, node in self.released}
         if _is_a(estimator, "Pipeline"):
@@ -138,7 +135,7 @@ class EstimatorNode(Node):
     def as_record(self) -> Node:
         keys = tuple(name for name, _ in self.released)
         nodes = tuple(node.as_record() for _, node in self.released)
-        return MappingNode(kind=dict, keys=keys, nodes=nodes)
+        return ContainerNode(kind=dict, keys=keys, nodes=nodes)
 
 
 def declare_estimator_released(fitted: Any, names: Sequence[str]) -> None:
@@ -346,9 +343,9 @@ def _check_layout(estimator: Any) -> None:
 
 def _build_static(value: Value) -> Node:
     if isinstance(value, np.ndarray):
-        return static_node_array(value)
+        return StaticNode.of(value)
     if isinstance(value, list):
-        return SequenceNode(kind=list, nodes=tuple(_build_static(item) for item in value))
+        return ContainerNode(kind=list, nodes=tuple(_build_static(item) for item in value))
     return StaticNode(value=value)
 
 

@@ -168,7 +168,6 @@ class Forest(Mechanism):
         return facts
 
     def prepare(self, data: Data) -> Self:
-        """Fix features, grids, classes and references, on all records if needed."""
         X, y = read_labelled_data(data.parts, self.name)
         low, width = _find_ranges(X, self.ranges, exact=self.universe_facts)
         point = 0 if self.reference == "low" else (self.n_thresholds - 1) // 2
@@ -188,7 +187,6 @@ class Forest(Mechanism):
         return {"thresholds": thresholds, "leaves": leaves}
 
     def batch(self, data: Data, pool: Pool) -> Matrix:
-        """Return the values of all subsets; rows are binned once, trees grown many at a time."""
         cells = fixed_mechanism(self.layout, "layout").cells(
             *read_labelled_data(data.parts, self.name)
         )

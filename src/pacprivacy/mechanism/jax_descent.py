@@ -38,20 +38,16 @@ class JaxProblem(StepProblem):
 
     @property
     def arrays(self) -> tuple[Matrix, ...]:
-        """All columns, one line a record."""
         return tuple(column.reshape(len(column), -1) for column in self.columns)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of weights, in one column."""
         return self.n_weights, 1
 
     def ordered(self, order: npt.NDArray[np.int64]) -> Self:
-        """Return the problem with its rows in this order."""
         return replace(self, columns=tuple(column[order] for column in self.columns))
 
     def step(self, weights: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the whole direction of every gradient, and its length; 0 if it is not finite."""
         if self.n_rows * self.n_weights > MOST_NUMBERS:
             raise MechanismError(
                 f"gradients of a step must have at most {MOST_NUMBERS} numbers; got "
@@ -67,7 +63,6 @@ class JaxProblem(StepProblem):
         return rows, lengths[:, None]
 
     def mean_loss(self, weights: Matrix) -> float:
-        """Return the mean loss over all rows."""
         return float(np.mean(self._of_records(self.losses, weights)))
 
     def _of_records(self, function: Callable[..., Any], weights: Matrix) -> Array:
@@ -134,31 +129,25 @@ class JaxDescent(StepMechanism):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return f"descent, JAX loss of {len(self._flat)} weights, {self.n_steps} steps"
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Declared options."""
         return ("loss, weights at the start, number and length of steps, radius",)
 
     @property
     def trials(self) -> tuple[float, ...]:
-        """Lengths of a step that are tried."""
         return RATES if self.rate == "auto" else (float(self.rate),)
 
     @property
     def plain_trial(self) -> float:
-        """Length of a step without noise."""
         return self.trials[0]
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """Norms of a gradient that are tried."""
         return RADII if self.radius == "auto" else (float(self.radius),)
 
     def problem(self, parts: Parts) -> JaxProblem:
-        """Return records with the compiled loss, tried on shapes alone."""
         (jax,), (flat, restore) = import_jax("jax"), self._ravelled
         columns = tuple(np.asarray(part) for part in parts)
         size = min(RECORDS, len(columns[0]))
@@ -189,10 +178,8 @@ class JaxDescent(StepMechanism):
         )
 
     def path(self, shape: tuple[int, int], trial: float) -> DescentPath:
-        """Begin at the start, with steps of a length."""
         return DescentPath(settings=self, rate=trial, weights=self._flat[:, None])
 
     def finish(self, value: Any) -> Any:
-        """Return the weights in the structure of the start."""
         (jax,), (flat, restore) = import_jax("jax"), self._ravelled
         return jax.tree_util.tree_map(np.asarray, restore(np.ravel(value).astype(flat.dtype)))

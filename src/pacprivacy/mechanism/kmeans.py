@@ -176,7 +176,6 @@ class KMeans(Mechanism):
         return () if self.order == "reference" else CLASS_LABELS
 
     def prepare(self, data: Data) -> Self:
-        """Fit the reference centres on the whole universe."""
         X, y = self._read(data.parts)
         check_data_varying(X, self.name)
         classes = None if y is None else find_data_classes(y, self.name, self.classes)

@@ -36,20 +36,16 @@ class ClusterProblem(StepProblem):
 
     @property
     def arrays(self) -> tuple[Matrix, ...]:
-        """The scaled rows."""
         return (self.points,)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Columns with the count, and clusters."""
         return self.points.shape[1] + 1, self.n_clusters
 
     def ordered(self, order: npt.NDArray[np.int64]) -> Self:
-        """Return the problem with its rows in this order."""
         return replace(self, points=self.points[order])
 
     def step(self, weights: Matrix) -> tuple[Matrix, Matrix]:
-        """Return whole distances with a count, and which cluster is nearest."""
         centres = weights[:-1]
         near = self._apart(centres).argmin(axis=1)
         rows = np.empty((len(self.points), len(weights)))
@@ -59,7 +55,6 @@ class ClusterProblem(StepProblem):
         return rows, (near[:, None] == np.arange(self.n_clusters)).astype(np.float64)
 
     def mean_loss(self, weights: Matrix) -> float:
-        """Return the mean squared distance to the nearest centre, less that to the origin."""
         return float(self._apart(weights[:-1]).min(axis=1).mean())
 
     def _apart(self, centres: Matrix) -> Matrix:
@@ -83,7 +78,6 @@ class LloydPath(StepPath):
     n_averaged: int = 0
 
     def move(self, mean: Matrix, noise_std: float) -> None:
-        """Move every centre to the mean of its cluster, unless the count is noise."""
         least = max(CLEAR_SD * noise_std, 1e-12)
         counted = mean[-1] > least
         shares = np.where(counted, mean[-1], 1.0) / count_weight(len(mean) - 1)
@@ -96,7 +90,6 @@ class LloydPath(StepPath):
 
     @property
     def result(self) -> Matrix:
-        """The mean of the last centres."""
         return self.total / max(1, self.n_averaged)
 
 
@@ -148,18 +141,15 @@ class Lloyd(StepMechanism):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return f"k-means, {self.n_clusters} clusters, {self.n_steps} Lloyd steps"
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Options that were declared."""
         start = "random starts" if self.start is None else "the centres at the start"
         return (f"number of steps, {start}; columns clipped at {self.clip:g} deviations",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Facts about all records that the centres show without noise."""
         best = (
             ()
             if self.start is not None
@@ -169,17 +159,14 @@ class Lloyd(StepMechanism):
 
     @property
     def trials(self) -> tuple[float, ...]:
-        """Numbers of the starts that are rehearsed; of a pool, the last."""
         return (0.0,) if self.start is not None else tuple(map(float, range(N_STARTS)))
 
     @property
     def radii(self) -> tuple[float, ...]:
-        """Norm that a row may add without being shortened."""
         spread = fixed_mechanism(self.spread, "spread")
         return (self.radius * float(np.sqrt(np.square(spread).sum())),)
 
     def prepare(self, data: Data) -> Self:
-        """Fix the scale of the columns on all records."""
         X = read_data_columns(data.parts, "k-means")
         check_data_varying(X, "k-means")
         self._check_start(X.shape[1])
@@ -208,13 +195,11 @@ class Lloyd(StepMechanism):
             )
 
     def problem(self, parts: Parts) -> ClusterProblem:
-        """Return scaled rows."""
         features = fixed_mechanism(self.features, "features")
         X = read_data_columns(parts, "k-means")
         return ClusterProblem(points=features.moved(X), n_clusters=self.n_clusters)
 
     def path(self, shape: tuple[int, int], trial: float) -> LloydPath:
-        """Start at declared centres, or at this number of random ones."""
         weights, reach = np.zeros(shape), fixed_mechanism(self.reach, "reach")[:, None]
         if self.start is not None:
             features = fixed_mechanism(self.features, "features")
@@ -226,7 +211,6 @@ class Lloyd(StepMechanism):
         return LloydPath(weights=weights, total=np.zeros(shape), n_steps=self.n_steps, reach=reach)
 
     def finish(self, value: Any) -> Any:
-        """Return centres of the columns as they were given, one a line."""
         features = fixed_mechanism(self.features, "features")
         centres = np.asarray(value, dtype=np.float64).reshape(-1, self.n_clusters)[:-1]
         return centres.T / np.diag(features.matrix) + features.centre

@@ -161,25 +161,20 @@ class MechanismWrapper(Mechanism):
     inner: Mechanism = field()
 
     def prepare(self, data: Data) -> Self:
-        """Fix the inner mechanism with all records if needed."""
         return replace(self, inner=self.inner.prepare(data))
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the value for one candidate."""
         return self.inner.evaluate(parts, rng)
 
     @property
     def batch(self) -> Batch | None:
-        """All candidates at once, if the inner mechanism can."""
         return self.inner.batch
 
     @property
     def influence(self) -> Influence | None:
-        """Influence of the wrapped mechanism."""
         return self.inner.influence
 
     def finish(self, value: Value) -> Value:
-        """Post-process a released value."""
         return self.inner.finish(value)
 
 
@@ -192,7 +187,6 @@ class FunctionMechanism(Mechanism):
     takes_rng: bool
 
     def prepare(self, data: Data) -> Self:
-        """Refuse a function that cannot take as many arguments as the data have parts."""
         try:
             signature = inspect.signature(self.function)
         except (TypeError, ValueError):  # written in C, without a signature
@@ -209,12 +203,10 @@ class FunctionMechanism(Mechanism):
         return self
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Call the function on the parts of one subset."""
         return self.function(*parts, rng=rng) if self.takes_rng else self.function(*parts)
 
     @property
     def totals(self) -> Totals | None:
-        """Return the totals of well-known functions; None for other functions."""
         function: Any = self.function
         options: Mapping[str, Any] = {}
         if isinstance(function, functools.partial) and not function.args:
@@ -372,7 +364,6 @@ class MechanismScaling:
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Facts about all records that centres and scales show."""
         if not self.centre.any() and (self.scales == 1).all():
             return ()
         what, how = "standard deviations", "" if self.exact else ", rounded up to powers of two"
@@ -428,26 +419,21 @@ class NamedMechanism(MechanismWrapper):
 
     @property
     def model(self) -> AppliedModel | None:
-        """Data that applying the released value to new rows needs."""
         return self.applied
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         return f"{self.inner.name} of {list_columns(self.columns.names)}"
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Options that were declared."""
         return (*self.inner.public, *self.declarations)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Exact facts of the universe that the value shows."""
         return (*self.columns.published, *self.inner.published, *self.facts)
 
     def finish(self, value: Value) -> Named:
-        """Put names and units back on released numbers."""
         return self.describe(self.columns, self.inner.finish(value))
 
 
@@ -456,32 +442,26 @@ class FilledMechanism(MechanismWrapper):
     """Fill gaps by the means of the candidate's own rows, then compute on it."""
 
     def prepare(self, data: Data) -> Self:
-        """Fix the mechanism inside with the rows that have no gaps."""
         whole = np.flatnonzero(~np.isnan(data.parts[0]).any(axis=1))
         parts = data.take(whole)
         complete = Data(parts=parts, n_rows=len(whole), single=data.single)
         return replace(self, inner=self.inner.prepare(complete))
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the value for one subset."""
         return self.inner.evaluate((fill_column_means(parts[0]), *parts[1:]), rng)
 
     @property
     def batch(self) -> None:
-        """Candidates are filled one by one."""
         return None
 
     @property
     def influence(self) -> None:
-        """Refuse: the value that fills a gap depends on the used units."""
         return None
 
     def coin_obstacle(self) -> str:
-        """Return that gaps are filled."""
         return FILLED_GAPS
 
     def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
-        """Refuse: the value that fills a gap depends on the used units."""
         raise MechanismError(
             "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
             "'mean'. Use a pool (pac.Balanced), or drop gaps."
@@ -504,17 +484,14 @@ class RowsMechanism(MechanismWrapper):
     kept: Mask = field(repr=False, compare=False)
 
     def prepare(self, data: Data) -> Self:
-        """Return the mechanism fixed with all kept rows if needed."""
         return replace(self, inner=self.inner.prepare(self.records))
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
-        """Return the value for one subset of row numbers."""
         rows = parts[0][self.kept[parts[0]]]
         return self.inner.evaluate(self.records.take((np.cumsum(self.kept) - 1)[rows]), rng)
 
     @property
     def batch(self) -> Batch | None:
-        """All subsets at once, each without the rows that are not kept."""
         inner = self.inner.batch
         if inner is None:
             return None
@@ -522,11 +499,9 @@ class RowsMechanism(MechanismWrapper):
 
     @property
     def influence(self) -> None:
-        """The mechanism inside says it, of the kept rows."""
         return None
 
     def inner_records(self, data: Data, units: Codes | None) -> tuple[Data, Codes | None]:
-        """Return the kept rows; a row without a unit of its own is one by its number."""
         codes = np.arange(len(self.kept)) if units is None else units
         return self.records, codes[self.kept]
 

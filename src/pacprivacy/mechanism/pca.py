@@ -83,7 +83,6 @@ class PCA(Mechanism):
         return {"components": aligned, "mean": universe_mean + shift}
 
     def finish(self, value: Mapping[str, Any]) -> dict[str, Matrix]:
-        """Orthonormalise released components; add the mean if it is public."""
         components = np.asarray(value["components"], dtype=np.float64)
         mean = fixed_mechanism(self.mean, "mean") if self.center == "universe" else value["mean"]
         return {
@@ -93,7 +92,6 @@ class PCA(Mechanism):
 
     @staticmethod
     def restore(value: Mapping[str, Any], X: MatrixLike) -> Matrix:
-        """Project rows on the *released* span and back to the original space."""
         rows = read_data_columns((X,), "PCA")
         components = np.asarray(value["components"], dtype=np.float64)
         mean = np.asarray(value["mean"], dtype=np.float64)

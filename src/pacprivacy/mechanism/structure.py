@@ -1,4 +1,4 @@
-"""Any nested value to one vector of floats, and back.
+"""Any nested value to one vector of floats, and back; its types as JSON, for files.
 
 Everything that can leave is either in the vector, which gets noise, or in the structure, which
 must be the same for every subset and so tells nothing about the secret (claim M-1). A structure is
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -78,7 +79,7 @@ class Structure:
 
     def difference(self, other: Structure) -> str | None:
         """Return the first difference from another structure, or None."""
-        return node_difference(self.root, other.root)
+        return _difference(self.root, other.root)
 
 
 def shown_name(name: str) -> str:
@@ -128,19 +129,20 @@ def build_node(value: Value, pieces: list[Vector], path: str) -> Node:
     """Append the numbers of a value to ``pieces``; return the structure around them."""
     if value is None or isinstance(value, str | bytes):
         return StaticNode(value=str(value) if isinstance(value, np.str_) else value)
-    if isinstance(value, bool | int | float | np.generic):
-        return _build_scalar(value, pieces, path)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, bool | int | float | np.generic | np.ndarray):
         return _build_array(value, pieces, path)
     if isinstance(value, dict):
         return _build_mapping(value, pieces, path)
     if isinstance(value, tuple | list):
-        return _build_sequence(value, pieces, path)
+        nodes = tuple(build_node(item, pieces, f"{path}[{i}]") for i, item in enumerate(value))
+        named = isinstance(value, tuple) and hasattr(value, "_fields")
+        kind = type(value) if named else (tuple if isinstance(value, tuple) else list)
+        return ContainerNode(kind=kind, nodes=nodes)
     for is_one, build in _BUILDERS:
         if is_one(value):
             return build(value, pieces, path)
     if is_data_table(value):
-        return build_table_node(value, pieces, path)
+        return _build_table(value, pieces, path)
     if hasattr(value, "__array__") and not isinstance(value, type):
         return _build_array(np.asarray(value), pieces, path)
     raise MechanismError(
@@ -149,54 +151,35 @@ def build_node(value: Value, pieces: list[Vector], path: str) -> Node:
     )
 
 
-def _build_scalar(value: Value, pieces: list[Vector], path: str) -> Node:
-    python = not isinstance(value, np.generic)
-    try:
-        array = _check_dtype(np.asarray(float(value) if python else value), path)
-    except OverflowError as error:
-        raise MechanismError(
-            f"{path} must fit a float; got an integer that is too large. Return its logarithm."
-        ) from error
-    pieces.append(array.astype(np.float64).reshape(1))
-    dtype = _restored_dtype(array.dtype)
-    return ArrayNode(shape=(), dtype=dtype, is_number=True, is_python=python)
-
-
-def _build_array(value: Array, pieces: list[Vector], path: str) -> Node:
+def _build_array(value: Value, pieces: list[Vector], path: str) -> Node:
+    """Measure an array, or one number."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise MechanismError(
             f"{path} must have no masked entries; got a masked array. Fill them: whether an "
             "entry is missing would leave without noise."
         )
-    array = _check_dtype(np.asarray(value), path)
-    pieces.append(array.astype(np.float64).ravel())
-    return ArrayNode(shape=array.shape, dtype=_restored_dtype(array.dtype))
-
-
-def _check_dtype(array: Array, path: str) -> Array:
+    python = not isinstance(value, np.generic | np.ndarray)
+    try:
+        array = np.asarray(float(value) if python else value)
+    except OverflowError as error:
+        raise MechanismError(
+            f"{path} must fit a float; got an integer that is too large. Return its logarithm."
+        ) from error
     kind = array.dtype.kind
-    if kind in "biuf":
-        return array
-    advice = "Return an array of numbers."
-    if kind in "UST":
-        advice = "Return scores, counts or a one-hot encoding of the labels instead."
-    elif kind == "c":
-        advice = "Return the real and the imaginary part."
-    raise MechanismError(f"{path} must hold real numbers; got dtype {array.dtype}. {advice}")
+    if kind not in "biuf":
+        advice = "Return an array of numbers."
+        if kind in "UST":
+            advice = "Return scores, counts or a one-hot encoding of the labels instead."
+        elif kind == "c":
+            advice = "Return the real and the imaginary part."
+        raise MechanismError(f"{path} must hold real numbers; got dtype {array.dtype}. {advice}")
+    pieces.append(array.astype(np.float64).ravel())
+    dtype = array.dtype.newbyteorder("=") if kind == "f" else np.dtype(np.float64)
+    is_number = not isinstance(value, np.ndarray)
+    return ArrayNode(shape=array.shape, dtype=dtype.str, is_number=is_number, is_python=python)
 
 
-def _restored_dtype(dtype: np.dtype[Any]) -> str:
-    return dtype.newbyteorder("=").str if dtype.kind == "f" else np.dtype(np.float64).str
-
-
-def _build_sequence(value: Value, pieces: list[Vector], path: str) -> Node:
-    named = isinstance(value, tuple) and hasattr(value, "_fields")
-    kind = type(value) if named else (tuple if isinstance(value, tuple) else list)
-    nodes = tuple(build_node(item, pieces, f"{path}[{i}]") for i, item in enumerate(value))
-    return SequenceNode(kind=kind, nodes=nodes)
-
-
-def _build_mapping(value: dict[Any, Any], pieces: list[Vector], path: str) -> Node:
+def _build_mapping(value: dict[Any, Value], pieces: list[Vector], path: str) -> Node:
     for key in value:
         members = key if isinstance(key, tuple) else (key,)
         if not all(isinstance(member, _KEY_TYPES) for member in members):
@@ -204,10 +187,59 @@ def _build_mapping(value: dict[Any, Any], pieces: list[Vector], path: str) -> No
                 f"{path} must have plain keys (strings, numbers); got {type(key).__name__}. "
                 "Use strings as keys."
             )
-    keys = sort_node_keys(value)
+    keys = _sorted_keys(value)
     nodes = tuple(build_node(value[key], pieces, f"{path}[{key!r}]") for key in keys)
     kind = OrderedDict if isinstance(value, OrderedDict) else dict
-    return MappingNode(kind=kind, keys=keys, nodes=nodes)
+    return ContainerNode(kind=kind, keys=keys, nodes=nodes)
+
+
+def _sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
+    """Return keys in an order that does not depend on insertion, which may follow the data."""
+    return tuple(sorted(keys, key=lambda key: (type(key).__name__, repr(key))))
+
+
+def _build_table(value: Value, pieces: list[Vector], path: str) -> TableNode:
+    """Measure the cells of a frame or series, column by column; texts are as an index is."""
+    try:
+        table = read_data_table(value)
+    except Exception as error:
+        raise MechanismError(
+            f"{path} must be a frame with distinct column names; got one that cannot be read "
+            f"({type(error).__name__}). Return arrays instead."
+        ) from error
+    library = table.implementation.name.lower()
+    if library not in ("pandas", "polars"):
+        raise MechanismError(
+            f"{path} must be a frame or series of pandas or polars; got one of {library}. "
+            "Return arrays instead."
+        )
+    columns, texts = [], []
+    for place, (_, column) in enumerate(data_table_columns(table)):
+        entries = column.to_list() if column.dtype == nw.Object else [""]
+        text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object)
+        if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+            columns.append(column)
+            pieces.append(column.to_numpy().astype(np.float64))
+        elif isinstance(table, nw.DataFrame) and text and all(isinstance(x, str) for x in entries):
+            entries = [None if x is None or x != x else str(x) for x in column.to_list()]
+            texts.append((place, column.name, tuple(entries)))
+        else:
+            raise MechanismError(
+                f"{path} must hold real numbers, beside texts that name its rows; got a column of "
+                f"type {column.dtype}. Return labels as scores or one-hot, dates as texts."
+            )
+    if texts and not columns:
+        raise MechanismError(f"{path} must hold real numbers; got texts alone. Return counts.")
+    index = value.index if library == "pandas" else None
+    return TableNode(
+        library=library,
+        is_series=isinstance(table, nw.Series),
+        columns=tuple(column.name for column in columns),
+        n_rows=len(table),
+        index=None if index is None else tuple(index.tolist()),
+        index_names=() if index is None else tuple(index.names),
+        texts=tuple(texts),
+    )
 
 
 # --- nodes -------------------------------------------------------------------------------------
@@ -216,13 +248,10 @@ def _build_mapping(value: dict[Any, Any], pieces: list[Vector], path: str) -> No
 class NodeReader:
     """Hands out a vector from front to back."""
 
-    __slots__ = ("_position", "_vector")
+    def __init__(self, vector: Vector) -> None:
+        self._vector, self._position = vector, 0
 
-    def __init__(self, vector: npt.NDArray[np.float64]) -> None:
-        self._vector = vector
-        self._position = 0
-
-    def take(self, size: int) -> npt.NDArray[np.float64]:
+    def take(self, size: int) -> Vector:
         start = self._position
         self._position += size
         return self._vector[start : start + size].copy()
@@ -286,6 +315,11 @@ class StaticNode(Node):
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
 
+    @classmethod
+    def of(cls, array: Array) -> StaticNode:
+        dtype = "O" if array.dtype.kind in "OT" else array.dtype.str
+        return cls(value=tuple(array.ravel().tolist()), dtype=dtype, shape=array.shape)
+
     def restore(self, reader: NodeReader) -> Value:
         if self.dtype is None or self.shape is None:
             return self.value
@@ -297,72 +331,46 @@ class StaticNode(Node):
         return "fixed"
 
 
-def static_node_array(array: Array) -> StaticNode:
-    dtype = "O" if array.dtype.kind in "OT" else array.dtype.str
-    return StaticNode(value=tuple(array.ravel().tolist()), dtype=dtype, shape=array.shape)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceNode(Node):
+class ContainerNode(Node):
+    """A dictionary with its keys in a fixed order; without keys a tuple or a list."""
+
     kind: type
     nodes: tuple[Node, ...]
+    keys: tuple[Any, ...] | None = None
 
     @property
     def children(self) -> tuple[tuple[str, Node], ...]:
-        names: Sequence[str] = getattr(self.kind, "_fields", ())
-        labels = [f".{name}" for name in names] or [f"[{i}]" for i in range(len(self.nodes))]
+        fields: Sequence[str] = getattr(self.kind, "_fields", ())
+        labels = [f".{name}" for name in fields]
+        if not labels:
+            keys = range(len(self.nodes)) if self.keys is None else self.keys
+            labels = [f"[{key!r}]" for key in keys]
         return tuple(zip(labels, self.nodes, strict=True))
 
     def restore(self, reader: NodeReader) -> Value:
         items = [node.restore(reader) for node in self.nodes]
+        if self.keys is not None:
+            return self.kind(zip(self.keys, items, strict=True))
         return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
 
     def describe(self) -> str:
-        return f"{self.kind.__name__}({', '.join(node.describe() for node in self.nodes)})"
+        texts = [node.describe() for node in self.nodes]
+        if self.keys is not None:
+            texts = [f"{key!r}: {text}" for key, text in zip(self.keys, texts, strict=True)]
+        return f"{self.kind.__name__}({', '.join(texts)})"
 
     def as_record(self) -> Node:
         return replace(self, nodes=tuple(node.as_record() for node in self.nodes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MappingNode(Node):
-    """A dictionary ordered by :func:`sort_node_keys`: insertion may follow the data."""
-
-    kind: type
-    keys: tuple[Any, ...]
-    nodes: tuple[Node, ...]
-
-    @property
-    def children(self) -> tuple[tuple[str, Node], ...]:
-        labels = [f"[{key!r}]" for key in self.keys]
-        return tuple(zip(labels, self.nodes, strict=True))
-
-    def restore(self, reader: NodeReader) -> Value:
-        return self.kind(
-            (key, node.restore(reader)) for key, node in zip(self.keys, self.nodes, strict=True)
-        )
-
-    def describe(self) -> str:
-        inner = ", ".join(f"{label[1:-1]}: {node.describe()}" for label, node in self.children)
-        return f"{self.kind.__name__}({inner})"
-
-    def as_record(self) -> Node:
-        return replace(self, nodes=tuple(node.as_record() for node in self.nodes))
-
-
-def sort_node_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
-    """Return keys in a fixed order that does not depend on insertion."""
-    return tuple(sorted(keys, key=lambda key: (type(key).__name__, repr(key))))
-
-
-def node_difference(first: Node, second: Node, path: str = "value") -> str | None:
+def _difference(first: Node, second: Node, path: str = "value") -> str | None:
     if first == second:
         return None
     labels = [label for label, _ in first.children]
     if type(first) is type(second) and labels == [label for label, _ in second.children]:
-        pairs = zip(first.children, second.children, strict=True)
-        for (label, mine), (_, other) in pairs:
-            difference = node_difference(mine, other, path + label)
+        for (label, mine), (_, other) in zip(first.children, second.children, strict=True):
+            difference = _difference(mine, other, path + label)
             if difference is not None:
                 return difference
     return path
@@ -395,95 +403,31 @@ class TableNode(Node):
 
     def restore(self, reader: NodeReader) -> Value:
         cells = reader.take(self.size).reshape(len(self.columns), self.n_rows)
+        # pandas and polars are optional: this is reached only by those who returned a frame.
+        module = nw.Implementation[self.library.upper()].to_native_namespace()
         if self.library == "pandas":
-            return self._restore_pandas(cells)
-        polars = _namespace(self.library)
+            labels, names = list(self.index or ()), self.index_names
+            if len(names) > 1:
+                index = module.MultiIndex.from_tuples(labels, names=list(names))
+            else:
+                index = module.Index(labels, name=names[0])
+            if self.is_series:
+                return module.Series(cells[0], index=index, name=self.columns[0])
+            frame = module.DataFrame(cells.T, index=index, columns=list(self.columns))
+            for place, name, entries in self.texts:
+                frame.insert(place, name, list(entries))
+            return frame
         if self.is_series:
-            return polars.Series(self.columns[0], cells[0])
-        return polars.DataFrame(dict(self._named(cells)))
-
-    def _named(self, cells: npt.NDArray[np.float64]) -> list[tuple[Any, Any]]:
+            return module.Series(self.columns[0], cells[0])
         columns: list[tuple[Any, Any]] = list(zip(self.columns, cells, strict=True))
         for place, name, entries in self.texts:
             columns.insert(place, (name, list(entries)))
-        return columns
-
-    def _restore_pandas(self, cells: npt.NDArray[np.float64]) -> Any:
-        pandas = _namespace(self.library)
-        labels = list(self.index or ())
-        if len(self.index_names) > 1:
-            index = pandas.MultiIndex.from_tuples(labels, names=list(self.index_names))
-        else:
-            index = pandas.Index(labels, name=self.index_names[0])
-        if self.is_series:
-            return pandas.Series(cells[0], index=index, name=self.columns[0])
-        frame = pandas.DataFrame(cells.T, index=index, columns=list(self.columns))
-        for place, name, entries in self.texts:
-            frame.insert(place, name, list(entries))
-        return frame
+        return module.DataFrame(dict(columns))
 
     def describe(self) -> str:
         if self.is_series:
             return f"series[{self.n_rows}]"
         return f"frame[{self.n_rows}, {len(self.columns)}]"
-
-
-def build_table_node(value: Value, pieces: list[npt.NDArray[np.float64]], path: str) -> TableNode:
-    """Measure the cells of a frame or series, column by column; texts are as an index is."""
-    table = _read_table(value, path)
-    columns, texts = [], []
-    for place, (_, column) in enumerate(data_table_columns(table)):
-        if column.dtype.is_numeric() or column.dtype == nw.Boolean:
-            columns.append(column)
-            pieces.append(column.to_numpy().astype(np.float64))
-        elif isinstance(table, nw.DataFrame) and _is_text(column):
-            entries = tuple(None if x is None or x != x else str(x) for x in column.to_list())
-            texts.append((place, column.name, entries))
-        else:
-            raise MechanismError(
-                f"{path} must hold real numbers, beside texts that name its rows; got a column of "
-                f"type {column.dtype}. Return labels as scores or one-hot, dates as texts."
-            )
-    if texts and not columns:
-        raise MechanismError(f"{path} must hold real numbers; got texts alone. Return counts.")
-    library = table.implementation.name.lower()
-    index = value.index if library == "pandas" else None
-    return TableNode(
-        library=library,
-        is_series=isinstance(table, nw.Series),
-        columns=tuple(column.name for column in columns),
-        n_rows=len(table),
-        index=None if index is None else tuple(index.tolist()),
-        index_names=() if index is None else tuple(index.names),
-        texts=tuple(texts),
-    )
-
-
-def _is_text(column: Any) -> bool:
-    if column.dtype in (nw.String, nw.Categorical, nw.Enum):
-        return True
-    return column.dtype == nw.Object and all(isinstance(x, str) for x in column.to_list())
-
-
-def _read_table(value: Value, path: str) -> Any:
-    try:
-        table = read_data_table(value)
-    except Exception as error:
-        raise MechanismError(
-            f"{path} must be a frame with distinct column names; got one that cannot be read "
-            f"({type(error).__name__}). Return arrays instead."
-        ) from error
-    if table.implementation.name not in ("PANDAS", "POLARS"):
-        raise MechanismError(
-            f"{path} must be a frame or series of pandas or polars; got one of "
-            f"{table.implementation.name.lower()}. Return arrays instead."
-        )
-    return table
-
-
-def _namespace(library: str) -> Any:
-    # pandas and polars are optional: this is reached only by those who returned a frame.
-    return nw.Implementation[library.upper()].to_native_namespace()
 
 
 # --- what the numbers are called, and what belongs together ------------------------------------
@@ -506,9 +450,9 @@ def _names(node: Node, path: str, columns: tuple[str, ...] = ()) -> Iterator[str
         for column in node.columns:
             name = path if node.is_series and (path or column is None) else _joined(path, column)
             yield from (f"{name}[{_label(row)}]" for row in node.row_labels)
-    elif isinstance(node, MappingNode):
+    elif isinstance(node, ContainerNode) and node.keys is not None:
         listed = dict(zip(node.keys, node.nodes, strict=True)).get("columns")
-        if isinstance(listed, SequenceNode):
+        if isinstance(listed, ContainerNode) and listed.keys is None:
             columns = tuple(str(getattr(item, "value", "")) for item in listed.nodes)
         for key, child in zip(node.keys, node.nodes, strict=True):
             yield from _names(child, _joined(path, _label(key)), columns)
@@ -534,3 +478,120 @@ def _sizes(node: Node) -> Iterator[int]:
     else:
         for _, child in node.children:
             yield from _sizes(child)
+
+
+# --- types that JSON cannot express ------------------------------------------------------------
+#
+# Arrays, tuples, other keys, frames with their labels; never a number that was measured (M-1).
+
+
+def node_type(value: Value) -> Any:
+    """Return the type information that JSON lacks, as JSON; None if it lacks nothing."""
+    if isinstance(value, np.ndarray):
+        kind = "O" if value.dtype.kind in "OT" else value.dtype.str
+        return {"array": kind} if value.size else {"array": kind, "shape": list(value.shape)}
+    if isinstance(value, np.generic):
+        return {"number": value.dtype.str}
+    if isinstance(value, Mapping):
+        items = {str(key): kind for key, item in value.items() if (kind := node_type(item))}
+        plain: dict[str, Any] = {"dict": items}
+        if keys := {str(key): _plain_key(key) for key in value if not isinstance(key, str)}:
+            plain["keys"] = keys
+        if isinstance(value, OrderedDict):
+            plain["ordered"] = True
+        return plain if items or len(plain) > 1 else None
+    if isinstance(value, tuple | list):
+        kinds = [node_type(item) for item in value]
+        if isinstance(value, list):
+            return {"list": kinds} if any(kinds) else None
+        fields = list(getattr(value, "_fields", ()))
+        named = {"name": type(value).__name__, "fields": fields} if fields else {}
+        return {"tuple": kinds, **named}
+    if hasattr(value, "get_params"):
+        parts = getattr(value, "steps", None) or vars(value).items()
+        known = (pair for pair in parts if hasattr(value, "steps") or pair[0].endswith("_"))
+        return {"estimator": {name: kind for name, v in known if (kind := node_type(v))}}
+    if is_data_table(value):
+        node = _build_table(value, [], "value")
+        texts = [[place, _plain_key(name), list(e)] for place, name, e in node.texts]
+        return {
+            "table": node.library,
+            "series": node.is_series,
+            "n_rows": node.n_rows,
+            "columns": list(map(_plain_key, node.columns)),
+            "index": None if node.index is None else list(map(_plain_key, node.index)),
+            "index_names": list(map(_plain_key, node.index_names)),
+        } | ({"texts": texts} if texts else {})
+    return None
+
+
+def _plain_key(key: Any) -> Any:
+    """Return a label as JSON; tuples and times carry their type."""
+    if isinstance(key, tuple):
+        return {"tuple": [_plain_key(part) for part in key]}
+    if isinstance(key, np.generic):
+        key = key.item()
+    if isinstance(key, date):
+        return {"time": key.isoformat()}
+    return key if key is None or isinstance(key, str | int | float) else str(key)
+
+
+def _read_key(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        if "time" in plain:
+            return datetime.fromisoformat(plain["time"])
+        return tuple(_read_key(part) for part in plain["tuple"])
+    return plain
+
+
+def node_value(plain: Any, kind: Any, *, floats: bool = False) -> Any:
+    """Return a value from a file as it was released; ``floats`` leaves all numbers floats."""
+    if kind is None or plain is None:
+        return plain
+    if "array" in kind or "number" in kind:
+        dtype = np.dtype(kind.get("array") or kind["number"])
+        if floats and dtype.kind in "iub":
+            dtype = np.dtype(np.float64)
+        if "number" in kind:
+            return dtype.type(plain)
+        return np.array(plain, dtype=dtype).reshape(kind.get("shape") or np.shape(plain))
+    if "table" in kind:
+        return _restore_table(plain, kind)
+    if "list" in kind or "tuple" in kind:
+        kinds = kind.get("list") or kind["tuple"]
+        items = [node_value(p, k, floats=floats) for p, k in zip(plain, kinds, strict=True)]
+        if "fields" in kind:
+            return namedtuple(kind["name"], kind["fields"])(*items)
+        return items if "list" in kind else tuple(items)
+    if "estimator" in kind:
+        inner = next((name for name in ("attributes", "steps") if name in plain), None)
+        if "estimator" in plain and inner is not None:
+            return {**plain, inner: node_value(plain[inner], kind, floats=floats)}
+    kinds, keys = kind.get("dict") or kind.get("estimator") or {}, kind.get("keys", {})
+    members = {
+        _read_key(keys.get(k, k)): node_value(item, kinds.get(k), floats=floats)
+        for k, item in plain.items()
+    }
+    mapping = OrderedDict if kind.get("ordered") else dict
+    return mapping((key, members[key]) for key in _sorted_keys(members))
+
+
+def _restore_table(plain: Any, kind: Any) -> Any:
+    index = kind["index"]
+    node = TableNode(
+        library={"pandas": "pandas", "polars": "polars"}[kind["table"]],
+        is_series=kind["series"],
+        columns=tuple(map(_read_key, kind["columns"])),
+        n_rows=kind["n_rows"],
+        index=None if index is None else tuple(map(_read_key, index)),
+        index_names=tuple(map(_read_key, kind["index_names"])),
+        texts=tuple((i, _read_key(name), tuple(e)) for i, name, e in kind.get("texts", ())),
+    )
+    places = {place for place, _, _ in node.texts}
+    if places and not node.is_series:
+        plain = [[cell for i, cell in enumerate(row) if i not in places] for row in plain]
+    cells = np.array(plain, dtype=np.float64).reshape(node.n_rows, -1).T.ravel()
+    try:
+        return node.restore(NodeReader(cells))
+    except ImportError:
+        return plain

@@ -1,7 +1,6 @@
 """Which sample a single release has where nobody asks for one, and what its certificate says."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,13 +92,6 @@ def test_everything_else_has_a_pool_and_a_reason(
     mechanism: Any, data: Any, options: dict[str, Any], why: str
 ) -> None:
     assert why in str(reason(mechanism, data, **options))
-
-
-def test_rows_of_files_have_coins(tmp_path: Path) -> None:
-    NUMBERS.to_parquet(tmp_path / "people.parquet")
-    files = pac.Dataset(tmp_path)
-    assert reason(JointRidge(), (files[["age"]], files["pay"])) is None
-    assert reason(Mean(), files["age"]) is None
 
 
 def test_several_rows_of_a_person_have_coins() -> None:

@@ -79,7 +79,6 @@ REPEATED = {
     "hash": [f"{p * 7919:08x}" for p in PEOPLE],
     "account number": PEOPLE,
     "whose": [f"AB-{p:06d}" for p in PEOPLE],  # no such name, but entries like keys
-    "running": np.sort(np.unique(PEOPLE, return_inverse=True)[1]),
 }
 HARMLESS = {
     "visit_id": np.arange(N),
