@@ -65,7 +65,7 @@ def measure(statistic: Any, table: Any, success: float, truth: np.ndarray) -> tu
 
 
 def exact(statistic: Any, table: Any) -> np.ndarray:
-    """Return the numbers of all records."""
+    """Return the numbers of all records, in the order of released ones."""
     budget = pac.Membership(1 - 1e-7)
     coins = pac.Coins(keep=1.0, clip=None)
     try:
@@ -74,7 +74,7 @@ def exact(statistic: Any, table: Any) -> np.ndarray:
         ]
     except pac.errors.MechanismError:  # no function of sums
         rows = statistic.prepare(pac.mechanism.coerce_data(table))
-        return np.asarray(rows.evaluate((table,), np.random.default_rng(0))).ravel()
+        return flatten(rows.finish(rows.evaluate((table,), np.random.default_rng(0))))[0]
 
 
 def main(path: Path = RESULTS) -> None:

@@ -277,14 +277,19 @@ class TableOptions:
         """The schema; an empty one if there is none."""
         return Schema() if self.schema is None else Schema.read(self.schema)
 
-    def model(self, name: str, mi_nats: float | None = None) -> ModelOptions:
-        """Return the options of a model; those of the schema where none are typed."""
+    def model(
+        self, name: str, mi_nats: float | None = None, *, declared: bool = False
+    ) -> ModelOptions:
+        """Return the options of a model; those of the schema where none are typed.
+
+        With ``declared``, the ranges of the schema are for any model.
+        """
         schema, takes = self.described, find_model_name(name).takes
         columns = None if self.columns is None else split_option_names("--columns", self.columns)
         ranges: DeclaredRanges | None = None
         if self.ranges is not None:
             ranges = read_range_options("--ranges", self.ranges)
-        elif "ranges" in takes and not self.universe_facts:
+        elif (declared or "ranges" in takes) and not self.universe_facts:
             ranges = schema.ranges((self.target,) if self.target is not None else columns)
         return ModelOptions(
             target=self.target,

@@ -147,7 +147,7 @@ def _release(
     request = PromisedStatistic(
         data=data,
         model=model or "mean",
-        options=table.model(model or "mean", known.mi_nats),
+        options=table.model(model or "mean", known.mi_nats, declared=promise == "dp"),
         reading=table.reading(declared=promise == "dp"),
         rows_per_unit=rows_per_unit,
         name=name,

@@ -23,7 +23,7 @@ from pacprivacy.errors import DataError
 from pacprivacy.privatizing import sql as answer
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.session import Session
-from pacprivacy.tables import read_folder
+from pacprivacy.tables import declared_levels, read_folder
 
 _Source = Annotated[
     str,
@@ -56,7 +56,9 @@ _Keys = Annotated[
 Schemas = Annotated[
     Path | None,
     typer.Option(
-        "--schema", metavar="DIR", help="Folder of NAME.toml, how each table is read: pac schema."
+        "--schema",
+        metavar="PLACE",
+        help="Folder of NAME.toml, how each table is read, or a file for a file: pac schema.",
     ),
 ]
 _AtLeast = Annotated[
@@ -104,7 +106,7 @@ def _sql(
     total = account.read_total()
     check_release_folder(output)
     tables = open_sql_tables(source, schema, unit=unit, via=via or [])
-    declared = _read_keys(keys or [])
+    declared = _read_keys(keys or [], schema)
     progress = False if quiet else None
     if account.ledger is None:
         release = answer(
@@ -172,12 +174,12 @@ def read_sql_paths(texts: list[str]) -> dict[str, Any]:
     return paths
 
 
-def _read_keys(texts: list[str]) -> Any:
-    if not texts:
-        return None
+def _read_keys(texts: list[str], schemas: Path | None) -> Any:
+    """Return the values of keys as typed, else as schemas declare levels of columns."""
     if texts == ["universe"]:
         return "universe"
-    declared: dict[str, list[str]] = {}
+    levels = {} if schemas is None else declared_levels(schemas)
+    declared = {name: list(values) for name, values in levels.items()}
     for text in texts:
         name, sign, values = text.partition("=")
         if not (sign and name and values):
@@ -186,7 +188,7 @@ def _read_keys(texts: list[str]) -> Any:
                 "For example --keys region=north,south."
             )
         declared[name] = values.split(",")
-    return declared
+    return declared or None
 
 
 sql = Verb(

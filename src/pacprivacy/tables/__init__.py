@@ -1,7 +1,10 @@
 """Data as people have it: tables in files, their columns, and the models that run on them."""
 
 from pacprivacy.tables.cells import Reading as Reading
-from pacprivacy.tables.folder import read_folder as read_folder
+from pacprivacy.tables.folder import (
+    declared_levels as declared_levels,
+    read_folder as read_folder,
+)
 from pacprivacy.tables.models import (
     MODELS as MODELS,
     ModelStudy as ModelStudy,

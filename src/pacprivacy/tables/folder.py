@@ -20,13 +20,15 @@ _EXACT: Final = 2.0**53  # below it floats tell whole numbers apart
 def read_folder(folder: Path, schemas: Path) -> dict[str, Any]:
     """Return the tables of a folder as Arrow tables, read by the schemas of another.
 
-    ``schemas`` holds a file ``NAME.toml`` for each table NAME that has one. A column of type
-    ``category`` keeps its entries as texts.
+    ``schemas`` holds a file ``NAME.toml`` for each table NAME that has one; it is one file if
+    ``folder`` is. A column of type ``category`` keeps its entries as texts.
     """
+    if folder.is_file() and schemas.is_file():
+        return {folder.name.partition(".")[0]: _arrow(folder, Schema.read(schemas))}
     if not (folder.is_dir() and schemas.is_dir()):
         raise DataError(
-            f"--schema must be a folder of NAME.toml for a folder of tables; got {schemas} for "
-            f"{folder}. Put people.toml there for people.csv."
+            f"--schema must be a folder of NAME.toml for a folder of tables, or a file for a file; "
+            f"got {schemas} for {folder}. Put people.toml there for people.csv."
         )
     files = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES}
     described = {path.stem: Schema.read(path) for path in sorted(schemas.glob("*.toml"))}
@@ -38,6 +40,17 @@ def read_folder(folder: Path, schemas: Path) -> dict[str, Any]:
             "table's file."
         )
     return {name: _arrow(path, described.get(name)) for name, path in files.items()}
+
+
+def declared_levels(schemas: Path) -> dict[str, tuple[str, ...]]:
+    """Return the levels that a schema or a folder of them declares, by column.
+
+    Not those of a column of which two schemas declare different ones.
+    """
+    files = [schemas] if schemas.is_file() else sorted(schemas.glob("*.toml"))
+    pairs = {pair for path in files for pair in Schema.read(path).levels.items()}
+    names = [name for name, _ in pairs]
+    return {name: levels for name, levels in pairs if names.count(name) == 1}
 
 
 def _arrow(path: Path, schema: Schema | None) -> Any:

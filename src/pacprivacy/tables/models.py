@@ -18,6 +18,7 @@ import numpy as np
 
 from pacprivacy import ledger as ledgers, stats
 from pacprivacy._checks import Array, Mask, Vector, quoted, suggestion
+from pacprivacy.adversary import cap_success, session_cap
 from pacprivacy.budget import AnyBudget, Information, Membership, Spent
 from pacprivacy.design import OrthogonalRidge, RidgePenalty
 from pacprivacy.errors import BudgetError, DataError
@@ -569,7 +570,11 @@ class ModelStudy:
             try:
                 return Session.resume(rows, **arguments)
             except BudgetError:  # nothing to go on with
-                total = _total_of(book, options["dataset"], options.get("principal"))
+                limits = _limits_of(book, options["dataset"], options.get("principal"))
+                pools_alone = (limits.mi_nats, limits.success_increment) != (None, None)
+                if self.sample is None and limits.mu_squared is not None and not pools_alone:
+                    arguments["sample"] = Coins()
+                total = _total_of(limits, coins=isinstance(arguments["sample"], Coins))
                 if total is None:
                     raise
         return Session(rows, budget=total, **arguments)
@@ -642,13 +647,22 @@ def _strata(built: Built) -> Any:
     return strata
 
 
-def _total_of(book: ledgers.Ledger, dataset: str, principal: str | None) -> AnyBudget | None:
-    """Return the tightest budget that the ledger has for this session, as a total."""
+def _limits_of(book: ledgers.Ledger, dataset: str, principal: str | None) -> Spent:
+    """Return the tightest limits that the ledger has for a session."""
     balances = book.balance(dataset, principal or "default")
-    least = reduce(Spent.tightest, (balance.limits for balance in balances), Spent())
-    nats, increment = least.mi_nats, least.success_increment
-    information = None if nats is None else Information(nats)
-    if increment is None:
+    return reduce(Spent.tightest, (balance.limits for balance in balances), Spent())
+
+
+def _total_of(limits: Spent, *, coins: bool) -> AnyBudget | None:
+    """Return limits as the total of a session with coins, or with a pool; rounded down."""
+    if coins and limits.mu_squared is not None:
+        success = cap_success(limits.mu_squared)
+        while session_cap(success) > limits.mu_squared:
+            success -= 1e-12
+        return Membership(success)
+    nats, increment = limits.mi_nats, limits.success_increment
+    information = None if coins or nats is None else Information(nats)
+    if coins or increment is None:
         return information
     membership = Membership(min(1.0, 0.5 + increment))
     return membership if information is None else membership & information

@@ -30,7 +30,13 @@ from pacprivacy.tables.table import (
     read_table,
     table_unit_labels,
 )
-from pacprivacy.tables.terms import ModelOptions, categories_as_fields, check_category_numbers
+from pacprivacy.tables.terms import (
+    GAPS,
+    ModelOptions,
+    categories_as_fields,
+    category_gap_notes,
+    check_category_numbers,
+)
 
 Spec = Mapping[str, Any]
 
@@ -172,8 +178,8 @@ class StudyFile:
             model = _statistic_model(spec)
             built = model.build(table, self.options(spec, unit))
             statistics[name] = built.mechanism
-            notes += built.notes
-        levels = self.options({}, unit).levels
+            notes += [note for note in built.notes if not note.startswith(GAPS)]
+        levels, kept = self.options({}, unit).levels, np.ones(table.n_rows, dtype=np.bool_)
         study = Study(
             statistics,
             importance={n: s["importance"] for n, s in self.tables.items() if "importance" in s},
@@ -185,8 +191,8 @@ class StudyFile:
         return Built(
             mechanism=study,
             data=coerce_data(categories_as_fields(table, names, levels)),
-            kept=np.ones(table.n_rows, dtype=np.bool_),
-            notes=tuple(dict.fromkeys(notes)),
+            kept=kept,
+            notes=(*category_gap_notes(table, names, kept), *dict.fromkeys(notes)),
         )
 
 

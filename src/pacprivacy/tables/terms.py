@@ -40,6 +40,7 @@ Term = tuple[str, str, str | None]  # name of a number, its column, and its leve
 Codes = npt.NDArray[np.int64]  # which level each row has; below 0 is a gap
 
 RARE: Final = 20  # records; the name of a level with fewer may single somebody out
+GAPS: Final = "missing values: "  # begins the note that counts them
 SHOWN_COUNTS: Final = 12  # columns whose gaps are counted before the others only are
 
 
@@ -234,7 +235,8 @@ def _described(
         problems.append(f"numbers among the texts in {listed(numbers)}")
         advice.append(
             "Write numbers as 12.5 and gaps as NA in the file; or, if all entries may be published "
-            f"as levels: --categories {quoted(numbers[:1])}."
+            f"as levels: --categories {quoted(numbers[:1])}. A schema reads entries such as <5 as "
+            "numbers: pac schema."
         )
     if ids:
         problems.append(f"ids in {listed(ids)} (most records have an entry of their own)")
@@ -319,7 +321,7 @@ def category_gap_notes(
     notes = []
     if gaps:
         more = f" and {len(gaps) - SHOWN_COUNTS} more columns" if len(gaps) > SHOWN_COUNTS else ""
-        notes.append(f"missing values: {', '.join(gaps[:SHOWN_COUNTS])}{more}")
+        notes.append(f"{GAPS}{', '.join(gaps[:SHOWN_COUNTS])}{more}")
     n_kept = int(kept.sum())
     if n_kept < table.n_rows or where is not None:
         met = [] if where is None else ["meet the condition"]

@@ -159,3 +159,18 @@ def test_a_guessed_format_of_dates_is_not_declared(tmp_path: Path, guessed: bool
     words = ["--model", "count", "--where", "day > '2024-01-09'", "--promise", "dp"]
     result = call(file, tmp_path / "out", *words, "--schema", str(schema))
     assert (result.exit_code == 0) is not guessed, result.stderr
+
+
+@pytest.mark.claim("M-7")
+@pytest.mark.parametrize("model", ["mean", "median", "quantiles"])
+@pytest.mark.parametrize("guessed", [True, False])
+def test_a_range_is_declared_once_it_is_no_guess(
+    table: Path, tmp_path: Path, model: str, guessed: bool
+) -> None:
+    schema = tmp_path / "people.toml"
+    stated = 'guessed = ["range"]' if guessed else ""
+    schema.write_text(f'[columns.age]\ntype = "number"\nrange = [0, 100]\n{stated}\n')
+    words = ["--model", model, "--columns", "age", "--promise", "dp", "--schema", str(schema)]
+    result = call(table, tmp_path / "out", *words, budget="epsilon<=1")
+    assert (result.exit_code == 0) is not guessed, result.stderr
+    assert ("--ranges must be given" in result.stderr) is guessed

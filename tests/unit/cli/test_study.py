@@ -230,3 +230,42 @@ def test_a_survey_without_columns_is_refused_in_one_line(tmp_path: Path) -> None
     ran = CliRunner().invoke(app, [*words, *BUDGET, "-o", str(tmp_path / "out")])
     assert isinstance(ran.exception, DataError) or ran.exit_code == 2
     assert "columns of table 'mean' must be named" in str(ran.exception) + ran.output
+
+
+def test_a_budget_of_the_ledger_is_the_total_of_its_first_session(
+    truth: pd.DataFrame, tmp_path: Path
+) -> None:
+    people = write_messy(truth[:2000], tmp_path / "data")
+    ledger = ("--ledger", tmp_path / "book.db")
+    run_pac("ledger", "create", tmp_path / "book.db", "--dataset", "people", "--membership", "60%")
+    options = ("--model", "mean", "--columns", "age", "-q")
+    for number in (2, 1):
+        share = ("--share", f"1 of {number}", "-o", tmp_path / str(number))
+        run_pac("release", people, *options, *ledger, *share)
+    certificate = json.loads((tmp_path / "1" / "release.json").read_text())["certificate"]
+    assert 0.6 - 1e-6 < certificate["composition"]["total_success"] <= 0.6
+    checked = run_pac("ledger", "verify", tmp_path / "book.db").stdout
+    assert "no budget exceeded" in " ".join(checked.split())
+    pool = ("--sample", "pool", "--subsets", "64", "--budget", "mi<=1/8", "-o", tmp_path / "4")
+    account = ("--ledger", tmp_path / "book.db", "--principal", "another")
+    assert "budget must be" in run_pac("release", people, *options, *account, *pool, code=2).stderr
+
+
+def test_missing_values_are_counted_once_for_all_tables(messy: Path, tmp_path: Path) -> None:
+    study = ("--study", messy.with_name("yearbook.toml"))
+    notes = run_pac("release", messy, *study, *BUDGET, "-o", tmp_path / "out").stderr
+    assert notes.count("missing values") == 1
+    for column in ("region", "income", "age"):
+        assert f"{column} " in notes
+
+
+def test_levels_of_a_schema_are_the_groups_of_a_query(messy: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "people.toml"
+    query = ("SELECT smoker, avg(age) AS age FROM people GROUP BY smoker", "--unit", "people.id")
+    for guessed, code in (('guessed = ["levels"]', 2), ("", 0)):
+        schema.write_text(f'decimal = ","\n[columns.smoker]\nlevels = ["no", "yes"]\n{guessed}\n')
+        options = ("--schema", schema, *BUDGET, "-o", tmp_path / str(code), "-q")
+        run_pac("sql", messy, *query, *options, code=code)
+    shown = pd.read_csv(tmp_path / "0" / "values.csv")
+    assert shown["smoker"].tolist() == ["no", "yes"]
+    assert shown["age"].to_numpy() == pytest.approx([53, 53], abs=2)

@@ -147,6 +147,9 @@ def test_tables_of_queries_are_read_by_their_schemas(path: Path, tmp_path: Path)
     assert people["visit"][1].date().isoformat() == "2023-02-15"
     assert people["region"] == ["north", "south", "north", "refused"]
     assert tables["visits"].to_pydict() == {"person": ["p1", "p2"], "cost": [5, 7]}
+    (alone,) = read_folder(folder / "people.csv", schemas / "people.toml").items()
+    assert alone[0] == "people"
+    assert alone[1].to_pydict() == people
     (schemas / "peopel.toml").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match=r"each schema must be that of a table.*peopel\.toml"):
         read_folder(folder, schemas)
