@@ -21,7 +21,7 @@ from pacprivacy._values import SURVEY
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism
 from pacprivacy.statistics.binned import CountQuantiles
-from pacprivacy.statistics.joint_sums import JointSums, crowd_deviation, shaping_slopes
+from pacprivacy.statistics.joint_sums import JointSums, least_deviation, shaping_slopes
 from pacprivacy.statistics.moments import MomentOLS
 from pacprivacy.statistics.official import OfficialTable
 from pacprivacy.statistics.quantiles import TableQuantiles
@@ -187,14 +187,14 @@ class Study(Mechanism, SumStatistic):
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
         """Return derivatives by which errors count: of every table over what it alone would have.
 
-        That is the least noise under which an average unit of its own does not show.
+        Alone, it would have the least noise that hides all units but the ten largest.
         """
         assert isinstance(contributions, JointSums)
         rows, start = [], 0
         for (name, each), part in zip(self.tables.items(), contributions.parts, strict=True):
             stop = start + part.n_cells * part.block
             flat = shaping_slopes(each.output_slopes(part), part)
-            size = crowd_deviation(contributions.values[:, start:stop] @ flat.T)
+            size = least_deviation(contributions.values[:, start:stop], flat)
             if size > 0:
                 whole = np.zeros((len(flat), contributions.block))
                 whole[:, start:stop] = flat * (math.sqrt(self.importance.get(name, 1.0)) / size)
