@@ -222,7 +222,8 @@ def _ruled(name: str, column: TableColumn, reading: Reading) -> TableColumn:
     if wrong.get(rules.kind or "", False):
         raise DataError(
             f"column {name!r} must hold {rules.kind}s, as its schema says; got other entries. "
-            "Correct its type, its date_format, missing = [...] or less_than in the schema."
+            "Correct its type, date_format, missing or less_than in the schema, or say "
+            'decimal = ",".'
         )
     return column
 
