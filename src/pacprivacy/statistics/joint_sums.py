@@ -100,7 +100,7 @@ def least_deviation(values: Matrix, slopes: Matrix) -> float:
     ``slopes`` are the derivatives of the errors by the sums. Units that stand out are shrunk to the
     tenth largest. The noise is that of :func:`pacprivacy.noise.plan_sums`, but roughly.
     """
-    moved = values @ np.linalg.qr(slopes, mode="r").T
+    moved = values @ np.asarray(np.linalg.qr(slopes, mode="r")).T
     norms = np.linalg.norm(moved, axis=1)
     rank = max(0, len(norms) - CROWD)
     tenth = float(np.partition(norms, rank)[rank]) if len(norms) else 0.0

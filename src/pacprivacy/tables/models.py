@@ -328,33 +328,40 @@ def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
     return None if options.ranges is None else model_ranges(options.ranges, names)
 
 
-_GROUPED: Final = ("by", "weights", "fill", "ranges")
-_FITTED: Final = ("weights",)
+def _summary(
+    make: Callable[..., Mechanism], *takes: str, with_coins: WithCoins = "session"
+) -> StatisticModel:
+    """Return the model of a statistic that describes columns."""
+    return StatisticModel(
+        statistic=lambda _, names, shared: make(names, **shared),
+        described=described_model_columns,
+        takes=takes,
+        with_coins=with_coins,
+    )
+
+
+def _regression(
+    make: Callable[..., Mechanism], with_coins: WithCoins = "session"
+) -> StatisticModel:
+    """Return the model of a statistic that predicts a target."""
+    return StatisticModel(
+        statistic=lambda options, names, shared: make(str(options.target), names, **shared),
+        described=learned_model_columns,
+        takes=("weights",),
+        needs=("target",),
+        with_coins=with_coins,
+    )
+
 
 MODELS: Final[dict[str, Model | StatisticModel]] = {
-    "mean": StatisticModel(
-        statistic=lambda o, names, shared: stats.mean(names, **shared),
-        described=described_model_columns,
-        takes=_GROUPED,
-        with_coins="session",
-    ),
-    "sum": StatisticModel(
-        statistic=lambda o, names, shared: stats.sum(names, **shared),
-        described=described_model_columns,
-        takes=("by", "weights", "ranges"),
-        with_coins="session",
-    ),
+    "mean": _summary(stats.mean, "by", "weights", "fill", "ranges"),
+    "sum": _summary(stats.sum, "by", "weights", "ranges"),
     "count": StatisticModel(
         statistic=lambda o, names, shared: stats.count(names or None, **shared),
         takes=("by", "weights", "ranges"),
         with_coins="session",
     ),
-    "median": StatisticModel(
-        statistic=lambda o, names, shared: stats.median(names, **shared),
-        described=described_model_columns,
-        takes=("by", "fill"),
-        with_coins="alone",
-    ),
+    "median": _summary(stats.median, "by", "fill", with_coins="alone"),
     "quantiles": StatisticModel(
         statistic=lambda o, names, shared: stats.quantiles(
             names, q=(0.25, 0.5, 0.75) if o.q is None else o.q, **shared
@@ -363,39 +370,16 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         takes=("by", "fill", "q"),
         with_coins="alone",
     ),
-    "variance": StatisticModel(
-        statistic=lambda o, names, shared: stats.variance(names, **shared),
-        described=described_model_columns,
-        takes=("by", "fill", "ranges"),
-        with_coins="session",
-    ),
+    "variance": _summary(stats.variance, "by", "fill", "ranges"),
     "crosstab": StatisticModel(
         statistic=lambda o, names, shared: _crosstab(names, shared),
         takes=("weights",),
         needs=("columns",),
         with_coins="session",
     ),
-    "ols": StatisticModel(
-        statistic=lambda o, names, shared: stats.ols(str(o.target), names, **shared),
-        described=learned_model_columns,
-        takes=_FITTED,
-        needs=("target",),
-        with_coins="alone",
-    ),
-    "logistic": StatisticModel(
-        statistic=lambda o, names, shared: stats.logistic(str(o.target), names, **shared),
-        described=learned_model_columns,
-        takes=_FITTED,
-        needs=("target",),
-        with_coins="session",
-    ),
-    "poisson": StatisticModel(
-        statistic=lambda o, names, shared: stats.poisson(str(o.target), names, **shared),
-        described=learned_model_columns,
-        takes=_FITTED,
-        needs=("target",),
-        with_coins="session",
-    ),
+    "ols": _regression(stats.ols, "alone"),
+    "logistic": _regression(stats.logistic),
+    "poisson": _regression(stats.poisson),
     "covariance": Model(
         mechanism=lambda *_: Covariance(),
         describe=MechanismScaling.matrix,

@@ -21,7 +21,7 @@ from pacprivacy.mechanism import Condition, Mechanism, coerce_data
 from pacprivacy.sample import Balanced, Coins
 from pacprivacy.statistics import Study
 from pacprivacy.tables.cells import Reading
-from pacprivacy.tables.models import Built, ModelStudy, StatisticModel, unit_notes
+from pacprivacy.tables.models import MODELS, Built, ModelStudy, StatisticModel, unit_notes
 from pacprivacy.tables.schema import Schema
 from pacprivacy.tables.table import (
     STDIN,
@@ -56,15 +56,8 @@ _TEXTS: Final = (
     "statistic",
 )
 
-_STATISTICS: Final[dict[str, Callable[[Spec, tuple[str, ...], dict[str, Any]], Mechanism]]] = {
-    "mean": lambda spec, names, shared: stats.mean(names, **shared),
-    "sum": lambda spec, names, shared: stats.sum(names, **shared),
-    "count": lambda spec, names, shared: stats.count(names or None, **shared),
-    "variance": lambda spec, names, shared: stats.variance(names, **shared),
-    "median": lambda spec, names, shared: stats.median(names, **shared),
-    "quantiles": lambda spec, names, shared: stats.quantiles(
-        names, q=spec.get("q", [0.25, 0.5, 0.75]), **shared
-    ),
+_AS_MODELS: Final = ("mean", "sum", "count", "variance", "median", "quantiles", "ols")
+_BY_SPEC: Final[dict[str, Callable[[Spec, tuple[str, ...], dict[str, Any]], Mechanism]]] = {
     "crosstab": lambda spec, names, shared: stats.count(**{**shared, "by": names}),
     "rate": lambda spec, names, shared: stats.rate(
         *_exactly(2, names), per=spec.get("per", 1.0), **shared
@@ -77,8 +70,8 @@ _STATISTICS: Final[dict[str, Callable[[Spec, tuple[str, ...], dict[str, Any]], M
         where=shared["where"],
         levels=shared["levels"],
     ),
-    "ols": lambda spec, names, shared: stats.ols(str(spec.get("target")), names, **shared),
 }
+_STATISTICS: Final = (*_AS_MODELS, *_BY_SPEC)
 
 
 def _exactly(number: int, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,7 +136,9 @@ class StudyFile:
     def options(self, spec: Spec, unit: str | None) -> ModelOptions:
         """Return the options of a table, those for all included."""
         stated = {name: self.whole[name] for name in _SHARED if name in self.whole}
-        stated |= {name: spec[name] for name in (*_SHARED, "weights", "target") if name in spec}
+        stated |= {
+            name: spec[name] for name in (*_SHARED, "weights", "target", "q") if name in spec
+        }
         for name in ("columns", "by", "categories"):
             if name in {**stated, **spec}:
                 stated[name] = _names({**stated, **spec}[name])
@@ -200,7 +195,12 @@ def _statistic_model(spec: Spec) -> StatisticModel:
     """Return the model of a table, worked up as an official one if it says so."""
 
     def make(options: ModelOptions, names: tuple[str, ...], shared: dict[str, Any]) -> Mechanism:
-        statistic = _STATISTICS[spec["statistic"]](spec, names, shared)
+        kind, model = spec["statistic"], MODELS.get(spec["statistic"])
+        if kind in _BY_SPEC:
+            statistic = _BY_SPEC[kind](spec, names, shared)
+        else:
+            assert isinstance(model, StatisticModel)
+            statistic = model.statistic(options, names, shared)
         worked = {name: spec[name] for name in _OFFICIAL if name in spec}
         if "compare" in worked:
             worked["compare"] = _exactly(2, _names(worked["compare"]))

@@ -98,7 +98,7 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
         names, columns = _read_statistical(path, reading)
     else:
         names, columns, notes = _read_csv(content, path, reading)
-    unknown = [name for name in reading.rules if name not in names]
+    unknown = [name for name in reading.columns if name not in names]
     if unknown:
         raise DataError(
             f"columns of the schema must be in {path}; got {listed(unknown)}. "
