@@ -13,7 +13,7 @@ import io
 import re
 import sys
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,7 +38,6 @@ from pacprivacy.mechanism import (
 from pacprivacy.sample import named_pool_units
 from pacprivacy.tables.cells import (
     Coded,
-    Codes,
     Labels,
     Reading,
     TableColumn,
@@ -213,34 +212,16 @@ def _is_number(text: str) -> bool:
 
 
 def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
-    indices: list[defaultdict[str, int]] = []
-    for _ in range(n_columns):
-        index: defaultdict[str, int] = defaultdict()
-        index.default_factory = index.__len__
-        indices.append(index)
-    codes: list[list[Codes]] = [[] for _ in range(n_columns)]
-    while rows := list(islice(reader, 1 << 14)):
-        wrong = next((row for row in rows if row and len(row) != n_columns), None)
-        if wrong is not None:
+    rows = []
+    for row in reader:
+        if row and len(row) != n_columns:
             raise DataError(
                 f"{path} must have {n_columns} fields in every line, as in its first; got "
-                f"{len(wrong)} {_near(reader, rows, wrong)}. Quote fields that hold the separator."
+                f"{len(row)} in line {reader.line_num}. Quote fields that hold the separator."
             )
-        rows = [row for row in rows if row]
-        for number, cells in enumerate(zip(*rows, strict=True)):
-            numbers = map(indices[number].__getitem__, cells)
-            codes[number].append(np.fromiter(numbers, np.int32, len(rows)))
-    empty = np.empty(0, np.int32)
-    return [
-        (list(index), np.concatenate([empty, *parts]))
-        for index, parts in zip(indices, codes, strict=True)
-    ]
-
-
-def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
-    """Return the position of a row, exact to the line if no field spans lines."""
-    after = next(number for number, row in enumerate(reversed(rows)) if row is wrong)
-    return f"in line {reader.line_num - after}"
+        if row:
+            rows.append(row)
+    return [_index(cells) for cells in zip(*rows, strict=True)] or [_index([])] * n_columns
 
 
 def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Coded] | None:
