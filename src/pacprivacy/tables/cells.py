@@ -96,6 +96,11 @@ class TableColumn:
         return self.numbers is not None and bool(self.date_formats)
 
     @property
+    def is_unclear_date(self) -> bool:
+        """Whether the entries are dates in several formats."""
+        return self.numbers is None and bool(self.date_formats)
+
+    @property
     def levels(self) -> Labels | None:
         return None if self.coded is None else self.coded[0]
 

@@ -196,20 +196,34 @@ def _check_categories(
     open_ = [name for name in text if name not in options.levels]
     unsure = [name for name in open_ if name not in options.categories]
     unclear = [name for name in unsure if table.columns[name].unclear]
-    dates = [name for name in unsure if _is_unclear_date(table, name)]
+    dates = [name for name in unsure if table.columns[name].is_unclear_date]
     rest = [name for name in open_ if name not in (*unclear, *dates)]
+    numbers = [n for n in rest if n in unsure and n not in grouped and _is_number_text(table, n)]
+    rest = [name for name in rest if name not in numbers]
     ids = [name for name in rest if table.columns[name].is_id]
     many = [n for n in rest if n not in ids and len(_levels_of(table, n)) > stats.MOST_LEVELS]
-    numbers = [
-        name
-        for name in unsure
-        if name in rest and name not in grouped and _is_number_text(table, name)
-    ]
-    ids, many = ([n for n in group if n not in numbers] for group in (ids, many))
     wrong = (*numbers, *ids, *many, *unclear, *dates)
     if not wrong:
         return
-    problems, advice = _described(numbers, ids, many)
+    problems, advice = [], []
+    if ids or many:
+        name = (*ids, *many)[0]
+        advice.append(
+            f"If {name!r} says whose row it is, add --unit {quoted([name])}: without it rows are "
+            "protected, not people."
+        )
+    if numbers:
+        problems.append(f"numbers among the texts in {listed(numbers)}")
+        advice.append(
+            "Write numbers as 12.5 and gaps as NA in the file; or, if all entries may be published "
+            f"as levels: --categories {quoted(numbers[:1])}. A schema reads entries such as <5 as "
+            "numbers: pac schema."
+        )
+    if ids:
+        problems.append(f"ids in {listed(ids)} (most records have an entry of their own)")
+    if many:
+        problems.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
+        advice.append(f'Declare levels that matter: --levels "{many[0]}=A,B".')
     if unclear:
         problems.append(
             f"numbers such as 1,234 in {listed(unclear)}, which can be read in two ways"
@@ -227,40 +241,8 @@ def _check_categories(
     )
 
 
-def _described(
-    numbers: Sequence[str], ids: Sequence[str], many: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    problems, advice = [], []
-    if numbers:
-        problems.append(f"numbers among the texts in {listed(numbers)}")
-        advice.append(
-            "Write numbers as 12.5 and gaps as NA in the file; or, if all entries may be published "
-            f"as levels: --categories {quoted(numbers[:1])}. A schema reads entries such as <5 as "
-            "numbers: pac schema."
-        )
-    if ids:
-        problems.append(f"ids in {listed(ids)} (most records have an entry of their own)")
-    if many:
-        problems.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
-        advice.append(f'Declare levels that matter: --levels "{many[0]}=A,B".')
-    if ids or many:
-        name = (*ids, *many)[0]
-        advice.insert(
-            0,
-            f"If {name!r} says whose row it is, add --unit {quoted([name])}: without it rows are "
-            "protected, not people.",
-        )
-    return problems, advice
-
-
 def _is_number_text(table: Table, name: str) -> bool:
-    column = table.columns[name]
-    return column.numbers is None and is_number_text(_levels_of(table, name))
-
-
-def _is_unclear_date(table: Table, name: str) -> bool:
-    column = table.columns[name]
-    return column.numbers is None and bool(column.date_formats)
+    return table.columns[name].numbers is None and is_number_text(_levels_of(table, name))
 
 
 def date_format_advice(table: Table, name: str) -> str:
@@ -294,7 +276,7 @@ def category_rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_
     condition = Condition(where)
     check_table_columns(table, condition.columns)
     for name in condition.columns:
-        if table.columns[name].unclear or _is_unclear_date(table, name):
+        if table.columns[name].unclear or table.columns[name].is_unclear_date:
             what, advice = "numbers such as 1,234", "Say --decimal , or --decimal . ."
             if not table.columns[name].unclear:
                 what, advice = "dates", date_format_advice(table, name)
