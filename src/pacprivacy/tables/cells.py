@@ -154,7 +154,7 @@ class TableColumn:
 
 
 def understand_cells(cells: Mapping[str, Coded], reading: Reading) -> dict[str, TableColumn]:
-    """Decide the kind of every column; a comma is decimal if declared or unambiguous."""
+    """Return the columns; a comma is decimal if declared or unambiguous."""
     formats, mark = reading.date_formats, reading.decimal or "."
     cells = {
         name: _by_rules(entries, reading.rules_of(name), reading.decimal)
@@ -215,7 +215,7 @@ def _replaced(text: str, rules: ColumnSchema, mark: str) -> str:
 def apply_column_rules(
     columns: Mapping[str, TableColumn], reading: Reading
 ) -> dict[str, TableColumn]:
-    """Replace codes of gaps among plain numbers, and check that columns hold what rules say."""
+    """Replace codes of gaps among numbers, and check the types of columns."""
     return {name: _ruled(name, column, reading) for name, column in columns.items()}
 
 

@@ -32,7 +32,7 @@ from pacprivacy.tables.cells import (
 )
 from pacprivacy.tables.table import Table, read_table, table_identities
 
-CHOOSE: Final = "?"  # what stands for a choice that nobody has made yet
+CHOOSE: Final = "?"  # a choice that the curator must make
 GUESSES: Final = ("type", "date_format", "range", "levels")
 SUFFIXES: Final = (".csv", ".parquet", ".xlsx", ".sav", ".dta", ".sas7bdat")
 _MILLISECONDS_A_DAY: Final = 86_400_000
@@ -165,7 +165,7 @@ def schema_notes(table: Table) -> tuple[str, ...]:
     notes = [
         "For the curator: levels and ranges were read from the records.",
         'What "guessed" names is not declared. Check it, and take it out of the list.',
-        'Add above the columns what applies: unit = "...", weights = "...", missing = ["-9"].',
+        'Add if they apply: unit = "...", weights = "...", missing = ["-9"].',
     ]
     if any(_has_commas(column) for column in table.columns.values()):
         notes.append('Numbers have a decimal comma. Add decimal = ",": --promise dp needs it.')

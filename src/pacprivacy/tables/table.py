@@ -168,7 +168,7 @@ def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tupl
 
 
 def _sniff_delimiter(text: str) -> str:
-    """Return the mark that cuts the first lines into equally many fields, most of them."""
+    """Return the mark that cuts the first lines into equally many fields, and into most."""
     start = text[: 1 << 16].splitlines(keepends=True)[:_SNIFFED_LINES]
 
     def score(mark: str) -> tuple[bool, int]:
@@ -241,7 +241,7 @@ def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
             ),
         )
-    except pa.ArrowException:  # the other reader says what and where
+    except pa.ArrowException:  # the error of the other reader names the line
         return None
     coded = (column.combine_chunks().dictionary_encode() for column in content.columns)
     return [(each.dictionary.to_pylist(), _plain_array(each.indices, np.int32)) for each in coded]
@@ -324,7 +324,7 @@ def _index(cells: Sequence[str]) -> Coded:
 
 
 def _sheet(content: bytes, reading: Reading) -> list[Sequence[Any]]:
-    """Return the rows of a sheet from the header on that are not empty, None for empty cells."""
+    """Return the rows of a sheet from its header on, without empty rows; None is an empty cell."""
     from python_calamine import CalamineWorkbook
 
     book = CalamineWorkbook.from_filelike(io.BytesIO(content))
@@ -371,7 +371,7 @@ def _read_excel(
 
 
 def _read_statistical(path: Path, reading: Reading) -> tuple[Names, dict[str, TableColumn]]:
-    """Read a file of SPSS, Stata or SAS; labels of values are entries, user-missing are gaps."""
+    """Read a file of SPSS, Stata or SAS, with labels of values as entries."""
     try:
         import pyreadstat
     except ImportError:
@@ -422,7 +422,7 @@ def _understand_objects(
     return {name: columns[name] for name in names}
 
 
-# --- what is asked of a table -------------------------------------------------------------------
+# --- checks and labels --------------------------------------------------------------------------
 
 
 def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
@@ -436,7 +436,7 @@ def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None
 
 
 def table_unit_labels(table: Table, name: str) -> Labels:
-    """Return the labels that say which rows belong to one unit."""
+    """Return the label of every row's unit."""
     check_table_columns(table, [name])
     column = table.columns[name]
     if column.gaps.any():
@@ -455,7 +455,7 @@ def table_unit_labels(table: Table, name: str) -> Labels:
 
 
 def table_identities(table: Table) -> tuple[str, ...]:
-    """Return the columns that identify units and repeat."""
+    """Return the columns that identify people and repeat."""
 
     def read(column: TableColumn) -> tuple[Labels, Labels | None]:
         if column.numbers is not None:
@@ -467,7 +467,7 @@ def table_identities(table: Table) -> tuple[str, ...]:
 
 
 def check_table_columns(table: Table, names: Sequence[str]) -> None:
-    """Refuse names that are not in the file, all of them in one message."""
+    """Refuse all names that are not in the file in one message."""
     unknown = [name for name in names if name not in table.columns]
     if unknown:
         raise DataError(
