@@ -22,22 +22,6 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from pacprivacy.errors import DataError
 from papers.page import Page, make_folder
 
-__all__ = [
-    "Cell",
-    "Compares",
-    "Comparison",
-    "add_to_page",
-    "count",
-    "fill_blocks",
-    "read_comparisons",
-    "read_stored",
-    "reproduce",
-    "store",
-    "stored_papers",
-    "summarise",
-    "write_comparisons",
-]
-
 STORED: Final = Path(__file__).parent / "stored"
 DOCS: Final = Path(__file__).parents[1] / "docs" / "papers"
 RELATIVE_TOLERANCE: Final = 0.05

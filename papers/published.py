@@ -13,8 +13,6 @@ from typing import Final
 from pacprivacy.errors import DataError
 from papers.datasets import cache_folder, search_folders
 
-__all__ = ["NOT_AVAILABLE", "Published", "find_reference"]
-
 NOT_AVAILABLE: Final = "not available"
 _TOLERANCE: Final = 1e-9
 

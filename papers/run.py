@@ -26,8 +26,6 @@ from papers.agreement import Compares, Comparison, add_to_page, write_comparison
 from papers.page import Page, make_folder
 from papers.published import find_reference
 
-__all__ = ["FULL", "MI_BUDGETS", "QUICK", "Job", "Paper", "Progress", "Section", "Settings"]
-
 MI_BUDGETS: Final = tuple(2.0**power for power in range(-7, 3))  # 1/128 .. 4 nats
 
 

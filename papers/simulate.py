@@ -12,8 +12,6 @@ from pacprivacy.noise.lattice import sample_discrete_gaussian
 from pacprivacy.noise.plan import Observation
 from pacprivacy.theory import posterior_success
 
-__all__ = ["budget_of", "simulate_fresh", "simulate_pool"]
-
 
 def budget_of(rule: str, mi_nats: float) -> Information | Membership:
     """Return what a rule is held to: ``risk`` to the success that the information implies.

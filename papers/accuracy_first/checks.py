@@ -24,8 +24,6 @@ from papers.accuracy_first.searches import CALIBRATIONS, GAMMA, N_LEVELS
 from papers.page import Page, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "CheckRow", "measure_checks", "worst_scaling_loss"]
-
 ALPHA, SENSITIVITY = 0.1, 1e-3
 
 

@@ -22,8 +22,6 @@ from pacprivacy.dp.accuracy_first import (
 )
 from papers.datasets import load_california_housing, load_kdd99, load_wine_white
 
-__all__ = ["STUDIES", "Study", "smooth_output_epsilon"]
-
 N_KDD: Final = 100_000
 LONG_TAILED: Final = ("duration", "src_bytes", "dst_bytes")  # taken as logarithms, as published
 SENT: Final = 1  # the place of src_bytes among the columns that are numbers

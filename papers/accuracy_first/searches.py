@@ -27,23 +27,6 @@ from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = [
-    "CALIBRATIONS",
-    "GAMMA",
-    "HEADLINE",
-    "LABELS",
-    "LOGISTIC",
-    "METHODS",
-    "N_LEVELS",
-    "RAW",
-    "RIDGE",
-    "SearchRow",
-    "SearchSection",
-    "end_as_printed",
-    "measure_study",
-    "tightened_doubling",
-]
-
 GAMMA: Final = 0.1
 N_LEVELS: Final = 1000
 CALIBRATIONS: Final[tuple[Calibration, ...]] = ("tight", "theorem")

@@ -30,8 +30,6 @@ from papers.page import Page, as_percent, write_csv
 from papers.run import Job, Settings
 from papers.simulate import simulate_pool
 
-__all__ = ["SECTION", "TASKS", "WANTED", "TargetRow", "measure_target"]
-
 TOLERANCE: Final = 0.01
 WANTED: Final = 0.99
 RULE: Final = "waterfill"

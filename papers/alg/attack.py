@@ -34,16 +34,6 @@ from papers.page import Page, as_budget, as_percent, write_csv
 from papers.run import Job, Settings
 from papers.simulate import budget_of
 
-__all__ = [
-    "SECTION",
-    "AttackRow",
-    "LiraRow",
-    "kmeans_confidence",
-    "lira_rows",
-    "measure_attacks",
-    "svm_confidence",
-]
-
 LIRA_TASKS: Final = ("iris_kmeans", "iris_svm", "iris_svm_printed")
 LIRA_BUDGETS: Final = tuple(2.0**power for power in range(-6, 3))
 LIRA_TRIALS: Final = 250

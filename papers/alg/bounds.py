@@ -16,8 +16,6 @@ from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_budget, write_csv
 from papers.run import MI_BUDGETS, Job, Settings
 
-__all__ = ["SECTION", "BoundRow", "bound_rows", "overlap_prior"]
-
 N_RECORDS: Final = 100  # of the question "at least k of the members": the universe of Iris
 GUESSED: Final = (29, 32, 35)
 SINGLE_PRIORS: Final = (0.5, 0.01)

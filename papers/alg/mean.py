@@ -39,15 +39,6 @@ from papers.page import Page, as_budget, as_number, as_percent, write_csv
 from papers.run import Job, Settings
 from papers.simulate import budget_of, simulate_fresh, simulate_pool
 
-__all__ = [
-    "SECTION",
-    "MeanRow",
-    "measure_dp_mean",
-    "measure_mean",
-    "measure_printed_dp_mean",
-    "swap_variances",
-]
-
 BUDGETS: Final = (1 / 64, 1 / 16, 1 / 4)
 CLIP_STEPS: Final = 100  # thresholds that the printed DP row chooses from
 AS_PRINTED: Final = "individual, as printed"

@@ -22,8 +22,6 @@ from papers.published import Published
 from papers.run import Settings
 from papers.simulate import budget_of, simulate_fresh, simulate_pool
 
-__all__ = ["Row", "Rule", "measure_ours", "measure_paper", "measure_task", "run_paper_halves"]
-
 Rule = Literal[
     "diagonal",
     "isotropic_max",

@@ -20,8 +20,6 @@ from papers.charts import BUDGET_LABEL, INK, Line, Panel, Style, budget_ticks, d
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 from papers.run import MI_BUDGETS, Job, Settings
 
-__all__ = ["COMPONENTS", "FOREST", "KMEANS", "SVM", "TASKS", "Models"]
-
 NO_LIMIT: Final = "no limit"
 
 STYLES: Final[dict[Rule, tuple[str, Style]]] = {

@@ -17,8 +17,6 @@ from papers.charts import INK, new_figure, soften
 from papers.page import make_folder, write_csv
 from papers.run import FULL, Job, Settings
 
-__all__ = ["PICTURE", "draw_picture", "draw_rows", "measure_picture", "reproduce"]
-
 TASKS: Final = ("dry_bean_svm", "rice_svm")
 BUDGETS: Final = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)
 PICTURE: Final = replace(FULL, mi_budgets=BUDGETS, n_subsets=1000, n_folds=10, n_releases=1000)

@@ -27,18 +27,6 @@ from papers.datasets import (
     load_rice,
 )
 
-__all__ = [
-    "CLASSES",
-    "DATASETS",
-    "Metric",
-    "Model",
-    "PublishedKey",
-    "Split",
-    "Task",
-    "align_as_printed",
-    "load_split",
-]
-
 SHUFFLE_SEED: Final = 0
 IRIS_TRAIN: Final = 100
 TRAIN_SHARE: Final = 0.7

@@ -24,8 +24,6 @@ from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "SpreadRow", "explained_shares", "noise_by_halves"]
-
 COUNTS: Final = tuple(range(1, 21))  # of components, as in Figure 5
 EXPLAINED: Final = ("rice", "dry_bean", "cifar10_subset")
 STABLE: Final = (  # Figure 10, Iris

@@ -31,20 +31,6 @@ from papers.cs208.data import STUDIES, Study, load_study
 from papers.page import Page, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = [
-    "AGGREGATE",
-    "BATCHES",
-    "DELTA",
-    "DESCENT",
-    "METHODS",
-    "PERTURBATION",
-    "CurveRow",
-    "CurveSection",
-    "measure_curve",
-    "non_private_accuracy",
-    "scaled_rows",
-]
-
 DELTA: Final = 1e-5
 N_TEACHERS: Final = 250
 N_ASKED: Final = 300

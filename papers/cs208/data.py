@@ -13,8 +13,6 @@ from pacprivacy._checks import Matrix, freeze
 from pacprivacy.errors import DataError
 from papers.datasets import load_adult, load_mnist, one_hot
 
-__all__ = ["STUDIES", "Study", "load_study"]
-
 Labels = npt.NDArray[np.int64]
 
 N_QUESTIONS: Final = 2000  # rows of the test split that serve PATE as public questions

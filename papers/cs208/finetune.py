@@ -20,8 +20,6 @@ from papers.datasets import load_cifar10_subset
 from papers.page import Page, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "TunedRow"]
-
 PUBLIC: Final = (0, 1, 3, 4, 8)  # airplane, automobile, cat, deer, ship
 N_FEATURES: Final = 64
 EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -27,8 +27,6 @@ from papers.cs208.data import load_study
 from papers.page import Page, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "SearchRow"]
-
 STUDY: Final = "adult"
 N_STEPS: Final = 60
 RATES: Final = (0.01, 0.1, 1.0, 10.0, 100.0)

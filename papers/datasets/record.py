@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import freeze
 
-__all__ = ["Dataset", "one_hot"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dataset:

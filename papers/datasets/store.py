@@ -28,8 +28,6 @@ from typing import Final
 
 from pacprivacy.errors import DataError
 
-__all__ = ["FILES", "DataFile", "cache_folder", "find_file", "read_file", "search_folders"]
-
 MAX_DOWNLOAD_BYTES: Final = 64 * 2**20
 TIMEOUT_S: Final = 60.0
 

@@ -20,19 +20,6 @@ from sklearn import datasets as sklearn_datasets
 from papers.datasets.record import Dataset
 from papers.datasets.store import read_file
 
-__all__ = [
-    "load_adult",
-    "load_bank",
-    "load_california_housing",
-    "load_credit_default",
-    "load_dry_bean",
-    "load_iris",
-    "load_kdd99",
-    "load_rice",
-    "load_wine_red",
-    "load_wine_white",
-]
-
 CC_BY: Final = "CC BY 4.0"
 
 _ADULT_COLUMNS: Final = (

@@ -24,8 +24,6 @@ from papers.design.tables import DESIGN_BUDGETS, MODES, Mode
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "BoundRow", "bound_rows"]
-
 LOOKS: Final = {
     "bound": ("bound J, largest variance met", Style(colour="#D55E00", marker="s", line="--")),
     "sharp": ("sharp bound, variances met", Style(colour="#0072B2", marker="D", line="-.")),

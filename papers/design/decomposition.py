@@ -23,8 +23,6 @@ from papers.design.ridge import PoissonSums, fit_poisson
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "DecompositionRow", "decomposition_rows"]
-
 DATASET: Final = "wine_white"
 MULTIPLES: Final = tuple(2.0**power for power in range(-2, 15))
 TICKS: Final = [(4.0**power, f"{4.0**power:g}") for power in range(-1, 8, 2)]

@@ -38,19 +38,6 @@ from papers.design.tables import (
 from papers.page import Page
 from papers.run import Job, Settings
 
-__all__ = [
-    "LARGEST_STEPS",
-    "N_STEPS",
-    "SECTION",
-    "SETTINGS",
-    "StepSizes",
-    "choose_steps",
-    "descent_rows",
-    "fresh_accuracies",
-    "step_sizes",
-    "train_fresh",
-]
-
 N_STEPS: Final = 50
 N_TRIALS: Final = 500
 PRINTED_PENALTY: Final = 1.0

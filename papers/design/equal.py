@@ -22,8 +22,6 @@ from papers.design.tables import DesignRow
 from papers.page import Page, as_number, as_percent, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["MI_NATS", "SECTION", "EqualRow", "equal_row"]
-
 MI_NATS: Final = 1 / 64  # its bound on membership success is 58.8 %
 LOOKS: Final = {
     "conscious": ("conscious design, information rule", "#D55E00", "s"),

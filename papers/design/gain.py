@@ -26,8 +26,6 @@ from papers.design.ridge import PoissonSums, fit_poisson
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "GainRow", "gain_rows"]
-
 Kind = Literal["ridge", "descent bound", "step size", "Figure 3", "Figure 4"]
 
 QUALITIES: Final = tuple(2.0**power for power in range(-7, 11))  # Q of Figure 3

@@ -25,8 +25,6 @@ from pacprivacy.theory import posterior_success
 from papers.design.data import REGRESSION, load_binary, load_regression
 from papers.simulate import budget_of, simulate_pool
 
-__all__ = ["RULES", "PoolRow", "PoolRule", "pool_rows"]
-
 PoolRule = Literal["exact", "risk", "risk, shrunk"]
 
 RULES: Final[tuple[PoolRule, ...]] = ("exact", "risk", "risk, shrunk")

@@ -45,16 +45,6 @@ from papers.design.tables import (
 from papers.page import Page, as_number, as_percent
 from papers.run import Job, Settings
 
-__all__ = [
-    "SECTION",
-    "SETTINGS",
-    "AdasspRow",
-    "PoissonSums",
-    "adassp_rows",
-    "fit_poisson",
-    "ridge_rows",
-]
-
 N_SUBSETS: Final = 1024
 N_RELEASES: Final = 1000
 

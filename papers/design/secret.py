@@ -28,8 +28,6 @@ from papers.design.descent import (
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "GradientsOfPool", "SecretRow", "secret_row"]
-
 _STREAM: Final = "same secret"
 N_TRIALS: Final = 200  # in a full run; benchmarks/noise/same_secret.py has a thousand
 N_TRIALS_QUICK: Final = 8

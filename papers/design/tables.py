@@ -16,17 +16,6 @@ from papers.design.pool import PoolRow, PoolRule
 from papers.design.printed import BUDGETS, Mode
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 
-__all__ = [
-    "DESIGN_BUDGETS",
-    "MODES",
-    "DesignRow",
-    "Mode",
-    "compare_tables",
-    "draw_tables",
-    "write_rows",
-    "write_table",
-]
-
 DESIGN_BUDGETS: Final = BUDGETS  # 1/4 .. 1/1024 nats
 ROUNDING: Final = 0.005
 PRINTED_TRAININGS: Final = 500

@@ -12,8 +12,6 @@ from papers.page import Page, as_number, write_csv
 from papers.residual.classifiers import CLASSIFIED, fit_logits
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "BaseRow", "measure_base"]
-
 # Test accuracy and its spread, section 6; half a unit of the last digit where none is printed.
 PRINTED: Final = {
     "cifar10": (0.7181, 0.0088),

@@ -31,26 +31,6 @@ from pacprivacy.theory import (
 from papers.charts import Line, Panel, Style
 from papers.page import as_budget
 
-__all__ = [
-    "FULL_TRAINING",
-    "QUICK_TRAINING",
-    "STYLES",
-    "VERSIONS",
-    "Law",
-    "Measure",
-    "NoiseRow",
-    "Version",
-    "law_of_dp",
-    "law_of_learned",
-    "law_of_printed_dp",
-    "law_of_rule",
-    "measure_law",
-    "noise_order",
-    "panel",
-    "simulate_noise",
-    "true_information",
-]
-
 GAMMA = 1e-6
 FLAT = 1e-13  # eigenvalues of a covariance below this share of the largest are rounding error
 

@@ -27,8 +27,6 @@ from papers.residual.laws import (
 )
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "Effort", "measure_logits"]
-
 BUDGETS: Final = (1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 QUICK_BUDGETS: Final = (1 / 4, 1.0)
 PROTECT_WEIGHT: Final = 1e4

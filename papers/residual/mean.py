@@ -40,8 +40,6 @@ from papers.residual.laws import (
 from papers.run import Job, Settings
 from papers.simulate import budget_of
 
-__all__ = ["SECTION", "measure_means"]
-
 RULES: Final = {
     "Efficient-PAC": "diagonal",
     "Auto-PAC (A.2)": "spectral",

@@ -28,8 +28,6 @@ from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "SoundRow", "enumerable_means", "measure_decoder"]
-
 N_SUBSETS: Final = 16
 BUDGETS: Final = (1 / 128, 1 / 16, 1 / 4, 1.0, 2.0)
 QUICK_BUDGETS: Final = (1 / 16, 1 / 4, 1.0)

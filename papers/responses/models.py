@@ -25,8 +25,6 @@ from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import train_subsets
 from papers.datasets import Dataset, cache_folder, load_adult, load_bank
 
-__all__ = ["DATASETS", "N_SUBSETS", "Answers", "load_answers", "make_booster", "split_dataset"]
-
 N_SUBSETS: Final = 128
 SPLIT_SEED: Final = 42
 TEST_SHARE: Final = 0.2

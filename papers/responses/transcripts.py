@@ -24,17 +24,6 @@ from papers.published import Published
 from papers.responses.models import N_SUBSETS, Answers, load_answers
 from papers.run import Job, Settings
 
-__all__ = [
-    "BOUND_TABLE",
-    "SECTION",
-    "BoundCell",
-    "ResponseRow",
-    "Responses",
-    "bound_cells",
-    "measure_dataset",
-    "measure_responses",
-]
-
 ACCURACY_TABLE: Final = "responses_accuracy.csv"
 BOUND_TABLE: Final = "responses_mi_to_posterior.csv"
 BOUND_POWERS: Final = tuple(range(4, 33, 4))
