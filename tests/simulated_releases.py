@@ -31,7 +31,6 @@ from pacprivacy.cli import app
 from pacprivacy.dp import accuracy_first
 from pacprivacy.ledger import Ledger
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
-from papers.design.fresh import descend_fresh
 from papers.residual import equilibrium as stackelberg
 from papers.residual.examples import example_outputs
 from papers.residual.laws import law_of_dp, law_of_rule
@@ -437,13 +436,6 @@ CASES |= {
     "descent, logistic": lambda: descent("logistic"),
     "descent, squared": lambda: descent("squared", step="post-hoc", split="uniform"),
 }
-
-
-@case
-def descent_with_fresh_secrets() -> Any:
-    plan = design.Descent(n_steps=4)
-    run = descend_fresh((CENTRED, SIGNS), pac.Information(1.0), plan, **SIMULATED)
-    return {"value": run.weights, "values": run.path, "mi_nats": run.mi_nats}
 
 
 @case

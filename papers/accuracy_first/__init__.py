@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from papers.accuracy_first import checks, searches, targets
+from papers.accuracy_first import checks, searches
 from papers.run import Paper, Settings
 
 __all__ = ["ACCURACY_FIRST"]
@@ -42,9 +42,7 @@ ACCURACY_FIRST: Final = Paper(
         searches.LOGISTIC,
         searches.HEADLINE,
         searches.RIDGE,
-        searches.RAW,
         checks.SECTION,
-        targets.SECTION,
     ),
     full=Settings(n_releases=80),
     quick=Settings(n_releases=3),

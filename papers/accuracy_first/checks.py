@@ -191,7 +191,6 @@ class Checks:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the checks as one piece of work."""
         n_runs = 50 if quick else 500
         return (
             Job(
@@ -203,7 +202,6 @@ class Checks:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the table."""
         write_csv(stem.with_suffix(".csv"), rows)
         page.table(
             ["claim", "at most", "measured", "runs"],

@@ -213,10 +213,5 @@ STUDIES: Final = {
             lambda _: _prepare_table("california", 3),
         ),
         _ridge("wine_1", "White wine, raw, p = 11", lambda _: _prepare_table("wine", 1)),
-        _ridge(
-            "california_1",
-            "California housing, raw, p = 8",
-            lambda _: _prepare_table("california", 1),
-        ),
     )
 }

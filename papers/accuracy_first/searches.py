@@ -202,7 +202,6 @@ class SearchSection:
     quick_alphas: tuple[float, ...]
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return a few pieces of work for each data set, accuracies dealt out in turn."""
         jobs = []
         for name, fewer in self.studies:
             if quick and name not in self.quick_studies:
@@ -222,7 +221,6 @@ class SearchSection:
         return tuple(jobs)
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         ordered = sorted(rows, key=lambda row: (list(STUDIES).index(row.study), row.alpha))
         write_csv(stem.with_suffix(".csv"), ordered)
         names = list(dict.fromkeys(row.study for row in ordered))
@@ -239,7 +237,6 @@ class SearchSection:
             _write_study(page, [row for row in ordered if row.study == name])
 
     def compare(self, rows: Sequence[SearchRow]) -> tuple[Comparison, ...]:
-        """Return the risk factors of noise reduction that Section 4 prints, where α is theirs."""
         cells = tuple(
             Cell(
                 name=f"noise reduction at α = {row.alpha:g}",
@@ -412,21 +409,4 @@ HEADLINE: Final = SearchSection(
     alphas=ALPHAS,
     quick_studies=("kdd99_ridge",),
     quick_alphas=(0.05, 0.075),
-)
-RAW: Final = SearchSection(
-    name="raw",
-    title="Few features: where the test is everything",
-    covers="no figure: the limit of the method",
-    notes=(
-        "With few features a level of little loss already suffices, so the loss is that of the "
-        "tests. Noise reduction pays for its test once, but for up to 1000 candidates: "
-        "16 Δ ln(2T/γ)/α by the theorem. Doubling pays 2 Δ ln(T/γ)/α for each of its k tests: it "
-        "wins when k is below about 8 ln(2 · 1000/γ)/ln(T/γ), near 16.",
-        "Our calibration of the same test costs less than half of the theorem's: it bounds a wrong "
-        "yes only and computes its probability (claim AF-5).",
-    ),
-    studies=(("wine_1", 4), ("california_1", 4)),
-    alphas=(0.01, 0.02, 0.05, 0.1, 0.2),
-    quick_studies=("wine_1",),
-    quick_alphas=(0.02, 0.1),
 )

@@ -113,11 +113,9 @@ class Bounds:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the formulas as one piece of work."""
         return (Job(name="bounds", function=bound_rows),)
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         questions = list(dict.fromkeys(row.question for row in rows))
         lines = tuple(
@@ -149,7 +147,6 @@ class Bounds:
         )
 
     def compare(self, rows: Sequence[BoundRow]) -> tuple[Comparison, ...]:
-        """Return Table 1 and the bound for many members."""
         success = {(row.prior, row.mi_nats): 100 * row.success for row in rows}
         wide = overlap_prior(N_RECORDS, GUESSED[-1])
         table = [

@@ -274,7 +274,6 @@ class MeanTable:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per data set."""
         chosen = ("iris",) if quick else ("iris", "rice", "dry_bean")
         return tuple(
             Job(name=f"{DATASETS[name]}, {what}", function=measure, arguments=(name, settings))
@@ -287,7 +286,6 @@ class MeanTable:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.dataset for row in rows))
         picture = draw_panels(
@@ -303,7 +301,6 @@ class MeanTable:
             _write_table(page, [row for row in rows if row.dataset == name])
 
     def compare(self, rows: Sequence[MeanRow]) -> tuple[Comparison, ...]:
-        """Return the two columns of Table 2."""
         found = {(row.dataset, row.rule, row.mi_nats): row for row in rows}
         comparisons = []
         for rule, item in ((AS_PRINTED, "Table 2, PAC"), (DP_AS_PRINTED, "Table 2, DP")):

@@ -99,7 +99,6 @@ class Models:
     printed: tuple[Printed, ...] = ()
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per task."""
         return tuple(
             Job(name=task.title, function=measure_task, arguments=(task, settings))
             for task in self.tasks
@@ -107,7 +106,6 @@ class Models:
         )
 
     def write(self, page: Page, rows: Sequence[Row], stem: Path) -> None:
-        """Write the CSV file and the plot, and put plot and tables on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.task for row in rows))
         panels = [_panel([row for row in rows if row.task == name]) for name in names]
@@ -123,7 +121,6 @@ class Models:
             _write_task(page, [row for row in rows if row.task == name])
 
     def compare(self, rows: Sequence[Row]) -> tuple[Comparison, ...]:
-        """Return the points of the public results, and what the text says of its figures."""
         halves = {row.task: row.n_subsets for row in rows if row.rule == "diagonal"}
         cells: dict[str, list[Cell]] = {}
         for row in rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from papers.cs208 import curves, finetune, search
+from papers.cs208 import curves, finetune
 from papers.run import Paper, Settings
 
 __all__ = ["CS208"]
@@ -15,8 +15,8 @@ PROTOCOL: Final = (
     "(12188 images at half resolution).",
     "Bounds, ranges and labels are public constants. Numbers of steps, step lengths, penalties and "
     "blocks were chosen by hand, once for all ε, on the test rows that the page then reports: the "
-    "accuracies are somewhat optimistic, and a private study would have to pay for the choice (see "
-    "*search*).",
+    "accuracies are somewhat optimistic, and a private study would have to pay for the choice "
+    "(`dp.dp_search`).",
     "Every method states the relation of its promise. `add or remove`: one data set has one record "
     "more. `replace`: one record has other contents.",
 )
@@ -35,7 +35,6 @@ CS208: Final = Paper(
         curves.BATCHES,
         curves.PERTURBATION,
         curves.AGGREGATE,
-        search.SECTION,
         finetune.SECTION,
     ),
     full=Settings(n_trials=10),

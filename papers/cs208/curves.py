@@ -240,7 +240,6 @@ class CurveSection:
     methods: tuple[str, ...]
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work for each data set and method."""
         epsilons = QUICK_EPSILONS if quick else EPSILONS
         return tuple(
             Job(
@@ -254,7 +253,6 @@ class CurveSection:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.study for row in rows))
         epsilons = sorted({row.epsilon for row in rows})

@@ -123,7 +123,6 @@ class TuningSection:
     notes: tuple[str, ...]
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work: the network is trained once."""
         amount = (2000, 3) if quick else (5000, 10)
         epsilons = QUICK_EPSILONS if quick else EPSILONS
         return (
@@ -137,7 +136,6 @@ class TuningSection:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.features for row in rows))
         epsilons = sorted({row.epsilon for row in rows})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from papers import responses
-from papers.design import bound, decomposition, descent, equal, gain, ridge, secret
+from papers.design import decomposition, descent, gain, ridge, secret
 from papers.design.tables import DESIGN_BUDGETS
 from papers.run import Paper, Settings
 
@@ -38,12 +38,10 @@ DESIGN: Final = Paper(
     title="Privacy-Conscious Algorithm Design (Sridhar, Zhu, Devadas, S&P 2026), recomputed",
     protocol=PROTOCOL,
     sections=(
-        equal.SECTION,
         decomposition.SECTION,
         ridge.SECTION,
         gain.SECTION,
         descent.SECTION,
-        bound.SECTION,
         secret.SECTION,
         responses.SECTION,
     ),

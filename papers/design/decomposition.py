@@ -129,7 +129,6 @@ class Decomposition:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the one piece of work."""
         return (
             Job(
                 name="decomposition",
@@ -141,7 +140,6 @@ class Decomposition:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plots, and put both on the page with the best penalties."""
         write_csv(stem.with_suffix(".csv"), rows)
         budgets = sorted({row.mi_nats for row in rows}, reverse=True)
         shown = [budgets[0], budgets[len(budgets) // 2]] if len(budgets) > 1 else budgets

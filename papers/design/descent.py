@@ -205,7 +205,7 @@ def train_fresh(
     Parameters
     ----------
     X, targets, objective, steps
-        As in :func:`papers.design.fresh.descend_fresh`; step sizes of shape (d,), or their rule.
+        Centred features, targets, loss, and step sizes of shape (d,) or their rule.
     ratios : array of shape (T,), public
         Noise ratio ``C`` of each step: noise variance over the gradient's variance.
     n_trials : int
@@ -281,7 +281,6 @@ class DescentTables:
     quick_datasets: tuple[str, ...] = ("mnist_0v7",)
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the paper's protocol and our rules for every data set."""
         jobs = []
         for dataset in self.quick_datasets if quick else (*self.datasets, LEAKY):
             title = TITLES[dataset]
@@ -317,7 +316,6 @@ class DescentTables:
         return tuple(jobs)
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write CSV files and the plot, and put plot and tables on the page."""
         paper = [row for row in rows if isinstance(row, DesignRow) and row.largest == "1/L"]
         ours = [row for row in rows if isinstance(row, PoolRow)]
         write_rows(stem, rows)
@@ -327,7 +325,6 @@ class DescentTables:
             write_table(page, dataset, paper, ours)
 
     def compare(self, rows: Sequence[Any]) -> tuple[Comparison, ...]:
-        """Return Tables 2 and 4."""
         printed = [row for row in rows if isinstance(row, DesignRow) and row.largest == "L"]
         tables = {name: f"Tables 2 and 4, {TITLES[name]}" for name in DESCENT}
         reasons = {**dict.fromkeys(DESCENT, REASON), LEAKY: LEAKY_REASON}

@@ -285,7 +285,6 @@ class RidgeTables:
     quick_datasets: tuple[str, ...] = ("wine_red",)
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the paper's protocol and our rules for every data set, and AdaSSP."""
         datasets = self.quick_datasets if quick else self.datasets
         jobs = []
         for dataset in datasets:
@@ -314,7 +313,6 @@ class RidgeTables:
         return (*jobs, Job(name="AdaSSP", function=adassp_rows, options=fits, kind=AdasspRow))
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write CSV files and the plot, and put plot and tables on the page."""
         paper = [row for row in rows if isinstance(row, DesignRow)]
         ours = [row for row in rows if isinstance(row, PoolRow)]
         write_rows(stem, rows)
@@ -325,7 +323,6 @@ class RidgeTables:
         _write_adassp(page, [row for row in rows if isinstance(row, AdasspRow)])
 
     def compare(self, rows: Sequence[Any]) -> tuple[Comparison, ...]:
-        """Return Tables 1 and 3: ridge for each data set, and AdaSSP."""
         paper = [row for row in rows if isinstance(row, DesignRow)]
         tables = {name: f"Tables 1 and 3, {NAMES[name]}" for name in self.datasets}
         adaptive = [

@@ -187,7 +187,6 @@ class SameSecret:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one job for each budget."""
         n_trials = min(settings.n_trials, N_TRIALS_QUICK if quick else N_TRIALS)
         return tuple(
             Job(
@@ -215,7 +214,6 @@ class SameSecret:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plots, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         few = [row for row in rows if row.n_subsets < PRINTED_SUBSETS]
         ordered = sorted(few, key=lambda row: float(row.mi_nats))

@@ -70,7 +70,6 @@ class BaseClassifiers:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per data set."""
         return tuple(
             Job(
                 name=f"{CLASSIFIED[name][0]}, base classifier",
@@ -83,7 +82,6 @@ class BaseClassifiers:
         )
 
     def write(self, page: Page, rows: Sequence[BaseRow], stem: Path) -> None:
-        """Write the CSV file and the table."""
         write_csv(stem.with_suffix(".csv"), rows)
         page.table(
             ["data", "trained on", "epochs", "test", "training", "printed"],
@@ -101,7 +99,6 @@ class BaseClassifiers:
         )
 
     def compare(self, rows: Sequence[BaseRow]) -> tuple[Comparison, ...]:
-        """Return test accuracies beside the printed ones."""
         cells = tuple(
             Cell(
                 name=f"{CLASSIFIED[row.dataset][0]}, {row.n_train} rows",

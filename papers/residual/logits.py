@@ -125,7 +125,6 @@ class LogitFigure:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per data set."""
         effort = QUICK if quick else FULL
         return tuple(
             Job(
@@ -139,7 +138,6 @@ class LogitFigure:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plots, and put them on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.dataset for row in rows))
         ticks = [(mi, as_budget(mi)) for mi in sorted({row.mi_nats for row in rows})]

@@ -125,7 +125,6 @@ class MeanFigure:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per data set."""
         training = QUICK_TRAINING if quick else FULL_TRAINING
         return tuple(
             Job(
@@ -138,7 +137,6 @@ class MeanFigure:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.dataset for row in rows))
         budgets = sorted({row.mi_nats for row in rows})

@@ -143,7 +143,6 @@ class SoundnessFigure:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per decoder."""
         base, budgets = (QUICK_BASE, QUICK_BUDGETS) if quick else (BASE, BUDGETS)
         return tuple(
             Job(
@@ -157,7 +156,6 @@ class SoundnessFigure:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         budgets = sorted({row.mi_nats for row in rows})
         honest = Line(

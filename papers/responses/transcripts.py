@@ -266,7 +266,6 @@ class Responses:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one job for each data set: its models are trained once."""
         return tuple(
             Job(
                 name=f"answers, {name}",
@@ -278,7 +277,6 @@ class Responses:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page with the table of bounds."""
         write_csv(stem.with_suffix(".csv"), rows)
         page.image(_draw(rows, stem.with_suffix(".png")), "accuracy against budget per question")
         page.table(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pacprivacy.dp import Logistic, PoissonBatch, Steps, dp_sgd
-from papers.cs208 import CS208, curves, finetune, search
+from papers.cs208 import CS208, curves, finetune
 from papers.cs208.data import Study, load_study
 from papers.datasets import load_mnist
 from papers.run import Settings
@@ -36,8 +36,7 @@ def made_up() -> Study:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (curves, search):
-        monkeypatch.setattr(module, "load_study", lambda name: made_up())
+    monkeypatch.setattr(curves, "load_study", lambda name: made_up())
     monkeypatch.setattr(curves, "N_TEACHERS", 40)
     monkeypatch.setattr(curves, "N_BLOCKS", 40)
     monkeypatch.setattr(curves, "N_ASKED", 50)
@@ -68,25 +67,9 @@ def test_page_shows_curves_and_relations(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "cs208_perturbation.csv").read_text().count("\n") == 9
 
 
-@pytest.mark.usefixtures("small")
-def test_search_beats_a_setting_at_random(tmp_path: Path) -> None:
-    ways = (search.ALONE, "search, mean 5")
-    rows = [row for how in ways for row in search.measure_search(how, (2.0,), 2, 0)]
-    assert rows[1].noise_multiplier > rows[0].noise_multiplier
-    assert rows[1].accuracy > 0.9
-    made: list[Any] = []
-
-    class Page:
-        def __getattr__(self, name: str) -> Any:
-            return lambda *arguments, **named: made.append(name)
-
-    search.SECTION.write(Page(), rows, tmp_path / "search")  # type: ignore[arg-type]
-    assert made == ["image", "table"]
-
-
 def test_sections_of_the_course_are_all_there() -> None:
     names = [section.name for section in CS208.sections]
-    assert names == ["descent", "batches", "perturbation", "aggregate", "search", "finetune"]
+    assert names == ["descent", "batches", "perturbation", "aggregate", "finetune"]
     for section in CS208.sections:
         quick = section.jobs(CS208.quick, quick=True)
         full = section.jobs(CS208.full, quick=False)

@@ -61,8 +61,8 @@ def _reproduce(
     alg: PAC-Private Algorithms. design: Privacy-Conscious Algorithm Design, and private answers.
     residual: Residual-PAC Privacy. accuracy-first: Accuracy First. cs208: learning under
     differential privacy. A full run takes up to an hour on two cores; what was done is kept in
-    DIR/checkpoints when it is stopped. picture: the picture of the README. agreement: the printed
-    figures beside ours, as stored.
+    DIR/checkpoints when it is stopped. agreement: the printed figures
+    beside ours, as stored.
     Everything is simulated on public data: what is written protects nobody.
     """
     if jobs == 0 or jobs < -1:
@@ -100,10 +100,9 @@ reproduce = Verb(
     example="""\
   pac reproduce alg --quick -o out/quick
   pac reproduce alg --only kmeans,svm -o out/alg
-  pac reproduce design --only ridge,equal -o out/design
+  pac reproduce design --only ridge,descent -o out/design
   pac reproduce residual --quick -o out/residual
   pac reproduce accuracy-first --quick -o out/accuracy-first
   pac reproduce cs208 --quick -o out/cs208
-  pac reproduce agreement
-  pac reproduce picture -o docs/images""",
+  pac reproduce agreement""",
 )
