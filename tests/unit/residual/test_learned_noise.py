@@ -48,14 +48,14 @@ def test_the_factor_is_lower_triangular_with_the_learned_deviations(xp: Any) -> 
 @pytest.mark.parametrize("noise_scale", [1.0, 2.5])
 def test_the_information_of_noise_is_that_of_the_integral(noise_scale: float) -> None:
     outputs = np.array([[-1.0], [0.2], [1.0]])
-    learned = hand_made(np.array([[0.4]]), outputs)
     std = noise_scale * 0.4
+    learned = hand_made(np.array([[std]]), outputs)
     grid = np.linspace(-16, 16, 80_001)
     far = (grid[:, None] - learned.spread.coordinates[:, 0]) / std
     log_q = -0.5 * np.square(far) - 0.5 * math.log(2 * math.pi) - math.log(std)
     mixed = np.log(np.maximum(np.exp(log_q).mean(axis=1, keepdims=True), 1e-300))
     truth = float((np.exp(log_q) * (log_q - mixed)).sum() / 3 * (grid[1] - grid[0]))
-    found = check_learned_noise(learned, n_draws=100_000, noise_scale=noise_scale, rng=0).true_nats
+    found = check_learned_noise(learned, n_draws=100_000, rng=0).true_nats
     assert found.lower <= truth <= found.upper
     assert found.upper - found.lower < 0.05
     assert found.value == pytest.approx(truth, abs=0.005)
@@ -73,9 +73,11 @@ def test_two_ways_to_the_information_of_a_gaussian_agree() -> None:
 
 
 def test_more_noise_tells_less() -> None:
-    learned = hand_made(np.eye(1), np.array([[-1.0], [0.0], [1.0]]))
+    outputs = np.array([[-1.0], [0.0], [1.0]])
     values = [
-        check_learned_noise(learned, n_draws=20_000, noise_scale=scale, rng=0).true_nats.value
+        check_learned_noise(
+            hand_made(scale * np.eye(1), outputs), n_draws=20_000, rng=0
+        ).true_nats.value
         for scale in (0.5, 1.0, 3.0)
     ]
     assert values == sorted(values, reverse=True)
