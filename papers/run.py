@@ -33,26 +33,12 @@ MI_BUDGETS: Final = tuple(2.0**power for power in range(-7, 3))  # 1/128 .. 4 na
 class Settings:
     """How much work a run does; results depend on nothing else, workers included.
 
-    Attributes
-    ----------
-    mi_budgets : tuple of float
-        Budgets in nats.
-    n_halves : int
-        Independent halves of the paper's protocol: as many for the variances as for releases.
-    n_noises : int
-        Noise draws per released half in the paper's protocol.
-    n_subsets, n_folds : int
-        Subsets of our pool; folds of the pool that leaves one out, beside halves.
-    n_releases : int
-        Simulated releases per cell on our pool.
-    n_trials : int
-        Trainings per cell where every one is a descent of its own.
-    n_repeats : int
-        Runs of a protocol with fresh subsets, where one run has an error that the next one shows.
-    seed : int
-        Seed of pools, releases and proofs.
-    checkpoints : Path, optional
-        Folder for outputs that are slow to compute, so that a run can be stopped and resumed.
+    ``n_halves`` independent halves of the paper's protocol serve the variances, as many the
+    releases, with ``n_noises`` draws for each half. Our pools have ``n_subsets``, or
+    ``n_folds`` folds of which each subset leaves one out, and ``n_releases`` simulated releases per
+    cell. ``n_trials`` trainings are made where each is a descent of its own, ``n_repeats`` runs of
+    a protocol where one run has an error that the next one shows. ``checkpoints`` is a folder
+    for slow outputs, so that a run can be stopped and resumed.
     """
 
     mi_budgets: tuple[float, ...] = MI_BUDGETS
@@ -81,17 +67,9 @@ QUICK: Final = Settings(
 class Job:
     """A piece of work: ``function(*arguments, **options)`` returns one record or several.
 
-    Attributes
-    ----------
-    name : str
-        For people.
-    function, arguments, options
-        What to do. Arguments that print alike must mean the same.
-    kind : type, optional
-        The class of the records, if they hold numbers and text only: a full run then keeps them,
-        so that it can be stopped and goes on where it was.
-    needs : tuple of str
-        Modules of extras, without which the work is left out.
+    Arguments that print alike must mean the same. If records of class ``kind`` hold numbers and
+    text only, a full run keeps them, so that it can be stopped and goes on where it was. Without
+    the modules in ``needs``, of extras, the work is left out.
     """
 
     name: str
@@ -178,25 +156,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """A paper whose tables and figures are recomputed.
+    """A paper whose tables and figures are recomputed, section by section of its page.
 
-    Attributes
-    ----------
-    name : str
-        Short name: of the command line and of the files.
-    title : str
-        Heading of the page.
-    protocol : tuple of str
-        What a reader must know about all sections.
-    sections : tuple of Section
-        The figure groups, in the order of the page.
-    full, quick : Settings
-        How much work the two kinds of run do.
-    reference : str or None
-        A file of published figures, by which the page tells whether they are at hand; none for a
-        paper that prints no numbers.
-    amount : callable
-        Says in one sentence how much work some settings are.
+    ``reference`` is a file of published figures, by which the page tells whether they are at hand;
+    None for a paper that prints no numbers. ``amount`` says in one sentence how much work some
+    settings are, with their fields in braces.
     """
 
     name: str
@@ -206,7 +170,7 @@ class Paper:
     full: Settings
     quick: Settings
     reference: str | None
-    amount: Callable[[Settings], str]
+    amount: str
 
     def reproduce(
         self,
@@ -291,7 +255,7 @@ class Paper:
         kind = "quick" if quick else "full"
         page.text(
             f"Made by `pac reproduce {self.name}{' --quick' if quick else ''}`: the {kind} run, "
-            f"{seconds:.0f} seconds. {self.amount(settings)}"
+            f"{seconds:.0f} seconds. {self.amount.format_map(asdict(settings))}"
         )
         page.heading("Protocol")
         page.bullets((SIMULATED, *self.protocol))

@@ -27,13 +27,6 @@ PROTOCOL: Final = (
 )
 
 
-def _amount(settings: Settings) -> str:
-    return (
-        f"{settings.n_releases} runs of every method per accuracy (fewer where a run is slow), "
-        f"seed {settings.seed}."
-    )
-
-
 ACCURACY_FIRST: Final = Paper(
     name="accuracy-first",
     title="Accuracy First (Ligett, Neel, Roth, Waggoner, Wu, NIPS 2017), recomputed",
@@ -47,5 +40,7 @@ ACCURACY_FIRST: Final = Paper(
     full=Settings(n_releases=80),
     quick=Settings(n_releases=3),
     reference=None,
-    amount=_amount,
+    amount=(
+        "{n_releases} runs of every method per accuracy (fewer where a run is slow), seed {seed}."
+    ),
 )

@@ -72,23 +72,7 @@ REASONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """A figure group of a paper.
-
-    Attributes
-    ----------
-    name : str
-        Short name: of ``--only`` and of the files.
-    title, covers : str
-        Heading, and which tables and figures of the paper it stands for.
-    tasks : tuple of Task
-        The panels of the full run.
-    quick : tuple of str
-        Names of the tasks of the quick run.
-    notes : tuple of str
-        What a reader must know about the protocol.
-    printed : tuple of Printed
-        What the text says about its figures, which have no printed points.
-    """
+    """A figure group: its panels, and what the text says of figures that have no printed points."""
 
     name: str
     title: str

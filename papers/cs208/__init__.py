@@ -22,10 +22,6 @@ PROTOCOL: Final = (
 )
 
 
-def _amount(settings: Settings) -> str:
-    return f"{settings.n_trials} runs per cell, seed {settings.seed}."
-
-
 CS208: Final = Paper(
     name="cs208",
     title="Differentially private learning (CS208, lectures on machine learning)",
@@ -40,5 +36,5 @@ CS208: Final = Paper(
     full=Settings(n_trials=10),
     quick=Settings(n_trials=2),
     reference=None,
-    amount=_amount,
+    amount="{n_trials} runs per cell, seed {seed}.",
 )

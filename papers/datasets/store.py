@@ -34,18 +34,9 @@ TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One file of a data folder.
+    """One file of a data folder, and its official https source, if there is one.
 
-    Attributes
-    ----------
-    name : str
-        File name inside a data folder.
-    sha256 : str
-        Checksum of that file.
-    plain_sha256 : str or None
-        Checksum of the unpacked file, for those the publisher offers unpacked or in a zip.
-    url : str or None
-        Official https source of byte-exact contents; ``None`` where there is none.
+    ``plain_sha256`` is of the unpacked file, for those the publisher offers unpacked or in a zip.
     """
 
     name: str

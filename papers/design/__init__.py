@@ -25,14 +25,6 @@ PROTOCOL: Final = (
 )
 
 
-def _amount(settings: Settings) -> str:
-    return (
-        f"Pools of {settings.n_subsets} subsets with {settings.n_releases} releases per cell, "
-        f"{settings.n_trials} trainings per cell of a descent, {settings.n_repeats} runs of the "
-        f"ridge protocol, seed {settings.seed}."
-    )
-
-
 DESIGN: Final = Paper(
     name="design",
     title="Privacy-Conscious Algorithm Design (Sridhar, Zhu, Devadas, S&P 2026), recomputed",
@@ -50,5 +42,9 @@ DESIGN: Final = Paper(
         mi_budgets=(1 / 64, 1 / 4), n_subsets=64, n_releases=400, n_trials=24, n_repeats=2
     ),
     reference=None,
-    amount=_amount,
+    amount=(
+        "Pools of {n_subsets} subsets with {n_releases} releases per cell, "
+        "{n_trials} trainings per cell of a descent, {n_repeats} runs of the "
+        "ridge protocol, seed {seed}."
+    ),
 )

@@ -41,16 +41,9 @@ SHADES: Final = ("#9ECAE1", "#6BAED6", "#4292C6", "#2171B5", "#08306B")  # less 
 class DecompositionRow:
     """Squared error of released ridge coefficients at one penalty, all coordinates together.
 
-    Attributes
-    ----------
-    multiple : float
-        Penalty over the penalty that is best without privacy.
-    bias, variance, noise, total : float
-        The parts by the decomposition (bias squared), and their sum.
-    measured, standard_error : float
-        Error of simulated releases.
-    chosen : float
-        The multiple that the formula chooses: ``1 + d/2B``.
+    ``multiple`` is the penalty over the one that is best without privacy, ``chosen`` the multiple
+    of the formula: ``1 + d/2B``. ``total`` is the sum of bias squared, variance and noise,
+    ``measured`` the error of simulated releases.
     """
 
     dataset: str

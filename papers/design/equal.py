@@ -22,22 +22,11 @@ MI_NATS: Final = 1 / 64  # its bound on membership success is 58.8 %
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualRow:
-    """Both promises on one data set.
+    """Both promises on one data set, at the same guaranteed membership success.
 
-    Attributes
-    ----------
-    success : float
-        The guaranteed bound on membership success, of all columns.
-    conscious, conscious_error : float
-        The paper's protocol with oracle parameters, and its standard error.
-    same_information : float
-        Our pool at the same information.
-    risk, risk_error : float
-        Our pool at the same success, with the estimators' defaults, and its standard error.
-    no_noise : float
-        The model of ``risk`` without noise.
-    risk_nats : float
-        Proved bound on the information that ``risk`` gives away.
+    ``conscious`` is the paper's protocol with oracle parameters, ``same_information`` our pool at
+    the same information, ``risk`` our pool at the same success with the estimators' defaults, and
+    ``risk_nats`` the proved bound on the information that it gives away.
     """
 
     dataset: str

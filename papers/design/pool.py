@@ -36,28 +36,11 @@ AS_GIVEN: Final = "the coordinates of the experiment, computed from all training
 class PoolRow:
     """What simulated releases from a pool are worth under one rule and budget.
 
-    Attributes
-    ----------
-    dataset : str
-        The data.
-    rule : str
-        ``exact``: the information budget, ridge with the penalty for its noise. ``risk``: the
-        same membership success, with the penalty that is best without noise. ``risk, shrunk``:
-        the same with a penalty for the noise that ``risk`` will need; ridge only.
-    mi_nats, success : float
-        The budget, and the membership success that it implies; ``risk`` guarantees the latter.
-    mi_upper_nats : float
-        Proved bound on the information that a release gives away.
-    metric : str
-        What ``utility`` is, on the test rows.
-    utility, standard_error : float
-        Mean over the simulated releases, and its standard error.
-    no_noise : float
-        The same without noise, over the halves of the pool.
-    noise_variance : float
-        Total variance of the noise.
-    n_subsets, n_releases : int
-        Halves in the pool; simulated releases.
+    ``exact`` meets the information budget, ridge with the penalty for its noise. ``risk`` meets the
+    membership success that the budget implies, with the penalty that is best without noise;
+    ``risk, shrunk`` the same with a penalty for the noise that ``risk`` will need, ridge only.
+    ``mi_upper_nats`` is the proved bound on the information that a release gives away, and
+    ``no_noise`` the utility without noise, over the halves of the pool.
     """
 
     dataset: str

@@ -52,26 +52,10 @@ SUCCESSES: Final = {
 class SecretRow:
     """Trainings with one secret at one budget, and what attackers made of them.
 
-    Attributes
-    ----------
-    mi_nats : float
-        Total budget of a training.
-    accuracy, standard_error : float
-        Mean test accuracy, and its standard error.
-    fresh_accuracy, fresh_standard_error : float
-        The same with fresh secrets at the same total.
-    named, named_bound : float
-        How often the most probable subset was the secret one, and the bound on that.
-    membership, membership_bound : float
-        How often membership of a record was guessed right, mean over records, and the bound.
-    worst_membership : float
-        The attacker's mean posterior success on the record where it is highest.
-    learned_nats : float
-        Mean of what was really learned.
-    n_trials, n_subsets : int
-        Trainings, and candidates.
-    dataset : str
-        The data.
+    ``fresh_accuracy`` is with fresh secrets at the same total. ``named`` is how often the most
+    probable subset was the secret one; ``membership`` how often membership of a record was guessed
+    right, mean over records; ``worst_membership`` the attacker's mean posterior success on the
+    record where it is highest. ``learned_nats`` is the mean of what was really learned.
     """
 
     mi_nats: float

@@ -49,24 +49,10 @@ ORACLE: Final = "oracle"
 class DesignRow:
     """What simulated releases of one design at one budget are worth.
 
-    Attributes
-    ----------
-    dataset, setting : str
-        The data, and how the signal (ridge) or the distance to go (descent) is known.
-    mode : str
-        ``post-hoc``: parameters that are best without privacy; ``conscious``: best with it.
-    mi_nats : float
-        Total budget, split evenly over dimensions and steps.
-    metric : str
-        What ``utility`` is, on the test rows.
-    utility, standard_error : float
-        Mean over the simulated releases, and its standard error.
-    n_releases : int
-        Number of simulated releases.
-    published : float or None
-        The printed figure, where there is one.
-    largest : str
-        For descent, what step sizes are capped at: ``1/L`` or, as in the public code, ``L``.
+    ``setting`` says how the signal (ridge) or the distance to go (descent) is known. ``mode`` is
+    ``post-hoc`` for parameters that are best without privacy, ``conscious`` for the best with it.
+    The budget is split evenly over dimensions and steps. ``largest`` is what the steps of a descent
+    are capped at: ``1/L`` or, as in the public code, ``L``.
     """
 
     dataset: str

@@ -40,20 +40,9 @@ Labels = npt.NDArray[np.int64]
 class Answers:
     """What every model says about every test row, with the truth.
 
-    Attributes
-    ----------
-    scores : array of shape (m, q)
-        Probability of class 1.
-    truth : integer array of shape (q,)
-        The test labels.
-    nonprivate : float
-        Test accuracy of the same model trained on the whole universe.
-    pool : Pool
-        The subsets.
-    labels : int8 array of shape (m, q)
-        Votes.
-    signs : float32 array of shape (m, n_units)
-        +1 where a unit is in a subset, else -1.
+    ``scores`` (m, q) are probabilities of class 1 and ``labels`` the votes; ``signs`` (m, units)
+    is +1 where a unit is in a subset, else -1. ``nonprivate`` is the test accuracy of the same model
+    trained on the whole universe.
     """
 
     scores: Vector

@@ -48,22 +48,10 @@ PUBLISHED_STYLES: Final = {
 class ResponseRow:
     """What private answers at one budget per question are worth, and what they cost.
 
-    Attributes
-    ----------
-    neg_log2_b : int
-        Budget of a question is ``2**-neg_log2_b`` nats.
-    accuracy, standard_error : float
-        Mean over transcripts.
-    no_noise, nonprivate : float
-        Mean accuracy of the models, and of a model of all training rows.
-    spent_nats, success : float
-        Mean of the sum of charges, and the bound on membership success that it gives.
-    counted_nats, counted_success : float
-        The same where every question is charged in full, as published.
-    attacker : float
-        Success of the optimal attacker, averaged over transcripts and units.
-    published, published_nonprivate : float or None
-        The published accuracies, where they are at hand.
+    A question has ``2**-neg_log2_b`` nats. ``nonprivate`` is the accuracy of a model of all
+    training rows. ``spent_nats`` is the mean sum of charges, ``success`` the bound that it gives;
+    the ``counted`` ones charge every question in full, as published. ``attacker`` is the success of
+    the optimal attacker, mean over transcripts and units.
     """
 
     dataset: str
