@@ -40,9 +40,9 @@ Labels = npt.NDArray[np.int64]
 class Answers:
     """What every model says about every test row, with the truth.
 
-    ``scores`` (m, q) are probabilities of class 1 and ``labels`` the votes; ``signs`` (m, units)
-    is +1 where a unit is in a subset, else -1. ``nonprivate`` is the test accuracy of the same model
-    trained on the whole universe.
+    ``scores`` (m, q) are probabilities of class 1 and ``labels`` the votes; ``signs`` is +1 where a
+    unit is in a subset, else -1. ``nonprivate`` is the test accuracy of the same model trained on
+    the whole universe.
     """
 
     scores: Vector
