@@ -55,7 +55,6 @@ reproduce: $(STAMP)
 	$(BIN)/pac reproduce alg -o out/reproduce --jobs $(JOBS)
 	$(BIN)/pac reproduce design -o out/reproduce --jobs $(JOBS)
 	$(BIN)/pac reproduce residual -o out/reproduce --jobs $(JOBS)
-	$(BIN)/pac reproduce cs208 -o out/reproduce --jobs $(JOBS)
 	$(BIN)/pac reproduce accuracy-first -o out/reproduce --jobs $(JOBS)
 
 docs: $(STAMP)

@@ -59,10 +59,9 @@ def _reproduce(
     Needs the source checkout with its folder papers installed: pip install --editable ./papers.
 
     alg: PAC-Private Algorithms. design: Privacy-Conscious Algorithm Design, and private answers.
-    residual: Residual-PAC Privacy. accuracy-first: Accuracy First. cs208: learning under
-    differential privacy. A full run takes up to an hour on two cores; what was done is kept in
-    DIR/checkpoints when it is stopped. agreement: the printed figures
-    beside ours, as stored.
+    residual: Residual-PAC Privacy. accuracy-first: Accuracy First. A full run takes up to an
+    hour on two cores; what was done is kept in DIR/checkpoints when it is stopped. agreement: the
+    printed figures beside ours, as stored.
     Everything is simulated on public data: what is written protects nobody.
     """
     if jobs == 0 or jobs < -1:
@@ -103,6 +102,5 @@ reproduce = Verb(
   pac reproduce design --only ridge,descent -o out/design
   pac reproduce residual --quick -o out/residual
   pac reproduce accuracy-first --quick -o out/accuracy-first
-  pac reproduce cs208 --quick -o out/cs208
   pac reproduce agreement""",
 )

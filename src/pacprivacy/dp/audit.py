@@ -13,7 +13,6 @@ import numpy as np
 
 from pacprivacy._checks import Array, Mask
 from pacprivacy.errors import AuditError
-from pacprivacy.theory import clopper_pearson
 
 GAMMA: Final = 1e-6
 N_THRESHOLDS: Final = 60
@@ -131,9 +130,17 @@ class _Event:
     def value(self, outputs: list[Array], delta: float, gamma: float) -> float:
         often, rarely = self.hits(outputs)
         n = len(outputs[0])
-        lower = clopper_pearson(often, n, gamma=gamma).lower
-        upper = clopper_pearson(rarely, n, gamma=gamma).upper
+        lower = _clopper_pearson(often, n, gamma / 2.0, upper=False)
+        upper = _clopper_pearson(rarely, n, gamma / 2.0, upper=True)
         return max(0.0, math.log((lower - delta) / upper)) if lower > delta else 0.0
+
+
+def _clopper_pearson(successes: int, n: int, level: float, *, upper: bool) -> float:
+    from scipy.stats import beta
+
+    if upper:
+        return 1.0 if successes == n else float(beta.isf(level, successes + 1, n - successes))
+    return 0.0 if successes == 0 else float(beta.ppf(level, successes, n - successes + 1))
 
 
 def _runs(draw: Draw, side: int, n_trials: int) -> Array:
