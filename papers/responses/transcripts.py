@@ -1,8 +1,7 @@
 """The tables of [RESP] on Adult and Bank: accuracy of private answers, and what they give away.
 
 A transcript asks every test row once, in random order, with one secret model; seeded secrets and
-noise on public data, which protect nobody. Besides the published tables: 10^5 questions in a row
-at 2^-20 nats each.
+noise on public data, which protect nobody.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.session.responder import Responder
 from pacprivacy.theory import posterior_success
-from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, as_percent, write_csv
 from papers.published import Published
 from papers.responses.models import N_SUBSETS, Answers, load_answers
@@ -29,19 +26,8 @@ BOUND_TABLE: Final = "responses_mi_to_posterior.csv"
 BOUND_POWERS: Final = tuple(range(4, 33, 4))
 BOUND_QUESTIONS: Final = tuple(10**k for k in range(7))
 POWERS: Final = {"one_hot": tuple(range(2, 33, 2)), "score": tuple(range(4, 33, 4))}
-LONG_RUN: Final = 100_000
-LONG_POWER: Final = 20
 N_TRANSCRIPTS: Final = {"one_hot": 40, "score": 4}
-N_TRANSCRIPTS_LONG: Final = 20
 QUICK_SUBSETS: Final = 16
-STYLES: Final = {
-    "one_hot": Style(colour="#0072B2", marker="o"),
-    "score": Style(colour="#D55E00", marker="s", line="--"),
-}
-PUBLISHED_STYLES: Final = {
-    "one_hot": Style(colour="#56B4E9", marker="o", line=":", hollow=True),
-    "score": Style(colour="#E69F00", marker="s", line=":", hollow=True),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +57,6 @@ class ResponseRow:
     attacker: float
     published: float | None
     published_nonprivate: float | None
-
-    @property
-    def query_nats(self) -> float:
-        """Budget of one question."""
-        return 2.0**-self.neg_log2_b
 
     @property
     def gap(self) -> float:
@@ -123,43 +104,22 @@ def measure_responses(
     powers: Sequence[int],
     *,
     n_transcripts: int,
-    n_queries: int | None = None,
+    answers: Answers,
     seed: int = 0,
-    answers: Answers | None = None,
 ) -> list[ResponseRow]:
-    """Simulate transcripts at every budget.
-
-    Parameters
-    ----------
-    dataset : {"adult", "bank"}
-        Where the models' answers come from.
-    output : {"one_hot", "score"}
-        Votes or probabilities.
-    powers : sequence of int
-        Budgets per question, as ``2**-power``.
-    n_transcripts : int
-        Fresh secrets and orders.
-    n_queries : int, optional
-        Questions per transcript: the test rows, over again in fresh orders; once by default.
-    seed : int
-        Of secrets, noise and orders.
-    answers : Answers, optional
-        The models' answers; trained or read from the cache by default.
-    """
-    found = load_answers(dataset, n_jobs=-1) if answers is None else answers
+    """Simulate transcripts, with fresh secrets and orders, at ``2**-power`` nats a question."""
     rows = []
     for power in powers:
         runs = [
             _transcript(
-                found,
+                answers,
                 output,
                 power,
-                n_queries or len(found.truth),
                 public_generator(seed, f"{dataset} {output} {power}", trial),
             )
             for trial in range(n_transcripts)
         ]
-        rows.append(_row(dataset, output, power, n_queries or len(found.truth), runs, found))
+        rows.append(_row(dataset, output, power, runs, answers))
     return rows
 
 
@@ -171,11 +131,9 @@ class _Run:
     attacker: float
 
 
-def _transcript(
-    answers: Answers, output: str, power: int, n_queries: int, rng: np.random.Generator
-) -> _Run:
-    order = _order(len(answers.truth), n_queries, rng)
-    budget = 2.0**-power
+def _transcript(answers: Answers, output: str, power: int, rng: np.random.Generator) -> _Run:
+    n_queries, budget = len(answers.truth), 2.0**-power
+    order = rng.permutation(n_queries)
     responder = Responder(
         answers.pool,
         query_nats=budget,
@@ -196,14 +154,8 @@ def _transcript(
     )
 
 
-def _order(n_rows: int, n_queries: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    passes = [rng.permutation(n_rows) for _ in range(-(-n_queries // n_rows))]
-    return np.concatenate(passes)[:n_queries]
-
-
-def _row(
-    dataset: str, output: str, power: int, n_queries: int, runs: list[_Run], answers: Answers
-) -> ResponseRow:
+def _row(dataset: str, output: str, power: int, runs: list[_Run], answers: Answers) -> ResponseRow:
+    n_queries = len(answers.truth)
     accuracies = np.array([run.accuracy for run in runs])
     spent = float(np.mean([run.spent_nats for run in runs]))
     counted = n_queries * 2.0**-power
@@ -266,7 +218,6 @@ class Responses:
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
         write_csv(stem.with_suffix(".csv"), rows)
-        page.image(_draw(rows, stem.with_suffix(".png")), "accuracy against budget per question")
         page.table(
             [
                 "data, output, questions",
@@ -291,7 +242,7 @@ class Responses:
 
 
 def measure_dataset(dataset: str, quick: bool) -> list[ResponseRow]:
-    """Return the rows of one data set; Adult has the long run too."""
+    """Return the rows of one data set."""
     answers = load_answers(dataset, n_subsets=QUICK_SUBSETS if quick else N_SUBSETS)
     rows = []
     for output, powers in POWERS.items():
@@ -300,16 +251,6 @@ def measure_dataset(dataset: str, quick: bool) -> list[ResponseRow]:
             output,
             (4, 20) if quick else powers,
             n_transcripts=2 if quick else N_TRANSCRIPTS[output],
-            answers=answers,
-        )
-    if dataset == "adult":
-        rows += measure_responses(
-            dataset,
-            "one_hot",
-            (LONG_POWER,),
-            n_transcripts=2 if quick else N_TRANSCRIPTS_LONG,
-            n_queries=LONG_RUN,
-            seed=1,
             answers=answers,
         )
     return rows
@@ -338,32 +279,6 @@ def _bound_cells(cells: Sequence[BoundCell], power: int) -> list[str]:
         *[f"{100 * cell.success:.4f} %" for cell in chosen],
         f"{max(known):.1e}" if known else "not available",
     ]
-
-
-def _draw(rows: Sequence[ResponseRow], path: Path) -> Path:
-    panels = []
-    for dataset in dict.fromkeys(row.dataset for row in rows):
-        own = [row for row in rows if row.dataset == dataset and row.n_queries < LONG_RUN]
-        lines = [Line.level("non-private", Style(colour="#333333"), own[0].nonprivate)]
-        for output in dict.fromkeys(row.output for row in own):
-            chosen = [row for row in own if row.output == output]
-            lines.append(
-                Line.of(f"{output}, ours", STYLES[output], chosen, "accuracy", x="query_nats")
-            )
-            style = PUBLISHED_STYLES[output]
-            known = Line.of(f"{output}, published", style, chosen, "published", x="query_nats")
-            if known.y:
-                lines.append(known)
-        panels.append(Panel(title=dataset.capitalize(), ylabel="accuracy", lines=tuple(lines)))
-    largest = max(row.neg_log2_b for row in rows)
-    ticks = [(2.0**-power, f"2^-{power}") for power in BOUND_POWERS if power <= largest]
-    return draw_panels(
-        path,
-        panels,
-        title="Accuracy of private answers",
-        xlabel="budget of one question, nats",
-        ticks=ticks,
-    )
 
 
 SECTION: Final = Responses()
