@@ -84,13 +84,15 @@ class Job:
         """The needed modules that are not installed."""
         return tuple(name for name in self.needs if find_spec(name) is None)
 
-    def run(self) -> list[Any]:
-        """Do the work, on one thread: workers are processes."""
+    def run(self) -> tuple[list[Any], float]:
+        """Do the work, on one thread, since workers are processes; return rows and CPU seconds."""
+        begin = time.process_time()
         with threadpool_limits(limits=1):
             found = self.function(*self.arguments, **self.options)
-            return [found] if is_dataclass(found) else list(found)
+            rows = [found] if is_dataclass(found) else list(found)
+        return rows, time.process_time() - begin
 
-    def run_once(self, folder: Path) -> list[Any]:
+    def run_once(self, folder: Path) -> tuple[list[Any], float]:
         """Read the rows if the work was done before; do it and keep them if it was not."""
         if self.kind is None:
             return self.run()
@@ -100,13 +102,15 @@ class Job:
         digest = hashlib.sha256(same.encode()).hexdigest()[:12]
         path = folder / f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest}.json"
         if path.is_file():
-            return [self.kind(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-        rows = self.run()
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return [self.kind(**row) for row in kept["rows"]], kept["cpu_seconds"]
+        rows, seconds = self.run()
         folder.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
+        content = {"cpu_seconds": seconds, "rows": [asdict(row) for row in rows]}
+        partial.write_text(json.dumps(content), encoding="utf-8")
         partial.replace(path)
-        return rows
+        return rows, seconds
 
 
 class Section(Protocol):
@@ -143,7 +147,7 @@ class Section(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What just finished: its name, its place in the count, and its seconds."""
+    """What just finished: its name, its place in the count, and its CPU seconds."""
 
     name: str
     n_done: int
@@ -216,9 +220,8 @@ class Paper:
                 f"{' and '.join(left_out[0].missing)} must be installed for all of this. "
                 "Run in a checkout: pip install '.[jax]'"
             )
-        begin = time.perf_counter()
-        results = _run(jobs, n_jobs, used.checkpoints, report)
-        page = self._begin_page(used, quick=quick, seconds=time.perf_counter() - begin)
+        results, seconds = _run(jobs, n_jobs, used.checkpoints, report)
+        page = self._begin_page(used, quick=quick, seconds=seconds)
         if left_out:
             names = "; ".join(job.name for job in left_out)
             page.text(f"Left out, for want of {' and '.join(left_out[0].missing)}: {names}.")
@@ -255,7 +258,7 @@ class Paper:
         kind = "quick" if quick else "full"
         page.text(
             f"Made by `pac reproduce {self.name}{' --quick' if quick else ''}`: the {kind} run, "
-            f"{seconds:.0f} seconds. {self.amount.format_map(asdict(settings))}"
+            f"{seconds:.0f} seconds of one core. {self.amount.format_map(asdict(settings))}"
         )
         page.heading("Protocol")
         page.bullets((SIMULATED, *self.protocol))
@@ -269,22 +272,25 @@ def _run(
     n_jobs: int,
     kept: Path | None,
     report: Callable[[Progress], None] | None,
-) -> list[tuple[int, list[Any]]]:
-    """Share the work out; return rows with the number of their section, in the order of jobs."""
+) -> tuple[list[tuple[int, list[Any]]], float]:
+    """Share the work out; return rows with the number of their section in order, and CPU seconds.
+
+    Work that was kept counts as long as it took when it was done.
+    """
     results: dict[int, list[Any]] = {}
-    tasks = (delayed(_timed)(number, job, kept) for number, (_, job) in enumerate(jobs))
+    total = 0.0
+    tasks = (delayed(_numbered)(number, job, kept) for number, (_, job) in enumerate(jobs))
     done = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)(tasks)
     for number, rows, seconds in done:
         results[number] = rows
+        total += seconds
         if report is not None:
             name = jobs[number][1].name
             report(
                 Progress(name=name, n_done=len(results), n_jobs=len(jobs), seconds=seconds),
             )
-    return [(place, results[number]) for number, (place, _) in enumerate(jobs)]
+    return [(place, results[number]) for number, (place, _) in enumerate(jobs)], total
 
 
-def _timed(number: int, job: Job, kept: Path | None) -> tuple[int, list[Any], float]:
-    begin = time.perf_counter()
-    rows = job.run() if kept is None else job.run_once(kept)
-    return number, rows, time.perf_counter() - begin
+def _numbered(number: int, job: Job, kept: Path | None) -> tuple[int, list[Any], float]:
+    return number, *(job.run() if kept is None else job.run_once(kept))

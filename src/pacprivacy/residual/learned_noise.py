@@ -437,7 +437,9 @@ def check_learned_noise(
     plus this noise, in real numbers, with probability ``1 - gamma`` over fresh draws. It certifies
     no release: nothing is released with float noise.
     """
-    whitened = np.linalg.solve(learned.factor, learned.spread.coordinates.T).T
+    whitened = np.asarray(
+        np.linalg.solve(learned.factor, learned.spread.coordinates.T).T, dtype=np.float64
+    )
     view = View(points=whitened, log_prior=learned.log_p)
     true_nats = exact_information(view, n_draws=n_draws, gamma=gamma, rng=rng)
     return NoiseShortfall(claimed_nats=learned.claimed_nats, true_nats=true_nats)
