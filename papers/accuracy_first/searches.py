@@ -296,7 +296,6 @@ def _write_study(page: Page, rows: Sequence[SearchRow]) -> None:
         f"n = {first.n_records}, λ = {first.penalty:g}; {first.n_runs} runs for each cell. Without "
         f"noise the model has norm {as_number(first.norm_without_noise)}."
     )
-    page.text(_verdict(rows))
     # The file has all accuracies; the table those with a tick.
     page.table(
         ["α, method", "loss ε", "± s.e.", "tests", "level", "excess risk", "runs <= α", "norm"],
@@ -315,46 +314,6 @@ def _write_study(page: Page, rows: Sequence[SearchRow]) -> None:
             if _shown(row.alpha)
         ],
     )
-
-
-def tightened_doubling(row: SearchRow) -> float:
-    """Return the loss of doubling if its tests were calibrated to a wrong yes alone, exactly.
-
-    ``1 - (1 - e^-x/2)^T = γ`` instead of ``x = ln(T/γ)``; where it stops is taken as measured.
-    """
-    each = -math.expm1(math.log1p(-row.gamma) / row.n_levels)
-    share = -math.log(2.0 * each) / math.log(row.n_levels / row.gamma)
-    return row.level_epsilon + share * row.test_epsilon
-
-
-def _verdict(rows: Sequence[SearchRow]) -> str:
-    """Say in one sentence how the methods compare, from the rows alone."""
-    loss = {(row.method, row.alpha): row.epsilon for row in rows}
-    alphas = sorted({row.alpha for row in rows})
-    parts = []
-    for method, against in (
-        ("tight", "doubling"),
-        ("theorem", "doubling"),
-        ("tight", "printed"),
-        ("tight", "sure"),
-    ):
-        ratios = [loss[against, alpha] / loss[method, alpha] for alpha in alphas]
-        below = sum(ratio > 1 for ratio in ratios)
-        parts.append(
-            f"{LABELS[method]} is below {LABELS[against]} at {below} of {len(alphas)} accuracies "
-            f"(ratios {min(ratios):.2f} to {max(ratios):.2f})"
-        )
-    fair = [
-        tightened_doubling(row) / loss["tight", row.alpha]
-        for row in rows
-        if row.method == "doubling"
-    ]
-    parts.append(
-        "doubling whose tests bound a wrong yes only, as tightly as ours, would cost "
-        f"{min(fair):.2f} to {max(fair):.2f} times as much as noise reduction with the tight test"
-    )
-    reached = min(row.share_accurate for row in rows if row.method == "tight")
-    return "Measured: " + "; ".join(parts) + f". Accurate runs: at least {100 * reached:.0f} %."
 
 
 LOGISTIC: Final = SearchSection(

@@ -77,16 +77,6 @@ def test_few_features_make_the_theorems_noise_reduction_lose(rows: dict[str, Sea
     assert rows["theorem"].epsilon > rows["doubling"].epsilon > rows["tight"].epsilon
 
 
-def test_doubling_is_not_held_to_a_looser_test_than_ours(rows: dict[str, SearchRow]) -> None:
-    row = rows["doubling"]
-    fair = searches.tightened_doubling(row)
-    assert row.level_epsilon < fair < row.epsilon
-    # One test with noise of scale α/2x errs with probability e^-x/2; x for all of them together.
-    x = (fair - row.level_epsilon) / row.test_epsilon * np.log(row.n_levels / 0.1)
-    assert 1 - (1 - np.exp(-x) / 2) ** row.n_levels == pytest.approx(0.1)
-    assert fair > rows["tight"].epsilon
-
-
 def test_the_claims_of_the_paper_hold(require_data: Require) -> None:
     require_data(WINE)
     with pytest.MonkeyPatch.context() as patch:
