@@ -469,7 +469,7 @@ class Tables:
                 "SELECT count(*) FILTER (WHERE coalesce(c.n, 0) = 0), "
                 f"count(*) FILTER (WHERE c.n > 1) FROM {rows} t LEFT JOIN "
                 f"(SELECT key, count(*) AS n FROM {engines.pairs(name)} p GROUP BY key) c "
-                f"ON {engines.paths.key(name)} = c.key"
+                f"ON {engines.key(name)} = c.key"
             )
             if several and other is not None:
                 raise DataError(
