@@ -334,6 +334,7 @@ class Spark(Server):
     def _running(self) -> Iterator[None]:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
 
         self.check_process()
         context, thread = self.session.sparkContext, threading.get_ident()
@@ -343,7 +344,7 @@ class Spark(Server):
         }
         before = {name: context.getLocalProperty(name) for name in group}
         # It logs its errors, which quote values, before anybody can catch them.
-        logger = logging.getLogger("SQLQueryContextLogger")
+        logger = PySparkLogger.getLogger("SQLQueryContextLogger")
         silence = _Silence(thread)
         logger.addFilter(silence)
         try:
