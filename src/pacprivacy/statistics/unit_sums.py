@@ -200,12 +200,14 @@ class UnitSums:
             )  # fmt: skip
         of_unit = _read_codes("units", units, 0, number, np.arange(len(values)))
         of_cell = _read_codes("cells", cells, -1, n_cells, np.zeros(len(values), dtype=np.int64))
-        inside = np.flatnonzero((of_cell >= 0) & values.any(axis=1))
-        places = of_cell[inside] * number + of_unit[inside]
+        inside = (of_cell >= 0) & (values.T != 0).any(axis=0)
+        places = of_cell * number + of_unit
+        if not inside.all():
+            places, values = places[inside], values[inside]
         distinct, entry = _distinct_places(places, n_cells * number)
         added = np.empty((len(distinct), values.shape[1]))
         for column in range(values.shape[1]):
-            weights = values[inside, column]
+            weights = values[:, column]
             added[:, column] = np.bincount(entry, weights=weights, minlength=len(distinct))
         starts = np.searchsorted(distinct, np.arange(n_cells + 1) * number).astype(np.int64)
         return cls(
