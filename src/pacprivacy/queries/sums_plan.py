@@ -136,7 +136,7 @@ def sums_plan(
         return str(error)
     keys = core.groups
     shown = [Item(value=value, name=f"s{i}") for i, value in enumerate(sums.values)]
-    shown.append(Item(value=call("bool_or", two), name="pac_two"))
+    shown.append(Item(value=two if two == FALSE else call("bool_or", two), name="pac_two"))
     per_unit = Select(
         items=(*key_items(keys, sets=core.sets), Item(value=unit, name="u"), *shown),
         source=_over_all(core.source, tables),
