@@ -1,7 +1,7 @@
 """Linear models as private estimators, with scikit-learn's parameter names."""
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -401,6 +401,12 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
     ) -> None:
         if has_default_coins(self, count_fit_units(len(data[0]), units)):
             sample = Coins()
+        elif isinstance(self.sample, Coins):
+            sample = self.sample
+        if isinstance(sample, Coins) and isinstance(mechanism, design.OrthogonalRidge):
+            # With one penalty for all coordinates no rotation changes the fit: none is searched.
+            if not isinstance(mechanism.penalty, design.RidgePenalty):
+                mechanism = replace(mechanism, transform="whitening")
         super()._release(mechanism, data, sample=sample, units=units, rng=rng)
 
 
