@@ -403,10 +403,10 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
             sample = Coins()
         elif isinstance(self.sample, Coins):
             sample = self.sample
-        if isinstance(sample, Coins) and isinstance(mechanism, design.OrthogonalRidge):
+        orthogonal = self.form == "orthogonal" and isinstance(sample, Coins)
+        if orthogonal and not isinstance(mechanism.penalty, design.RidgePenalty):
             # With one penalty for all coordinates no rotation changes the fit: none is searched.
-            if not isinstance(mechanism.penalty, design.RidgePenalty):
-                mechanism = replace(mechanism, transform="whitening")
+            mechanism = replace(mechanism, transform="whitening")
         super()._release(mechanism, data, sample=sample, units=units, rng=rng)
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.statistics.averaged import InfluencedValue
+from pacprivacy.statistics.influence import InfluencedValue
 
 OFF_EVENT: Final = 1e-7  # probability with which each of two bounds of the closed form fails
 LEAST_EIGENVALUE: Final = 0.02  # of the normal matrix of a sample; below it, the fit on all rows
