@@ -33,11 +33,8 @@ from pacprivacy.statistics.influence import (
     CheckedInfluence as CheckedInfluence,
     CoinUnits as CoinUnits,
     InfluencedValue as InfluencedValue,
-    OrderStatistics as OrderStatistics,
-    RankedSet as RankedSet,
     SampleValue as SampleValue,
     check_influence as check_influence,
-    quantile_places as quantile_places,
 )
 from pacprivacy.statistics.least_squares import (
     LeastSquaresValue as LeastSquaresValue,
@@ -55,8 +52,11 @@ from pacprivacy.statistics.official import (
     round_to_base as round_to_base,
 )
 from pacprivacy.statistics.quantiles import (
+    OrderStatistics as OrderStatistics,
+    RankedSet as RankedSet,
     TableQuantiles as TableQuantiles,
     UnitQuantiles as UnitQuantiles,
+    quantile_places as quantile_places,
 )
 from pacprivacy.statistics.regressions import (
     OLS as OLS,
