@@ -30,28 +30,15 @@ from pacprivacy.noise import as_rule, propose_rule_variance
 from pacprivacy.privatizing import plan
 from pacprivacy.release import Certificate
 from pacprivacy.sample import Balanced, Coins, Pool
-from pacprivacy.session import FEWEST_UNITS, DryRun
+from pacprivacy.session import DryRun
 
 POOL_PENALTY: Final = 0.1
-
-
-def count_fit_units(n_records: int, units: UnitLabels) -> int:
-    return n_records if units is None else len(np.unique(np.asarray(units)))
 
 
 def _has_coins(model: PrivateBase) -> bool:
     """Whether every unit had a coin in a fit."""
     certificate: Certificate | None = model.certificate_  # None in a trial
     return certificate is not None and certificate.sampling != "pool"
-
-
-def has_default_coins(model: PrivateBase, n_units: int) -> bool:
-    """Whether nothing asks for a pool: there are enough units, and membership alone is limited."""
-    by_pool = (model.sample, model.n_subsets, model.rule, model.checkpoint, model.target)
-    limits = budget_limits(model._limit)
-    alone = limits.mi_nats is None and limits.success_level is not None
-    unset = all(setting is None for setting in (*by_pool, model.levels))
-    return alone and unset and n_units >= FEWEST_UNITS
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -119,27 +106,21 @@ class _LinearModel(PrivateBase):
             value = {**value, "classes": np.asarray(value["classes"])}
         return super()._attributes({"lower": -unclipped, "upper": unclipped, **value})
 
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
+    def _read(self, X: MatrixLike, y: MatrixLike, units: UnitLabels) -> tuple[Any, Any]:
+        data, sample = super()._read(X, y, units)
+        return data, Balanced(folds="auto") if sample is None else sample
+
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> Descent:
+        return self._descent(len(data[0]))
+
+    def _takes_coins(self, data: Any, units: UnitLabels) -> bool:
         if self.method not in ("auto", "descent", "pool"):
             raise MechanismError(
                 f"method must be 'auto', 'descent' or 'pool'; got {self.method!r}. Use 'auto'."
             )
-        n_records = len(data[0])
-        if self._takes_coins(count_fit_units(n_records, units)):
-            mechanism = self._descent(n_records)
-            if not isinstance(self.sample, Coins):
-                sample = Coins()
-        elif sample is None:
-            sample = Balanced(folds="auto")
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
-
-    def _takes_coins(self, n_units: int) -> bool:
-        """Whether to descend with coins."""
         if isinstance(self.sample, Coins) or self.method == "descent":
             return True
-        return self.method == "auto" and has_default_coins(self, n_units)
+        return self.method == "auto" and super()._takes_coins(data, units)
 
 
 class _LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
@@ -396,18 +377,11 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
             f"form must be 'orthogonal' or 'joint'; got {self.form!r}. Use 'orthogonal'."
         )
 
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        if has_default_coins(self, count_fit_units(len(data[0]), units)):
-            sample = Coins()
-        elif isinstance(self.sample, Coins):
-            sample = self.sample
-        orthogonal = self.form == "orthogonal" and isinstance(sample, Coins)
-        if orthogonal and not isinstance(mechanism.penalty, design.RidgePenalty):
-            # With one penalty for all coordinates no rotation changes the fit: none is searched.
-            mechanism = replace(mechanism, transform="whitening")
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
+    def _with_coins(self, mechanism: Any, data: Any) -> Mechanism:
+        if self.form == "joint" or isinstance(mechanism.penalty, design.RidgePenalty):
+            return mechanism
+        # With one penalty for all coordinates no rotation changes the fit: none is searched.
+        return replace(mechanism, transform="whitening")
 
 
 @dataclass(eq=False, repr=False)
@@ -455,11 +429,8 @@ class PrivateRidge(PrivateLinearRegression):
     ) -> None:
         by_membership = budget_limits(self._limit).mi_nats is None
         sampled = as_rule(self.rule).n_reserve > 0
-        coins = self.sample if isinstance(self.sample, Coins) else None
-        if has_default_coins(self, count_fit_units(len(data[0]), units)):
-            coins = sample = Coins()
-        if self.alpha == "conscious" and coins is not None:
-            aim = self._noise_with_coins(coins, mechanism, data, units=units, seed=rng)
+        if self.alpha == "conscious" and isinstance(sample, Coins):
+            aim = self._noise_with_coins(sample, mechanism, data, units=units, seed=rng)
             mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
         elif self.alpha == "conscious" and by_membership and not sampled:
             sample, aim = self._noise_to_come(mechanism, data, units, rng)

@@ -15,7 +15,6 @@ from sklearn.metrics.pairwise import euclidean_distances
 from pacprivacy._checks import Array, Integers, Matrix
 from pacprivacy._sklearn import read_new
 from pacprivacy.budget import BudgetLike
-from pacprivacy.estimators.linear_models import count_fit_units, has_default_coins
 from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.estimators.private_estimator import DEFAULT_BUDGET, PrivateBase
 from pacprivacy.mechanism import (
@@ -24,6 +23,7 @@ from pacprivacy.mechanism import (
     KMeans,
     Lloyd,
     MatrixLike,
+    Mechanism,
     UnitLabels,
     Value,
 )
@@ -162,14 +162,8 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        by_default = has_default_coins(self, count_fit_units(len(data), units))
-        if by_default or isinstance(self.sample, Coins):
-            mechanism = Lloyd(n_clusters=self.n_clusters)
-            sample = Coins() if by_default else self.sample
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> Lloyd:
+        return Lloyd(n_clusters=self.n_clusters)
 
     def _mechanism(self, seed: int | None) -> KMeans:
         return KMeans(n_clusters=self.n_clusters, n_init=self.n_init, max_iter=self.max_iter)
@@ -231,16 +225,12 @@ class PrivatePCA(_Transformer):
     def _mechanism(self, seed: int | None) -> PCA:
         return PCA(n_components=self.n_components, center=self.center)
 
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        n_records, n_columns = data.shape
-        summed = self.center == "subset" and n_columns <= MOST_COLUMNS
-        by_default = summed and has_default_coins(self, count_fit_units(n_records, units))
-        if by_default or isinstance(self.sample, Coins):
-            mechanism = PrincipalComponents(n_components=self.n_components)
-            sample = Coins() if by_default else self.sample
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> PrincipalComponents:
+        return PrincipalComponents(n_components=self.n_components)
+
+    def _takes_coins(self, data: Any, units: UnitLabels) -> bool:
+        summed = self.center == "subset" and data.shape[1] <= MOST_COLUMNS
+        return isinstance(self.sample, Coins) or (summed and super()._takes_coins(data, units))
 
     def _attributes(self, value: Value) -> dict[str, Any]:
         return super()._attributes(value) | {"n_components_": len(value["components"])}

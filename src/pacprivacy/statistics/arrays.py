@@ -174,7 +174,6 @@ class Mean(ColumnStatistic):
     formula = MEAN
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the means by the sums."""
         return slopes_of_block(self.formula, sums, len(sums.centre))
 
 
@@ -197,7 +196,6 @@ class Count(ColumnStatistic):
         return np.ones((len(parts[0]), 1))
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return one number."""
         return float(numbers[0])
 
     def _output_scales(self, deviations: Vector) -> None:
@@ -214,7 +212,6 @@ class Spread(ColumnStatistic):
 
     @property
     def formula(self) -> Formula:
-        """Sums of columns and of their squares."""
         return variance_formula(self.ddof, root=self.root)
 
     def _output_scales(self, deviations: Vector) -> Vector | None:
@@ -239,11 +236,9 @@ class Covariance(ArrayStatistic):
 
     @property
     def formula(self) -> Formula:
-        """Sums of columns and of products of two."""
         return covariance_formula(self.ddof)
 
     def finish(self, value: Any) -> Matrix:
-        """Return the symmetric matrix with that upper triangle."""
         return np.asarray(symmetric_matrices(np.asarray(value, dtype=np.float64)[None])[0])
 
     def _output_scales(self, deviations: Vector) -> Vector | None:
@@ -263,7 +258,6 @@ class Correlation(ArrayStatistic):
     formula = CORRELATION
 
     def finish(self, value: Any) -> Matrix:
-        """Return the symmetric matrix with that upper triangle and ones."""
         triangle = np.asarray(value, dtype=np.float64).ravel()
         size = int((1 + np.sqrt(1 + 8 * len(triangle))) / 2 + 0.5)
         matrix = np.eye(size)
@@ -319,24 +313,20 @@ class Histogram(ArrayStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Source of the edges, for the certificate."""
         return () if self.published else ("histogram edges: declared by the curator",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Facts about all records that the edges show."""
         if self.ranges is None and isinstance(self.bins, int | np.integer):
             return ("histogram range: minimum and maximum of every column over all records",)
         return ()
 
     def prepare(self, data: Data) -> Self:
-        """Fix the edges for every column."""
         X = read_data_columns(data.parts, self.name)
         return replace(self, edges=self._column_edges(X))
 
     @property
     def formula(self) -> Formula:
-        """Ones at the bins of a row."""
         return histogram_formula(fixed_mechanism(self.edges, "edges"))
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
@@ -357,7 +347,6 @@ class Histogram(ArrayStatistic):
         )
 
     def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:
-        """Return the histogram, whose edges are declared, and the declaration."""
         edges = fixed_mechanism(self.edges, "edges")
         if self.published:
             raise MechanismError(
@@ -377,18 +366,15 @@ class Histogram(ArrayStatistic):
         return self, declaration
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the counts in the order in which they are released."""
         return np.asarray(sums.values.ravel() / keep)
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of counts, which are sums."""
         return np.ones((len(sums.values), 1, 1))
 
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
         return value.reshape(len(fixed_mechanism(self.edges, "edges")), -1) if row_shape else value
 
     def finish(self, value: Any) -> dict[str, Any]:
-        """Return the released counts with the (public) edges they belong to."""
         edges = np.asarray(fixed_mechanism(self.edges, "edges"))
         return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
 
@@ -467,7 +453,6 @@ class PrincipalComponents(ArrayStatistic):
         check_count("n_components", self.n_components, 1, advice=advice)
 
     def prepare(self, data: Data) -> Self:
-        """Check the number of columns."""
         n_columns = read_data_columns(data.parts, self.name).shape[1]
         if not self.n_components <= n_columns <= MOST_COLUMNS:
             raise MechanismError(
@@ -501,7 +486,6 @@ class PrincipalComponents(ArrayStatistic):
         return np.asarray(slopes[None])
 
     def finish(self, value: Any) -> dict[str, Any]:
-        """Return the components of the released covariance matrix."""
         mean, covariance = _split_moments(np.asarray(value, dtype=np.float64))
         variances, directions = _by_size(covariance)
         variances = np.maximum(variances, 0.0)  # with noise some may be negative

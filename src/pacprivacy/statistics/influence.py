@@ -158,7 +158,6 @@ class OwnValue(InfluencedValue):
         return flatten(self.mechanism.evaluate(self.data.take(rows), np.random.default_rng(0)))[0]
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return the influence of some units as stated by the mechanism."""
         state = self.mechanism.influence
         assert state is not None  # else it would be none of these
         moved = state(self.data, self.codes, kept.copy())
@@ -172,12 +171,10 @@ class OwnValue(InfluencedValue):
 
     @property
     def scales(self) -> Vector:
-        """All numbers count alike."""
         return np.ones(len(self.on_all))
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Source of the statement that the proof relies on."""
         return (
             "influence of one unit: as stated by the mechanism, compared with leaving units out",
         )
@@ -200,7 +197,6 @@ class InfluencedStatistic(AveragedStatistic):
         return value
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return the numbers in the structure of the mechanism's value."""
         return _evaluate_all(self.mechanism, data)[1].restore(numbers)
 
 

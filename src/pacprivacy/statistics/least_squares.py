@@ -204,7 +204,6 @@ class LeastSquaresValue(InfluencedValue):
         return np.asarray(np.linalg.solve(A, score))
 
     def outputs_of(self, numbers: Vector) -> Vector:
-        """Return the coefficients."""
         return np.asarray(self.centre + numbers @ self.to_outputs)
 
     @property
@@ -295,7 +294,6 @@ class LeastSquaresValue(InfluencedValue):
         return np.asarray(far * (1 + 1e-9)), 2 * OFF_EVENT
 
     def rounding(self, whiten: Matrix) -> float:
-        """Return the most that rounding errors of two fits add to their distance, in deviations."""
         typical = math.sqrt(float(np.vdot(self.X, self.X)))  # a sample's score has this size
         size = float(np.linalg.norm(self.residuals)) * max(1.0, typical)
         return _FIT_ROUNDING / LEAST_EIGENVALUE * size * float(np.linalg.norm(whiten, 2))

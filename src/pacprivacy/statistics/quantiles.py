@@ -66,13 +66,11 @@ class OrderStatistics(SampleValue):
 
     @property
     def on_all(self) -> Vector:
-        """The quantiles of all records, interpolated."""
         return np.concatenate(
             [interpolated_quantiles(each.values, self.probabilities) for each in self.sets]
         )
 
     def value(self, kept: Mask) -> Vector:
-        """Return the order statistics of the used units."""
         numbers = np.empty((len(self.sets), len(self.probabilities)))
         for i, each in enumerate(self.sets):
             used = each.values[kept[each.units]]
@@ -84,7 +82,6 @@ class OrderStatistics(SampleValue):
 
     @property
     def scales(self) -> Vector:
-        """The deviation of the column."""
         return np.repeat([each.scale for each in self.sets], len(self.probabilities))
 
     @property
@@ -105,7 +102,6 @@ class OrderStatistics(SampleValue):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Definition of the quantile."""
         return (
             "quantiles: order statistics of the used records (place ceil(q k) of k), as they are",
         )
@@ -171,7 +167,6 @@ class UnitQuantiles(InfluencedValue):
 
     @property
     def scales(self) -> Vector:
-        """The deviation of the column."""
         return np.repeat([each.scale for each in self.sets], len(self.probabilities))
 
     @property
@@ -187,13 +182,11 @@ class UnitQuantiles(InfluencedValue):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Definition of the quantile."""
         return (
             "quantiles: interpolated between used records; those far from it count by their side",
         )
 
     def value(self, kept: Mask) -> Vector:
-        """Return the quantiles of the used units."""
         numbers = []
         for each in self.sets:
             used = each.values[kept[each.units]]
@@ -202,7 +195,6 @@ class UnitQuantiles(InfluencedValue):
         return np.concatenate(numbers)
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return the influence of units on the quantiles."""
         places = np.full(self.n_units, -1)
         places[units] = np.arange(len(units))
         inside = kept[units]
@@ -237,7 +229,6 @@ class UnitQuantiles(InfluencedValue):
         return moved
 
     def rounding(self, whiten: Matrix) -> float:
-        """Return the most that rounding errors add to a distance, in deviations."""
         largest = max(float(np.abs(each.values).max()) for each in self.sets)
         return _ROUNDING * largest * float(np.linalg.norm(whiten))
 
@@ -342,7 +333,6 @@ class TableQuantiles(Statistic, AveragedStatistic):
 
     @property
     def name(self) -> str:
-        """Name shown in the certificate."""
         plain = super(TableQuantiles, self).name
         return plain.replace("quantiles", "median", 1) if self.q == (0.5,) else plain
 
@@ -355,7 +345,6 @@ class TableQuantiles(Statistic, AveragedStatistic):
         return tuple(f"{q:g}" for q in self._sorted_q)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the quantiles of one candidate."""
         found = [
             interpolated_quantiles(values, self._sorted_q)
             for _, values in self._sorted(self.read(parts))
@@ -395,7 +384,6 @@ class TableQuantiles(Statistic, AveragedStatistic):
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> SampleValue:
-        """Return the quantiles of every column and group."""
         if self.missing == "mean":
             raise MechanismError(
                 "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
@@ -434,14 +422,12 @@ class ArrayQuantiles(Mechanism, AveragedStatistic):
     scalar: bool
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the quantiles of one candidate, interpolated."""
         q = self.probabilities[0] if self.scalar else self.probabilities
         return np.quantile(read_data_numbers(parts, self.name), q, axis=0)
 
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> SampleValue:
-        """Return the quantiles of every column."""
         X = read_data_numbers(data.parts, self.name)
         X = X[np.arange(len(X))].reshape(len(X), -1)
         codes = np.arange(len(X)) if units is None else units

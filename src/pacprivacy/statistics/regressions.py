@@ -106,7 +106,6 @@ class OLS(_Regression, SummedStatistic, AveragedStatistic):
         return rows.weights[:, None] * products
 
     def combine(self, sums: Matrix) -> Matrix:
-        """Return the coefficients of every candidate."""
         return self._coefficients(self.formula.value(None, sums))
 
     def _coefficients(self, steady: Matrix) -> Matrix:
@@ -123,7 +122,6 @@ class OLS(_Regression, SummedStatistic, AveragedStatistic):
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> LeastSquaresValue:
-        """Return fits of samples of rows."""
         if self.missing == "mean":
             raise MechanismError(
                 "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
@@ -168,18 +166,15 @@ class Ridge(OLS):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Declared options, with the penalty."""
         penalty = f"ridge penalty: {self.penalty:g}, with columns in deviations over all records"
         return (*super(Ridge, self).public, penalty)
 
     def prepare(self, data: Data) -> Self:
-        """Fix names, levels, and the weight of all records."""
         whole = super(Ridge, self).prepare(data)
         weights = whole._complete(whole.read(data.parts)).weights
         return replace(whole, total_weight=float(weights.sum()))
 
     def combine(self, sums: Matrix) -> Matrix:
-        """Return the coefficients of every candidate."""
         penalties = self._penalties
         products, width = sums.copy(), len(penalties) + 1
         left, right = np.triu_indices(width)
@@ -234,18 +229,15 @@ class MomentOLS(OLS):
         return np.asarray(self._coefficients((_inverse(matrix, sums) @ vector)[None])[0])
 
     def arrange(self, per_cell: Matrix) -> Vector:
-        """Return the figures of the only cell."""
         return np.asarray(per_cell).ravel()
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the coefficients by the products."""
         steady = self._steady_slopes(sums)
         at_zero = self._coefficients(np.zeros((1, len(steady))))[0]
         turn = (self._coefficients(np.eye(len(steady))) - at_zero).T
         return np.asarray((turn @ steady)[None])
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the coefficients in steady units."""
         return self._steady_slopes(contributions.total())[None]
 
     def _steady_slopes(self, sums: Sums) -> Matrix:
@@ -310,7 +302,6 @@ class _Newton(_Regression):
         return super(_Newton, self).coin_obstacle()
 
     def prepare(self, data: Data) -> Self:
-        """Fix columns and levels, and where descent begins, with all records."""
         prepared = super(_Newton, self).prepare(data)
         records, _ = prepared.inner_records(data, None)
         return replace(prepared, descent=prepared.inner.prepare(records))
@@ -333,7 +324,6 @@ class _Newton(_Regression):
         return super(_Newton, self).finish(value)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the coefficients of one candidate."""
         rows = self._complete(self.read(parts))
         assert rows.y is not None
         Z, y, weights = self._design(rows), rows.y, rows.weights
@@ -391,14 +381,12 @@ class LogisticRegression(_Newton):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Declared options, and the outcome of the odds."""
         said = super(LogisticRegression, self).public
         levels = None if self.layout is None else self.layout.target_levels
         return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Levels that were read off the universe."""
         said = super(LogisticRegression, self).published
         declared = self.target in self.levels
         return said if declared else (*said, f"the two levels of {self.target!r}")
