@@ -377,8 +377,9 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
             f"form must be 'orthogonal' or 'joint'; got {self.form!r}. Use 'orthogonal'."
         )
 
-    def _with_coins(self, mechanism: Any, data: Any) -> Mechanism:
-        if self.form == "joint" or isinstance(mechanism.penalty, design.RidgePenalty):
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> Mechanism:
+        orthogonal = isinstance(mechanism, design.OrthogonalRidge)
+        if not orthogonal or isinstance(mechanism.penalty, design.RidgePenalty):
             return mechanism
         # With one penalty for all coordinates no rotation changes the fit: none is searched.
         return replace(mechanism, transform="whitening")
