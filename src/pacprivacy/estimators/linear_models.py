@@ -33,6 +33,7 @@ from pacprivacy.sample import Balanced, Coins, Pool
 from pacprivacy.session import DryRun
 
 POOL_PENALTY: Final = 0.1
+POOL_STEPS: Final = 50
 
 
 def _has_coins(model: PrivateBase) -> bool:
@@ -174,9 +175,8 @@ class PrivateLinearSVC(_LinearClassifier):
 
     Parameters
     ----------
-    C, tol, max_iter
-        As in :class:`pacprivacy.mechanism.LinearSVM`. A small ``C`` needs less noise. Descent has
-        the penalty of ``C`` and takes ``n_steps`` in place of the others.
+    C : float
+        Inverse strength of the penalty. A small one needs less noise.
 
     Examples
     --------
@@ -191,11 +191,9 @@ class PrivateLinearSVC(_LinearClassifier):
     C: float = 1.0
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    tol: float = 1e-6
-    max_iter: int = 10_000
 
     def _mechanism(self, seed: int | None) -> LinearSVM:
-        return LinearSVM(C=self.C, tol=self.tol, max_iter=self.max_iter)
+        return LinearSVM(C=self.C)
 
     def _descent(self, n_records: int) -> Descent:
         penalty = 1.0 / (check_positive("C", self.C, advice="Use 1.") * n_records)
@@ -212,9 +210,7 @@ class PrivateLogisticRegression(_LinearClassifier):
         Penalty on the weights of the standardised features, ``alpha/2 |w|²`` beside the *mean*
         loss as in ``SGDClassifier``. More of it needs less noise. By default 0 with descent, where
         the number of steps limits weights, and 0.1 from a pool.
-    max_iter : int
-        Steps of a fit from a pool, where several classes are one against the rest; descent then has
-        the softmax loss.
+        Several classes are one against the rest from a pool; descent has the softmax loss.
 
     Examples
     --------
@@ -229,7 +225,6 @@ class PrivateLogisticRegression(_LinearClassifier):
     alpha: float | None = None
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    max_iter: int = 50
 
     def predict_proba(self, X: MatrixLike) -> Matrix:
         """Return probabilities of the classes; from a pool each one's share of the sum."""
@@ -247,7 +242,7 @@ class PrivateLogisticRegression(_LinearClassifier):
 
     def _mechanism(self, seed: int | None) -> design.LogisticFit:
         penalty = POOL_PENALTY if self.alpha is None else self.alpha
-        return design.LogisticFit(penalty=penalty, n_steps=self.max_iter)
+        return design.LogisticFit(penalty=penalty, n_steps=POOL_STEPS)
 
     def _descent(self, n_records: int) -> Descent:
         return self._descend("logistic", self.alpha or 0.0)
@@ -396,8 +391,6 @@ class PrivateRidge(PrivateLinearRegression):
         one that is best without privacy by ``1 + C``, ``C`` the variance of the noise over that of
         the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone ``C`` is
         found from a plan with the post-hoc penalty; where there is a pool, from its fits.
-    snr : "universe" or float
-        As in :class:`pacprivacy.design.RidgePenalty`, where ``alpha`` is not a number.
 
     Examples
     --------
@@ -412,7 +405,6 @@ class PrivateRidge(PrivateLinearRegression):
     alpha: Literal["conscious", "post-hoc"] | float = "conscious"
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    snr: design.Snr = "universe"
 
     def _mechanism(self, seed: int | None) -> Mechanism:
         if not isinstance(self.alpha, str):
@@ -423,7 +415,7 @@ class PrivateRidge(PrivateLinearRegression):
                 "Use 'conscious'."
             )
         aim = budget_limits(self._limit).mi_nats if self.alpha == "conscious" else None
-        return self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
+        return self._with_penalty(design.RidgePenalty(mi_nats=aim))
 
     def _release(
         self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
@@ -432,10 +424,10 @@ class PrivateRidge(PrivateLinearRegression):
         sampled = as_rule(self.rule).n_reserve > 0
         if self.alpha == "conscious" and isinstance(sample, Coins):
             aim = self._noise_with_coins(sample, mechanism, data, units=units, seed=rng)
-            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
+            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim))
         elif self.alpha == "conscious" and by_membership and not sampled:
             sample, aim = self._noise_to_come(mechanism, data, units, rng)
-            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
+            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim))
             units = None  # they are in the pool
         super()._release(mechanism, data, sample=sample, units=units, rng=rng)
 

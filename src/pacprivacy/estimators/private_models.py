@@ -39,8 +39,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     ----------
     feature_seed : int
         Public seed of the order in which trees test the features; named in the certificate.
-    n_estimators, max_depth and all others
-        As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
+    n_estimators, max_depth, ranges, universe_facts
+        As in :class:`pacprivacy.mechanism.Forest`, which has more settings.
 
     Attributes
     ----------
@@ -65,10 +65,6 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
     max_depth: int = 3
-    n_thresholds: int = 32
-    neighbour_weight: float = 0.5
-    pull: float = 0.1
-    smoothing: float = 10.0
     ranges: Any = None
     universe_facts: bool = False
     feature_seed: int = 0
@@ -90,10 +86,6 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
         return Forest(
             n_estimators=self.n_estimators,
             max_depth=self.max_depth,
-            n_thresholds=self.n_thresholds,
-            neighbour_weight=self.neighbour_weight,
-            pull=self.pull,
-            smoothing=self.smoothing,
             ranges=self.ranges,
             universe_facts=self.universe_facts,
             seed=self.feature_seed,
@@ -114,9 +106,8 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_clusters, n_init, max_iter
-        As in :class:`pacprivacy.mechanism.KMeans`; the first start is from the centres of all
-        records. With coins ``n_clusters`` alone has a meaning.
+    n_clusters : int
+        From a pool each fit starts at the centres of all records.
 
     Attributes
     ----------
@@ -135,8 +126,6 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     n_clusters: int = 8
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    n_init: int = 1
-    max_iter: int = 300
 
     def fit_predict(
         self, X: MatrixLike, y: MatrixLike = None, *, units: UnitLabels = None
@@ -166,7 +155,7 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
         return Lloyd(n_clusters=self.n_clusters)
 
     def _mechanism(self, seed: int | None) -> KMeans:
-        return KMeans(n_clusters=self.n_clusters, n_init=self.n_init, max_iter=self.max_iter)
+        return KMeans(n_clusters=self.n_clusters)
 
     def _attributes(self, value: Value) -> dict[str, Any]:
         return {"cluster_centers_": value}
