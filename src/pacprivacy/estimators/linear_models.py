@@ -132,7 +132,7 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
     coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
         Released, for the features as they were given; one row if there are two classes.
     classes_ : array of shape (n_classes,)
-        Labels that occur in the universe.
+        Labels that occur in the table.
     """
 
     def decision_function(self, X: MatrixLike) -> Matrix:

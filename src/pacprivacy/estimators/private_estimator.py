@@ -99,7 +99,7 @@ class PrivateBase(Fitted, ABC):
         Limits on every attacker.
     sample : Pool, strategy or Coins, optional
         Which subsets are candidates. By default random halves and their complements, of every
-        class if there are classes. ``pac.Coins()`` where it is known what one unit changes.
+        class if there are classes. ``pac.Coins()`` where the influence of one unit is known.
     n_subsets : int, optional
         Number of candidates.
     rule : str or rule object, optional
@@ -115,7 +115,7 @@ class PrivateBase(Fitted, ABC):
         ``False`` hides the progress bar that a terminal shows.
     simulate : bool
         Take the secret and the noise from ``random_state`` too. For experiments: the certificate
-        says that such a release protects nobody.
+        says that such a release protects no one.
     target : Accuracy, optional
         Stop spending once the estimator is good enough on public data: its ``score``, or
         ``metric(estimator, *on)``. ``budget`` is then the most that may be spent.
@@ -347,7 +347,7 @@ class PrivateEstimator(PrivateBase):
     estimator_ : estimator
         The released one: parameters, released attributes with noise, classes, feature names.
     classes_ : array of shape (n_classes,)
-        Labels that occur in the universe, if the estimator is a classifier.
+        Labels that occur in the table, if the estimator is a classifier.
 
     Notes
     -----

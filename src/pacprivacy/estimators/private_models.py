@@ -49,7 +49,7 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     features_ : array of shape (n_estimators, max_depth)
         The column that each tree tests on each level.
     classes_ : array of shape (n_classes,)
-        Labels that occur in the universe.
+        Labels that occur in the table.
 
     Examples
     --------

@@ -139,19 +139,19 @@ class KMeans(Mechanism):
     n_clusters : int, public, optional
         Number of clusters; with ``order="labels"`` that of the classes.
     order : "reference" or "labels", public
-        ``"reference"``: data is ``X``; the centres are matched to those of the whole universe so
+        ``"reference"``: data is ``X``; the centres are matched to those of all records so
         that the sum of squared distances is least. ``"labels"``: data is ``(X, y)``; row ``c`` is
         the cluster in which class ``c`` has the majority. Where two clusters share a majority the
         permutation with most agreement is taken, then the one nearest to the reference.
     warm_start : bool, public
-        Start from the centres of the universe. The fit is then stable and quick.
+        Start from the centres of all records. The fit is then stable and quick.
     n_init, max_iter : int, public
         Number of starts, all random (k-means++) but the warm one, and most iterations of each. The
         fit with the least inertia is taken.
     classes : tuple, public, optional
         With ``order="labels"``, in the order of the rows; by default the sorted labels.
     reference : array of shape (n_clusters, p), optional
-        Centres on the whole universe. Set by :meth:`prepare`.
+        Centres of all records. Set by :meth:`prepare`.
     """
 
     name = "KMeans"

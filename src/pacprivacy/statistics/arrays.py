@@ -81,7 +81,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
         return read_data_columns(parts, self.name)
 
     def _of_sums(self, X: Matrix, add: Callable[[Features, int], Matrix], sizes: Any) -> Matrix:
-        """Return the value for every line of the sums that ``add`` makes of the features."""
+        """Return the value for every line of the sums that ``add`` returns for the features."""
         formula = self.formula
         # Centring at the mean of all rows keeps differences of sums from cancelling.
         centre = X.mean(axis=0) if formula.centred else np.zeros(X.shape[1])
@@ -282,7 +282,7 @@ class Histogram(ArrayStatistic):
         Lowest and highest edge, for all columns or for each; needed unless ``bins`` gives the
         edges.
     universe_facts : bool, public
-        Take the exact minimum and maximum of every column over the *whole universe* where there
+        Take the exact minimum and maximum of every column over *all records* where there
         are no ranges; they leave with the edges, and the certificate says so.
     edges : optional
         Set by :meth:`prepare`.

@@ -1,7 +1,7 @@
 """Counts of a column by bins, and quantiles that are read off such counts.
 
 A quantile is no sum, but the counts below the points of a grid are. So quantiles join other sums in
-one release, also with weights, and their promise holds against whoever knows everybody else.
+one release, also with weights. The promise then holds against an attacker who knows all others.
 """
 
 from __future__ import annotations

@@ -222,8 +222,8 @@ def check_influence(
     """Compare what a mechanism states of one unit's influence with leaving units out.
 
     Draws samples, and computes the value with and without units: those with the largest stated
-    influence, and others. For a statistic of sums, the value of all sums less what a unit adds is
-    compared with that of the rows of all others. What differs by more than rounding is refused.
+    influence, and others. For a statistic of sums, the value of all sums less the contribution of a
+    unit is compared with that of the rows of all others. Refuses differences above rounding.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Least squares and ridge on the used rows: what one unit moves, in closed form and by draws.
+"""Least squares and ridge on the used rows: the influence of a unit, in closed form and by draws.
 
 Everything is in coordinates in which the expected normal matrix of a sample is the identity. There
 a fit on a sample is that on all rows, moved by the score of the sample at the latter. On a sample

@@ -1,4 +1,4 @@
-"""Quantiles of columns, in all or by the levels of categories, and what one unit moves in them.
+"""Quantiles of columns, in all or by the levels of categories, and the influence of a unit.
 
 Of units with one row each they are order statistics, whose law is a product of binomials. Of units
 with several rows they are interpolated. Records far from every quantile are then all moved to the
@@ -120,7 +120,7 @@ def interpolated_quantiles(values: Vector, q: tuple[float, ...]) -> Vector:
 def quantile_places(probability: float, counts: Integers) -> Integers:
     """Return the place of the quantile among so many records: ``ceil(q k)``, at least 1.
 
-    ``probability`` is taken as it is written, so that a tenth of ten records is one.
+    ``probability`` counts as its decimal digits say: a tenth of ten records is one.
     """
     q = Fraction(repr(float(probability)))
     top, bottom = q.numerator, q.denominator
