@@ -148,7 +148,6 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "mean": (lambda: statistics.Mean(), X),
     "covariance": (lambda: statistics.Covariance(), X[:, :2]),
     "histogram": (lambda: statistics.Histogram(bins=4, ranges=(-3.0, 3.0)), X[:, 0]),
-    "density": (lambda: statistics.Histogram(bins=3, ranges=(-3.0, 3.0), density=True), X[:, 0]),
     "k-means": (lambda: mechanism.KMeans(n_clusters=2), X),
     "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_init=2), (X, LABELS)),
     "pca": (lambda: mechanism.PCA(n_components=2), X),

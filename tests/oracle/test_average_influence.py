@@ -26,7 +26,7 @@ from pacprivacy.statistics import (
     check_influence,
     quantile_places,
 )
-from pacprivacy.statistics.own_influence import InfluencedStatistic
+from pacprivacy.statistics.influence import InfluencedStatistic
 
 KEEPS = (0.1, 0.3, 0.5, 0.8, 0.95, 0.99)
 ROUNDING = 1e-12  # of sums of probabilities

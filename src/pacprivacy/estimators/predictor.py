@@ -360,8 +360,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def distil(self, student: Any, X_public: MatrixLike) -> Any:
         """Train another model on private answers to public questions, and return it.
 
-        The student has seen nothing but answered labels: it may be published, pickled and asked
-        without end. Spends one answer per row of ``X_public``.
+        The student was trained on answered labels alone: it may be published, pickled and used
+        without limit. Spends one answer per row of ``X_public``.
         """
         return clone(student).fit(X_public, self.predict(X_public))
 
@@ -401,7 +401,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     for model in self._models
                 )
             return np.stack(answers)[:, where]
-        except Exception as error:  # its words may be of somebody
+        except Exception as error:  # its message may quote a record
             raise MechanismError(
                 f"every model must answer every question; one stopped with {type(error).__name__}. "
                 f"Nothing was drawn or spent. Ask something else."

@@ -73,8 +73,7 @@ from pacprivacy.mechanism.estimator import (
 )
 from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.jax_descent import JaxDescent as JaxDescent
-from pacprivacy.mechanism.kmeans import KMeans as KMeans
-from pacprivacy.mechanism.lloyd import Lloyd as Lloyd
+from pacprivacy.mechanism.kmeans import KMeans as KMeans, Lloyd as Lloyd
 from pacprivacy.mechanism.mechanism import (
     FILLED_GAPS as FILLED_GAPS,
     AppliedModel as AppliedModel,

@@ -1,8 +1,8 @@
 """Named columns of whatever holds rows: numbers with gaps, categories, and dates.
 
-Everything here looks at one row at a time. What must be known of all rows, such as the levels of a
-category or the format of dates, is handed in: it is declared, or fixed once on the universe, and so
-the same for every candidate.
+Everything here reads one row at a time. What must be known of all rows, such as the levels of a
+category or the format of dates, is an argument: it is declared, or fixed once with all records, and
+so the same for every candidate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WRITTEN: Final = re.compile(
 
 def is_data_table(part: Any) -> bool:
     """Whether a part is an in-memory data frame or series that narwhals can read."""
-    if isinstance(part, np.ndarray):  # quick, for what is most often asked about
+    if isinstance(part, np.ndarray):  # quick, for the most frequent case
         return False
     try:
         frame = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)

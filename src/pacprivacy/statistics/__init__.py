@@ -1,19 +1,12 @@
 """Every statistic, once: as sums over rows and a function of them, as quantiles, as regressions."""
 
 from pacprivacy.statistics.arrays import (
+    MOST_COLUMNS as MOST_COLUMNS,
     Correlation as Correlation,
     Covariance as Covariance,
     Histogram as Histogram,
     Mean as Mean,
-)
-from pacprivacy.statistics.averaged import (
-    AveragedStatistic as AveragedStatistic,
-    CoinUnits as CoinUnits,
-    InfluencedValue as InfluencedValue,
-    OrderStatistics as OrderStatistics,
-    RankedSet as RankedSet,
-    SampleValue as SampleValue,
-    quantile_places as quantile_places,
+    PrincipalComponents as PrincipalComponents,
 )
 from pacprivacy.statistics.binned import (
     CountQuantiles as CountQuantiles,
@@ -23,10 +16,6 @@ from pacprivacy.statistics.binned import (
     read_quantiles as read_quantiles,
     shaping_counts as shaping_counts,
     step_deviations as step_deviations,
-)
-from pacprivacy.statistics.components import (
-    MOST_COLUMNS as MOST_COLUMNS,
-    PrincipalComponents as PrincipalComponents,
 )
 from pacprivacy.statistics.declared import (
     Declaration as Declaration,
@@ -38,6 +27,14 @@ from pacprivacy.statistics.formulas import (
     SUM as SUM,
     Formula as Formula,
     bin_of as bin_of,
+)
+from pacprivacy.statistics.influence import (
+    AveragedStatistic as AveragedStatistic,
+    CheckedInfluence as CheckedInfluence,
+    CoinUnits as CoinUnits,
+    InfluencedValue as InfluencedValue,
+    SampleValue as SampleValue,
+    check_influence as check_influence,
 )
 from pacprivacy.statistics.least_squares import (
     LeastSquaresValue as LeastSquaresValue,
@@ -54,11 +51,13 @@ from pacprivacy.statistics.official import (
     TableRate as TableRate,
     round_to_base as round_to_base,
 )
-from pacprivacy.statistics.own_influence import (
-    CheckedInfluence as CheckedInfluence,
-    check_influence as check_influence,
+from pacprivacy.statistics.quantiles import (
+    OrderStatistics as OrderStatistics,
+    RankedSet as RankedSet,
+    TableQuantiles as TableQuantiles,
+    UnitQuantiles as UnitQuantiles,
+    quantile_places as quantile_places,
 )
-from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (
     OLS as OLS,
     LogisticRegression as LogisticRegression,
@@ -81,7 +80,6 @@ from pacprivacy.statistics.table import (
     Statistic as Statistic,
     number_cells as number_cells,
 )
-from pacprivacy.statistics.unit_quantiles import UnitQuantiles as UnitQuantiles
 from pacprivacy.statistics.unit_sums import (
     COUNT_STD as COUNT_STD,
     DERIVATIVE_STEP as DERIVATIVE_STEP,

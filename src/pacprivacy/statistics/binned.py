@@ -1,7 +1,7 @@
 """Counts of a column by bins, and quantiles that are read off such counts.
 
 A quantile is no sum, but the counts below the points of a grid are. So quantiles join other sums in
-one release, also with weights, and their promise holds against whoever knows everybody else.
+one release, also with weights. The promise then holds against an attacker who knows all others.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ class TableHistogram(_Binned):
     edges: Grid = ()
 
     def prepare(self, data: Data) -> Self:
-        """Fix the column with all records."""
         prepared = super(TableHistogram, self).prepare(data)
         edges = as_floats("bins", self.edges)
         one_number = [level for *_, level in prepared.layout.terms] == [None]  # type: ignore[union-attr]
@@ -75,7 +74,6 @@ class TableHistogram(_Binned):
         return sums.values / keep
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the counts, which are the sums."""
         n_bins = len(self.grids[0]) - 1
         return np.broadcast_to(np.eye(n_bins), (len(sums.values), n_bins, n_bins))
 
@@ -99,7 +97,6 @@ class CountQuantiles(_Binned):
     whole: tuple[bool, ...] = field(default=(), repr=False)  # columns of whole numbers
 
     def prepare(self, data: Data) -> Self:
-        """Fix columns and grids with all records."""
         prepared = super(CountQuantiles, self).prepare(data)
         rows = prepared.read(data.parts)
         whole = tuple(bool((np.nan_to_num(column) % 1 == 0).all()) for column in rows.X.T)
@@ -116,7 +113,6 @@ class CountQuantiles(_Binned):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Levels, and where the grids are finest."""
         said = super(CountQuantiles, self).published
         names = ", ".join(dict.fromkeys(self._columns_of_terms)) if self.layout else "columns"
         return (
@@ -147,7 +143,6 @@ class CountQuantiles(_Binned):
         return tuple(f"{q:g}" for q in self.q)
 
     def arrange(self, per_cell: Matrix) -> Vector:
-        """Return figures by column, cell and probability."""
         apart = np.asarray(per_cell).reshape(len(per_cell), len(self.grids), len(self.q))
         return np.swapaxes(apart, 0, 1).ravel()
 
@@ -162,7 +157,6 @@ class CountQuantiles(_Binned):
         return np.hstack(values)
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of every quantile by the counts of its column."""
         slopes = np.zeros((len(sums.values), len(self.grids), len(self.q), sums.values.shape[1]))
         for column, (grid, _, bins) in enumerate(self._places()):
             for cell, line in enumerate(sums.values[:, bins]):

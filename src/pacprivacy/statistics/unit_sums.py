@@ -277,7 +277,7 @@ class Sums:
 class SumStatistic(ABC):
     """A statistic that is a function of sums over units.
 
-    A subclass says what every unit adds and what the value of the sums is. The value may be
+    A subclass defines the contributions of units and the value of the sums. The value may be
     anything that numbers can be computed from; noise goes to the sums.
     """
 
@@ -344,7 +344,7 @@ class SumStatistic(ABC):
     ) -> tuple[Vector, int] | None:
         """Return deviations of the numbers by the design of a survey, and degrees of freedom.
 
-        ``moved`` says what every unit changes in them; None where units are drawn by themselves.
+        ``moved`` returns the change by every unit; None where units are drawn one by one.
         """
         return None
 

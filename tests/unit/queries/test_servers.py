@@ -181,9 +181,6 @@ def test_rows_stay_on_the_server(clinics: Pair) -> None:
             pac.sql("SELECT median(cost) AS m FROM visits", clinics[1], "mi<=1", sample=sample)
     with pytest.raises(PacPrivacyError, match="with coins"):
         pac.privatize(lambda tables: len(tables["visits"]), clinics[1], "mi<=1", n_subsets=8)
-    mean = pac.stats.mean("cost", table="visits")
-    with pytest.raises(QueryError, match="with coins"):
-        pac.privatize(mean, clinics[1], MEMBERSHIP, sample=pac.Coins(keep=0.9))
 
 
 @pytest.mark.claim("C-16")
