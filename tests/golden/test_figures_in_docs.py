@@ -136,3 +136,21 @@ def test_refinements_were_attacked_as_the_claim_says() -> None:
     assert f"where 70 % are {rate * runs:,.0f} ± {deviation:.0f}" in claims
     assert runs >= 2000
     assert hits <= rate * runs + 3 * deviation
+
+
+STUDY_ROWS = {
+    "explained hours (`ols`)": "hours explained",
+    "quartiles of weights": "weights, quartiles",
+    "ages, a histogram": "ages",
+    "relationship, shares": "relationship",
+}
+
+
+def test_errors_of_a_study_are_what_was_measured() -> None:
+    page = (ROOT / "docs" / "howto" / "repeated-study.md").read_text(encoding="utf-8")
+    tables = json.loads((ROOT / "benchmarks" / "results" / "study.json").read_text("utf-8"))[
+        "tables"
+    ]
+    cells = re.findall(r"(?<=\| )([^|\n]+) \| (\d\.\d\d)(?= \|)", page)
+    shown = {STUDY_ROWS.get(name, name): float(error) for name, error in cells}
+    assert shown == pytest.approx({name: each["error"] for name, each in tables.items()}, abs=0.006)

@@ -30,6 +30,7 @@ SMALL_WEIGHT: Final = 1e-4  # of the largest
 NEARLY_LARGEST: Final = 0.9  # of the squared norm that no unit may pass
 SCREENED_UNITS: Final = 1000
 SCREENED_UNITS_PER_CELL: Final = 20
+NORM_DIGITS: Final = 9
 CROWD_SHARE: Final = 1e-3  # of a cell's second moments, added in the shape of the crowd's
 LEAST_WEIGHT: Final = 1e-4  # of the largest: below it, squares of noise would show
 COUNT_NOISE: Final = 0.1  # relative noise up to which a sum that is only divided by may go
@@ -257,6 +258,10 @@ def least_trace(
         outside = np.setdiff1d(np.flatnonzero(norms > target), chosen, assume_unique=True)
         if not len(outside):
             break
+        # Units that add the same have the same norm: in a table of counts, all of a cell. One of
+        # them is enough, or rare cells would fill the screen.
+        first = np.unique(np.round(norms[outside], NORM_DIGITS), return_index=True)[1]
+        outside = outside[first]
         worst = outside[np.argsort(-norms[outside], kind="stable")[:SCREENED_UNITS]]
         fresh = np.full(len(worst), 0.1 / len(worst))
         order = np.argsort(np.concatenate([chosen, worst]), kind="stable")

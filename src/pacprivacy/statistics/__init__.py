@@ -72,7 +72,6 @@ from pacprivacy.statistics.sums import (
     TableSum as TableSum,
     TableVariance as TableVariance,
 )
-from pacprivacy.statistics.survey_design import SurveyDesign as SurveyDesign
 from pacprivacy.statistics.table import (
     MOST_LEVELS as MOST_LEVELS,
     POLICIES as POLICIES,

@@ -24,12 +24,13 @@ from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import StatisticRows
 from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
 
-STEPS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)  # to each side
-STEPS_A_DEVIATION: Final = 64
+STEPS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024, 4096)  # to a side
+STEPS_A_DEVIATION: Final = 256
 MIDDLES_A_DEVIATION: Final = 16
 SMOOTHED: Final = 0.1  # share of the rows about a quantile over which density is measured
-NEAR_ROWS: Final = 200.0  # about a quantile, within which counts matter most
-LEAST_NEAR, MOST_NEAR = 0.01, 0.1  # the same as shares
+NEAR_ROWS: Final = 50.0  # about a quantile, within which counts matter most
+LEAST_NEAR, MOST_NEAR = 0.002, 0.1  # the same as shares
+FALL: Final = 1.5  # power of the distance with which counts matter less
 
 Grid = tuple[float, ...]
 
@@ -253,7 +254,7 @@ def shaping_counts(number: Vector, counts: Matrix, q: Sequence[float]) -> npt.ND
     shares = counts.cumsum(axis=1)[:, :-1] / total
     far = np.abs(shares[:, :, None] - np.array(q)).min(axis=2)
     near = np.clip(NEAR_ROWS / total, LEAST_NEAR, MOST_NEAR)
-    weights = 1.0 / (1.0 + np.square(far / near))
+    weights = 1.0 / (1.0 + (far / near) ** FALL)
     n_bins = counts.shape[1]
     slopes = np.tri(n_bins - 1, n_bins)[None] - shares[:, :, None]
     return np.asarray(slopes * (weights / total)[:, :, None])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.statistics.unit_sums import WIDEST_BLOCK, UnitSums
 
@@ -16,6 +17,10 @@ CROWD: Final = 10  # units above which a size does not decide how noise is share
 LEAST_CELL: Final = 30  # units; a smaller cell counts like one of so many
 STEADY_UNITS: Final = 160  # in a cell, below which every sum counts like an output
 LEAST_STEADY: Final = 0.01  # of an output, in cells of many units
+SIZE_UPDATES: Final = 10  # of the weights of units, for the size of a table's noise
+FAR_UNITS: Final = 2000  # that take part in them
+NORM_DIGITS: Final = 9  # units of equal norm count once
+LEAST_EIGENVALUE: Final = 1e-14  # of the largest
 
 Cube = npt.NDArray[np.float64]
 
@@ -89,16 +94,34 @@ def shaping_slopes(slopes: Cube, sums: UnitSums) -> Matrix:
     return flatten_slopes(np.concatenate([slopes, steady], axis=1))
 
 
-def crowd_deviation(moved: Matrix) -> float:
-    """Return the deviation of the least noise that hides an average unit, up to a factor.
+def least_deviation(values: Matrix, slopes: Matrix) -> float:
+    """Return the deviation of the least noise that hides every unit of a crowd, up to a factor.
 
-    ``moved`` are the errors that every unit makes; units that stand out are shrunk to the tenth.
+    ``slopes`` are the derivatives of the errors by the sums. Units that stand out are shrunk to the
+    tenth largest. The noise is that of :func:`pacprivacy.noise.plan_sums`, but roughly.
     """
+    moved = values @ np.linalg.qr(slopes, mode="r").T
     norms = np.linalg.norm(moved, axis=1)
     rank = max(0, len(norms) - CROWD)
     tenth = float(np.partition(norms, rank)[rank]) if len(norms) else 0.0
     if not tenth > 0:
         return float(norms.max(initial=0.0))
-    shrunk = moved * np.minimum(1.0, tenth / np.maximum(norms, tenth))[:, None]
-    eigenvalues = np.linalg.eigvalsh(shrunk.T @ shrunk / len(norms))
-    return float(np.sqrt(np.maximum(eigenvalues, 0.0)).sum())
+    points = moved * np.minimum(1.0, tenth / np.maximum(norms, tenth))[:, None]
+    weights = np.full(len(points), 1.0 / len(points))
+    trace, norms = _weighted_norms(points, weights)
+    first = np.unique(np.round(norms, NORM_DIGITS), return_index=True)[1]
+    far = first[np.argsort(-norms[first], kind="stable")[:FAR_UNITS]]
+    points, weights, norms = points[far], weights[far], norms[far]
+    for _ in range(SIZE_UPDATES):
+        weights = weights * np.square(norms)
+        weights /= weights.sum()
+        trace, norms = _weighted_norms(points, weights)
+    return trace * math.sqrt(float(norms.max()))
+
+
+def _weighted_norms(points: Matrix, weights: Vector) -> tuple[float, Vector]:
+    """Return the trace of a shape of noise, and the squared norms of all units in it."""
+    eigenvalues, vectors = np.linalg.eigh((points * weights[:, None]).T @ points)
+    roots = np.sqrt(np.maximum(eigenvalues, LEAST_EIGENVALUE * eigenvalues[-1]))
+    trace = float(roots.sum())
+    return trace, np.square(points @ vectors) @ (1.0 / (trace * roots))

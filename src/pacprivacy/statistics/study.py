@@ -16,16 +16,15 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_told
+from pacprivacy._checks import Integers, Matrix, Vector, as_told
 from pacprivacy._values import SURVEY
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, Mechanism
+from pacprivacy.mechanism import Columns, Data, Mechanism
 from pacprivacy.statistics.binned import CountQuantiles
-from pacprivacy.statistics.joint_sums import JointSums, crowd_deviation, shaping_slopes
+from pacprivacy.statistics.joint_sums import JointSums, least_deviation, shaping_slopes
 from pacprivacy.statistics.official import OfficialTable
 from pacprivacy.statistics.quantiles import TableQuantiles
 from pacprivacy.statistics.regressions import OLS, MomentOLS, Ridge
-from pacprivacy.statistics.survey_design import SurveyDesign
 from pacprivacy.statistics.table import Statistic
 from pacprivacy.statistics.unit_sums import Sums, SumStatistic, UnitSums
 
@@ -186,14 +185,14 @@ class Study(Mechanism, SumStatistic):
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
         """Return derivatives by which errors count: of every table over what it alone would have.
 
-        That is the least noise under which an average unit of its own does not show.
+        Alone, it would have the least noise that hides all units but the ten largest.
         """
         assert isinstance(contributions, JointSums)
         rows, start = [], 0
         for (name, each), part in zip(self.tables.items(), contributions.parts, strict=True):
             stop = start + part.n_cells * part.block
             flat = shaping_slopes(each.output_slopes(part), part)
-            size = crowd_deviation(contributions.values[:, start:stop] @ flat.T)
+            size = least_deviation(contributions.values[:, start:stop], flat)
             if size > 0:
                 whole = np.zeros((len(flat), contributions.block))
                 whole[:, start:stop] = flat * (math.sqrt(self.importance.get(name, 1.0)) / size)
@@ -248,7 +247,7 @@ class Study(Mechanism, SumStatistic):
         """Return deviations by the design of the survey, of all records."""
         if self.strata is None and self.cluster is None:
             return None
-        design = SurveyDesign.read(data, units, strata=self.strata, cluster=self.cluster)
+        design = _SurveyDesign.read(data, units, strata=self.strata, cluster=self.cluster)
         return np.sqrt(design.variances(moved())), design.freedom
 
     def finish(self, value: Any) -> dict[str, Any]:
@@ -286,3 +285,78 @@ def with_weights(statistic: Any, weights: str | None) -> Any:
     if not isinstance(statistic, Statistic) or statistic.weights is not None:
         return statistic
     return replace(statistic, weights=weights)
+
+
+# --- intervals for the population ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SurveyDesign:
+    """The cluster of every unit and the stratum of every cluster; curator-only.
+
+    Clusters count as drawn with replacement within strata, as in most survey programs. The variance
+    of a smooth function of sums is that of its linearisation: what every unit changes is added up
+    by cluster, and clusters are compared within their stratum.
+    """
+
+    clusters: Integers = field(repr=False)
+    strata: Integers = field(repr=False)
+
+    @classmethod
+    def read(
+        cls, data: Data, units: Integers | None, *, strata: str | None, cluster: str | None
+    ) -> Self:
+        """Read the design; every unit must be in one cluster and stratum."""
+        frame = Columns(data.parts, wanted_by="a survey")
+        rows = np.arange(frame.n_rows) if units is None else np.asarray(units)
+        n_units = int(rows.max(initial=-1)) + 1
+        of_stratum = np.zeros(n_units, dtype=np.int64)
+        of_cluster = np.arange(n_units)
+        if strata is not None:
+            of_stratum = _codes_of_units(frame, strata, rows, n_units)
+        if cluster is not None:
+            of_cluster = _codes_of_units(frame, cluster, rows, n_units)
+        # Names of clusters may be used again in another stratum.
+        pairs = of_stratum * (int(of_cluster.max(initial=0)) + 1) + of_cluster
+        _, first, clusters = np.unique(pairs, return_index=True, return_inverse=True)
+        design = cls(clusters=clusters, strata=of_stratum[first])
+        lonely = int(np.count_nonzero(np.bincount(design.strata) == 1))
+        if lonely:
+            raise MechanismError(
+                f"every stratum must have at least two clusters; got {lonely} with one. Merge "
+                "strata."
+            )
+        return design
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of the variances: clusters less strata."""
+        return len(self.strata) - len(np.unique(self.strata))
+
+    def variances(self, moved: Matrix) -> Vector:
+        """Return the variance of every estimate, given the change of it by every unit."""
+        sizes = np.bincount(self.strata)
+        variances = np.empty(moved.shape[1])
+        for output, changes in enumerate(moved.T):
+            totals = np.bincount(self.clusters, changes, minlength=len(self.strata))
+            means = np.bincount(self.strata, totals) / np.maximum(sizes, 1)
+            squares = np.bincount(self.strata, np.square(totals - means[self.strata]))
+            variances[output] = squares @ (sizes / np.maximum(sizes - 1, 1))
+        return variances
+
+
+def _codes_of_units(frame: Columns, name: str, rows: Integers, n_units: int) -> Integers:
+    """Return the code of every unit in a column; refuse gaps and units with several."""
+    column = frame.column(name)
+    gaps = column == None if column.dtype.kind == "O" else np.isnan(column)  # noqa: E711
+    if gaps.any():
+        raise MechanismError(f"column {name!r} must have no gaps for a survey; got some. Fill it.")
+    codes = np.unique(column.astype(str), return_inverse=True)[1]
+    of_unit = np.zeros(n_units, dtype=np.int64)
+    of_unit[rows] = codes
+    if (of_unit[rows] != codes).any():
+        raise MechanismError(
+            f"every unit must have one entry in column {name!r}; got units with several. Protect "
+            f"whole clusters: units={name!r}."
+        )
+    return of_unit

@@ -1,16 +1,14 @@
 """Meaning of the cells of a file: numbers with a point or a comma, dates, gaps, and texts.
 
-pyarrow reads plain numbers, column by column; whatever it does not is read from the distinct
-entries, as all columns are without it.
+A reader returns the distinct entries of every column, and which of them each row has. What they
+mean is decided from the distinct entries alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -39,7 +37,6 @@ BELOW_LIMIT: Final = re.compile(r"<\s*(\d+(?:[.,]\d+)?)")
 ColumnKind = Literal["number", "date", "category", "text", "id"]
 LessThan = Literal["limit", "half", "zero", "gap"]  # what <5 is read as
 Coded = tuple[Sequence[str], Codes]  # distinct entries, and which of them each row has
-Cells = Coded | Any  # or a column of pyarrow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +75,14 @@ class Reading:
 class TableColumn:
     """One column, curator-only.
 
-    ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` gives the
-    distinct entries and which of them each row has, -1 for a gap. Where there are several
-    ``date_formats`` and no numbers, one must be declared. ``unclear`` is text only because 1,234
-    may be 1.234 or 1234.
+    ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` holds the
+    distinct entries as written, in the order of the file, and which of them each row has, -1 for a
+    gap. Where there are several ``date_formats`` and no numbers, one must be declared. ``unclear``
+    is text only because 1,234 may be 1.234 or 1234.
     """
 
     numbers: Vector | None
-    coded: Callable[[], tuple[Labels, Codes]] | None = None
+    coded: tuple[Labels, Codes] | None = None
     date_formats: tuple[str, ...] = ()
     unclear: bool = False
 
@@ -95,13 +92,11 @@ class TableColumn:
 
     @property
     def levels(self) -> Labels | None:
-        """Distinct entries as they are written, in the order of the file."""
-        return None if self.coded is None else self.coded()[0]
+        return None if self.coded is None else self.coded[0]
 
     @property
     def codes(self) -> Codes | None:
-        """Level of each row; -1 is a gap."""
-        return None if self.coded is None else self.coded()[1]
+        return None if self.coded is None else self.coded[1]
 
     @property
     def gaps(self) -> npt.NDArray[np.bool_]:
@@ -148,36 +143,7 @@ class TableColumn:
         return is_identity_column(len(self.levels), int(np.count_nonzero(~self.gaps)))
 
 
-def _encode(column: Any) -> Coded:
-    coded = column.combine_chunks().dictionary_encode()
-    return coded.dictionary.to_pylist(), arrow_column_array(coded.indices, np.int32, -1)
-
-
-def arrow_column_array(column: Any, dtype: Any, gap: float) -> Array:
-    """Return an Arrow column of numbers as an array; pyarrow's own way imports pandas."""
-    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    there, data = whole.buffers()
-    if not len(whole):
-        return np.empty(0, dtype)
-    rows = slice(whole.offset, whole.offset + len(whole))
-    array = np.frombuffer(data, dtype, rows.stop)[rows].copy()
-    if whole.null_count:
-        filled = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")[rows]
-        array[filled == 0] = gap
-    return array
-
-
-def _arrow_texts(texts: Sequence[str]) -> Any:
-    """Return an Arrow column of texts; pyarrow's own way imports pandas."""
-    import pyarrow as pa
-
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    content = pa.py_buffer(b"".join(encoded))
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), content)
-
-
-def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, TableColumn]:
+def understand_cells(cells: Mapping[str, Coded], reading: Reading) -> dict[str, TableColumn]:
     """Decide the kind of every column; a comma is decimal if declared or unambiguous."""
     formats, mark = reading.date_formats, reading.decimal or "."
     cells = {
@@ -196,32 +162,30 @@ def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, 
     by_comma = {
         name: _read_cells(cells[name], ",", None)
         for name, column in columns.items()
-        if column.numbers is None and _COMMA.fullmatch(_first(cells[name]))
+        if column.numbers is None and _COMMA.fullmatch(_first(cells[name][0]))
     }
     certain = {
         name: column
         for name, column in by_comma.items()
-        if column.numbers is not None and not column.is_date and not _all_thousands(cells[name])
+        if column.numbers is not None and not column.is_date and not _all_thousands(cells[name][0])
     }
     unclear = {name for name, column in by_comma.items() if column.numbers is not None}
     if certain:  # then a lone point may part thousands elsewhere
         unclear |= {
             name
             for name, column in columns.items()
-            if column.numbers is not None and not column.is_date and _all_thousands(cells[name])
+            if column.numbers is not None and not column.is_date and _all_thousands(cells[name][0])
         }
     for name in unclear - certain.keys():
         columns[name] = replace(columns[name], numbers=None, unclear=True)
     return columns | certain
 
 
-def _by_rules(cells: Cells, rules: CellRules, decimal: str | None) -> Cells:
+def _by_rules(cells: Coded, rules: CellRules, decimal: str | None) -> Coded:
     """Return the cells with codes of gaps and detection limits replaced."""
     if not rules.missing and rules.less_than is None:
         return cells
-    distinct, codes = cells if isinstance(cells, tuple) else _encode(cells)
-    if not isinstance(cells, tuple):  # -1 is a gap
-        distinct, codes = [*distinct, ""], np.where(codes < 0, len(distinct), codes)
+    distinct, codes = cells
     mark = decimal or ("," if any("," in text for text in distinct) else ".")
     return [_replaced(text.strip(), rules, mark) for text in distinct], codes
 
@@ -258,80 +222,27 @@ def _ruled(name: str, column: TableColumn, reading: Reading) -> TableColumn:
     if wrong.get(rules.kind or "", False):
         raise DataError(
             f"column {name!r} must hold {rules.kind}s, as its schema says; got other entries. "
-            "Correct its type, its date_format, missing = [...] or less_than in the schema."
+            "Correct its type, date_format, missing or less_than in the schema, or say "
+            'decimal = ",".'
         )
     return column
 
 
-def _first(cells: Cells) -> str:
-    texts = cells[0] if isinstance(cells, tuple) else (item.as_py() for item in cells)
-    stripped = ((text or "").strip() for text in texts)
+def _first(distinct: Sequence[str]) -> str:
+    stripped = (text.strip() for text in distinct)
     return next((text for text in stripped if text.lower() not in MISSING), "")
 
 
-def _all_thousands(cells: Cells) -> bool:
-    """Whether the column has marks that may all separate thousands."""
-    if isinstance(cells, tuple):
-        texts = cells[0]
-    else:
-        import pyarrow.compute as pc
-
-        marked = cells.filter(pc.match_substring_regex(cells, "[.,]"))
-        texts = (item.as_py() for item in marked)
-    marked_once = False
-    for text in (text.strip() for text in texts):
-        if text.lower() in MISSING or not ("," in text or "." in text):
-            continue
-        if not _THOUSANDS.fullmatch(text):
-            return False
-        marked_once = True
-    return marked_once
+def _all_thousands(distinct: Sequence[str]) -> bool:
+    """Whether there are marks, and all of them may separate thousands."""
+    texts = [text.strip() for text in distinct if "," in text or "." in text]
+    marked = [text for text in texts if text.lower() not in MISSING]
+    return bool(marked) and all(_THOUSANDS.fullmatch(text) for text in marked)
 
 
-def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableColumn:
+def _read_cells(cells: Coded, decimal: str, date_format: str | None) -> TableColumn:
     """Return the column with these entries: numbers if all are, else dates, else text."""
-    if isinstance(cells, tuple):
-        return _read_coded(cells[0], cells[1], decimal, date_format)
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    stripped = pc.utf8_trim_whitespace(cells)
-    gaps = pc.is_in(pc.utf8_lower(stripped), value_set=_arrow_texts(sorted(MISSING)))
-    filled = pc.if_else(gaps, pa.NULL, stripped)
-
-    @cache
-    def coded() -> tuple[Labels, Codes]:
-        distinct, codes = _encode(filled)
-        return np.array([*distinct, None], dtype=object)[:-1], codes
-
-    def all_match(form: str) -> bool:
-        return bool(pc.all(pc.match_substring_regex(filled, f"^({form})$")).as_py())
-
-    # Texts and decimal commas of many distinct entries take half of the time of a release else.
-    first, comma, texts = _first(filled), decimal == ",", filled
-    is_date = date_format is not None or bool(find_date_formats([first] if first else []))
-    hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
-    if first and not _COMMA.fullmatch(first):
-        hopeless |= _parse([first], _by_comma if comma else _by_point) is None
-    if hopeless and not is_date:
-        return TableColumn(numbers=None, coded=coded)  # every reader needs all entries
-    if date_format is None and comma and all_match(_COMMA.pattern):
-        texts = pc.replace_substring(pc.replace_substring(filled, ".", ""), ",", ".")
-    if date_format is None and (texts is not filled or not comma):
-        with suppress(pa.ArrowInvalid):
-            numbers = texts.cast(pa.float64())
-            if not pc.any(pc.is_nan(numbers)).as_py():
-                return TableColumn(
-                    numbers=arrow_column_array(numbers, np.float64, np.nan), coded=coded
-                )
-    distinct, codes = _encode(filled)
-    codes = np.where(codes < 0, len(distinct), codes)
-    return _read_coded([*distinct, ""], codes, decimal, date_format)
-
-
-def _read_coded(
-    distinct: Sequence[str], codes: Codes, decimal: str, date_format: str | None
-) -> TableColumn:
+    distinct, codes = cells
     stripped = [text.strip() for text in distinct]
     filled = [text for text in stripped if text.lower() not in MISSING]
     values: Vector | None = None
@@ -351,7 +262,7 @@ def _read_coded(
         spread = np.array([*(by_level[text] for text in place), np.nan])[new_codes]
     levels = np.array([*place, None], dtype=object)[:-1]
     written = levels, np.where(new_codes == gap, -1, new_codes).astype(np.int32)
-    return TableColumn(numbers=spread, coded=lambda: written, date_formats=formats)
+    return TableColumn(numbers=spread, coded=written, date_formats=formats)
 
 
 def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None:

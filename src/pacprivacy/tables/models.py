@@ -590,7 +590,7 @@ def read_model_study(
 ) -> ModelStudy:
     """Read the file and build the model on it; a classifier gets halves of every class."""
     chosen = find_model(model, options)
-    table = read_table(source, reading, needed=_needed(chosen, options))
+    table = read_table(source, reading)
     units = None if options.unit is None else table_unit_labels(table, options.unit)
     built = chosen.build(table, options)
     if chosen.predicts == "class":
@@ -611,21 +611,6 @@ def read_model_study(
             *category_range_notes(table, options),
         ),
     )
-
-
-def _needed(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
-    if options.columns is None:
-        if isinstance(model, Model):
-            every = model.learns or options.target is None
-        else:
-            learns = model.described is learned_model_columns
-            every = model.described is not None and (learns or options.target is None)
-        if every:
-            return None
-    where = () if options.where is None else Condition(options.where).columns
-    single = (name for name in (options.target, options.unit, options.weights) if name is not None)
-    several = (*(options.columns or ()), *(options.by or ()), *options.levels, *options.categories)
-    return (*several, *single, *where)
 
 
 def unit_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:

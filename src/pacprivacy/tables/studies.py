@@ -239,8 +239,7 @@ def read_study(
 ) -> ModelStudy:
     """Read the data of a study and build it."""
     unit = study.whole.get("unit") if unit is None else unit
-    needed = study.columns(unit)
-    table = read_table(source, reading, needed=needed if unit is None else (*needed, unit))
+    table = read_table(source, reading)
     built = study.build(table, unit)
     return ModelStudy(
         name="stdin" if source == STDIN else source.name.partition(".")[0],

@@ -1,7 +1,7 @@
 """Tables from files: CSV, packed or not, Parquet, Excel, standard input.
 
-Text is split into cells by pyarrow where it is installed and pays, else by the standard library;
-what a cell means is decided in :mod:`pacprivacy.tables.cells`.
+pyarrow splits large texts into cells where it is installed, the standard library all others;
+:mod:`pacprivacy.tables.cells` decides what a cell means.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import sys
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -27,30 +27,26 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import listed, suggestion
+from pacprivacy._checks import Array, listed, suggestion
 from pacprivacy._system import check_unpacked, read_at_most, read_regular
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     ISO,
     SECONDS_A_DAY,
-    is_identity_name,
     repeated_identities,
 )
 from pacprivacy.sample import named_pool_units
 from pacprivacy.tables.cells import (
-    Cells,
     Coded,
     Codes,
     Labels,
     Reading,
     TableColumn,
     apply_column_rules,
-    arrow_column_array,
     understand_cells,
 )
 
 DELIMITERS: Final = ",;\t|"
-WIDE: Final = 1000  # columns; of a file with more, those that nobody wants are not read
 QUICK_BYTES: Final = 1 << 20  # from here on pyarrow is worth its import
 STDIN: Final = Path("-")
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
@@ -64,10 +60,9 @@ _WHOLE: Final = re.compile(r"^(\d+)\.0+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """The columns of a file; curator-only but for ``names``, all of them in the order of the file.
+    """The columns of a file; curator-only but for ``names``, which are in the order of the file.
 
-    Of a wide file ``columns`` has the first and those that are needed. ``digest`` is SHA-256 of the
-    file; ``notes`` say what had to be guessed.
+    ``digest`` is SHA-256 of the file; ``notes`` say what was guessed.
     """
 
     columns: Mapping[str, TableColumn] = field(repr=False)
@@ -77,14 +72,8 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def read_table(
-    path: Path, reading: Reading | None = None, *, needed: Sequence[str] | None = None
-) -> Table:
-    """Read a CSV, Parquet or Excel file with column names; ``-`` is standard input.
-
-    Of a wide file only the columns ``needed`` are read, those that say whose row it is, and the
-    first ones, which show what decimal mark it has; None reads all.
-    """
+def read_table(path: Path, reading: Reading | None = None) -> Table:
+    """Read a file of CSV, Parquet, Excel, SPSS, Stata or SAS; ``-`` is standard input."""
     try:
         content = read_at_most(sys.stdin.buffer) if path == STDIN else read_regular(path)
         digest = hashlib.sha256(content).digest()
@@ -101,15 +90,14 @@ def read_table(
         ) from None
     notes: tuple[str, ...] = ()
     reading = reading or Reading()
-    choose = partial(_choose, needed=None if needed is None else frozenset(needed))
     if content.startswith(_PARQUET):
-        names, columns = _read_parquet(content, path, reading, choose)
+        names, columns = _read_parquet(content, path, reading)
     elif content.startswith(_ZIP):
         names, columns = _read_excel(content, path, reading)
     elif path.suffix.lower() in STATISTICAL:
         names, columns = _read_statistical(path, reading)
     else:
-        names, columns, notes = _read_csv(content, path, reading, choose)
+        names, columns, notes = _read_csv(content, path, reading)
     unknown = [name for name in reading.rules if name not in names]
     if unknown:
         raise DataError(
@@ -131,25 +119,14 @@ def read_table(
     return Table(columns=columns, names=names, n_rows=n_rows, digest=digest, notes=notes)
 
 
-def _choose(names: Sequence[str], *, needed: frozenset[str] | None) -> list[int]:
-    if needed is None or len(names) <= WIDE:
-        return list(range(len(names)))
-    return [
-        place
-        for place, name in enumerate(names)
-        if place < WIDE or name in needed or is_identity_name(name)
-    ]
-
-
 # --- CSV ------------------------------------------------------------------------------------
 
 
-Choose = Callable[[Sequence[str]], list[int]]
 Names = tuple[str, ...]
 
 
 def _read_csv(
-    content: bytes, path: Path, reading: Reading, choose: Choose
+    content: bytes, path: Path, reading: Reading
 ) -> tuple[Names, dict[str, TableColumn], tuple[str, ...]]:
     text, notes = _decode(content, path, reading.encoding)
     mark = reading.delimiter or _sniff_delimiter(text)
@@ -157,18 +134,17 @@ def _read_csv(
     try:
         header = next(islice(reader, (reading.header_row or 1) - 1, None), [])
         names = _check_names(header, path)
-        places, cells = choose(names), None
+        cells = None
         if len(text) >= QUICK_BYTES and text.count('"') % 2 == 0:
-            cells = _split_quickly(text, mark, (len(names), places), reader.line_num)
+            cells = _split_quickly(text, mark, len(names), reader.line_num)
         if cells is None:
-            cells = _split(reader, len(names), places, path)
+            cells = _split(reader, len(names), path)
     except csv.Error as error:
         raise DataError(
             f"{path} must be a well-formed CSV file; got: {error} (line {reader.line_num}). "
             "Export it again."
         ) from None
-    chosen = [names[place] for place in places]
-    return names, understand_cells(dict(zip(chosen, cells, strict=True)), reading), notes
+    return names, understand_cells(dict(zip(names, cells, strict=True)), reading), notes
 
 
 def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
@@ -236,13 +212,13 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[Coded]:
+def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
     indices: list[defaultdict[str, int]] = []
-    for _ in places:
+    for _ in range(n_columns):
         index: defaultdict[str, int] = defaultdict()
         index.default_factory = index.__len__
         indices.append(index)
-    codes: list[list[Codes]] = [[] for _ in places]
+    codes: list[list[Codes]] = [[] for _ in range(n_columns)]
     while rows := list(islice(reader, 1 << 14)):
         wrong = next((row for row in rows if row and len(row) != n_columns), None)
         if wrong is not None:
@@ -250,9 +226,7 @@ def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[C
                 f"{path} must have {n_columns} fields in every line, as in its first; got "
                 f"{len(wrong)} {_near(reader, rows, wrong)}. Quote fields that hold the separator."
             )
-        rows = [
-            row if len(places) == n_columns else [row[i] for i in places] for row in rows if row
-        ]
+        rows = [row for row in rows if row]
         for number, cells in enumerate(zip(*rows, strict=True)):
             numbers = map(indices[number].__getitem__, cells)
             codes[number].append(np.fromiter(numbers, np.int32, len(rows)))
@@ -269,13 +243,8 @@ def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
     return f"in line {reader.line_num - after}"
 
 
-def _split_quickly(
-    text: str, mark: str, shape: tuple[int, list[int]], n_header: int
-) -> list[Any] | None:
+def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Coded] | None:
     """Split the cells with pyarrow; return None if it is missing or reports an error."""
-    n_columns, places = shape
-    if n_columns > WIDE:  # it takes longer for wide files than we do
-        return None
     try:
         import pyarrow as pa
         from pyarrow import csv as fast
@@ -293,7 +262,16 @@ def _split_quickly(
         )
     except pa.ArrowException:  # the other reader says what and where
         return None
-    return [content.columns[place] for place in places]
+    coded = (column.combine_chunks().dictionary_encode() for column in content.columns)
+    return [(each.dictionary.to_pylist(), _plain_array(each.indices, np.int32)) for each in coded]
+
+
+def _plain_array(column: Any, dtype: Any) -> Array:
+    """Return an Arrow array without gaps as one of NumPy; pyarrow's own way imports pandas."""
+    if not len(column):
+        return np.empty(0, dtype)
+    stop = column.offset + len(column)
+    return np.frombuffer(column.buffers()[1], dtype, stop)[column.offset :].copy()
 
 
 def _days_of(moment: date) -> float:
@@ -306,7 +284,7 @@ def _days_of(moment: date) -> float:
 
 
 def _read_parquet(
-    content: bytes, path: Path, reading: Reading, choose: Choose
+    content: bytes, path: Path, reading: Reading
 ) -> tuple[Names, dict[str, TableColumn]]:
     try:
         import pyarrow as pa
@@ -320,7 +298,7 @@ def _read_parquet(
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         names = _check_names(file.schema_arrow.names, path)
-        table = file.read([file.schema_arrow.names[place] for place in choose(names)])
+        table = file.read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         if isinstance(error, DataError):
@@ -329,34 +307,34 @@ def _read_parquet(
             f"{path} must be a readable Parquet file; got a damaged one ({type(error).__name__}). "
             "Export it again."
         ) from None
+
+    def as_floats(column: Any) -> Array:
+        floats = column.cast(pa.float64(), safe=False).combine_chunks()
+        return _plain_array(pc.fill_null(floats, float("nan")), np.float64)
+
     columns: dict[str, TableColumn] = {}
-    texts: dict[str, Cells] = {}
+    texts: dict[str, Coded] = {}
     of = pa.types
     numeric = of.is_integer, of.is_floating, of.is_decimal, of.is_boolean, of.is_null
-    chosen = [names[place] for place in choose(names)]
-    for name, column in zip(chosen, table.columns, strict=True):
+    for name, column in zip(names, table.columns, strict=True):
         kind = column.type
-        if pa.types.is_dictionary(kind):
+        if of.is_dictionary(kind):
             kind = kind.value_type
             column = column.cast(kind)
-        if pa.types.is_boolean(kind):
+        if of.is_boolean(kind):
             column = column.cast(pa.int8())
-        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            if pa.types.is_timestamp(kind) and kind.tz is not None:  # as it is written there
+        if of.is_date(kind) or of.is_timestamp(kind):
+            if of.is_timestamp(kind) and kind.tz is not None:  # as it is written there
                 column = pc.local_timestamp(column)
-            moments = column.cast(pa.timestamp("ms"), safe=False)
-            numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
-            days = arrow_column_array(numbers, np.float64, np.nan) / (1000 * SECONDS_A_DAY)
+            moments = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+            days = as_floats(moments) / (1000 * SECONDS_A_DAY)
             columns[name] = TableColumn(numbers=days, date_formats=(ISO,))
-        elif str(kind) in ("string", "large_string", "string_view"):
-            texts[name] = column.cast(pa.string())
         elif any(is_kind(kind) for is_kind in numeric):
-            plain = column.cast(pa.float64(), safe=False)
-            columns[name] = TableColumn(numbers=arrow_column_array(plain, np.float64, np.nan))
+            columns[name] = TableColumn(numbers=as_floats(column))
         else:
             texts[name] = _index([str(item) for item in column.to_pylist()])
     columns |= understand_cells(texts, reading)
-    return names, {name: columns[name] for name in chosen}
+    return names, {name: columns[name] for name in names}
 
 
 def _index(cells: Sequence[str]) -> Coded:
@@ -449,7 +427,7 @@ def _understand_objects(
 ) -> dict[str, TableColumn]:
     """Return columns of numbers, dates or texts, None being a gap."""
     columns: dict[str, TableColumn] = {}
-    texts: dict[str, Cells] = {}
+    texts: dict[str, Coded] = {}
     for name, cells in zip(names, by_column, strict=True):
         filled = [cell for cell in cells if cell is not None]
         if filled and all(isinstance(cell, int | float) for cell in filled):
