@@ -378,8 +378,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "budgets in words": ("plan p.csv --model mean --budgets x", "--budgets must be"),
     "a plan below a coin": ("plan p.csv --model mean --budgets 40%", "above 1/2"),
-    "a picture of another kind": ("plan p.csv --model mean --plot x.doc", "must end in .png"),
-    "a picture in no folder": ("plan p.csv --model mean --plot none/x.png", "a folder that is"),
     "no release": ("verify none.json", "Pass a release.json"),
     "a release that is text": ("verify p.csv", "not valid JSON"),
     "half a release": ("verify half.json", "not valid JSON"),

@@ -10,9 +10,8 @@ import itertools
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
@@ -36,7 +35,6 @@ from pacprivacy.reporting.style import (
     Figure,
     save_styled,
     style_axes,
-    style_log_axis,
     style_number,
     styled,
     styled_figure,
@@ -60,7 +58,7 @@ def chart_odds(axes: Axes, prior: float, bound: float) -> None:
     axes.plot([bound, bound], [-0.7, 0.7], color=INK, lw=2.6, marker="")
     axes.text(prior - 0.01, -0.62, f"blind guess {100 * prior:.4g} %", ha="right", va="top", c=SOFT)
     text = f"promised: at most {percent_at_most(bound)} %"
-    axes.text(bound, 0.85, text, ha="left" if bound < 0.72 else "right", weight="bold")
+    axes.text(bound, 0.85, text, ha="right", weight="bold")
     if bound < 0.999:
         axes.text(1.0, -0.62, "certainty", ha="right", va="top", c=SOFT)
     axes.set(xlim=(0, 1), ylim=(-1.5, 1.7))
@@ -95,19 +93,18 @@ def chart_priors(
 def chart_trade_off(
     axes: Axes,
     line: Sequence[tuple[float, float]],
-    drawn: Sequence[tuple[float, float]],
-    names: tuple[str, str],
+    marks: Sequence[tuple[float, float]],
 ) -> None:
-    """Draw the most true positives by false positives, for every unit and the worst-placed."""
+    """Draw the most hits by false alarms, for every unit and the one placed worst."""
     rates, most = zip(*line, strict=True)
     axes.fill_between(rates, rates, most, color=ROOM, lw=0)
     axes.plot([0, 1], [0, 1], color=SOFT, lw=1.4, ls="--", marker="")
     axes.plot(rates, most, color=BLUE, marker="")
-    if drawn:
-        axes.plot(*zip(*drawn, strict=True), "o", color=GREEN, ms=8)
+    if marks:
+        axes.plot(*zip(*marks, strict=True), "o", color=GREEN, ms=8)
     axes.text(0.62, 0.5, "blind guess", c=SOFT)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02))
-    style_axes(axes, *names)
+    style_axes(axes, "false alarms, of those left out", "hits, of those used, at most")
     axes.set_xticks(*RATES)
     axes.set_yticks(*RATES)
 
@@ -269,57 +266,6 @@ def plot_release(release: Release, path: str | Path | None = None) -> Figure:
     return save_styled(figure, path)
 
 
-class PlanNumber(NamedTuple):
-    """Noise of one number, and its distance from the answer on all records; curator-only.
-
-    Root mean squares over all candidates and all draws of the noise, in the units of the number.
-    """
-
-    name: str
-    noise: float
-    distance: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow:
-    """The cost of one budget, before anything is spent; curator-only."""
-
-    budget: str
-    numbers: tuple[PlanNumber, ...]
-
-
-@styled
-def plot_plan(
-    rows: Sequence[PlanRow], path: str | Path | None = None, *, title: str = ""
-) -> Figure:
-    """Draw noise, of several numbers their relative mean, against the budget; for the curator."""
-    _refuse_nothing(rows, "rows", "Plan at least one budget.")
-    figure = styled_figure(3.8)
-    axes = figure.subplots()
-    several = len(rows[0].numbers) > 1
-    noise = [_relative_noise(row, rows[-1]) if several else row.numbers[0].noise for row in rows]
-    axes.plot(noise, "o-", label="noise")
-    if not several:
-        far = [row.numbers[0].distance for row in rows]
-        axes.plot(far, "s--", color=GREEN, label="distance from full answer")
-    angle, side = (20, "right") if len(rows) > 4 else (0, "center")
-    axes.set_xticks(range(len(rows)), [row.budget for row in rows], rotation=angle, ha=side)
-    unit = f"times that at {rows[-1].budget}" if several else "root mean square, its units"
-    axes.set(ylabel=unit, title=title)
-    if all(value > 0 for value in noise):
-        axes.set_yscale("log")
-        style_log_axis(axes.yaxis)
-    axes.legend()
-    return save_styled(figure, path)
-
-
-def _relative_noise(row: PlanRow, last: PlanRow) -> float:
-    """Return the mean over the numbers of how many times the noise of another budget they have."""
-    pairs = zip(row.numbers, last.numbers, strict=True)
-    times = [one.noise / other.noise for one, other in pairs if other.noise > 0]
-    return sum(times) / len(times) if times else 0.0
-
-
 @styled
 def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Figure:
     """Draw the spent and learned amounts after each release of a session, for the curator."""
@@ -336,18 +282,11 @@ def plot_session(releases: Sequence[Release], path: str | Path | None = None) ->
 
 
 @styled
-def plot_audit(
-    results: Sequence[AuditResult], path: str | Path | None = None, *, title: str = ""
-) -> Figure:
+def plot_audit(results: Sequence[AuditResult], path: str | Path | None = None) -> Figure:
     """Draw the success of every attack with its interval, beside blind success and the promise."""
-    _refuse_nothing(results, "results", "Run at least one attack.")
+    if not results:
+        raise DataError("results must not be empty; got none. Run at least one attack.")
     figure = styled_figure(1.7 + 0.6 * len(results))
     chart_audit(figure.subplots(), results, verdicts=True)
     figure.legend(loc="outside lower center", ncols=3)
-    figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
     return save_styled(figure, path)
-
-
-def _refuse_nothing(items: Sequence[object], name: str, advice: str) -> None:
-    if not items:
-        raise DataError(f"{name} must not be empty; got none. {advice}")

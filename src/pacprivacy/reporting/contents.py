@@ -285,6 +285,7 @@ def _spent_share(facts: Mapping[str, Any]) -> float | None:
 # --- what pages say differently about the two kinds of secret -------------------------------
 
 Pairs = tuple[tuple[str, str], ...]
+Hits = tuple[tuple[float, float, float | None], ...]
 RARE_ALARMS: Final = (0.1, 0.01, 1e-3, 1e-6)
 GROUP_SIZES: Final = (2, 5)
 _SUCCESS: Final = (
@@ -292,39 +293,34 @@ _SUCCESS: Final = (
     "how often a guess “used or not” is right, both being equally likely. 50 % is blind.",
 )
 _ADVANTAGE: Final = ("Advantage", "twice what success is above 50 %: 0 is blind, 1 is certainty.")
-
-
 _AGREE: Final = ("Coins agree", "a group that is used as a whole or left out as a whole.")
-
-
-def _coin_term(unit: str) -> tuple[str, str]:
-    return ("Coin", f"decides for one {unit}, independently of all others, in secret.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageKind:
     """The words and figures of one kind of secret; public.
 
-    ``hits`` are the largest shares of used units that are flagged at rates of false alarms;
-    ``line`` is through the most hits at all rates, ``marks`` are those of the unit placed worst.
+    ``hits`` are the largest shares of used units that are flagged at rates of false alarms, of any
+    unit and of the unit placed worst; ``line`` is through the most hits at all rates.
     """
 
-    template: str
     sample: str
+    against: str = ""
     errors: str
     rest: str
     rest_name: str
     provenance: Pairs
-    draws: str
+    draws: str = "none needed"
     figures: Pairs
     glossary: Pairs
     line: tuple[tuple[float, float], ...]
-    marks: tuple[tuple[float, float], ...] = ()
-    axes: tuple[str, str]
-    trade_off: tuple[tuple[float, float, float | None], ...] = ()
-    tiles: Pairs = ()
-    hits: tuple[tuple[str, float], ...] = ()
+    hits: Hits
     side: str = ""
+
+    @property
+    def marks(self) -> tuple[tuple[float, float], ...]:
+        """The most hits of the unit placed worst."""
+        return tuple((rate, worst) for rate, _, worst in self.hits if worst is not None)
 
 
 @singledispatch
@@ -334,17 +330,20 @@ def page_kind(certificate: Certificate) -> PageKind:
 
 @page_kind.register
 def _of_pool(cert: PoolCertificate) -> PageKind:
-    rows = trade_off_text_rows(cert)
+    units, mean = cert.units, cert.membership_mean
+    hits = tuple(trade_off_text_rows(cert))
     estimates = (cert.membership, cert.information)
     draws = [f"{each.n_draws:,}" for each in estimates if each and each.n_draws]
     alone = ", by this release" if cert.is_in_session else ""
+    average = ()
+    if mean and not cert.is_in_session:
+        average = (("The same, on average", f"{percent_at_most(mean.upper)} %"),)
     return PageKind(
-        template="report.html",
-        sample=f"The release was computed on one of {cert.n_subsets:,} candidate subsets "
+        sample=f"The release was computed on one of {cert.n_subsets:,} candidates "
         f"({cert.scheme}), chosen in secret by the operating system's randomness.",
-        errors=f"choosing a part of the {cert.units} and from the noise",
-        rest=f"a part of the {cert.units} was used",
-        rest_name=f"choice of the {cert.units}",
+        errors=f"choosing a part of the {units} and from the noise",
+        rest=f"a part of the {units} was used",
+        rest_name=f"choice of the {units}",
         provenance=(
             (
                 "Noise",
@@ -358,59 +357,44 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
             ),
         ),
         draws=", ".join(draws) or "none needed",
-        figures=_pool_figures(cert),
-        glossary=_pool_glossary(cert.units),
+        figures=(
+            *average,
+            ("Advantage", at_most(cert.advantage, decimals=4)),
+            *_hits_rows(hits),
+            *(
+                (f"Any guess, from {100 * float(prior):.4g} % before", f"{percent_at_most(most)} %")
+                for prior, most in sorted(cert.any_inference.items(), reverse=True)
+            ),
+        ),
+        glossary=(
+            ("Candidates", "the possible samples. Which one was used is the secret."),
+            _SUCCESS,
+            _ADVANTAGE,
+            _hits_term(units),
+            (
+                "Any guess",
+                f"about anything that depends on who was used, as names of several {units}.",
+            ),
+            ("Nat", "unit of information; one yes or no is 0.69 nats."),
+        ),
         line=_straight_line(cert),
-        marks=tuple((rate, worst) for rate, _, worst in rows if worst is not None),
-        axes=("called used, of those not used", "called used, of those used, at most"),
-        trade_off=tuple(rows),
+        hits=hits,
     )
 
 
 def _straight_line(cert: Certificate) -> tuple[tuple[float, float], ...]:
-    """Return the most true positives at any rate of false positives, by the advantage alone."""
+    """Return the most hits at any rate of false alarms, by the advantage alone."""
     return ((0.0, cert.advantage), (1.0 - cert.advantage, 1.0), (1.0, 1.0))
-
-
-def _pool_figures(cert: PoolCertificate) -> Pairs:
-    mean = cert.membership_mean
-    figures = [("Advantage", at_most(cert.advantage, decimals=4))]
-    if mean and not cert.is_in_session:
-        figures.insert(0, ("The same, on average", f"{percent_at_most(mean.upper)} %"))
-    for rate, most, _ in trade_off_text_rows(cert):
-        figures.append(
-            (f"True positives at {100 * rate:.3g} % false ones", f"{percent_at_most(most)} %")
-        )
-    for prior, most in sorted(cert.any_inference.items(), reverse=True):
-        figures.append(
-            (f"Any guess, from {100 * float(prior):.4g} % before", f"{percent_at_most(most)} %")
-        )
-    return tuple(figures)
-
-
-def _pool_glossary(units: str) -> Pairs:
-    candidates = (
-        "subsets of the universe, any of which may have been used. Which one was is the secret."
-    )
-    return (
-        ("Universe", "everybody in the table. It is taken as known."),
-        ("Candidates", candidates),
-        _SUCCESS,
-        _ADVANTAGE,
-        ("False, true positives", f"{units} called “used” that were not, and that were."),
-        ("Any guess", f"about anything that depends on who was used, as names of several {units}."),
-        ("Nat", "unit of information; one yes or no is 0.69 nats."),
-    )
 
 
 @page_kind.register
 def _of_average(cert: AverageCertificate) -> PageKind:
-    units, large = cert.units, percent_at_most(cert.moves[f"{LARGE_MOVE:g}"])
+    unit, units = cert.unit, cert.units
     rates = sorted(cert.hits, key=float, reverse=True)
-    hits = tuple((_rate(float(rate)), cert.hits[rate]) for rate in rates)
+    hits = tuple((float(rate), cert.hits[rate], None) for rate in rates)
+    large = percent_at_most(cert.moves[f"{LARGE_MOVE:g}"])
     return PageKind(
-        template="report_coins.html",
-        sample=f"{_coin_sample(cert, cert.keep)} came from the operating system's randomness.",
+        sample=f"{_coin_sample(cert)} came from the operating system's randomness.",
         errors="the coins, clipping and the noise",
         rest=f"some {units} were left out",
         rest_name="coins",
@@ -419,41 +403,14 @@ def _of_average(cert: AverageCertificate) -> PageKind:
         ),
         draws=f"{cert.n_draws:,}" if cert.n_draws else "none needed",
         figures=(("Advantage, on average", at_most(cert.advantage, decimals=4)), *_hits_rows(hits)),
-        glossary=(_coin_term(cert.unit), _SUCCESS, _ADVANTAGE, _hits_term(units)),
+        glossary=(_coin_term(unit), _SUCCESS, _ADVANTAGE, _hits_term(units)),
         line=_straight_line(cert),
-        axes=("false alarms, of those left out", "hits, of those used, at most"),
-        tiles=(
-            (
-                f"{large} %",
-                f"most of the samples in which one {cert.unit} changes the release by more than "
-                f"{LARGE_MOVE:g} deviations of the noise",
-            ),
-        ),
         hits=hits,
         side=f"The promise is an average over the coins of the other {units}. Whoever knows these "
-        f"may guess better for some samples, and worse for others.",
+        f"may guess better for some samples, and worse for others. One {unit} changes the release "
+        f"by more than {LARGE_MOVE:g} standard deviations of the noise in at most {large} % of the "
+        f"samples.",
     )
-
-
-def _coin_sample(cert: Certificate, keep: float) -> str:
-    number = "" if cert.n_units is None else f"{cert.n_units:,} "
-    if keep == 1.0:
-        return f"All {number}{cert.units} were used; the noise"
-    each = f"Each of {number}{cert.units}" if number else f"Each {cert.unit}"
-    return (
-        f"{each} was used with probability {keep:g}, by a secret coin of its own; coins and noise"
-    )
-
-
-def _hits_rows(hits: Sequence[tuple[str, float]]) -> Pairs:
-    return tuple(
-        (f"Hits at false alarms of {rate}", f"{percent_at_most(most)} %") for rate, most in hits
-    )
-
-
-def _hits_term(units: str) -> tuple[str, str]:
-    meaning = f"{units} flagged as used that were used, and that were left out."
-    return ("Hits, false alarms", meaning)
 
 
 @page_kind.register
@@ -461,13 +418,12 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
     influence, unit, units = cert.dp_readings.gaussian_mu, cert.unit, cert.units
     everybody = cert.sampling == "everybody"
     rates = np.concatenate([np.geomspace(1e-4, 0.01, 12), np.linspace(0.02, 1, 50)]).tolist()
-    line = ((0.0, 0.0), *((rate, influence_hits(influence, rate)) for rate in rates))
-    hits = tuple((_rate(rate), influence_hits(influence, rate)) for rate in RARE_ALARMS)
+    hits = tuple((rate, influence_hits(influence, rate), None) for rate in RARE_ALARMS)
     groups = {size: influence_success(size * influence) for size in GROUP_SIZES}
     together = "taken together" if everybody else "whose coins agree"
     return PageKind(
-        template="report_coins.html",
-        sample=f"{_coin_sample(cert, cert.keep)} came from the operating system's randomness.",
+        sample=f"{_coin_sample(cert)} came from the operating system's randomness.",
+        against=f", even if they know all other {units} and which of them were used",
         errors="clipping and the noise" if everybody else "the coins, clipping and the noise",
         rest=f"outlying {units} were clipped"
         if everybody
@@ -480,7 +436,6 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
                 f"what one {unit} can change",
             ),
         ),
-        draws="none needed",
         figures=(
             ("Advantage", at_most(cert.advantage, decimals=4)),
             *_hits_rows(hits),
@@ -497,24 +452,40 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
             _hits_term(units),
             *(() if everybody else (_AGREE,)),
         ),
-        line=line,
-        axes=("false alarms, of those left out", "hits, of those used, at most"),
-        tiles=(
-            *(
-                (
-                    f"{percent_at_most(most)} %",
-                    f"most that guesses succeed about {size} {units} {together}",
-                )
-                for size, most in groups.items()
-            ),
-            *_odds_tiles(cert),
-        ),
+        line=((0.0, 0.0), *((rate, influence_hits(influence, rate)) for rate in rates)),
         hits=hits,
         side=f"Knowing other {units} does not help: the promise holds also against those who know "
         f"all of them and which were used. {units.capitalize()} {together} are protected as a "
         f"group: success is at most {times_in_100(groups[2])} for two of them, "
         f"{times_in_100(groups[5])} for five.",
     )
+
+
+def _coin_sample(cert: OddsCertificate) -> str:
+    number = "" if cert.n_units is None else f"{cert.n_units:,} "
+    if cert.keep == 1.0:
+        return f"All {number}{cert.units} were used; the noise"
+    each = f"Each of {number}{cert.units}" if number else f"Each {cert.unit}"
+    return (
+        f"{each} was used with probability {cert.keep:g}, by a secret coin of its own; coins and "
+        "noise"
+    )
+
+
+def _hits_rows(hits: Hits) -> Pairs:
+    return tuple(
+        (f"Hits at false alarms of {rate_text(rate)}", f"{percent_at_most(most)} %")
+        for rate, most, _ in hits
+    )
+
+
+def _hits_term(units: str) -> tuple[str, str]:
+    meaning = f"{units} flagged as used that were used, and that were left out."
+    return ("Hits, false alarms", meaning)
+
+
+def _coin_term(unit: str) -> tuple[str, str]:
+    return ("Coin", f"decides for one {unit}, independently of all others, in secret.")
 
 
 def _odds_figures(cert: CoinCertificate) -> Pairs:
@@ -526,18 +497,6 @@ def _odds_figures(cert: CoinCertificate) -> Pairs:
     )
 
 
-def _odds_tiles(cert: CoinCertificate) -> Pairs:
-    if cert.sampling == "everybody" or cert.is_in_session:
-        return ()
-    before = at_least(cert.keep, significant=6, percent=True)
-    return (
-        (
-            f"{percent_at_most(cert.success_at_keep)} %",
-            f"most that a guess succeeds at the odds of the coins, where “used” is right "
-            f"{before} % of the time without the release",
-        ),
-    )
-
-
-def _rate(rate: float) -> str:
+def rate_text(rate: float) -> str:
+    """Write a rate of false alarms: ``1 in 1,000``."""
     return f"1 in {round(1 / rate):,}"

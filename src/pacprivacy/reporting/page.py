@@ -45,6 +45,7 @@ from pacprivacy.reporting.contents import (
     build_report_contents,
     check_report_contents,
     page_kind,
+    rate_text,
 )
 from pacprivacy.reporting.style import (
     BESIDE_WIDTH,
@@ -229,8 +230,10 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     if data.answer is not None:  # its text stands above its answer
         subject = subject.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
         subject = subject or "A query"
+    if " " in subject:  # not the name of a function
+        subject = subject[:1].upper() + subject[1:]
     kind = page_kind(cert)
-    frame = template_environment().get_template("officer.html" if officer else kind.template)
+    frame = template_environment().get_template("officer.html" if officer else "report.html")
     page: str = frame.render(
         css=Markup(css),
         js=Markup(js),
@@ -247,7 +250,6 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         most_values=MOST_VALUES,
         promised=cert.promised_success,
         published=list(cert.published),
-        trade_off=kind.trade_off,
         told_out=TOLD_OUT,
         learned=LEARNED,
         readings=cert.dp_readings,
@@ -279,6 +281,7 @@ def template_environment() -> Any:
         "spaced": lambda text: text.replace(",", " "),  # as the answer to a query is written
         "whole": lambda number: f"{number:,.0f}" if 100 <= number < WHOLE else style_number(number),
         "percent": percent_at_most,
+        "rate": rate_text,
         "shape": Markup,  # pictures, whose texts are escaped already
     }
     return environment
@@ -341,9 +344,8 @@ def _draw_pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
         pictures["values_chart"] = _values_picture(data.values, data.layout)
     if cert.advantage < 1:
         pictures["trade_off_chart"] = _picture(
-            "True against false positives", 3.0, charts.chart_trade_off, kind.line, kind.marks,
-            kind.axes, width=4.6,
-        )  # fmt: skip
+            "Hits and false alarms", 3.0, charts.chart_trade_off, kind.line, kind.marks, width=4.6
+        )
     if data.values and cert.noise.n_directions:
         title, height = "How much of each error is noise", charts.chart_noise_height(data.values)
         pictures["noise_chart"] = _picture(

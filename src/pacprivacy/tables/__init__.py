@@ -2,6 +2,7 @@
 
 from pacprivacy.tables.cells import Reading as Reading
 from pacprivacy.tables.folder import (
+    SUFFIXES as SUFFIXES,
     declared_levels as declared_levels,
     read_folder as read_folder,
 )

@@ -17,15 +17,16 @@ _MILLISECONDS_A_DAY: Final = 86_400_000
 _EXACT: Final = 2.0**53  # below it floats tell whole numbers apart
 
 
-def read_folder(folder: Path, schemas: Path) -> dict[str, Any]:
+def read_folder(folder: Path, schemas: Path | None) -> dict[str, Any]:
     """Return the tables of a folder as Arrow tables, read by the schemas of another.
 
-    ``schemas`` holds a file ``NAME.toml`` for each table NAME that has one; it is one file if
-    ``folder`` is. A column of type ``category`` keeps its entries as texts.
+    ``schemas`` holds a file ``NAME.toml`` for each table NAME that has one. Of one file it is one
+    file, or None. A column of type ``category`` keeps its entries as texts.
     """
-    if folder.is_file() and schemas.is_file():
-        return {folder.name.partition(".")[0]: _arrow(folder, Schema.read(schemas))}
-    if not (folder.is_dir() and schemas.is_dir()):
+    if folder.is_file() and (schemas is None or schemas.is_file()):
+        schema = None if schemas is None else Schema.read(schemas)
+        return {folder.name.partition(".")[0]: _arrow(folder, schema)}
+    if schemas is None or not (folder.is_dir() and schemas.is_dir()):
         raise DataError(
             f"--schema must be a folder of NAME.toml for a folder of tables, or a file for a file; "
             f"got {schemas} for {folder}. Put people.toml there for people.csv."

@@ -26,12 +26,9 @@ from pacprivacy.ledger import Ledger
 from pacprivacy.release import Certificate, Release
 from pacprivacy.reporting import (
     CuratorFigures,
-    PlanNumber,
-    PlanRow,
     ReportData,
     build_report_contents,
     page as page_module,
-    plot_plan,
     plot_release,
     plot_session,
     render_page,
@@ -217,12 +214,10 @@ def test_hostile_names_stay_text(release: Release, full: ReportData) -> None:
     assert "<img" not in replace(release, certificate=hostile)._repr_html_()
 
 
-def test_tiles_have_no_epsilon(full: ReportData) -> None:
-    page = render_page(full)
-    tiles = re.findall(r'<div class="tile">(.*?)</div>', page, re.DOTALL)
-    assert len(tiles) >= 3
-    assert not [tile for tile in tiles if "ε" in tile or "epsilon" in tile]
-    assert "ε" in page.split('id="details"')[1]
+def test_epsilon_is_a_detail(full: ReportData) -> None:
+    first, details = render_page(full).split('id="details"')
+    assert "ε" not in first
+    assert "ε" in details
 
 
 def test_many_values_are_folded(release: Release) -> None:
@@ -517,22 +512,17 @@ def people(tmp_path: Path) -> Path:
 def test_plan_shows_the_cost_of_budgets(people: Path, tmp_path: Path) -> None:
     args = ["plan", people, "--model", "mean", "--columns", "age,income", "--subsets", 32]
     args += ["--budgets", "60%, 80%, mi<=1/4", "--seed", 1]
-    found = json.loads(run_pac(*args, "--json", "--plot", tmp_path / "plan.png").stdout)
+    found = json.loads(run_pac(*args, "--json").stdout)
     without = found["without_noise"]["numbers"]
     for i, name in enumerate(("age", "income")):
         numbers = [row["numbers"][i] for row in found["rows"]]
         assert {number["name"] for number in (without[i], *numbers)} == {name}
         assert numbers[0]["noise"] > numbers[1]["noise"] > 0
         assert all(number["distance"] > without[i]["distance"] for number in numbers)
-    assert (tmp_path / "plan.png").stat().st_size > 1000
     text = run_pac(*args, "--rule", "waterfill").stdout
     assert "success <= 60 %" in text
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["people.csv", "plan.png"]
-    proved = json.loads(run_pac(*args, "--rule", "waterfill", "--certify", "--json").stdout)
-    quick = json.loads(run_pac(*args, "--rule", "waterfill", "--json").stdout)
-    for one, other in zip(proved["rows"], quick["rows"], strict=True):
-        assert one["numbers"] == other["numbers"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["people.csv"]
 
 
 @pytest.mark.parametrize("budgets", ["", "60%,,70%", "half", "mi<=x", "40%"])
@@ -607,12 +597,6 @@ def test_pictures(release: Release, session_releases: tuple[Release, ...], tmp_p
     assert plot_release(release)._repr_png_().startswith(b"\x89PNG")
     learned = plot_session(session_releases)
     assert "in one run readers may learn more" in " ".join(learned.get_supxlabel().split())
-    row = PlanRow(budget="b", numbers=(PlanNumber("age", 0.0, 1.0),))
-    assert len(plot_plan([row]).axes) == 1
-    pay = PlanNumber("pay", 900.0, 950.0)
-    two = PlanRow(budget="b", numbers=(PlanNumber("age", 0.5, 1.0), pay))
-    (axes,) = plot_plan([two]).axes
-    assert axes.get_ylabel() == "times that at b"
     assert (tmp_path / "release.svg").stat().st_size > 1000
     with pytest.raises(CertificateError, match="must be those of a session"):
         plot_session([release])
@@ -634,7 +618,7 @@ def test_the_page_needs_no_matplotlib_and_a_plot_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # type: ignore[arg-type]
     plain = render_page(full)
     assert drawn.count("<svg") > plain.count("<svg") == 0
-    for part in ('id="trade-off"', 'id="audit"', "Wrongly accused"):
+    for part in ('id="trade-off"', 'id="audit"', "Attacks against the promise"):
         assert part in plain
     assert 'id="slider"' not in plain
     with pytest.warns(UserWarning, match=r"no pictures: .* pip install '\.\[plot\]'"):
