@@ -57,9 +57,11 @@ def patients() -> pd.DataFrame:
 
 def save(image: Image.Image, name: str) -> None:
     """Write a picture with as many colours as fit into the limit."""
-    for colours in (128, 64, 32, 16):
+    for share, colours in ((1.0, 128), (1.0, 64), (1.0, 32), (0.8, 32), (0.7, 32), (0.6, 16)):
+        size = (round(share * image.width), round(share * image.height))
         buffer = io.BytesIO()
-        image.convert("RGB").quantize(colours).save(buffer, "PNG", optimize=True)
+        smaller = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+        smaller.quantize(colours).save(buffer, "PNG", optimize=True)
         if buffer.tell() <= MOST_BYTES:
             break
     (IMAGES / f"{name}.png").write_bytes(buffer.getvalue())
@@ -122,16 +124,13 @@ def run_session(people: pd.DataFrame, folder: Path) -> Any:
     return session
 
 
-def pages(releases: dict[str, Any], session: Any, folder: Path) -> None:
+def pages(releases: dict[str, Any], folder: Path) -> None:
     """Write the pages and take their pictures."""
     texts = {"title": "Cost of a visit, by region", "by": "A. Curator", "dataset": "visits 2025"}
     page = pac.report(releases["groups"], folder / "report.html", **texts)
     shoot(page.as_uri(), "report")
     page = pac.report(releases["groups"], folder / "officer.html", officer=True, **texts)
     shoot(page.as_uri(), "officer")
-    others = session.releases[:-1]
-    page = pac.report(session.releases[-1], folder / "session.html", session=others)
-    shoot(f"{page.as_uri()}#session", "session")
     ledger = folder / "ledger.html"
     command = ["ledger", "report", str(folder / "study.db"), "-o", str(ledger)]
     subprocess.run([sys.executable, "-m", "pacprivacy", *command], check=True, capture_output=True)
@@ -162,14 +161,20 @@ def serve(people: pd.DataFrame, folder: Path) -> None:
         process.wait()
 
 
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files without a log."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
 def site() -> None:
     """Take pictures of the first page of the site, if it is built."""
     folder = ROOT / "site"
     if not folder.is_dir():
         print("site: not built; run make docs")
         return
-    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
-    handler.log_message = lambda *_: None  # type: ignore[attr-defined]
+    handler = partial(QuietHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         shoot(f"http://127.0.0.1:{server.server_port}/", "site")
@@ -186,7 +191,7 @@ def main(names: list[str]) -> int:
         if "plots" in chosen:
             plots({**releases, "session": session})
         if "pages" in chosen:
-            pages(releases, session, folder)
+            pages(releases, folder)
         if "serve" in chosen:
             serve(people, folder)
     if "site" in chosen:

@@ -115,7 +115,7 @@ verify second/release.json --bundle second/curator.npz
 audit second/release.json --trials 100 --attack bayes
 audit out/release.json --trials 100
 report out/release.json --session second/release.json
-report second/release.json --audit audit.json --curator
+report second/release.json --audit audit.json --officer
 report second/release.json --audit audit.json -o page.html
 convert --mi 1/64
 convert --epsilon 1 --delta 1e-6 --prior 1%

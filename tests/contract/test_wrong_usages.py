@@ -390,7 +390,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "an audit without a bundle": ("audit alone/release.json", "ask the curator"),
     "an audit of no trials": ("audit good/release.json --trials 0", "n_trials must be"),
     "a page about text": ("report p.csv", "not valid JSON"),
-    "a curator without a bundle": ("report alone/release.json --curator", "bundle must be"),
     "a page in no folder": ("report good/release.json -o none/x.html", "existing folder"),
     "an audit that is text": ("report good/release.json --audit p.csv", "audit must be"),
     "no tables": (SQL.replace("tables", "none"), "a file or folder that is there"),

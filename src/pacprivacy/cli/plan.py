@@ -211,7 +211,7 @@ def _plan_coins(study: ModelStudy, limits: dict[str, AnyBudget]) -> _Planned:
         raise reason
     certificate = plan.certificate
     n_units, keep = certificate.n_units or 0, certificate.used_prior
-    used = "all are used" if keep == 1 else f"each is used with probability {keep:g}"
+    used = "all are used" if keep == 1 else f"a coin for each: used with probability {keep:g}"
     return _Planned(
         mechanism=certificate.mechanism,
         sample="coins",

@@ -7,9 +7,7 @@ from pacprivacy.reporting.charts import (
 )
 from pacprivacy.reporting.contents import (
     About as About,
-    CuratorFigures as CuratorFigures,
     ReportData as ReportData,
-    build_report_contents as build_report_contents,
 )
 from pacprivacy.reporting.ledger_page import (
     LedgerAccount as LedgerAccount,

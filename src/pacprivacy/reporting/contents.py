@@ -1,40 +1,26 @@
-"""Contents of a report, collected from a release as plain data.
-
-Everything in :class:`CuratorFigures` is for the curator; a page without it is public.
-"""
+"""Contents of a report, collected from a release as plain data; public."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pacprivacy._checks import Vector
-from pacprivacy._random import public_generator
 from pacprivacy._rounding import at_least, at_most, percent_at_most
 from pacprivacy._values import Row as Row, times_in_100
 from pacprivacy.adversary import (
     LARGE_MOVE,
     influence_hits,
     influence_success,
-    membership_draws,
-    membership_risk,
-    noiseless_membership,
 )
 from pacprivacy.audit import AuditResult
-from pacprivacy.errors import CertificateError
 from pacprivacy.release import (
     AverageCertificate,
-    Bundle,
     Certificate,
-    CertificateNoise,
-    CoinBundle,
     CoinCertificate,
-    CoinEvidence,
-    CuratorBundle,
     OddsCertificate,
     PoolCertificate,
     trade_off_text_rows,
@@ -42,35 +28,23 @@ from pacprivacy.release import (
 from pacprivacy.reporting.style import style_number
 from pacprivacy.reporting.value_charts import Layout, NamedTable
 from pacprivacy.session import QueryAnswer
-from pacprivacy.theory import posterior_success
-
-N_PRIORS: Final = 100
-LEARNED: Final = (
-    "The promise is an average over secrets and noise: in one run readers may learn more than it "
-    "says, in another less. What they learned in this run is for the curator, and is no promise."
-)
-RISK_BINS: Final = 24
-RISK_DRAWS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStep:
-    """One release of a session; public, except for the amounts learned in this run."""
+    """One release of a session; public."""
 
     number: int
     mechanism: str
     spent_nats: float | None = None
     spent_success: float | None = None
     spent_share: float | None = None
-    learned_nats: float | None = None
-    best_guess: float | None = None
 
 
 class SessionLine(NamedTuple):
-    """Spent and learned amounts after each release, the total, its text and the unit."""
+    """Spent amounts after each release, the total, its text and the unit."""
 
     spent: list[float]
-    learned: list[float]
     total: float | None
     text: str
     unit: str
@@ -90,7 +64,6 @@ class SessionFigures:
         if self.total_success is None:
             return SessionLine(
                 spent=[step.spent_nats or 0.0 for step in self.steps],
-                learned=[s.learned_nats for s in self.steps if s.learned_nats is not None],
                 total=self.total_nats,
                 text=f"total {at_most(self.total_nats or 0.0, significant=4)} nats",
                 unit="information, nats",
@@ -99,21 +72,13 @@ class SessionFigures:
         shares = [step.spent_share for step in self.steps if step.spent_share is not None]
         if shares:
             spent = [100 * share for share in shares]
-            return SessionLine(spent, [], 100.0, text, "budget spent, %")
-        guesses = [step.best_guess for step in self.steps if step.best_guess is not None]
+            return SessionLine(spent, 100.0, text, "budget spent, %")
         return SessionLine(
             spent=[100 * (step.spent_success or 0.0) for step in self.steps],
-            learned=[100 * (guess - 0.5) for guess in guesses],
             total=100 * (self.total_success - 0.5),
             text=text,
             unit="membership, points above 50 %",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CuratorFigures:
-    unit_success_edges: tuple[float, ...] = ()
-    unit_success_counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +91,14 @@ class About:
     date: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReportData:
-    """Everything that a report shows; public but for ``curator`` and the units of ``audit``.
+    """Everything that a report shows; public but for the units of ``audit``, which no page has.
 
     ``values`` are the released numbers by name; ``layout`` is how a picture
     arranges them; ``tables`` are those of a study; ``value_text`` stands for what has none;
     ``answer`` is there for a query.
-    ``any_inference`` is the bound on an arbitrary guess over a grid of priors.
+    ``session`` are certificates of other releases of the same session.
     """
 
     certificate: Certificate
@@ -143,108 +108,13 @@ class ReportData:
     tables: tuple[NamedTable, ...] = ()
     value_text: str = ""
     answer: QueryAnswer | None = None
-    any_inference: tuple[tuple[float, float], ...] = ()
-    session: SessionFigures | None = None
-    audit: tuple[AuditResult, ...] = ()
-    curator: CuratorFigures | None = None
+    session: Sequence[Certificate] = ()
+    audit: Sequence[AuditResult] = ()
 
-    def to_public(self) -> Self:
-        """Return the report without its curator-only parts."""
-        audit, session = tuple(replace(result, unit=None) for result in self.audit), self.session
-        if session is not None:
-            steps = (replace(s, learned_nats=None, best_guess=None) for s in session.steps)
-            session = replace(session, steps=tuple(steps))
-        return replace(self, curator=None, audit=audit, session=session)
-
-
-def build_report_contents(
-    certificate: Certificate,
-    *,
-    bundle: CuratorBundle | None = None,
-    curator: bool = False,
-    session: Sequence[Certificate] = (),
-    audit: Sequence[AuditResult] = (),
-    about: About | None = None,
-    values: tuple[Row, ...] = (),
-    layout: Layout = None,
-    tables: tuple[NamedTable, ...] = (),
-    value_text: str = "",
-    answer: QueryAnswer | None = None,
-) -> ReportData:
-    """Return the data of a report.
-
-    Claim R-9: without ``curator`` the bundle is not looked at; what is shown is a
-    function of what was published.
-    """
-    data = ReportData(
-        certificate=certificate,
-        about=About() if about is None else about,
-        values=values,
-        layout=layout,
-        tables=tables,
-        value_text=value_text,
-        answer=answer,
-        any_inference=_any_inference(certificate),
-        session=report_session_figures([certificate, *session]),
-        audit=tuple(audit),
-        curator=None if bundle is None or not curator else _curator_figures(certificate, bundle),
-    )
-    return data if curator else data.to_public()
-
-
-def _any_inference(certificate: Certificate) -> tuple[tuple[float, float], ...]:
-    if not isinstance(certificate, PoolCertificate):
-        return ()
-    near_zero = np.geomspace(1e-4, 0.005, 16)[:-1]  # where the curve is steep
-    priors = np.concatenate([near_zero, np.linspace(0.005, 0.995, N_PRIORS)])
-    success = posterior_success(certificate.mi_upper_nats, priors)
-    return tuple(zip(priors.tolist(), success.tolist(), strict=True))
-
-
-def check_report_contents(certificate: Certificate, bundle: CuratorBundle) -> None:
-    """Refuse a bundle of another release; ``pac verify`` checks much more."""
-    ours: tuple[Any, ...] = (certificate.n_units, certificate.dimension)
-    shape: tuple[Any, ...] = ()
-    if isinstance(bundle, Bundle) and isinstance(certificate, PoolCertificate):
-        noise = CertificateNoise.of(bundle.grid_step, bundle.units_per_std).rounded()
-        ours = (*ours, certificate.n_subsets, certificate.noise.rounded())
-        shape = (bundle.pool.n_units, bundle.outputs.shape[1], bundle.pool.n_subsets, noise)
-    if isinstance(bundle, CoinEvidence) and isinstance(certificate, OddsCertificate):
-        ours = (*ours, certificate.keep, certificate.noise)
-        n_units = certificate.n_units and bundle.n_units  # None where presence is hidden
-        shape = (n_units, bundle.dimension, bundle.keep, bundle.noise.rounded())
-    if ours != shape:
-        raise CertificateError(
-            "bundle must be of this release; its sample or its noise is another. "
-            "Pass the curator.npz that was written beside the release."
-        )
-
-
-def _curator_figures(certificate: Certificate, bundle: CuratorBundle) -> CuratorFigures:
-    risks = None
-    if isinstance(bundle, Bundle):
-        risks = _pool_risks(bundle)
-    elif isinstance(bundle, CoinBundle) and bundle.is_whole:
-        risks = np.array([influence_success(charge) for charge in bundle.charges.tolist()])
-    if risks is None:
-        return CuratorFigures()
-    low = min(0.5, float(risks.min()))
-    high = max(certificate.membership_bound, float(risks.max()), low + 1e-3)
-    counts, edges = np.histogram(risks, bins=RISK_BINS, range=(low, high))
-    return CuratorFigures(
-        unit_success_edges=tuple(edges.tolist()),
-        unit_success_counts=tuple(counts.tolist()),
-    )
-
-
-def _pool_risks(bundle: Bundle) -> Vector | None:
-    if bundle.iid_rule is not None:
-        return None
-    if len(bundle.units_per_std) == 0:
-        return noiseless_membership(bundle.pool, bundle.log_p, bundle.groups).per_unit
-    draws = min(RISK_DRAWS, membership_draws(bundle.pool.n_subsets))
-    rng = public_generator(bundle.seed, "report-units")
-    return membership_risk(bundle.view, bundle.pool, n_draws=draws, gamma=1e-3, rng=rng).per_unit
+    @property
+    def session_figures(self) -> SessionFigures | None:
+        """Spent amounts of the session; None for a release of its own."""
+        return report_session_figures([self.certificate, *self.session])
 
 
 def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
@@ -260,8 +130,6 @@ def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigure
             spent_nats=f.get("spent_nats_so_far"),
             spent_success=f.get("spent_increments_so_far"),
             spent_share=_spent_share(f),
-            learned_nats=f.get("learned_nats"),
-            best_guess=f.get("best_guess_now"),
         )
         for number, (f, name) in sorted(known.items())
     )
@@ -308,7 +176,6 @@ class PageKind:
     against: str = ""
     errors: str
     rest: str
-    rest_name: str
     provenance: Pairs
     draws: str = "none needed"
     figures: Pairs
@@ -335,7 +202,7 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
     estimates = (cert.membership, cert.information)
     draws = [f"{each.n_draws:,}" for each in estimates if each and each.n_draws]
     alone = ", by this release" if cert.is_in_session else ""
-    average = ()
+    average: Pairs = ()
     if mean and not cert.is_in_session:
         average = (("The same, on average", f"{percent_at_most(mean.upper)} %"),)
     return PageKind(
@@ -343,7 +210,6 @@ def _of_pool(cert: PoolCertificate) -> PageKind:
         f"({cert.scheme}), chosen in secret by the operating system's randomness.",
         errors=f"choosing a part of the {units} and from the noise",
         rest=f"a part of the {units} was used",
-        rest_name=f"choice of the {units}",
         provenance=(
             (
                 "Noise",
@@ -397,7 +263,6 @@ def _of_average(cert: AverageCertificate) -> PageKind:
         sample=f"{_coin_sample(cert)} came from the operating system's randomness.",
         errors="the coins, clipping and the noise",
         rest=f"some {units} were left out",
-        rest_name="coins",
         provenance=(
             ("Noise", f"normal, in whole numbers, in {cert.noise.n_directions} directions"),
         ),
@@ -428,7 +293,6 @@ def _of_coins(cert: CoinCertificate) -> PageKind:
         rest=f"outlying {units} were clipped"
         if everybody
         else f"some {units} were left out and outlying ones clipped",
-        rest_name="clipping" if everybody else "coins and clipping",
         provenance=(
             (
                 "Noise",

@@ -431,7 +431,6 @@ def test_verify_reads_the_files_of_a_predictor_and_report_needs_no_outputs(tmp_p
     assert "the answers" in shown.output.split("Not checked")[1]
     run_pac("report", path)
     assert (tmp_path / "out" / "report.html").is_file()
-    assert "that of a predictor" in refused("report", path, "--curator")
     assert "not of a release but of a predictor" in refused("audit", path)
 
 

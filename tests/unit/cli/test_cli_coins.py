@@ -74,9 +74,9 @@ def test_every_statistic_of_sums(name: str, people: Path, tmp_path: Path) -> Non
     text += pac("verify", out / "release.json").stdout
     text += pac("verify", out / "release.json", "--data", people, *options).stdout
     text += pac("audit", out / "release.json", "--seed", 1, "--trials", 500).stdout
-    for version in ("--officer", "--curator", None):
+    for version in ("--officer", None):
         pac("report", out, *([version] if version else []))
-    pages = "".join((out / f"{page}.html").read_text() for page in ("report", "officer", "curator"))
+    pages = "".join((out / f"{page}.html").read_text() for page in ("report", "officer"))
     text += re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", " ", pages, flags=re.DOTALL)
     text += (out / "release.json").read_text()
     assert not POOL_WORDS.findall(text)
@@ -108,10 +108,10 @@ def test_every_statistic_that_is_proved_on_average(name: str, people: Path, tmp_
     else:
         again += ["--unit", "person"]
         assert "in no file" in refused("verify", out / "release.json", *again)
-    for version in ("--officer", "--curator", None):
+    for version in ("--officer", None):
         pac("report", out, *([version] if version else []))
     planned = pac("plan", people, "--model", name, *AVERAGED[name], *COINS, "--budgets", "70%")
-    pages = "".join((out / f"{page}.html").read_text() for page in ("report", "officer", "curator"))
+    pages = "".join((out / f"{page}.html").read_text() for page in ("report", "officer"))
     text += re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", " ", pages, flags=re.DOTALL)
     assert not POOL_WORDS.findall(text + planned.stdout + (out / "release.json").read_text())
     values = pd.read_csv(out / "values.csv")
