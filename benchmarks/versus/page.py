@@ -1,4 +1,4 @@
-"""Redraw the pictures of docs/versus.md, its tables, and the advice in the package from the JSON.
+"""Redraw the pictures of docs/versus.md and its tables from the JSON.
 
 Usage: python benchmarks/versus/page.py
 
@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "versus"
 PAGE = ROOT / "docs" / "versus.md"
 IMAGES = ROOT / "docs" / "images"
-ADVICE = ROOT / "src" / "pacprivacy" / "cli" / "advice.json"
 TASKS = (
     "mean", "median", "quantiles", "crosstab", "histogram", "ols", "ridge", "quantile regression",
     "kmeans", "components", "logistic", "classifier", "probe", "boosting",
@@ -48,39 +47,12 @@ def winner(row: dict[str, Any], larger_is_better: bool) -> str:
     return "PAC" if (ahead > 0) == larger_is_better else "DP"
 
 
-def write_advice(results: list[dict[str, Any]]) -> None:
-    """Keep what the package says about tasks: who was ahead, by how much, with what."""
-    ADVICE.write_text(json.dumps(advice_of(results), indent=1) + "\n", encoding="utf-8")
-
-
-def advice_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row for each cell and advantage."""
-    return [
-        {
-            "task": result["task"],
-            "data": result["data"],
-            "n_records": result["n_records"],
-            "metric": result["metric"],
-            "advantage": row["advantage"],
-            "pac": float(f"{row['pac']['score']:.4g}"),
-            "dp": float(f"{row['dp']['score']:.4g}"),
-            "without_privacy": float(f"{result['without_privacy']:.4g}"),
-            "pac_method": row["pac"]["method"],
-            "dp_method": row["dp"]["method"],
-            "ahead": winner(row, result["larger_is_better"]),
-        }
-        for result in results
-        for row in result["rows"]
-    ]
-
-
 def main() -> int:
     """Write everything that follows from the results."""
     results = load_results()
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     accurate = [result for result in results if result["metric"] == "accuracy"]
     others = [result for result in results if result["metric"] != "accuracy"]
-    write_advice(results)
     for chosen, name, title in (
         (accurate, "versus-accuracy.png", "Accuracy on test rows: higher is better"),
         (others, "versus-error.png", "Error: lower is better"),

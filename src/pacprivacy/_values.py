@@ -2,6 +2,7 @@
 
 import csv
 import html
+import itertools
 import math
 import re
 import textwrap
@@ -21,6 +22,8 @@ LONGEST_NAME: Final = 40
 NONE: Final = "-"  # stands for an error that is not known
 LONGEST_TITLE: Final = 31  # of a sheet in Excel
 _NO_TITLE: Final = re.compile(r"[\\/*?:\[\]]")
+_NUMBER: Final = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+_BIN: Final = re.compile(rf"^(.*?){_NUMBER} to (?:under )?{_NUMBER}$")
 SUPPRESSED: Final = ".."  # stands for a number whose interval is too wide
 # How released numbers are to be read, wherever it is said:
 DATES: Final = "dates are days since 1970-01-01: "
@@ -50,6 +53,19 @@ def suppress_wide(rows: Sequence[Row], widest: float) -> list[Row]:
         else row
         for row in rows
     ]
+
+
+def read_bin(name: str) -> tuple[str, float, float] | None:
+    """Return what is before a bin in a name, and its ends: ``age 10 to under 20``."""
+    match = _BIN.match(name)
+    return None if match is None else (match[1], float(match[2]), float(match[3]))
+
+
+def in_bin_order(names: Sequence[str], places: Sequence[int]) -> list[int]:
+    """Return places with the bins of each column from low to high; the rest as it is."""
+    bins = {place: read_bin(names[place]) or (names[place], 0.0, 0.0) for place in places}
+    runs = itertools.groupby(places, key=lambda place: bins[place][0])
+    return [place for _, run in runs for place in sorted(run, key=lambda each: bins[each][1])]
 
 
 def row_texts(row: Row) -> tuple[str, str]:

@@ -111,7 +111,6 @@ def _release(
     simulate: Simulate = False,
     sign: Sign = None,
     account: options.AccountOptions,
-    plot: options.Plot = None,
     full: Full = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -138,7 +137,7 @@ def _release(
     have a certificate of their own and no curator.npz.
     """
     limits = _read_budget(budget, share, account)  # refused before the data are read
-    stated = {**asdict(table), **asdict(account), "share": share, "plot": plot}
+    stated = {**asdict(table), **asdict(account), "share": share}
     _check_options(promise, rows_per_unit, stated, sign)
     known = Spent() if limits is None else budget_limits(limits, table.subsets or SUBSETS_BATCHED)
     file = study.file(model, table)
@@ -163,8 +162,6 @@ def _release(
         limit = _Limit(limits=limits, share=_read_share(share), account=account)
         release = _release_pac(request, file, limit, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
-    if plot is not None and isinstance(release, Release):
-        release.plot(plot)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
 
 
@@ -252,7 +249,6 @@ def _check_options(
     """Refuse a promise that is none, options that do not go with it, and files that cannot be."""
     if sign is not None:
         read_key(sign, private=True)
-    options.check_plot_option(stated["plot"])
     if promise not in PROMISES:
         advice = suggestion(promise, PROMISES, otherwise="Leave it out for pac.")
         raise DataError(f"--promise must be pac or dp; got {promise[:60]!r}. {advice}")

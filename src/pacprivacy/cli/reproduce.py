@@ -1,14 +1,15 @@
 """``pac reproduce``: a paper's tables and figures, recomputed.
 
 The papers are not part of the library: they live in the folder ``papers`` of the source checkout,
-which registers them under the entry points ``pacprivacy.papers``. Each is a function that writes
-its files into a folder and returns its page.
+which registers them under the entry points ``pacprivacy.papers``. Each is a function
+``(folder, *, quick, only, n_jobs, report)`` that writes its files, calls ``report`` after every
+piece, and returns its page.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 import typer
 
@@ -16,22 +17,6 @@ from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.errors import DataError
 
 GROUP: Final = "pacprivacy.papers"
-
-
-class Reproduce(Protocol):
-    """Interface of an entry point: it writes its files and returns its page."""
-
-    def __call__(
-        self,
-        folder: Path,
-        *,
-        quick: bool,
-        only: Sequence[str],
-        n_jobs: int,
-        report: Callable[[object], None],
-    ) -> Path:
-        """Do the work; call ``report`` after every piece."""
-        ...
 
 
 def _reproduce(
@@ -81,7 +66,7 @@ def _reproduce(
         show(f"Wrote {page}")
 
 
-def _find(paper: str) -> Reproduce:
+def _find(paper: str) -> Callable[..., Path]:
     papers = {entry.name: entry for entry in entry_points(group=GROUP)}
     if not papers:
         raise DataError(
@@ -90,7 +75,7 @@ def _find(paper: str) -> Reproduce:
         )
     if paper not in papers:
         raise DataError(f"paper must be one of {', '.join(sorted(papers))}; got {paper!r}.")
-    run: Reproduce = papers[paper].load()
+    run: Callable[..., Path] = papers[paper].load()
     return run
 
 

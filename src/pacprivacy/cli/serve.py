@@ -13,11 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from pacprivacy._system import read_regular
-from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
+from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
 from pacprivacy.cli.sql import Schemas, Via, open_sql_tables
-from pacprivacy.errors import BudgetError, DataError, LedgerError, PacPrivacyError
+from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.sample import Coins
 from pacprivacy.session import Session
@@ -84,7 +84,7 @@ def _serve(
             "predictor.save('churn.pac', ledger='study.db')."
         )
     _check_door(host, behind_proxy or tls_cert is not None)
-    _check_budget("--per-query", parse_budget(per_query))
+    options.check_coin_budget(parse_budget(per_query), name="--per-query", advice="")
     if (tls_cert is None) != (tls_key is None):
         raise DataError("--tls-cert and --tls-key must be given together; got one of them.")
     for file in (tls_cert, tls_key):
@@ -143,18 +143,8 @@ def _open_tables(
         raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
     tables = open_sql_tables(source, schemas, unit=unit, via=via)
     budget = None if total is None else parse_budget(total)
-    if budget is not None:
-        _check_budget("--total", budget)
+    options.check_coin_budget(budget, name="--total", advice="")
     return Session(tables, budget=budget, sample=Coins(), **names)
-
-
-def _check_budget(name: str, budget: AnyBudget) -> None:
-    """Refuse a budget that no session with coins can have."""
-    limits = budget_limits(budget, 2)
-    if limits.success_level is None or limits.mi_nats is not None:
-        raise BudgetError(
-            f"{name} must limit membership alone; got {budget}. For example membership<=0.6."
-        )
 
 
 def _serving() -> Any:

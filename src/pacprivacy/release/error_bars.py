@@ -40,7 +40,7 @@ from pacprivacy._checks import (
     column_spreads,
     freeze,
 )
-from pacprivacy._values import NO_INTERVAL, Row
+from pacprivacy._values import NO_INTERVAL, Row, in_bin_order
 from pacprivacy.errors import (
     BudgetError,
     CertificateError,
@@ -536,8 +536,8 @@ def error_bar_rows(value: object, bars: ErrorBars | None, *, most: int | None = 
     except MechanismError:  # another value was put in the place of the released one
         return []
     error, ends = bars.std_error(), bars.interval(numbers, 0.95)
-    shown = np.flatnonzero(_measured(bars))[:most]
     names = _shown_names(bars, numbers)
+    shown = in_bin_order(names, np.flatnonzero(_measured(bars)).tolist())[:most]
     figures = (numbers, error, *ends, np.hypot(bars.spread, bars._bias()), bars.noise_std)
     return [Row(names[i], *(float(column[i]) for column in figures)) for i in shown]
 
