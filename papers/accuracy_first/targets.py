@@ -22,8 +22,8 @@ from pacprivacy.mechanism import KMeans, LinearSVM
 from pacprivacy.noise import calibrate
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.session import Accuracy
-from pacprivacy.session.pool_refinement import FallingNoise, refinement_shares
 from pacprivacy.session.pool_secret import Calibration
+from pacprivacy.session.refinement import FallingNoise, refinement_shares
 from pacprivacy.simulation import Outputs, run_mechanism
 from papers.datasets import Dataset, load_dry_bean, load_rice
 from papers.page import Page, as_percent, write_csv

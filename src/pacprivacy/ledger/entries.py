@@ -46,7 +46,7 @@ def _scaled(amounts: Spent, rounding: str) -> Units:
         amounts = replace(amounts, delta=0.0)
     if amounts.delta is not None and amounts.epsilon is None:
         raise BudgetError("epsilon must be given with delta; got delta alone. Add epsilon=.")
-    stated = {name: value for name in SUMS if (value := getattr(amounts, name)) is not None}
+    stated = amounts.sums()
     if not stated:
         raise BudgetError(
             "a charge must state at least one amount; got none. Use Spent(mi_nats=0.25)."

@@ -157,7 +157,7 @@ def _check_room(budget: LedgerEntry, amounts: Units, gone: Units) -> None:
     for kind, remaining in _left(budget, gone).items():
         if amounts.get(kind, 0) > remaining:
             shown, requested = (
-                getattr(amounts_of({kind: number}), kind) for number in (remaining, amounts[kind])
+                amounts_of({kind: number}).sums()[kind] for number in (remaining, amounts[kind])
             )
             raise BudgetExceededError(
                 f"{kind} must be at most what is left of the budget of dataset "

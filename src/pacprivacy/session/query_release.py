@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 
 from pacprivacy._values import NONE, SHOWN_ROWS, Row, row_texts
-from pacprivacy.budget import AnyBudget, budget_limits
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
@@ -29,7 +28,6 @@ from pacprivacy.queries import (
     refuse_deep_nesting,
 )
 from pacprivacy.release import Release
-from pacprivacy.session.default_sample import FEWEST_UNITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -262,14 +260,6 @@ def released_query(text: str, data: Data, *, coins: bool = False, **options: Any
         )
     kind = QuerySums if coins else QueryMechanism
     return make_query_mechanism(text, tables, kind=kind, **options)
-
-
-def coins_serve(data: Any, budget: AnyBudget | None) -> bool:
-    """Whether coins are the better secret for queries: tables of many units, membership alone."""
-    if not isinstance(data, Tables) or data.n_units < FEWEST_UNITS or budget is None:
-        return False
-    limits = budget_limits(budget, n_subsets=2)
-    return limits.success_level is not None and limits.mi_nats is None
 
 
 def prepared_query(query: QueryMechanism, data: Data) -> QueryMechanism:

@@ -40,7 +40,7 @@ from pacprivacy.noise import (
 from pacprivacy.release import ReleaseSecret
 from pacprivacy.sample import Pool
 from pacprivacy.session.pool_secret import HeldCandidate
-from pacprivacy.session.secret_holder import Odometer, SecretHolder, SpendLog
+from pacprivacy.session.secret import Odometer, SecretHolder, SpendLog
 from pacprivacy.theory import binary_entropy
 
 Labels = npt.NDArray[np.integer]
