@@ -139,7 +139,7 @@ class ResidualEntropy(_Joins):
     """At least this much of the secret's entropy is left after the release.
 
     Stated as a ``share`` of the entropy before, or in ``nats``. The secret is uniform over ``m``
-    candidates, so this is ``Information(ln m - what is left)``; ``on(m)`` says it that way.
+    candidates, so this is ``Information(ln m - nats)``, which ``on(m)`` returns.
 
     Examples
     --------

@@ -115,7 +115,7 @@ class LedgerEntry:
     def covered(self) -> dict[str, Any]:
         """Return the fields that the hash covers, as plain JSON types: all but the hash.
 
-        An amount that is not of the entry's version is covered where somebody has put it there.
+        An amount that is not of the entry's version is covered if it was added to the row.
         """
         columns = {
             column: self.units.get(kind)

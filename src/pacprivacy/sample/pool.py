@@ -72,7 +72,7 @@ class Pool:
 
     Row ``k`` of ``bits``, curator-only, is subset ``k`` in the layout of :func:`numpy.packbits`,
     with zero padding. ``prior`` is the best blind guess of one unit's membership before the pool is
-    drawn, an upper bound where ``scheme`` has no closed form; for whoever knows the pool see
+    drawn, an upper bound where ``scheme`` has no closed form; given the pool see
     :meth:`priors`. Subsets ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one
     partition: two for halves and their complements, one where there is no such structure.
     ``row_units``, curator-only, numbers the unit of each row; None if every row is a unit.

@@ -1,4 +1,4 @@
-"""Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
+"""Many releases of one secret: the pipeline, the attacker's belief, the amounts spent, answers."""
 
 from pacprivacy.session.account import Remaining as Remaining
 from pacprivacy.session.dry_run import (

@@ -1,4 +1,4 @@
-"""The account of a session: its place in a ledger, and the file from which it goes on."""
+"""The account of a session: its place in a ledger, and the file from which it resumes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Remaining:
 def account_left(
     balances: Iterable[Balance], own: Spent = NOTHING, everyone: Spent = NOTHING
 ) -> Remaining:
-    """Return what budgets leave; what was reserved and not yet used counts as remaining."""
+    """Return what remains of budgets; amounts reserved and not yet used count as remaining."""
     limits: dict[bool, Spent | None] = {False: None, True: None}
     for balance in balances:
         shared = balance.principal == "*"
@@ -54,10 +54,7 @@ def account_left(
 
 
 def add_unused(left: Spent, unused: Spent) -> Spent:
-    """Return what is left with what was reserved and not used, where something is limited.
-
-    What differential privacy spends is another matter.
-    """
+    """Add reserved, unused amounts to a remaining budget, where it limits them; not DP's."""
     left, held = replace(left, epsilon=None, delta=None), unused.sums()
     return Spent(**{kind: amount + held.get(kind, 0.0) for kind, amount in left.sums().items()})
 
@@ -93,7 +90,7 @@ class Account(SpendLog, ProcessBound):
 
     @property
     def data_digest(self) -> str:
-        """Digest of the data that the session goes on with; curator-only."""
+        """Digest of the session's data; curator-only."""
         return self._owner.data_digest
 
     def left_for(self, principal: str) -> Remaining:
@@ -172,7 +169,7 @@ class Account(SpendLog, ProcessBound):
         return made
 
     def _check_unmoved(self) -> None:
-        """Refuse to write anything where another process has gone on, or the ledger has not."""
+        """Refuse to write if another process continued the session; also into an old ledger."""
         last, committed = self._ledger.last_reservation(self._session_id) or ("", False)
         if last and last == self._unsure:
             self._last, self._unseen, self._unsure = last, False, ""
@@ -186,7 +183,7 @@ class Account(SpendLog, ProcessBound):
     def commit(self, certificate: Certificate, receipt: Receipt | None) -> None:
         if receipt is None:
             raise LedgerError(
-                "a release must be reserved before it leaves; it was not, so it does not leave."
+                "a release must be reserved before it is published; it was not, so it is withheld."
             )
         digest = account_digest(certificate)
         self._ledger.commit(receipt, digest, last=not self._is_complete)

@@ -1,4 +1,4 @@
-"""What releases with coins may cost: the clock of every unit, and the terms of one release.
+"""The cost of releases with coins: the clock of every unit, and the terms of one release.
 
 In a session every unit has a clock, which adds up the squares of its influence, used or left out.
 A single release has no clocks: its terms follow from its budget alone.
@@ -182,7 +182,7 @@ def single_terms(request: Request, coins: CoinUnits, before: Spent, *, simulate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinAccount:
-    """The clocks of a session's units, and what its budgets leave."""
+    """The clocks of a session's units, and its remaining budgets."""
 
     coins: CoinUnits
     simulate: bool
@@ -197,7 +197,7 @@ class CoinAccount:
         return replace(self, clocks=purse.accounts, purse=purse)
 
     def terms(self, request: Request, *, principal: bool = False) -> CoinTerms:
-        """Return what a release may spend: what was requested, never more than what is left.
+        """Return what a release may spend: the request, never more than the remaining budget.
 
         A ``principal`` is charged the largest unit of each release, so that no unit may pay more
         than the principal has left.
@@ -211,7 +211,7 @@ class CoinAccount:
         return self._terms_within(allowed)
 
     def step_terms(self, allowed: Vector) -> CoinTerms:
-        """Return the terms of one step of a refinement, within ``allowed`` and what is left."""
+        """Return the terms of one step of a refinement, within ``allowed`` and the clocks."""
         return self._terms_within(np.minimum(allowed, self._allowances(None)))
 
     def _terms_within(self, allowed: Vector) -> CoinTerms:
@@ -241,7 +241,7 @@ class CoinAccount:
         portion, n_left = share or Share()
         allowed = clocks.allowances(portion, n_left, purse.spent.n_releases)
         left = purse.left.mu_squared
-        if left is not None:  # no clock may pass what the ledger leaves
+        if left is not None:  # no clock may pass the budget in the ledger
             room = max(0.0, clocks.busiest + left - LEDGER_STEP)
             allowed = np.minimum(allowed, np.maximum(room - clocks.spent, 0.0))
         if principal:
@@ -252,7 +252,7 @@ class CoinAccount:
 
 
 def _within_budget(allowed: Vector, success: float) -> Vector:
-    """Return allowances of a release that asks for a success; refuse more than is left."""
+    """Return the allowances under a budget of success; refuse more than units have left."""
     most, left_to_one = session_cap(success), float(allowed.max())
     if most > left_to_one * (1 + 1e-9) + 2 * LEDGER_STEP:
         left_success = at_least(influence_success(math.sqrt(left_to_one)), significant=4)
@@ -264,7 +264,7 @@ def _within_budget(allowed: Vector, success: float) -> Vector:
 
 
 def first_clocks(purse: Purse, n_units: int) -> Clocks:
-    """Return the clocks of a new session, under its total and what the ledger leaves."""
+    """Return the clocks of a new session, capped by its total and the ledger."""
     cap = purse.total.mu_squared
     assert cap is not None  # a session limits something
     shared = purse.shared.mu_squared

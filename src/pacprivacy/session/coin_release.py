@@ -1,9 +1,8 @@
 """A release where every unit has a coin, up to the draw: records, noise, certificate, plan.
 
-There are three kinds, by what is known of how one unit changes the value: sums, whose noise hides
-what every unit adds; averages, proved over the coins; and descents, noisy sums step after step.
-Each reads its records once and makes a plan under terms; whose coins they are, and when they are
-drawn, is the secret's.
+There are three kinds: sums, whose noise hides the contribution of every unit; averages, proved over
+the coins; and descents, noisy sums of gradients step after step. Each reads its records once and
+makes a plan under given terms. The coins themselves belong to the secret.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ class SumReleasePlan(CoinReleasePlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SumRecords(CoinRecords):
-    """A statistic of sums and what every unit adds to them."""
+    """A statistic of sums, and the contribution of every unit to them."""
 
     statistic: SumStatistic
     sums: UnitSums = field(repr=False)
@@ -177,7 +176,7 @@ class SumRecords(CoinRecords):
         return cls(mechanism=mechanism, data=data, codes=codes, statistic=statistic, sums=sums)
 
     def plan(self, terms: CoinTerms) -> SumReleasePlan:
-        """Find the noise that hides what every unit of the table adds.
+        """Find the noise that hides the contribution of every unit.
 
         Guarantee
         ---------
@@ -352,7 +351,7 @@ def _sum_bundle(
 
 
 def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> None:
-    """Refuse groups that noise or coins may leave without a value, before anything is drawn."""
+    """Refuse groups that may have no value after noise and coins, before anything is drawn."""
     total, keep = plan.clipped, plan.keep
     spread = np.sqrt(keep * (1 - keep) * sums.squares(plan.factors))
     noise = plan.sum_noise_std

@@ -1,7 +1,7 @@
-"""A secret of coins: who is used, one coin for every unit.
+"""A secret of coins: one coin for every unit decides whether it is used.
 
-A release needs one pass over the records: how every unit changes the value, the least noise under
-which no unit shows, and only then the coins.
+A release reads the records once, finds the least noise that hides the contribution of every unit,
+and only then tosses the coins.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class CoinSecret(SessionSecret):
         return self._account(purse).terms(request)
 
     def _account(self, purse: Purse) -> CoinAccount:
-        """Return the clocks of all units; they begin under the total and what the ledger leaves."""
+        """Return the clocks of all units, which begin at zero."""
         if self.balances is None:
             self.balances = first_clocks(purse, len(self.roster.marks))
         return CoinAccount(
@@ -339,7 +339,7 @@ def _refuse_pool_options(request: Request) -> None:
 
 
 def _refuse_gap_policy(mechanism: Mechanism) -> None:
-    """Refuse to refuse gaps, before the records are read: the message would tell of them."""
+    """Refuse statistics that would refuse gaps: the message would reveal them."""
     if isinstance(mechanism, Statistic) and mechanism.missing not in ("drop", "category"):
         raise MechanismError(
             "missing must be 'drop' or 'category' where presence is hidden; got "

@@ -1,14 +1,14 @@
-"""The account of a responder: leases from a ledger, and the file from which it goes on.
+"""The account of a responder: leases from a ledger, and the file from which it resumes.
 
-Answers come by the million, so they have no entry each. A *lease* is an amount that was reserved,
-and so is spent in the ledger, before the first answer that it pays for is drawn; what remains of it
-is in the file. Principals have leases of their own, under their own limits and the total, and all
-of them share one secret. The more principals hold leases, the smaller is the next one. What a
-process leaves of its leases is in the file for the next one.
+Answers come by the million, so they have no entry each. A *lease* is an amount that is reserved in
+the ledger before the first answer that it pays for is drawn; the file holds the rest of it.
+Principals have leases of their own, under their own limits and the total, and all of them share one
+secret. The more principals hold leases, the smaller is the next one. The next process goes on with
+the leases in the file.
 
 The file holds the secret, the belief, the balances and the leases. It is replaced before answers
-leave, and then the ledger's *mark* moves on to it: so every older copy of the file is refused, and
-of two processes that hold the same secret one answers nothing.
+are published, and then the ledger's *mark* moves to it: so every older copy of the file is refused,
+and of two processes that hold the same secret one answers nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ TOLERANCE: Final = 1e-9  # of sums of floats
 class _Stored(msgspec.Struct, kw_only=True):
     """Content of the file, below its version and its checksum.
 
-    ``mark`` is where the ledger stood before this was written, ``upcoming`` where it stands after.
+    ``mark`` is the ledger's mark before this was written, ``upcoming`` the one after.
     """
 
     service: str
@@ -133,8 +133,8 @@ class Leases(SpendLog, ProcessBound):
 
         Guarantee
         ---------
-        Claim V-2. The ledger stands at the file's own mark, or at the one before it; then nobody
-        saw the answers that the file knows of beyond that. It shows what was spent and leased.
+        Claim V-2. The ledger has the file's own mark, or the one before it; in the second case the
+        last answers in the file were never published. It shows every amount spent and leased.
         """
         stored = self._file.read(_parse)
         mark = self.ledger.mark(self._service)
@@ -209,13 +209,13 @@ class Leases(SpendLog, ProcessBound):
         if booked == Spent():
             return
         held = self._leases[self.payer] + booked
-        if not _covers(held, charge):  # it cannot be, but if it is, nothing leaves unpaid
+        if not _covers(held, charge):  # never, but an unpaid answer must not be published
             held += self._reserve(charge, "answers")
         self._leases[self.payer] = _less(held, charge)
 
     def flush(self, standing: Callable[[], Standing]) -> None:
-        """Store where the responder stands, and move the ledger's mark on to it."""
-        if not self._changed:  # nothing but facts of the universe were asked for
+        """Store the responder's state, and move the ledger's mark to it."""
+        if not self._changed:  # all answers were unanimous
             return
         self.check_process()
         now, upcoming = standing(), self.ledger.new_name()
@@ -243,7 +243,7 @@ class Leases(SpendLog, ProcessBound):
         self._file.close()
 
     def _reserve(self, need: Spent, what: str) -> Spent:
-        """Reserve what is needed, or a part of the limits if that is more and is left."""
+        """Reserve the need, or a part of the limits if that is more and remains."""
         self.ledger.withdraw_unsure()
         balances = self._read(self.payer)
         n_holders = len(self._leases.keys() | {self.payer})
@@ -296,7 +296,7 @@ class Leases(SpendLog, ProcessBound):
 
 
 def _less(lease: Spent, charge: Spent) -> Spent:
-    """Return what is left of a lease, rounded down."""
+    """Return the rest of a lease, rounded down."""
     held, cost = _of_answers(lease), _of_answers(charge)
     left = {
         kind: max(

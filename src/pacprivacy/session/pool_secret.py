@@ -212,9 +212,9 @@ def account_share(
     balances: Balances | None,
     n_units: int,
 ) -> AccountShare:
-    """Return what a release may spend: what was requested, never more than what is left.
+    """Return what a release may spend: the request, never more than the remaining budget.
 
-    Where nothing was requested it is a share of what is left, or all of that.
+    Without a request it is a share of the remaining budget, or all of it.
     """
     left = purse.spent.left_of(purse.total).tightest(purse.left)
     portion, n_left = share or Share()
@@ -230,7 +230,7 @@ def account_share(
     limits, level = Spent(mi_nats=nats), wanted.success_level
     if balances is None and level is None:
         return AccountShare(limits=limits)
-    if balances is None:  # nothing is totalled: the release is held to what it asked for
+    if balances is None:  # without a total, the release is held to its own budget
         assert level is not None  # or there would be nothing to hold it to
         balances = Balances.begin(2 * level - 1, n_units)
         return AccountShare(
@@ -315,7 +315,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
         mechanism, seed = request.mechanism, self._seed(purse.spent.n_releases)
         outputs = self.dry_run.run(mechanism, checkpoint=request.checkpoint, rng=seed)
         outputs = replace(outputs, on_all=self.dry_run.on_all(mechanism, outputs))
-        if request.rule is None:  # a rule that was asked for is in the units of the mechanism
+        if request.rule is None:  # a chosen rule is in the units of the mechanism
             outputs = scale_run_outputs(outputs)
         return Evaluated(request=request, outputs=outputs, notes=notes)
 
@@ -429,7 +429,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
             )
 
     def _share(self, request: Request, purse: Purse) -> AccountShare:
-        """Return what was requested, or a share of what is left; never more than that."""
+        """Return what a release may spend."""
         assert self.pool is not None  # drawn in settle()
         limits = None
         if request.budget is not None:
@@ -437,7 +437,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
         return account_share(limits, request.share, purse, self.balances, self.pool.n_units)
 
     def _first_balances(self, purse: Purse) -> Balances | None:
-        """Return full balances under the session's total and what the ledger leaves."""
+        """Return full balances, capped by the session's total and the ledger."""
         assert self.pool is not None  # drawn in settle()
         left = purse.total.above().tightest(purse.shared).success_increment
         return None if left is None else Balances.begin(2 * max(left, 0.0), self.pool.n_units)
@@ -506,7 +506,7 @@ def find_noise(evaluated: Evaluated, limit: AnyBudget, rests_on: Calibration) ->
 
 
 def _balances_after(share: AccountShare, charges: Vector | None) -> Balances | None:
-    """Return what a release leaves of every unit's balance; refuse one that some cannot pay."""
+    """Return every unit's balance after a release; refuse one that some unit cannot pay."""
     left = share.balances
     if left is None or charges is None:
         return left

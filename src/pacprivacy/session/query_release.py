@@ -178,7 +178,7 @@ class QueryRelease(Release):
         return self.mechanism.cells or ((),)
 
     def _columns(self, released: Any) -> list[Any]:
-        """Return what is known of every cell, column by column, in the order of the cells.
+        """Return the numbers of every cell, column by column, in the order of the cells.
 
         Released numbers with names are in the order of these, which is another one.
         """
@@ -248,7 +248,7 @@ class QueryRelease(Release):
 
 
 def released_query(text: str, data: Data, *, coins: bool = False, **options: Any) -> QueryMechanism:
-    """Return a query over a session's tables; refuse it for what no private row tells (Q-4).
+    """Return a query over a session's tables; refusals depend on no private row (Q-4).
 
     With ``coins`` it is a function of sums; ``options`` are those of :func:`pacprivacy.sql`.
     """

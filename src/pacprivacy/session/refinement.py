@@ -1,9 +1,9 @@
-"""Stop when a released value is good enough: a target on public data, and the loop that meets it.
+"""Release until a value is good enough: a target on public data, and the loop that meets it.
 
-Observations of growing precision leave one after the other; the value is their precision-weighted
-mean. The promise is the cap, not what was spent: where one stops depends on the noise. With coins
-the squares that units pay add up, so the cap is divided beforehand; of a pool every step is
-calibrated to the belief that the steps before it leave.
+Observations of growing precision are released one after the other; the value is their
+precision-weighted mean. The promise is the cap, not the amount spent, because stopping depends on
+the noise. With coins the squares that units pay add up, so the cap is divided beforehand; with a
+pool every step is calibrated to the belief after the steps before it.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class GradualRelease(Release):
 
     ``value`` is the precision-weighted mean of the ``steps``, each a release with a certificate of
     its own that can be verified; ``bundle`` is that of the last one. The certificate promises the
-    *cap*; what was really spent and learned stands under ``composition``. ``looks`` are the figures
+    *cap*; ``composition`` has the amounts really spent and learned. ``looks`` are the figures
     of merit after every step, ``reached`` says whether the last was enough, ``spent`` what the
     session has spent.
     """
@@ -292,7 +292,7 @@ class CoinRefinement(Refinement):
     def next_plan(self, purse: Purse) -> Plan | None:
         """Return the plan of the next step; None after the last, or where units have less left.
 
-        A step whose noise would leave groups without a value is part of the one after it.
+        A step under whose noise a group might have no value is merged into the next one.
         """
         refused: PacPrivacyError | None = None
         while self._level < self.n_looks:
@@ -362,10 +362,9 @@ def refinement_shares(share: Spent, levels: int | None) -> tuple[float, ...]:
 
 
 class FallingNoise:
-    """Noise of one fixed shape at falling levels, and what was odometer so far; curator-only.
+    """Noise of one fixed shape at falling levels, and the mean of observations; curator-only.
 
-    ``share`` is what all steps together may spend; the shape is found by the rule at the whole
-    share.
+    ``share`` is what all steps together may spend; the rule finds the shape at the whole share.
 
     Guarantee
     ---------
@@ -449,7 +448,7 @@ class FallingNoise:
 
 
 class PoolRefinement(Refinement):
-    """Steps about one candidate; each is calibrated to the belief that the steps before leave.
+    """Steps about one candidate; each is calibrated to the belief after the steps before it.
 
     Guarantee
     ---------

@@ -1,4 +1,4 @@
-"""One secret in one process: what a session asks of it, and the only place where it is used.
+"""One secret in one process: its interface, and the only place where it is used.
 
 A session plans a release, writes the charge down, draws noise around the secret's value and
 remembers what was released. The secret is a candidate of a pool or a coin for every unit, behind
@@ -44,7 +44,7 @@ LEARNED: Final = "Learned in this run (for the curator)"
 
 
 class Share(NamedTuple):
-    """A share of what is left, and of how many releases to come it is one, if it says so."""
+    """A share of the remaining budget, and the planned number of releases, if it has one."""
 
     portion: float = 1.0
     n_left: int | None = None
@@ -77,9 +77,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purse:
-    """What a session may spend: its total, what is spent, and what its ledger leaves.
+    """What a session may spend: its total, the amount spent, and the rest in its ledger.
 
-    ``left`` is the payer's, ``shared`` that of whoever opened the session. ``accounts`` are the
+    ``left`` remains to the payer, ``shared`` to the owner of the session. ``accounts`` are the
     balances or clocks of the units, where they have any.
     """
 
@@ -202,7 +202,7 @@ class Refinement(ABC):
 
 
 def check_levels(levels: int | None, default: int) -> int:
-    """Return the number of looks; refuse what is none."""
+    """Return the number of looks; refuse any other value."""
     count = default if levels is None else levels
     if count < 1 or count != int(count):
         raise BudgetError(f"levels must be a positive whole number; got {as_told(levels)}. Use 12.")
@@ -213,7 +213,7 @@ def check_levels(levels: int | None, default: int) -> int:
 
 
 class HeldSecret(ABC):
-    """A secret in one process, and what is known about it."""
+    """A secret in one process, and the attacker's belief about it."""
 
     balances: Accounts | None = None
     """Remaining balance, or clock, of every unit; None without a total of membership."""
@@ -306,10 +306,10 @@ class SessionSecret(HeldSecret):
     def remember(
         self, plan: Plan, observed: Any
     ) -> tuple[Belief | None, Certificate, CuratorBundle]:
-        """Return what is believed after a release, its certificate and its bundle."""
+        """Return the belief after a release, its certificate and its bundle."""
 
 
-# --- what was spent, and on whom it can be read ---------------------------------------------------
+# --- what was spent, and the holder of the secret -----------------------------------------------
 
 
 class SpendLog:
@@ -323,10 +323,7 @@ class SpendLog:
         return Spent(mi_nats=0.0, success_increment=0.0)
 
     def left(self, payer: str | None = None) -> Spent:
-        """Return what the ledger leaves to a payer; ``None`` where unlimited.
-
-        By default the payer is whoever opened the session.
-        """
+        """Return the rest of a payer's budget, by default the owner's; None where unlimited."""
         return Spent()
 
     def spend(
@@ -356,8 +353,8 @@ class Odometer:
 
     ``spent`` is the sum of the proved bounds so far; for success, what the smallest balance of any
     unit has lost. ``total`` is its limit. ``success_bound`` is the promise: no attacker guesses a
-    unit's membership with more success, on average over secrets and noise, whatever is asked and
-    whenever one stops. The amounts spent so far give no bound, because they depend on the values
+    unit's membership with more success, on average over secrets and noise, for any requests and any
+    stopping. The amounts spent so far give no bound, because they depend on the values
     that were released. ``learned_nats`` and the guesses of the optimal attacker are of
     this run, and no promise. ``n_free`` answers all candidates gave alike; ``belief`` is the
     optimal attacker's.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -73,27 +73,6 @@ FEWEST_UNITS: Final = 200  # with coins by default: 20 of them are left out on a
 _LABELS_AT_ONCE: Final = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SecretOptions:
-    """Options of a session from which its secret is made; ``reason`` says why it is a pool."""
-
-    data: Data
-    sample: Pool | PoolStrategy | Coins | None
-    n_subsets: int | None
-    units: Any
-    n_jobs: int | None
-    backend: str | None
-    rng: np.random.Generator | int | None
-    progress: bool | None
-    simulate: bool
-    reason: str | None
-
-    @property
-    def has_pool_options(self) -> bool:
-        """Whether an option was set that only a pool has."""
-        return (self.n_subsets, self.n_jobs, self.backend) != (None, None, None)
-
-
 class Session(SecretHolder):
     """Adaptive releases about one secret subset, under one total budget.
 
@@ -102,7 +81,7 @@ class Session(SecretHolder):
     data : array, frame, or tuple of those
         The universe of records.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
-        Total over all releases. Remaining out when a session goes on from its ledger.
+        Total over all releases. Leave it out to resume from the ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
         As in :func:`pacprivacy.privatize`; but by default there is a pool, since a session may be
         asked for anything, except over :class:`pacprivacy.Tables` of 200 units or more where
@@ -110,7 +89,7 @@ class Session(SecretHolder):
         that adds up what releases of sums reveal of it, used or left out.
     ledger : path, postgresql:// URL or Ledger, optional
         Ledger that records every spend before the secret is used. A session that is opened again
-        with the same ledger and names goes on with the same pool, secret and belief.
+        with the same ledger and names continues with the same pool, secret and belief.
     dataset, principal : str, optional
         Whose budget in the ledger is spent. Where the ledger has none that covers them, the
         session's ``budget`` becomes theirs.
@@ -123,9 +102,9 @@ class Session(SecretHolder):
     chosen after seeing earlier releases.
     Claim H-1. For every unit, the attacker's expected success after the last release is at most
     the total, however releases are chosen and whenever one stops.
-    Claim C-8. With coins the same holds against whoever knows everything but one unit's coin.
-    Claim H-2. The probability that some run tells more than that of a unit is bounded as well.
-    Claim K-1. With a ledger, no release leaves without an entry, whatever crashes when.
+    Claim C-8. With coins the same holds against an attacker who knows all but one unit's coin.
+    Claim H-2. The probability that a run reveals more about a unit is bounded as well.
+    Claim K-1. With a ledger, no release is published without an entry, whatever crashes when.
     Claim R-4. In a fork of its process a session releases nothing and spends nothing.
 
     Examples
@@ -169,21 +148,30 @@ class Session(SecretHolder):
         self._releases: list[Release] = []
         self._planned: Plan | None = None
         data, units = split_data_units(data, units)
-        options = _SecretOptions(
-            data=coerce_data(data),
-            sample=sample,
+        self._coins: Coins | None = sample if isinstance(sample, Coins) else None
+        dry_run = DryRun(
+            data,
+            sample=None if isinstance(sample, Coins) else sample,
             n_subsets=n_subsets,
             units=units,
             n_jobs=n_jobs,
             backend=backend,
             rng=rng,
             progress=progress,
-            simulate=simulate,
             reason=self._reason,
         )
         book = None
         if ledger is not None:
-            owner = self._account_owner(options, dataset or "default", principal or "default")
+            owner = AccountOwner(
+                dataset=dataset or "default",
+                principal=principal or "default",
+                data_digest=dry_run.data.digest(),
+                budget=self._budget,
+                sample=sample,
+                n_subsets=n_subsets,
+                has_units=units is not None,
+                has_tables=isinstance(dry_run.data.parts[0], Tables),
+            )
             book = open_account(ledger, owner, state=state, simulate=simulate)
         elif (dataset, principal, state) != (None, None, None):
             raise LedgerError(
@@ -191,36 +179,39 @@ class Session(SecretHolder):
                 "Add ledger='study.db'."
             )
         try:
-            secret = self._new_secret(options, book)
+            if sample is None and not self._is_single:
+                limits = None if dry_run.has_options else self._budget
+                self._coins = _session_coins(dry_run.data, limits, book)
+            secret = self._new_secret(dry_run, book, simulate=simulate)
             source = secret_source(secret.seed, simulate=simulate)
             super().__init__(secret.total(self._budget), source, secret, book)
             self._begin(dataset)
         except BaseException:
             if book is not None:
-                book.close()  # or nobody could open the session while the error is looked at
+                book.close()  # or the session stays locked while the error is handled
             raise
 
-    def _account_owner(self, options: _SecretOptions, dataset: str, principal: str) -> AccountOwner:
-        return AccountOwner(
-            dataset=dataset,
-            principal=principal,
-            data_digest=options.data.digest(),
-            budget=self._budget,
-            sample=options.sample,
-            n_subsets=options.n_subsets,
-            has_units=options.units is not None,
-            has_tables=isinstance(options.data.parts[0], Tables),
-        )
-
-    def _new_secret(self, options: _SecretOptions, book: Account | None) -> SessionSecret:
+    def _new_secret(
+        self, dry_run: DryRun, book: Account | None, *, simulate: bool
+    ) -> SessionSecret:
         """Return coins or a pool, of which nothing is drawn yet."""
-        coins = options.sample
-        if coins is None:
-            budget = None if options.has_pool_options else self._budget
-            coins = _session_coins(options.data, budget, book)
-        if isinstance(coins, Coins):
-            return _coin_secret(options, coins, "" if book is None else book.data_digest)
-        return PoolSecret(_dry_run(options), simulate=options.simulate)
+        if self._coins is None:
+            kind = SinglePoolSecret if self._is_single else PoolSecret
+            return kind(dry_run, simulate=simulate)
+        if dry_run.has_options:
+            raise PoolError(
+                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
+                "one of them. Use a pool: sample=pac.Balanced()."
+            )
+        return CoinSecret(
+            dry_run.data,
+            self._coins,
+            units=dry_run.units,
+            single=self._is_single,
+            simulate=simulate,
+            rng=dry_run.seed,
+            data_digest="" if book is None else book.data_digest,
+        )
 
     def _begin(self, dataset: str | None) -> None:
         """Start a new session under the budget, or continue from the account."""
@@ -269,11 +260,10 @@ class Session(SecretHolder):
 
     @classmethod
     def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
-        """Go on with a session that is on disk, under the total budget that it began with.
+        """Resume a session that is on disk, under the total budget that it began with.
 
         Takes ``units`` (the same as before), ``dataset``, ``principal``, ``state``, ``n_jobs``,
-        ``backend``, ``rng`` and ``progress`` as the constructor does; refuses if there is nothing
-        to go on with.
+        ``backend``, ``rng`` and ``progress`` as the constructor does; refuses if there is none.
         """
         return cls(data, ledger=ledger, **options)
 
@@ -326,9 +316,9 @@ class Session(SecretHolder):
             the only one under a total of ``q``; of such releases ``T`` fit, for ``T = ((Q - 1/2)
             / (q - 1/2))²`` and a total of ``Q``.
         share : float in (0, 1] or str, optional
-            Instead: this share of what is left, of every limit. ``"1 of 10"`` plans for ten
-            releases to come, this one included: units that were asked about less than others
-            have saved, and may pay more now. With neither, all that is left.
+            Instead: this share of the remaining budget. ``"1 of 10"`` plans for ten releases, this
+            one included: units that paid less so far may pay more now. With neither, the whole
+            remaining budget.
         name : str, optional
             Name of the release in its certificate and in the ledger.
         totals : bool, str or sequence of str, optional
@@ -346,8 +336,15 @@ class Session(SecretHolder):
         """
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
-            titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
-            plan = self._plan(self._request(titled, budget, share, rule, checkpoint))
+            plan = self.plan(
+                mechanism,
+                budget,
+                share=share,
+                rule=rule,
+                checkpoint=checkpoint,
+                name=name,
+                totals=totals,
+            )
             release = self.publish(plan)[0]
         warn_of_error_bars(release.value, release.error_bars, plan.outputs)
         return release
@@ -611,11 +608,6 @@ class SingleSession(Session):
         self._reason = reason
         super().__init__(data, **options)
 
-    def _new_secret(self, options: _SecretOptions, book: Account | None) -> SessionSecret:
-        if isinstance(options.sample, Coins):
-            return _coin_secret(options, options.sample, single=True)
-        return SinglePoolSecret(_dry_run(options), simulate=options.simulate)
-
     def publish(self, plan: Plan) -> tuple[Release, Any]:
         """Publish the one release; refuse a second, which knows nothing of the first."""
         self.check_process()
@@ -626,40 +618,6 @@ class SingleSession(Session):
                     "pac.Session for several."
                 )
             return super().publish(plan)
-
-
-def _dry_run(options: _SecretOptions) -> DryRun:
-    assert not isinstance(options.sample, Coins)  # their secret is another
-    return DryRun(
-        options.data,
-        sample=options.sample,
-        n_subsets=options.n_subsets,
-        units=options.units,
-        n_jobs=options.n_jobs,
-        backend=options.backend,
-        rng=options.rng,
-        progress=options.progress,
-        reason=options.reason,
-    )
-
-
-def _coin_secret(
-    options: _SecretOptions, coins: Coins, data_digest: str = "", *, single: bool = False
-) -> CoinSecret:
-    if options.has_pool_options:
-        raise PoolError(
-            "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
-            "one of them. Use a pool: sample=pac.Balanced()."
-        )
-    return CoinSecret(
-        options.data,
-        coins,
-        units=options.units,
-        single=single,
-        simulate=options.simulate,
-        rng=options.rng,
-        data_digest=data_digest,
-    )
 
 
 def _with_query(request: Request, query: QueryMechanism, name: str | None) -> Request:

@@ -1,11 +1,11 @@
 """The state of a session, in a file that only one process has open.
 
-With a ledger, where a keeper stands is in a file, for the owner's eyes only: of a pool the
-candidates, the secret and the attacker's belief; of coins their key and every unit's clock. The
-file has mode 0600, never holds a pickle, and is replaced as a whole: before a release is reserved,
-with the name of the reservation to come, and before anyone sees the release, with what is known
-after it. So the last reservation in the ledger tells the latest file from every older one. The
-ledger never holds any of this. The file's size does not depend on the secret.
+With a ledger, the state is in a file for its owner alone: of a pool the candidates, the secret and
+the attacker's belief; of coins their key and every unit's clock. The file has mode 0600, never
+holds a pickle, and is replaced as a whole: before a release is reserved, with the name of the
+reservation to come, and before the release is published, with the belief after it. So the last
+reservation in the ledger identifies the latest file. The ledger never holds any of this. The file's
+size does not depend on the secret.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoredArray(msgspec.Struct, array_like=True):
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose state it is, and where in the ledger it stands.
+    """Owner of a state, and its place in the ledger.
 
     ``reservation`` names the session's last one in the ledger; the belief knows of its release,
     if anyone saw that. ``upcoming`` names one that was about to be made when this was written, and
@@ -108,13 +108,13 @@ class _File(msgspec.Struct, array_like=True):
 
 
 def pack_state(version: int, stored: msgspec.Struct) -> bytes:
-    """Return the content of a file: a version, a checksum, and what is stored."""
+    """Return the content of a file: a version, a checksum, and the stored record."""
     content = msgspec.msgpack.encode(stored)
     return msgspec.msgpack.encode(_File(version, hashlib.sha256(content).digest(), content))
 
 
 def unpack_state(content: bytes) -> tuple[int, bytes]:
-    """Return the version of a file and what is stored; raise an error if it is damaged."""
+    """Return the version and the record of a file; raise an error if it is damaged."""
     file = msgspec.msgpack.decode(content, type=_File)
     if file.checksum != hashlib.sha256(file.stored).digest():
         raise ValueError("checksum")
@@ -155,11 +155,11 @@ class SessionState(ABC):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it knows all that the release will tell that is about to be reserved."""
+        """Whether the next release changes nothing but the accounts, which are in it already."""
         return False
 
     def settled(self, upcoming: str, *, paid: bool) -> SessionState:
-        """Return it after a release was about to be reserved, and was or was not."""
+        """Return the state after an upcoming reservation was made, or not."""
         return self
 
     @property

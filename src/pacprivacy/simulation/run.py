@@ -588,7 +588,7 @@ def train_subsets(
     """Return ``train(rows of subset k, generator of subset k)`` for every subset; curator-only.
 
     Unlike :func:`run_mechanism` this keeps objects, such as fitted models, and measures nothing:
-    whoever releases a function of them has to measure that function. The result does not depend on
+    the caller has to measure every function of them that is released. The result does not depend on
     the workers; an error names the lowest-numbered subset that failed.
     """
     universe = coerce_for_run(pool, data)
