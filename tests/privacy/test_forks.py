@@ -40,7 +40,7 @@ from pacprivacy.sample import Balanced
 from pacprivacy.session.account import Account
 from pacprivacy.session.leases import Leases
 from pacprivacy.session.responder import Responder
-from pacprivacy.session.secret_holder import SecretHolder
+from pacprivacy.session.secret import SecretHolder
 from pacprivacy.session.session import SingleSession
 from pacprivacy.statistics import Mean
 from tests.serving import Folder, people
@@ -55,7 +55,7 @@ POOL = Balanced(n_subsets=16).draw(20, rng=0)
 VOTES = POOL.masks()[:, :8].astype(np.int64)
 ASKED = people(20, seed=1)[0]
 MANY = np.random.default_rng(2).normal(size=400)
-SUMS = pac.plan(np.mean, MANY, "membership<=0.6", sample=pac.Coins()).sampler
+SUMS = pac.plan(np.mean, MANY, "membership<=0.6", sample=pac.Coins())
 PLAN = calibrate(np.random.default_rng(1).normal(size=(16, 2)), pac.Information(0.1))
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from pacprivacy.sample import Balanced, Half, Poisson, Pool
-from pacprivacy.sample.bits import draw_pool_bits, pool_padding, popcount
-from pacprivacy.sample.pool import encode_pool_labels
+from pacprivacy.sample.pool import draw_pool_bits, encode_pool_labels, pool_padding, popcount
 
 # The same examples on every run; no deadline, since machines are shared.
 fixed = settings(derandomize=True, deadline=None)

@@ -104,18 +104,18 @@ class Balance:
 
 
 def _balance_of(connection: Connection, budget: LedgerEntry) -> Balance:
-    gone = database_spent(connection, budget)
+    spent = database_spent(connection, budget)
     return Balance(
         dataset=budget.dataset,
         principal=budget.principal,
         limits=budget.amounts,
-        spent=amounts_of(gone),
-        left=amounts_of(_left(budget, gone)),
+        spent=amounts_of(spent),
+        left=amounts_of(_left(budget, spent)),
     )
 
 
-def _left(budget: LedgerEntry, gone: Units) -> Units:
-    return {kind: max(0, limit - gone.get(kind, 0)) for kind, limit in budget.units.items()}
+def _left(budget: LedgerEntry, spent: Units) -> Units:
+    return {kind: max(0, limit - spent.get(kind, 0)) for kind, limit in budget.units.items()}
 
 
 ADVICE: Final = {"mu_squared": ", with --membership for releases with coins"}
@@ -153,11 +153,11 @@ def _check_family(family: tuple[str, ...], amounts: Units, limited: set[str], wh
             )
 
 
-def _check_room(budget: LedgerEntry, amounts: Units, gone: Units) -> None:
-    for kind, remaining in _left(budget, gone).items():
+def _check_room(budget: LedgerEntry, amounts: Units, spent: Units) -> None:
+    for kind, remaining in _left(budget, spent).items():
         if amounts.get(kind, 0) > remaining:
             shown, requested = (
-                getattr(amounts_of({kind: number}), kind) for number in (remaining, amounts[kind])
+                amounts_of({kind: number}).sums()[kind] for number in (remaining, amounts[kind])
             )
             raise BudgetExceededError(
                 f"{kind} must be at most what is left of the budget of dataset "
@@ -310,8 +310,8 @@ class Ledger:
     def create_budget(self, dataset: str, principal: str = EVERY, *, limits: Spent) -> LedgerEntry:
         """Set the limit of a principal for a dataset; it cannot be changed later.
 
-        ``"*"`` stands for all principals (or datasets) together: those who may talk to each other
-        need a budget for all of them.
+        ``"*"`` means all principals (or datasets) together: principals who may share answers need
+        a budget together.
         """
         entry = LedgerEntry(
             kind="budget",
@@ -342,9 +342,9 @@ class Ledger:
     ) -> Reservation:
         """Spend before anything is drawn; the result allows one release. A refusal writes nothing.
 
-        ``name`` is that of the reservation, from :meth:`new_name` and used once, for whoever has
-        to write it down before. ``after`` is where the session must stand; a SecretError says that
-        another process has gone on.
+        ``name`` is that of the reservation, from :meth:`new_name` and used once, for a caller who
+        has to store it before. ``after`` is the required place of the session; a SecretError says
+        that another process continued it.
 
         Guarantee
         ---------
@@ -391,7 +391,7 @@ class Ledger:
         reservation.entry = db.append_to_database(connection, entry)
 
     def _check_place(self, connection: Connection, session: str, after: SessionPlace) -> None:
-        """Refuse to go on with a session that another process has gone on with."""
+        """Refuse a session that another process has continued."""
         mark = db.read_database_mark(connection, session)
         last, committed = db.read_last_reservation(connection, session) or ("", False)
         if (last if mark is None else mark) != after.name or (after.unseen and committed):
@@ -418,8 +418,8 @@ class Ledger:
     ) -> LedgerEntry:
         """Record that the release of a reservation exists, by the digest of its certificate.
 
-        With ``last`` it must be the session's last one: otherwise another process has gone on
-        without knowing of this release, and nobody may see it.
+        With ``last`` it must be the session's last one: otherwise another process continued the
+        session without knowing of this release, which must not be published.
         """
         reservation.mark_used()
         entry = reservation.entry
@@ -496,7 +496,7 @@ class Ledger:
         """Check every entry, every budget and the end of the chain.
 
         ``head`` is the hash of an entry that was noted earlier, and must still be in the chain:
-        without it, a ledger that was written anew cannot be told from a true one.
+        without it, a ledger that was written anew passes.
         """
         return _verify_database(self._database, head)
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy.errors import PoolError
-from pacprivacy.sample.bits import Bits, pool_complement, pool_padding, popcount
 
 MIN_UNITS: Final = 4
 GROUP: Final = "group of rows"
@@ -22,6 +21,49 @@ _RUN: Final = 64  # units that follow each other: quicker together
 _CHUNK_CELLS: Final = 2**21  # subset-unit cells unpacked at a time: bounds temporary memory
 
 Mask = npt.NDArray[np.bool_]
+Bits = npt.NDArray[np.uint8]
+
+_POPCOUNT: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
+    axis=1, dtype=np.uint8
+)
+
+
+def popcount(packed: Bits) -> int:
+    return int(_POPCOUNT[packed].sum(dtype=np.int64))
+
+
+def pool_padding(n_units: int) -> int:
+    """Return the unused bits of the last byte, as a byte."""
+    return 0xFF >> (n_units % 8) if n_units % 8 else 0
+
+
+def pool_complement(packed: Bits, n_units: int) -> Bits:
+    other = ~packed
+    other[-1] &= 0xFF ^ pool_padding(n_units)
+    return other
+
+
+def draw_pool_bits(rng: np.random.Generator, n_units: int, size: int) -> Bits:
+    """Draw a uniform subset of exactly ``size`` of ``n_units`` units, packed.
+
+    Fair bits give a uniform subset of a random size; given its size it is uniform, and
+    moving uniformly chosen units in or out until the size fits keeps it so. This needs
+    one bit and no integer per unit, and is quick for sizes near one half.
+    """
+    packed = np.frombuffer(rng.bytes(-(-n_units // 8)), dtype=np.uint8).copy()
+    packed[-1] &= 0xFF ^ pool_padding(n_units)
+    surplus = popcount(packed) - size
+    missing = abs(surplus)
+    while missing:
+        where = rng.integers(0, n_units, size=2 * missing + 16)
+        inside = (packed[where >> 3] >> (7 - (where & 7)).astype(np.uint8)) & 1
+        where = where[inside == (surplus > 0)]
+        # The first appearances, in order: what rejection one at a time would have accepted.
+        _, first = np.unique(where, return_index=True)
+        where = where[np.sort(first)][:missing]
+        np.bitwise_xor.at(packed, where >> 3, (128 >> (where & 7)).astype(np.uint8))
+        missing -= len(where)
+    return packed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -30,7 +72,7 @@ class Pool:
 
     Row ``k`` of ``bits``, curator-only, is subset ``k`` in the layout of :func:`numpy.packbits`,
     with zero padding. ``prior`` is the best blind guess of one unit's membership before the pool is
-    drawn, an upper bound where ``scheme`` has no closed form; for whoever knows the pool see
+    drawn, an upper bound where ``scheme`` has no closed form; given the pool see
     :meth:`priors`. Subsets ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one
     partition: two for halves and their complements, one where there is no such structure.
     ``row_units``, curator-only, numbers the unit of each row; None if every row is a unit.

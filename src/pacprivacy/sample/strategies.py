@@ -15,10 +15,12 @@ import numpy.typing as npt
 from pacprivacy._checks import as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.sample.bits import Bits, draw_pool_bits, pool_complement
 from pacprivacy.sample.pool import (
+    Bits,
     Codes,
     Pool,
+    draw_pool_bits,
+    pool_complement,
     pool_unit_name,
     resolve_pool_strata,
     resolve_pool_units,

@@ -1,10 +1,6 @@
-"""Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
+"""Many releases of one secret: the pipeline, the attacker's belief, the amounts spent, answers."""
 
 from pacprivacy.session.account import Remaining as Remaining
-from pacprivacy.session.default_sample import (
-    FEWEST_UNITS as FEWEST_UNITS,
-    pool_reason as pool_reason,
-)
 from pacprivacy.session.dry_run import (
     SUBSETS_BATCHED as SUBSETS_BATCHED,
     DryRun as DryRun,
@@ -22,6 +18,9 @@ from pacprivacy.session.query_release import (
 )
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
 from pacprivacy.session.responder import Reply as Reply, Responder as Responder
-from pacprivacy.session.secret import Plan as Plan
-from pacprivacy.session.secret_holder import Odometer as Odometer
-from pacprivacy.session.session import Session as Session
+from pacprivacy.session.secret import Odometer as Odometer, Plan as Plan
+from pacprivacy.session.session import (
+    FEWEST_UNITS as FEWEST_UNITS,
+    Session as Session,
+    pool_reason as pool_reason,
+)

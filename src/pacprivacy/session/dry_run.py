@@ -1,7 +1,7 @@
 """The pipeline up to the secret: draw the pool, run the mechanism on every subset, calibrate.
 
-Everything here is a function of the universe and of public randomness. No secret is drawn, nothing
-is spent, and what is found is for the curator alone.
+Everything here is a function of all records and of public randomness. No secret is drawn, nothing
+is spent, and the results are for the curator alone.
 """
 
 import math
@@ -42,14 +42,13 @@ SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
 SUBSETS_OF_MANY = ((200_000, 512), (20_000, 1000))  # above so many records: proofs take long
 SUBSETS_BLACK_BOX = 256
 TRYING = "trying folds"
-AS_GOOD = 1.05  # an error that pilots do not tell from the least
+AS_GOOD = 1.05  # errors closer than this cannot be ranked by pilots
 
 
 class DryRun:
     """What a release would be made of, for one pool and any number of mechanisms and budgets.
 
-    The parameters are those of :func:`pacprivacy.privatize`, and why there is a pool where nobody
-    asked for one.
+    The parameters are those of :func:`pacprivacy.privatize`; ``reason`` is why there is a pool.
     """
 
     def __init__(
@@ -68,16 +67,22 @@ class DryRun:
         self.data = coerce_data(data)
         self.seed = coerce_seed(rng)
         self.pool: Pool | None = None
+        self.units = units
         self._given = None if rng is None else self.seed
-        self._wanted, self._n_subsets, self._units = sample, n_subsets, units
+        self._wanted, self._n_subsets = sample, n_subsets
         self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
         self._reason = reason
         self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
 
     @property
     def n_subsets(self) -> int | None:
-        """Number of candidates, if it was asked for."""
+        """Number of candidates, if it was chosen."""
         return self._wanted.n_subsets if isinstance(self._wanted, Pool) else self._n_subsets
+
+    @property
+    def has_options(self) -> bool:
+        """Whether an option was set that only a pool has."""
+        return (self._n_subsets, self._n_jobs, self._backend) != (None, None, None)
 
     def draw(
         self,
@@ -97,7 +102,7 @@ class DryRun:
             return drawn, ()
         prepared, chosen_rule = as_mechanism(mechanism), as_rule(rule)
         if isinstance(self._wanted, Pool):
-            if self._n_subsets not in (None, self._wanted.n_subsets) or self._units is not None:
+            if self._n_subsets not in (None, self._wanted.n_subsets) or self.units is not None:
                 raise PoolError(
                     "n_subsets and units must be left out when a drawn pool is given. "
                     "Pass a strategy such as Balanced() to have it drawn."
@@ -118,11 +123,11 @@ class DryRun:
                     return self.pool, ()
             strategy = replace(strategy, folds=folds)
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
-        if self._units is None:
+        if self.units is None:
             _check_memory(strategy, self.data.n_rows)
-        pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
+        pool = strategy.draw(self.data.n_rows, rng=seed, units=self.units, strata=labels)
         key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
-        if self._units is None and isinstance(key, str) and (called := pool_unit_name(key)):
+        if self.units is None and isinstance(key, str) and (called := pool_unit_name(key)):
             pool = replace(pool, unit=called)
         if self._reason is not None:
             why = f"Sample: a pool of {pool.n_subsets:,} candidates, because {self._reason}."
@@ -178,15 +183,15 @@ class DryRun:
         A pool of few candidates is drawn for each; all pilots together are a quarter of the run for
         a black box, half of it where candidates are evaluated at once. The error is that of one
         release against the value on all records: the noise, and how far candidates are from that
-        value. Among numbers that are about as good the least is taken: with few folds, being told
-        who is out helps an attacker less.
+        value. Among numbers that are about as good the least is taken: with few folds, an attacker
+        gains less from side knowledge of who is left out.
 
         Guarantee
         ---------
         Claim P-4. A function of the universe and of public randomness, which the note says.
         """
         assert strategy.n_subsets is not None  # known before the folds are
-        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
+        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self.units)
         if len(choices) == 1:
             return choices[0], ()
         fixed = self._prepare(mechanism)
@@ -222,7 +227,7 @@ class DryRun:
         dry_run = DryRun(
             self.data,
             sample=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
-            units=self._units,
+            units=self.units,
             n_jobs=self._n_jobs,
             backend=self._backend,
             rng=public_generator(seed, "pilot", folds),
@@ -238,7 +243,7 @@ class DryRun:
     def run(
         self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None
     ) -> Outputs:
-        """Run a mechanism on every subset; ``rng`` stands in for the seed, where there is one."""
+        """Run a mechanism on every candidate; ``rng`` replaces the seed, where there is one."""
         prepared = as_mechanism(mechanism)
         pool, _ = self.draw(prepared, checkpoint=checkpoint)
         return run_mechanism(

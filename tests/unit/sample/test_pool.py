@@ -15,13 +15,15 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.sample import Balanced, Half, Poisson, Pool, strategy_fold_choices
-from pacprivacy.sample.bits import (
+from pacprivacy.sample.pool import (
     draw_pool_bits,
+    encode_pool_labels,
     pool_complement,
     pool_padding,
     popcount,
+    resolve_pool_strata,
+    resolve_pool_units,
 )
-from pacprivacy.sample.pool import encode_pool_labels, resolve_pool_strata, resolve_pool_units
 
 
 def hand_made(masks, **changes):

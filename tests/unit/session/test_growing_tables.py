@@ -16,7 +16,8 @@ from pacprivacy.errors import CertificateError, PoolError
 from pacprivacy.mechanism import Descent
 from pacprivacy.release import CoinBundle, DescentBundle, recompute_descent
 from pacprivacy.sample import keyed_coins
-from pacprivacy.session.coin_secret import CoinSecret, Roster
+from pacprivacy.session.coin_account import Roster
+from pacprivacy.session.coin_secret import CoinSecret
 from pacprivacy.session.state import CoinState, SessionState
 from tests.monthly import (
     AWAY,

@@ -478,7 +478,7 @@ def test_only_the_session_state_reads_the_index() -> None:
         for path in SOURCE.rglob("*.py")
         if re.search(r"\b(to|from)_storage\b", path.read_text(encoding="utf-8"))
     }
-    assert users == {"release/release.py", "session/leases.py", "session/state.py"}
+    assert users == {"release/release.py", "session/state.py"}
 
 
 def test_the_ledger_holds_nothing_of_the_secret(study: Path) -> None:
