@@ -92,11 +92,15 @@ def find_equilibrium(
     plan = calibrate(values, budget, rule=rule or "exact", log_belief=log_p, gamma=gamma, rng=seed)
     gaussian = calibrate(values, budget, rule="waterfill", log_belief=log_p)
     steps: list[Step] = []
+    costs = plan.total_variance, gaussian.total_variance
     if not plan.is_noiseless:
-        spread = spread_of(values, np.exp(log_p))
-        searched = spread
+        searched = spread = spread_of(values, np.exp(log_p))
         if rule is not None:
-            searched = weigh(spread, np.exp(log_p), rule.cost_along(spread)).spread
+            weighting = weigh(spread, np.exp(log_p), rule.cost_along(spread))
+            searched, costs = (
+                weighting.spread,
+                (weighting.cost_of(plan), weighting.cost_of(gaussian)),
+            )
         generator = public_generator(seed, "shapes")  # the stream that calibrate searched with
         exact_shapes(
             searched,
@@ -110,16 +114,9 @@ def find_equilibrium(
         waterfill=gaussian,
         steps=tuple(steps),
         free_nats=free_budget(values, log_p),
-        cost=_cost(plan, rule),
-        waterfill_cost=_cost(gaussian, rule),
+        cost=costs[0],
+        waterfill_cost=costs[1],
     )
-
-
-def _cost(plan: NoisePlan, rule: Exact | Protect | None) -> float:
-    if rule is None:
-        return plan.total_variance
-    covariance = plan.noise_covariance()
-    return float(np.sum(covariance * rule.cost_matrix(len(covariance))))
 
 
 def anisotropy(plan: NoisePlan) -> float:

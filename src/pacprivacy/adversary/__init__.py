@@ -34,7 +34,6 @@ from pacprivacy.adversary.betting import (
     STORED_UNITS as STORED_UNITS,
     DrawnInfluence as DrawnInfluence,
     InfluenceWager as InfluenceWager,
-    betting_bound as betting_bound,
 )
 from pacprivacy.adversary.clocks import (
     SESSION_SLACK as SESSION_SLACK,
@@ -58,14 +57,11 @@ from pacprivacy.adversary.heat import (
 from pacprivacy.adversary.influence import (
     GROUP_SIZES as GROUP_SIZES,
     InfluenceRisk as InfluenceRisk,
-    MeanInfluence as MeanInfluence,
     influence_advantage as influence_advantage,
     influence_hits as influence_hits,
     influence_parameter as influence_parameter,
     influence_risk as influence_risk,
     influence_success as influence_success,
-    least_mean_noise as least_mean_noise,
-    mean_advantage as mean_advantage,
 )
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,

@@ -32,44 +32,8 @@ BETS: Final = (0.95, 0.6, 0.3, 0.15, 0.07, 0.03)
 GAMMA: Final = 2.5e-10  # of each of two claims, for two lists of scales
 N_CLAIMS: Final = 4
 STORED_UNITS: Final = 100
-_BISECTIONS: Final = 60
 _BETS: Final = np.array(BETS)
 _LOG_ROUNDING: Final = 1e-9  # of sums of logarithms of a few thousand numbers
-
-
-def betting_bound(numbers: Vector, *, gamma: float, counts: Vector | None = None) -> float:
-    """Return an upper bound on the mean of numbers in [0, 1] that are drawn independently.
-
-    ``counts`` says how often each was drawn; once by default.
-
-    Guarantee
-    ---------
-    Claim C-12. Fails with probability ``gamma`` at most, also if the number of draws was chosen by
-    what they showed.
-
-    Examples
-    --------
-    >>> round(betting_bound(np.full(2000, 0.17), gamma=1e-9) - 0.17, 4)
-    0.0098
-    """
-    if not len(numbers):
-        return 1.0
-    each = np.ones(len(numbers)) if counts is None else counts
-
-    def is_above(u: float) -> bool:
-        gains = np.log1p(np.outer(_BETS, (u - numbers) / (1 - u)))
-        return bool(_log_mean(gains @ each) >= math.log(1 / gamma) + _LOG_ROUNDING)
-
-    low, high = 0.0, 1 - 2.0**-40
-    if not is_above(high):
-        return 1.0
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        if is_above(middle):
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 def _log_mean(log_wealth: Matrix) -> Vector:
