@@ -57,11 +57,9 @@ def patients() -> pd.DataFrame:
 
 def save(image: Image.Image, name: str) -> None:
     """Write a picture with as many colours as fit into the limit."""
-    for share, colours in ((1.0, 128), (1.0, 64), (1.0, 32), (0.8, 32), (0.7, 32), (0.6, 16)):
-        size = (round(share * image.width), round(share * image.height))
+    for colours in (64, 32, 16, 8):
         buffer = io.BytesIO()
-        smaller = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-        smaller.quantize(colours).save(buffer, "PNG", optimize=True)
+        image.convert("RGB").quantize(colours).save(buffer, "PNG", optimize=True)
         if buffer.tell() <= MOST_BYTES:
             break
     (IMAGES / f"{name}.png").write_bytes(buffer.getvalue())
@@ -76,6 +74,13 @@ def plots(releases: dict[str, Any]) -> None:
         save(Image.open(buffer), f"plot-{name}")
 
 
+def trim(image: Image.Image) -> Image.Image:
+    """Return a picture without the empty space below a short page."""
+    pixels = np.asarray(image.convert("RGB"))
+    used = np.flatnonzero((pixels != pixels[-1, 0]).any(axis=(1, 2)))
+    return image.crop((0, 0, image.width, min(image.height, int(used[-1]) + 40)))
+
+
 def shoot(url: str, name: str) -> None:
     """Take a picture of the first screen of a page, wide and narrow."""
     program = next(filter(None, map(shutil.which, BROWSERS)))
@@ -88,7 +93,7 @@ def shoot(url: str, name: str) -> None:
                  "--virtual-time-budget=4000", url],
                 check=True, capture_output=True, timeout=120,
             )  # fmt: skip
-            save(Image.open(file), f"{name}-{'wide' if width == WIDE[0] else 'narrow'}")
+            save(trim(Image.open(file)), f"{name}-{'wide' if width == WIDE[0] else 'narrow'}")
 
 
 def release_all(people: pd.DataFrame) -> dict[str, Any]:
@@ -131,10 +136,9 @@ def pages(releases: dict[str, Any], folder: Path) -> None:
     shoot(page.as_uri(), "report")
     page = pac.report(releases["groups"], folder / "officer.html", officer=True, **texts)
     shoot(page.as_uri(), "officer")
-    ledger = folder / "ledger.html"
-    command = ["ledger", "report", str(folder / "study.db"), "-o", str(ledger)]
-    subprocess.run([sys.executable, "-m", "pacprivacy", *command], check=True, capture_output=True)
-    shoot(ledger.as_uri(), "ledger")
+    command = [sys.executable, "-m", "pacprivacy", "ledger", "report", "study.db"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    shoot((folder / "ledger.html").as_uri(), "ledger")
 
 
 def serve(people: pd.DataFrame, folder: Path) -> None:

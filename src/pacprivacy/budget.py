@@ -85,6 +85,8 @@ class Membership(_Joins):
     def __post_init__(self) -> None:
         advice = "Use 0.6 for a strong promise, 0.75 for a moderate one."
         value = check_positive("success", self.success, advice=advice)
+        if 50 < value < 100:
+            advice = f"Write {value / 100:g} for {value:g} %."
         if not 0.5 < value < 1:
             raise BudgetError(
                 f"success must be above 1/2 (a coin guesses that well) and below 1; "

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
-from typing import Annotated, Any, Final, Literal, Never, get_type_hints
+from typing import Annotated, Any, Final, Literal, Never, cast, get_type_hints
 
 import typer
 from rich.console import Console
@@ -99,7 +99,8 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=kind))
             continue
         records[parameter.name], hints = record, get_type_hints(record, include_extras=True)
-        for field in fields(record):
+        own = inspect.get_annotations(cast("type[object]", record))  # before inherited ones
+        for field in sorted(fields(record), key=lambda each: each.name not in own):
             typed = inspect.Parameter(
                 field.name, kind, default=field.default, annotation=hints[field.name]
             )

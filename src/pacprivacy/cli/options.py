@@ -62,28 +62,6 @@ Target = Annotated[
     ),
 ]
 Columns = Annotated[str | None, option("--columns", "A,B", "Columns to use; default all.")]
-DateFormats = Annotated[
-    str | None,
-    option("--date-format", "LIST", "How dates are written, if unclear: 'day=%d/%m/%Y'."),
-]
-Decimal = Annotated[
-    str | None, option("--decimal", "MARK", "Decimal mark of the file, . or ,; needed if unclear.")
-]
-Delimiter = Annotated[
-    str | None, option("--delimiter", "MARK", "Field separator of a CSV file; detected if omitted.")
-]
-Encoding = Annotated[
-    str | None, option("--encoding", "NAME", "Encoding of a CSV file; detected if omitted.")
-]
-Sheet = Annotated[
-    str | None, option("--sheet", "NAME", "Sheet of an Excel file; default the first.")
-]
-HeaderRow = Annotated[
-    int | None,
-    typer.Option(
-        "--header-row", metavar="N", min=1, help="Row of the column names; default the first."
-    ),
-]
 Subsets = Annotated[
     int | None,
     option(
@@ -135,7 +113,60 @@ _WITH_STUDY: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
+class ReadingOptions:
+    """Options of a verb for reading a table; as typed."""
+
+    decimal: Annotated[
+        str | None,
+        option("--decimal", "MARK", "Decimal mark of the file, . or ,; needed if unclear."),
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        option("--delimiter", "MARK", "Field separator of a CSV file; detected if omitted."),
+    ] = None
+    encoding: Annotated[
+        str | None, option("--encoding", "NAME", "Encoding of a CSV file; detected if omitted.")
+    ] = None
+    date_format: Annotated[
+        str | None,
+        option("--date-format", "LIST", "How dates are written, if unclear: 'day=%d/%m/%Y'."),
+    ] = None
+    sheet: Annotated[
+        str | None, option("--sheet", "NAME", "Sheet of an Excel file; default the first.")
+    ] = None
+    header_row: Annotated[
+        int | None,
+        typer.Option(
+            "--header-row", metavar="N", min=1, help="Row of the column names; default the first."
+        ),
+    ] = None
+
+    def typed(self, schema: Reading | None = None) -> Reading:
+        """Return how the file is to be read; what is typed wins over a schema."""
+        if self.decimal not in (None, ".", ","):
+            raise DataError(
+                f"--decimal must be . or ,; got {self.decimal!r}. Leave it out to find out."
+            )
+        mark = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
+        if mark is not None and len(mark) != 1:
+            raise DataError(
+                f"--delimiter must be one character; got {self.delimiter!r}. Try ; or tab."
+            )
+        before = Reading() if schema is None else schema
+        formats = {} if self.date_format is None else _read_date_formats(self.date_format)
+        return replace(
+            before,
+            decimal=self.decimal or before.decimal,
+            delimiter=mark or before.delimiter,
+            encoding=self.encoding or before.encoding,
+            date_formats={**before.date_formats, **formats},
+            sheet=self.sheet or before.sheet,
+            header_row=self.header_row or before.header_row,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions(ReadingOptions):
     """Options of a verb for reading a table and choosing a model; as typed."""
 
     target: Target = None
@@ -232,16 +263,10 @@ class TableOptions:
         str | None,
         option("--quantiles", "LIST", "Probabilities of quantiles; default 0.25,0.5,0.75."),
     ] = None
-    decimal: Decimal = None
-    delimiter: Delimiter = None
-    encoding: Encoding = None
-    date_format: DateFormats = None
     schema: Annotated[
         Path | None,
         option("--schema", "FILE", "Kinds of the columns, in TOML: see pac schema."),
     ] = None
-    sheet: Sheet = None
-    header_row: HeaderRow = None
     jobs: Jobs = None
     checkpoint: Checkpoint = None
 
@@ -344,17 +369,8 @@ class TableOptions:
 
         With ``declared``, formats of dates that the schema guessed are left out.
         """
-        typed = read_reading_options(self.decimal, self.delimiter, self.encoding, self.date_format)
         described = self.described
-        schema = (described.without_guessed_dates() if declared else described).reading
-        merged = replace(
-            schema,
-            decimal=typed.decimal or schema.decimal,
-            delimiter=typed.delimiter or schema.delimiter,
-            encoding=typed.encoding or schema.encoding,
-            date_formats={**schema.date_formats, **typed.date_formats},
-        )
-        return with_sheet(merged, self.sheet, self.header_row)
+        return self.typed((described.without_guessed_dates() if declared else described).reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,29 +478,6 @@ def check_coin_session(
             f"average over coins, and joins no other release; got one. Sessions take "
             f"{', '.join(joining)}; a study (--study) takes ols, median and quantiles, too."
         )
-
-
-def read_reading_options(
-    decimal: str | None,
-    delimiter: str | None,
-    encoding: str | None,
-    date_format: str | None = None,
-) -> Reading:
-    """Collect how the file is to be read."""
-    if decimal not in (None, ".", ","):
-        raise DataError(f"--decimal must be . or ,; got {decimal!r}. Leave it out to find out.")
-    mark = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
-    if mark is not None and len(mark) != 1:
-        raise DataError(f"--delimiter must be one character; got {delimiter!r}. Try ; or tab.")
-    formats = {} if date_format is None else _read_date_formats(date_format)
-    return Reading(decimal=decimal, delimiter=mark, encoding=encoding, date_formats=formats)
-
-
-def with_sheet(reading: Reading, sheet: str | None, header_row: int | None) -> Reading:
-    """Return how a file is read, with another sheet or header row if they are named."""
-    return replace(
-        reading, sheet=sheet or reading.sheet, header_row=header_row or reading.header_row
-    )
 
 
 def _read_date_formats(text: str) -> dict[str, str]:

@@ -47,14 +47,7 @@ BudgetText = Annotated[
         help='"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
     ),
 ]
-_Budget = Annotated[
-    str | None,
-    option(
-        "--budget",
-        "TEXT",
-        '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
-    ),
-]
+_Budget = Annotated[str | None, *get_args(BudgetText)[1:]]
 _Model = Annotated[str | None, *get_args(options.ModelName)[1:]]
 _Share = Annotated[
     str | None,
@@ -156,21 +149,15 @@ def _release(
         if model is None or file is not None:
             raise DataError("--study, --strata and --cluster must be left out with --promise dp.")
         assert budget is not None  # there is no share without a ledger
-        release = _release_dp(request, budget, output, (seed or 0) if simulate else None, quiet)
+        check_release_folder(output)
+        draws = (seed or 0) if simulate else None
+        release = release_dp_promise(request, budget, simulate=draws, quiet=quiet)
     else:
         drawn = _drawn(table, seed, simulate=simulate, quiet=quiet)
         limit = _Limit(limits=limits, share=_read_share(share), account=account)
         release = _release_pac(request, file, limit, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
-
-
-def _release_dp(
-    asked: PromisedStatistic, budget: str, output: Path, seed: int | None, quiet: bool
-) -> Release | DPRelease:
-    """Release a statistic that hides presence; with a seed it is a simulation."""
-    check_release_folder(output)
-    return release_dp_promise(asked, budget, simulate=seed, quiet=quiet)
 
 
 def _drawn(

@@ -64,8 +64,6 @@ def _serve(
     per_query: Annotated[str, option("--per-query", "TEXT", "Budget of one query.")] = (
         "membership<=0.505"
     ),
-    rate: Annotated[float, option("--rate", "X", "Requests a second of one principal.")] = 50.0,
-    rows: Annotated[int, option("--rows", "N", "Most rows in one request.")] = 1000,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,11 +94,7 @@ def _serve(
             f"--tokens must hold a principal; got {str(tokens)[:60]!r}, which holds none. "
             f"Make a token with 'pac serve --grant NAME'."
         )
-    limits = serving.Limits(
-        rate=_above_zero("--rate", rate),
-        rows=int(_above_zero("--rows", rows)),
-        per_query=per_query,
-    )
+    limits = serving.Limits(per_query=per_query)
     predictor, session = None, None
     if models is not None:
         predictor = PrivatePredictor.load(models, ledger=ledger, dataset=dataset, state=state)
@@ -198,12 +192,6 @@ def _check_tls(file: Path | None) -> None:
             f"--tls-cert and --tls-key must be PEM files; got {str(file)[:60]!r}: "
             f"{error.strerror}. Check the path."
         ) from None
-
-
-def _above_zero(name: str, value: float) -> float:
-    if not 0 < value < 1e9:
-        raise DataError(f"{name} must be above 0; got {value!r}. Leave it out.")
-    return value
 
 
 def _log(quiet: bool) -> None:

@@ -26,11 +26,8 @@ from pacprivacy.mechanism import (
     UnitLabels,
     Value,
 )
-from pacprivacy.noise import as_rule, propose_rule_variance
-from pacprivacy.privatizing import plan
 from pacprivacy.release import Certificate
-from pacprivacy.sample import Balanced, Coins, Pool
-from pacprivacy.session import DryRun
+from pacprivacy.sample import Balanced, Coins
 
 POOL_PENALTY: Final = 0.1
 POOL_STEPS: Final = 50
@@ -389,8 +386,8 @@ class PrivateRidge(PrivateLinearRegression):
     alpha : "conscious", "post-hoc" or float
         Penalty on the coefficients in the coordinates of ``form``. ``conscious`` multiplies the
         one that is best without privacy by ``1 + C``, ``C`` the variance of the noise over that of
-        the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone ``C`` is
-        found from a plan with the post-hoc penalty; where there is a pool, from its fits.
+        the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone it is
+        ``post-hoc``: the noise is small beside the fits.
 
     Examples
     --------
@@ -416,48 +413,3 @@ class PrivateRidge(PrivateLinearRegression):
             )
         aim = budget_limits(self._limit).mi_nats if self.alpha == "conscious" else None
         return self._with_penalty(design.RidgePenalty(mi_nats=aim))
-
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        by_membership = budget_limits(self._limit).mi_nats is None
-        sampled = as_rule(self.rule).n_reserve > 0
-        if self.alpha == "conscious" and isinstance(sample, Coins):
-            aim = self._noise_with_coins(sample, mechanism, data, units=units, seed=rng)
-            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim))
-        elif self.alpha == "conscious" and by_membership and not sampled:
-            sample, aim = self._noise_to_come(mechanism, data, units, rng)
-            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim))
-            units = None  # they are in the pool
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
-
-    def _noise_with_coins(
-        self, sample: Coins, mechanism: Mechanism, data: Any, *, units: UnitLabels, seed: int | None
-    ) -> float | None:
-        """Return the information budget for as much noise as coins need, over sampling errors."""
-        planned = plan(mechanism, data, self._limit, sample=sample, units=units, rng=seed)
-        bars = planned.error_bars
-        assert bars is not None  # post-processing is ours
-        measured = bars.spread > 0
-        ratio = np.square(bars.noise_std[measured] / bars.spread[measured]) * (1 - bars.share)
-        return None if not ratio.any() else len(ratio) / (2.0 * float(ratio.mean()))
-
-    def _noise_to_come(
-        self, mechanism: Mechanism, data: Any, units: UnitLabels, seed: int | None
-    ) -> tuple[Pool, float | None]:
-        """Draw the pool; return it with the information budget for as much noise."""
-        assert not isinstance(self.sample, Coins)  # they have a plan of their own
-        dry_run = DryRun(
-            data,
-            sample=self.sample,
-            n_subsets=self.n_subsets,
-            units=units,
-            n_jobs=1,
-            rng=seed,
-            progress=False,
-        )
-        pool, _ = dry_run.draw(mechanism, self._limit, rule=self.rule, checkpoint=self.checkpoint)
-        fits = dry_run.run(mechanism).values
-        noise = propose_rule_variance(fits, self._limit, pool=pool, rule=self.rule, rng=seed)
-        spread = float(fits.var(axis=0).sum())
-        return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)

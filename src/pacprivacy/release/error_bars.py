@@ -539,7 +539,8 @@ def error_bar_rows(value: object, bars: ErrorBars | None, *, most: int | None = 
     names = _shown_names(bars, numbers)
     shown = in_bin_order(names, np.flatnonzero(_measured(bars)).tolist())[:most]
     figures = (numbers, error, *ends, np.hypot(bars.spread, bars._bias()), bars.noise_std)
-    return [Row(names[i], *(float(column[i]) for column in figures)) for i in shown]
+    cells = ((names[i], *(float(column[i]) for column in figures), False) for i in shown)
+    return [Row._make(row) for row in cells]
 
 
 def _shown_names(bars: ErrorBars, numbers: Vector, most: int | None = None) -> list[str]:

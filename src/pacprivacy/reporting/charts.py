@@ -85,7 +85,7 @@ def chart_trade_off(
 
 def chart_session(axes: Axes, session: SessionFigures) -> None:
     """Draw the spent amounts after each release as stairs below the promise."""
-    spent, total, text, unit = session.line()
+    spent, total = [step.spent for step in session.steps], session.total
     numbers = [step.number for step in session.steps]
     end = numbers[-1] + 0.5
     start = [0.0] * (numbers[0] == 1)  # else the releases before are not known
@@ -95,10 +95,10 @@ def chart_session(axes: Axes, session: SessionFigures) -> None:
     axes.plot(numbers, spent, "o", color=BLUE, ms=9)
     if total is not None:
         axes.axhline(total, color=INK, marker="")
-        axes.text(end, total, text, ha="right", va="bottom", weight="bold")
+        axes.text(end, total, session.text, ha="right", va="bottom", weight="bold")
     axes.set_xticks(numbers[:: 1 + len(numbers) // 20])
     axes.set_xlim(numbers[0] - 1, end)
-    style_axes(axes, "release number", unit)
+    style_axes(axes, "release number", session.unit)
     axes.set_ylim(0, 1.15 * max(total or 0.0, *spent) or 1.0)
 
 

@@ -30,55 +30,23 @@ from pacprivacy.reporting.value_charts import Layout, NamedTable
 from pacprivacy.session import QueryAnswer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStep:
-    """One release of a session; public."""
+class SessionStep(NamedTuple):
+    """One release of a session, and what was spent by then; public."""
 
     number: int
     mechanism: str
-    spent_nats: float | None = None
-    spent_success: float | None = None
-    spent_share: float | None = None
-
-
-class SessionLine(NamedTuple):
-    """Spent amounts after each release, the total, its text and the unit."""
-
-    spent: list[float]
-    total: float | None
-    text: str
-    unit: str
+    spent: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFigures:
-    """Spent amounts of a session after each of its releases; public."""
+    """Spent amounts of a session after each of its releases, in one unit; public."""
 
     steps: tuple[SessionStep, ...]
-    total_nats: float | None
-    total_success: float | None
+    total: float | None
+    unit: str
+    text: str
     success_bound: float
-
-    def line(self) -> SessionLine:
-        """Return the drawn amounts: shares of the budget, membership, or information."""
-        if self.total_success is None:
-            return SessionLine(
-                spent=[step.spent_nats or 0.0 for step in self.steps],
-                total=self.total_nats,
-                text=f"total {at_most(self.total_nats or 0.0, significant=4)} nats",
-                unit="information, nats",
-            )
-        text = f"membership success at most {percent_at_most(self.total_success)} %"
-        shares = [step.spent_share for step in self.steps if step.spent_share is not None]
-        if shares:
-            spent = [100 * share for share in shares]
-            return SessionLine(spent, 100.0, text, "budget spent, %")
-        return SessionLine(
-            spent=[100 * (step.spent_success or 0.0) for step in self.steps],
-            total=100 * (self.total_success - 0.5),
-            text=text,
-            unit="membership, points above 50 %",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,36 +86,43 @@ class ReportData:
 
 
 def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigures | None:
+    """Return what a session has spent: shares of its budget, membership, or information."""
     facts = [(c.composition or {}, c.mechanism) for c in certificates]
     spends = ("spent_nats_so_far", "spent_influence_so_far")
     known = {f["release_number"]: (f, name) for f, name in facts if any(s in f for s in spends)}
     if not known:
         return None
-    steps = tuple(
-        SessionStep(
-            number=int(number),
-            mechanism=name,
-            spent_nats=f.get("spent_nats_so_far"),
-            spent_success=f.get("spent_increments_so_far"),
-            spent_share=_spent_share(f),
-        )
-        for number, (f, name) in sorted(known.items())
-    )
     last = known[max(known)][0]
+    nats, success = last.get("total_nats"), last.get("total_success")
+    text = f"membership success at most {percent_at_most(success or 1.0)} %"
+    if "spent_influence_so_far" in last:
+        unit, total, spent = "budget spent, %", 100.0, _spent_percent
+    elif success is not None:
+        unit, total, spent = "membership, points above 50 %", 100 * (success - 0.5), _spent_points
+    else:
+        unit, total, spent = "information, nats", nats, _spent_nats
+        text = f"total {at_most(nats or 0.0, significant=4)} nats"
     return SessionFigures(
-        steps=steps,
-        total_nats=last.get("total_nats"),
-        total_success=last.get("total_success"),
+        steps=tuple(SessionStep(int(k), name, spent(f)) for k, (f, name) in sorted(known.items())),
+        total=total,
+        unit=unit,
+        text=text,
         success_bound=float(last.get("session_success_bound", 1.0)),
     )
 
 
-def _spent_share(facts: Mapping[str, Any]) -> float | None:
-    """Return the share of the squared influence that was spent, rounded up; None for pools."""
-    if "spent_influence_so_far" not in facts:
-        return None
+def _spent_percent(facts: Mapping[str, Any]) -> float:
+    """Return the share of the squared influence that was spent, rounded up."""
     share = (float(facts["spent_influence_so_far"]) / float(facts["total_influence"])) ** 2
-    return min(1.0, share * (1 + 1e-12))
+    return 100 * min(1.0, share * (1 + 1e-12))
+
+
+def _spent_points(facts: Mapping[str, Any]) -> float:
+    return 100 * float(facts.get("spent_increments_so_far") or 0.0)
+
+
+def _spent_nats(facts: Mapping[str, Any]) -> float:
+    return float(facts.get("spent_nats_so_far") or 0.0)
 
 
 # --- what pages say differently about the two kinds of secret -------------------------------

@@ -236,7 +236,6 @@ def template_environment() -> Any:
         "number": style_number,
         "plus_minus": row_texts,
         "ends": row_interval,
-        "spaced": lambda text: text.replace(",", " "),  # as the answer to a query is written
         "whole": lambda number: f"{number:,.0f}" if 100 <= number < WHOLE else style_number(number),
         "percent": percent_at_most,
         "rate": rate_text,

@@ -43,7 +43,7 @@ class QueryAnswer:
     rows: tuple[tuple[str | Row, ...], ...]
 
     def lines(self) -> list[list[str]]:
-        """Return every number as ``1 234 ± 56``: with its standard error."""
+        """Return every number as ``1,234 ± 56``: with its standard error."""
         return [[_text(cell) for cell in row] for row in self.rows]
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ def _text(cell: str | Row) -> str:
     if isinstance(cell, str):
         return cell
     value, error = row_texts(cell)
-    return (value if error == NONE else f"{value} ± {error}").replace(",", " ")
+    return value if error == NONE else f"{value} ± {error}"
 
 
 def query_answer(release: Release) -> QueryAnswer | None:
@@ -154,7 +154,7 @@ class QueryRelease(Release):
 
     @property
     def answer(self) -> QueryAnswer:
-        """The answer as people read it: every number as ``1 234 ± 56``."""
+        """The answer as people read it: every number as ``1,234 ± 56``."""
         answer = query_answer(self)
         assert answer is not None  # set with the release
         return answer

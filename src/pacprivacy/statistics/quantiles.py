@@ -384,11 +384,7 @@ class TableQuantiles(Statistic, AveragedStatistic):
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> SampleValue:
-        if self.missing == "mean":
-            raise MechanismError(
-                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
-                "'mean'. Use a pool (pac.Balanced), or drop gaps."
-            )
+        self._refuse_filling()
         rows, scales = self.read(data.parts), fixed_mechanism(self.layout, "layout").scales
         codes = np.arange(len(rows.weights)) if units is None else units
         sets = tuple(

@@ -122,11 +122,7 @@ class OLS(_Regression, SummedStatistic, AveragedStatistic):
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> LeastSquaresValue:
-        if self.missing == "mean":
-            raise MechanismError(
-                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
-                "'mean'. Use a pool: sample=pac.Balanced()."
-            )
+        self._refuse_filling()
         layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(self.read(data.parts))
         assert rows.y is not None
         roots = np.sqrt(rows.weights)

@@ -316,7 +316,7 @@ def test_session_is_a_staircase(session_releases: tuple[Release, ...]) -> None:
     data = ReportData(second, session=[first])
     assert data.session_figures is not None
     assert [step.number for step in data.session_figures.steps] == [1, 2]
-    assert data.session_figures.steps[0].spent_nats < data.session_figures.steps[1].spent_nats
+    assert data.session_figures.steps[0].spent < data.session_figures.steps[1].spent
     page = render_page(data)
     assert "session" in Page(page).ids
     assert percent_at_most(data.session_figures.success_bound) in page
