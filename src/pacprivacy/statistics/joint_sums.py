@@ -27,13 +27,13 @@ Cube = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JointSums(UnitSums):
-    """Sums of several statistics side by side, in one cell, and those of each."""
+    """Sums of several statistics in one cell, and those of each apart."""
 
     parts: tuple[UnitSums, ...] = field(repr=False)
 
     @classmethod
     def of(cls, parts: tuple[UnitSums, ...]) -> Self:
-        """Put the sums of all cells of all statistics into one line for every unit."""
+        """Join the sums of all cells of all statistics into one row for every unit."""
         n_units = max(part.n_units for part in parts)
         widths = [part.n_cells * part.block for part in parts]
         if sum(widths) > WIDEST_BLOCK:
@@ -67,7 +67,7 @@ def flatten_slopes(slopes: Cube) -> Matrix:
 
 
 def limit_small_cells(slopes: Cube, sums: UnitSums) -> Cube:
-    """Return derivatives in which a cell of few units counts no more than a larger one."""
+    """Return the derivatives, those of cells of few units at most as large as others."""
     sizes = np.abs(slopes).max(axis=(1, 2), initial=0.0)
     large = sums.entries_per_cell >= LEAST_CELL
     if not large.any():
@@ -78,10 +78,11 @@ def limit_small_cells(slopes: Cube, sums: UnitSums) -> Cube:
 
 
 def shaping_slopes(slopes: Cube, sums: UnitSums) -> Matrix:
-    """Return derivatives by which errors count, of outputs and a little of every sum.
+    """Return the derivatives of the outputs, and of every sum with a small weight.
 
-    To first order a sum may have any noise where the outputs do not change with it, as the count
-    of a column at its centre. So its own error counts, too, the more the fewer units a cell has.
+    To first order, outputs do not depend on some sums, such as the count of a column at its centre.
+    Such a sum could have any noise. So its own error counts, too, the more the fewer units a cell
+    has.
     """
     slopes = limit_small_cells(slopes, sums)
     totals = sums.squares(np.ones(sums.n_units))
@@ -100,7 +101,7 @@ def least_deviation(values: Matrix, slopes: Matrix) -> float:
     ``slopes`` are the derivatives of the errors by the sums. Units that stand out are shrunk to the
     tenth largest. The noise is that of :func:`pacprivacy.noise.plan_sums`, but roughly.
     """
-    moved = values @ np.linalg.qr(slopes, mode="r").T
+    moved = values @ np.asarray(np.linalg.qr(slopes, mode="r")).T
     norms = np.linalg.norm(moved, axis=1)
     rank = max(0, len(norms) - CROWD)
     tenth = float(np.partition(norms, rank)[rank]) if len(norms) else 0.0

@@ -1,9 +1,8 @@
-"""Several statistics as one: one vector of sums, one noise, one promise.
+"""Several statistics in one release: one vector of sums, one noise, one promise.
 
-What a unit adds to the sums of all statistics stands in one vector, and noise is planned for all of
-them at once. A unit then pays for what it changes in all, not for its most in each; sums that two
-statistics share, and sums that follow from others, are released once. Where one table follows from
-another for every unit, it does so after noise, too: their margins agree.
+The contributions of a unit to all statistics are one vector, and one noise hides it. So a unit pays
+for its contributions together, not for the largest to each statistic. Sums that two statistics
+share are released once, and tables that follow from each other agree after noise, too.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ LONGEST_LIST: Final = 80  # characters of names in the name of a study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where the sums and the numbers of a table stand in those of the study."""
+    """Sizes of a table: its cells, sums of a cell, centres and numbers."""
 
     cells: int
     block: int
@@ -51,15 +50,15 @@ class Study(Mechanism, SumStatistic):
         Statistics of :mod:`pacprivacy.stats`, by the names of their tables. Medians, quantiles and
         least squares are computed of noisy counts and products.
     importance : mapping of str to float, optional
-        How much the squared error of a table counts; 1 by default. It is compared with what the
-        table alone would have.
+        Weight of the squared error of a table; 1 by default. Errors are compared with those of a
+        release of the table alone.
     weights : str, optional
-        Column of survey weights, of all statistics that name none.
+        Column of survey weights, for all statistics without one.
     strata, cluster : str, optional
-        Columns that say how the sample was drawn; intervals are then for the population.
+        Columns of the survey's design; intervals are then for the population.
     suppress : float, optional
-        Numbers are shown as ``..`` whose 95 % interval reaches further than this share of them to
-        either side. Released values decide; the file of the release has all numbers.
+        Show a number as ``..`` if its 95 % interval reaches further than this share of it to either
+        side. Released values decide; the file of the release has all numbers.
 
     Examples
     --------
@@ -72,8 +71,8 @@ class Study(Mechanism, SumStatistic):
 
     Guarantee
     ---------
-    Claim C-31. The value is a function of noisy sums over units and of nothing else, so that the
-    promise of one release of sums (claim C-3) holds for all tables together.
+    Claim C-31. The value is a function of noisy sums over units alone, so the promise of one
+    release of sums (claim C-3) holds for all tables together.
     """
 
     statistics: Any
@@ -86,11 +85,12 @@ class Study(Mechanism, SumStatistic):
     places: tuple[_Place, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        given: Any = self.statistics
-        named: Any = given if isinstance(given, Mapping) else {"value": given}
+        named: Any = self.statistics
+        if not isinstance(named, Mapping):
+            named = {"value": named}
         if not (named and all(isinstance(name, str) for name in named)):
             raise MechanismError(
-                f"statistics must be statistics by name; got {as_told(given)}. Write "
+                f"statistics must be statistics by name; got {as_told(self.statistics)}. Write "
                 "pac.Study({'age': pac.stats.mean('age')})."
             )
         tables = {name: self._weighted(name, each) for name, each in named.items()}
@@ -129,34 +129,34 @@ class Study(Mechanism, SumStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Statistics and their options, and what their errors count."""
-        said = [f"table {name!r}: {each.name}" for name, each in self.tables.items()]
-        said += [line for each in self.tables.values() for line in each.public]
-        said += [
+        """Statistics, their options, and the weights of their errors."""
+        lines = [f"table {name!r}: {each.name}" for name, each in self.tables.items()]
+        lines += [line for each in self.tables.values() for line in each.public]
+        lines += [
             f"the error of {name!r} counts {size:g} times"
             for name, size in sorted(self.importance.items())
         ]
         if self.strata is not None or self.cluster is not None:
             drawn = [f"strata by {self.strata!r}"] if self.strata else []
             drawn += [f"clusters by {self.cluster!r}"] if self.cluster else []
-            said.append(
+            lines.append(
                 f"{SURVEY}{', '.join(drawn)}; standard errors and intervals are for the population"
             )
-        return tuple(dict.fromkeys(said))
+        return tuple(dict.fromkeys(lines))
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What tables show exactly of all records."""
-        said = [line for each in self.tables.values() for line in each.published]
-        return tuple(dict.fromkeys((*said, "how noise is shared out among tables")))
+        """Facts that the tables publish exactly."""
+        lines = [line for each in self.tables.values() for line in each.published]
+        return tuple(dict.fromkeys((*lines, "how noise is shared out among tables")))
 
     @property
     def model(self) -> dict[str, Any]:
-        """Names of the tables, and what is suppressed."""
+        """Names of the tables, and the limit of suppression."""
         return {"kind": "study", "tables": list(self.tables), "suppress": self.suppress}
 
     def prepare(self, data: Data) -> Self:
-        """Fix all statistics, and where their numbers stand, with all records."""
+        """Fix all statistics, and the places of their numbers, with all records."""
         prepared = {name: each.prepare(data) for name, each in self.tables.items()}
         places = []
         for each in prepared.values():
@@ -179,13 +179,13 @@ class Study(Mechanism, SumStatistic):
         )
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> JointSums:
-        """Return what every unit adds to the sums of all statistics."""
+        """Return the contributions of every unit to all statistics."""
         return JointSums.of(tuple(each.contributions(data, units) for each in self.tables.values()))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
-        """Return derivatives by which errors count: of every table over what it alone would have.
+        """Return the derivatives of all tables, each over the noise that it would have alone.
 
-        Alone, it would have the least noise that hides all units but the ten largest.
+        That is the least noise that hides all units but the ten largest.
         """
         assert isinstance(contributions, JointSums)
         rows, start = [], 0
@@ -261,7 +261,7 @@ class Study(Mechanism, SumStatistic):
 
 
 def as_sums(statistic: Any) -> Any:
-    """Return a statistic as a function of sums; None where it is none."""
+    """Return a statistic as a function of sums; None if it cannot be one."""
     if isinstance(statistic, Ridge):
         return None
     if isinstance(statistic, OLS) and not isinstance(statistic, MomentOLS):
@@ -272,7 +272,7 @@ def as_sums(statistic: Any) -> Any:
 
 
 def _fields(statistic: Statistic) -> dict[str, Any]:
-    """Return the options that all statistics share."""
+    """Return the options of every statistic."""
     return {each.name: getattr(statistic, each.name) for each in fields(Statistic)}
 
 

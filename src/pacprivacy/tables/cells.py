@@ -40,20 +40,24 @@ Coded = tuple[Sequence[str], Codes]  # distinct entries, and which of them each 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellRules:
-    """How the entries of one column are read, whatever other rows hold."""
+class ColumnSchema:
+    """The contents of one column; ``guessed`` names the keys that are not declared."""
 
-    kind: ColumnKind | None = None
+    type: ColumnKind | None = None
+    date_format: str | None = None
+    range: tuple[float, float] | None = None
+    levels: tuple[str, ...] | None = None
     missing: tuple[str, ...] = ()
     less_than: LessThan | None = None
+    guessed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """Declared format of a file; what is left out is detected.
 
-    Without ``find_dates`` only columns with a declared format are dates, whatever entries look
-    like. ``missing`` are entries that stand for gaps, in all columns; ``rules`` are of a schema.
+    Without ``find_dates`` only columns with a declared format hold dates. ``missing`` are entries
+    that stand for gaps in all columns; ``columns`` are those of a schema.
     """
 
     delimiter: str | None = None
@@ -64,11 +68,12 @@ class Reading:
     sheet: str | None = None
     header_row: int | None = None
     missing: tuple[str, ...] = ()
-    rules: Mapping[str, CellRules] = field(default_factory=dict)
+    columns: Mapping[str, ColumnSchema] = field(default_factory=dict)
 
-    def rules_of(self, name: str) -> CellRules:
-        """Return the rules of a column."""
-        return self.rules.get(name, CellRules(missing=self.missing))
+    def rules_of(self, name: str) -> ColumnSchema:
+        """Return the schema of a column, with the codes of gaps in all columns."""
+        schema = self.columns.get(name, ColumnSchema())
+        return replace(schema, missing=(*self.missing, *schema.missing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,6 +94,11 @@ class TableColumn:
     @property
     def is_date(self) -> bool:
         return self.numbers is not None and bool(self.date_formats)
+
+    @property
+    def is_unclear_date(self) -> bool:
+        """Whether the entries are dates in several formats."""
+        return self.numbers is None and bool(self.date_formats)
 
     @property
     def levels(self) -> Labels | None:
@@ -144,7 +154,7 @@ class TableColumn:
 
 
 def understand_cells(cells: Mapping[str, Coded], reading: Reading) -> dict[str, TableColumn]:
-    """Decide the kind of every column; a comma is decimal if declared or unambiguous."""
+    """Return the columns; a comma is decimal if declared or unambiguous."""
     formats, mark = reading.date_formats, reading.decimal or "."
     cells = {
         name: _by_rules(entries, reading.rules_of(name), reading.decimal)
@@ -181,7 +191,7 @@ def understand_cells(cells: Mapping[str, Coded], reading: Reading) -> dict[str, 
     return columns | certain
 
 
-def _by_rules(cells: Coded, rules: CellRules, decimal: str | None) -> Coded:
+def _by_rules(cells: Coded, rules: ColumnSchema, decimal: str | None) -> Coded:
     """Return the cells with codes of gaps and detection limits replaced."""
     if not rules.missing and rules.less_than is None:
         return cells
@@ -190,7 +200,7 @@ def _by_rules(cells: Coded, rules: CellRules, decimal: str | None) -> Coded:
     return [_replaced(text.strip(), rules, mark) for text in distinct], codes
 
 
-def _replaced(text: str, rules: CellRules, mark: str) -> str:
+def _replaced(text: str, rules: ColumnSchema, mark: str) -> str:
     if text in rules.missing:
         return ""
     limit = BELOW_LIMIT.fullmatch(text)
@@ -205,7 +215,7 @@ def _replaced(text: str, rules: CellRules, mark: str) -> str:
 def apply_column_rules(
     columns: Mapping[str, TableColumn], reading: Reading
 ) -> dict[str, TableColumn]:
-    """Replace codes of gaps among plain numbers, and check that columns hold what rules say."""
+    """Replace codes of gaps among numbers, and check the types of columns."""
     return {name: _ruled(name, column, reading) for name, column in columns.items()}
 
 
@@ -219,9 +229,9 @@ def _ruled(name: str, column: TableColumn, reading: Reading) -> TableColumn:
         "number": column.numbers is None or column.is_date,
         "date": not column.is_date,
     }
-    if wrong.get(rules.kind or "", False):
+    if wrong.get(rules.type or "", False):
         raise DataError(
-            f"column {name!r} must hold {rules.kind}s, as its schema says; got other entries. "
+            f"column {name!r} must hold {rules.type}s, as its schema says; got other entries. "
             "Correct its type, date_format, missing or less_than in the schema, or say "
             'decimal = ",".'
         )

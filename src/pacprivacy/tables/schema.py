@@ -24,43 +24,20 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import is_number_text
 from pacprivacy.tables.cells import (
     BELOW_LIMIT,
-    CellRules,
     ColumnKind,
+    ColumnSchema,
     LessThan,
     Reading,
     TableColumn,
 )
 from pacprivacy.tables.table import Table, read_table, table_identities
 
-CHOOSE: Final = "?"  # what stands for a choice that nobody has made yet
+CHOOSE: Final = "?"  # a choice that the curator must make
 GUESSES: Final = ("type", "date_format", "range", "levels")
 SUFFIXES: Final = (".csv", ".parquet", ".xlsx", ".sav", ".dta", ".sas7bdat")
 _MILLISECONDS_A_DAY: Final = 86_400_000
 _EXACT: Final = 2.0**53  # below it floats tell whole numbers apart
 FEWEST_NUMBERS: Final = 0.5  # share of the levels of a text column with limits such as <5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnSchema:
-    """The contents of one column; ``guessed`` names the keys that are not declared."""
-
-    type: ColumnKind | None = None
-    date_format: str | None = None
-    range: tuple[float, float] | None = None
-    levels: tuple[str, ...] | None = None
-    missing: tuple[str, ...] = ()
-    less_than: LessThan | None = None
-    guessed: tuple[str, ...] = ()
-
-    @property
-    def declared_range(self) -> tuple[float, float] | None:
-        """The range, if it was declared."""
-        return None if "range" in self.guessed else self.range
-
-    @property
-    def declared_levels(self) -> tuple[str, ...] | None:
-        """The levels, if they were declared."""
-        return None if "levels" in self.guessed else self.levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,27 +82,20 @@ class Schema:
     @classmethod
     def guess(cls, table: Table, reading: Reading) -> Self:
         """Describe the columns of a table as it was read; all ranges and levels are guesses."""
+        columns = {name: _guess(column) for name, column in table.columns.items()}
         return cls(
             delimiter=reading.delimiter,
             decimal=reading.decimal,
             encoding=reading.encoding,
             sheet=reading.sheet,
             header_row=reading.header_row,
-            columns={name: _guess(column) for name, column in table.columns.items()},
+            columns=columns,
         )
 
     @property
     def reading(self) -> Reading:
         """How the file is read."""
         formats = {n: c.date_format for n, c in self.columns.items() if c.date_format is not None}
-        rules = {
-            name: CellRules(
-                kind=column.type,
-                missing=(*self.missing, *column.missing),
-                less_than=column.less_than,
-            )
-            for name, column in self.columns.items()
-        }
         return Reading(
             delimiter=self.delimiter,
             decimal=self.decimal,
@@ -133,8 +103,8 @@ class Schema:
             date_formats=formats,
             sheet=self.sheet,
             header_row=self.header_row,
-            rules=rules,
             missing=self.missing,
+            columns=self.columns,
         )
 
     def without_guessed_dates(self) -> Self:
@@ -150,8 +120,11 @@ class Schema:
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
         """Declared levels by column."""
-        declared = {name: column.declared_levels for name, column in self.columns.items()}
-        return {name: levels for name, levels in declared.items() if levels is not None}
+        return {
+            name: column.levels
+            for name, column in self.columns.items()
+            if column.levels is not None and "levels" not in column.guessed
+        }
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -167,9 +140,12 @@ class Schema:
             and self.columns[name].type not in ("category", "id")
             and name not in (self.unit, self.weights)
         ]
-        declared = {name: self.columns[name].declared_range for name in chosen}
-        complete = {name: pair for name, pair in declared.items() if pair is not None}
-        return complete if complete and len(complete) == len(declared) else None
+        declared = {
+            name: pair
+            for name in chosen
+            if (pair := self.columns[name].range) and "range" not in self.columns[name].guessed
+        }
+        return declared if declared and len(declared) == len(chosen) else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as a dictionary, as the file has it; curator-only."""
@@ -189,7 +165,7 @@ def schema_notes(table: Table) -> tuple[str, ...]:
     notes = [
         "For the curator: levels and ranges were read from the records.",
         'What "guessed" names is not declared. Check it, and take it out of the list.',
-        'Add above the columns what applies: unit = "...", weights = "...", missing = ["-9"].',
+        'Add if they apply: unit = "...", weights = "...", missing = ["-9"].',
     ]
     if any(_has_commas(column) for column in table.columns.values()):
         notes.append('Numbers have a decimal comma. Add decimal = ",": --promise dp needs it.')

@@ -13,7 +13,7 @@ import io
 import re
 import sys
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,7 +38,6 @@ from pacprivacy.mechanism import (
 from pacprivacy.sample import named_pool_units
 from pacprivacy.tables.cells import (
     Coded,
-    Codes,
     Labels,
     Reading,
     TableColumn,
@@ -98,7 +97,7 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
         names, columns = _read_statistical(path, reading)
     else:
         names, columns, notes = _read_csv(content, path, reading)
-    unknown = [name for name in reading.rules if name not in names]
+    unknown = [name for name in reading.columns if name not in names]
     if unknown:
         raise DataError(
             f"columns of the schema must be in {path}; got {listed(unknown)}. "
@@ -169,7 +168,7 @@ def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tupl
 
 
 def _sniff_delimiter(text: str) -> str:
-    """Return the mark that cuts the first lines into equally many fields, most of them."""
+    """Return the mark that cuts the first lines into equally many fields, and into most."""
     start = text[: 1 << 16].splitlines(keepends=True)[:_SNIFFED_LINES]
 
     def score(mark: str) -> tuple[bool, int]:
@@ -213,34 +212,16 @@ def _is_number(text: str) -> bool:
 
 
 def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
-    indices: list[defaultdict[str, int]] = []
-    for _ in range(n_columns):
-        index: defaultdict[str, int] = defaultdict()
-        index.default_factory = index.__len__
-        indices.append(index)
-    codes: list[list[Codes]] = [[] for _ in range(n_columns)]
-    while rows := list(islice(reader, 1 << 14)):
-        wrong = next((row for row in rows if row and len(row) != n_columns), None)
-        if wrong is not None:
+    rows = []
+    for row in reader:
+        if row and len(row) != n_columns:
             raise DataError(
                 f"{path} must have {n_columns} fields in every line, as in its first; got "
-                f"{len(wrong)} {_near(reader, rows, wrong)}. Quote fields that hold the separator."
+                f"{len(row)} in line {reader.line_num}. Quote fields that hold the separator."
             )
-        rows = [row for row in rows if row]
-        for number, cells in enumerate(zip(*rows, strict=True)):
-            numbers = map(indices[number].__getitem__, cells)
-            codes[number].append(np.fromiter(numbers, np.int32, len(rows)))
-    empty = np.empty(0, np.int32)
-    return [
-        (list(index), np.concatenate([empty, *parts]))
-        for index, parts in zip(indices, codes, strict=True)
-    ]
-
-
-def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
-    """Return the position of a row, exact to the line if no field spans lines."""
-    after = next(number for number, row in enumerate(reversed(rows)) if row is wrong)
-    return f"in line {reader.line_num - after}"
+        if row:
+            rows.append(row)
+    return [_index(cells) for cells in zip(*rows, strict=True)] or [_index([])] * n_columns
 
 
 def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Coded] | None:
@@ -260,7 +241,7 @@ def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
             ),
         )
-    except pa.ArrowException:  # the other reader says what and where
+    except pa.ArrowException:  # the error of the other reader names the line
         return None
     coded = (column.combine_chunks().dictionary_encode() for column in content.columns)
     return [(each.dictionary.to_pylist(), _plain_array(each.indices, np.int32)) for each in coded]
@@ -343,7 +324,7 @@ def _index(cells: Sequence[str]) -> Coded:
 
 
 def _sheet(content: bytes, reading: Reading) -> list[Sequence[Any]]:
-    """Return the rows of a sheet from the header on that are not empty, None for empty cells."""
+    """Return the rows of a sheet from its header on, without empty rows; None is an empty cell."""
     from python_calamine import CalamineWorkbook
 
     book = CalamineWorkbook.from_filelike(io.BytesIO(content))
@@ -390,7 +371,7 @@ def _read_excel(
 
 
 def _read_statistical(path: Path, reading: Reading) -> tuple[Names, dict[str, TableColumn]]:
-    """Read a file of SPSS, Stata or SAS; labels of values are entries, user-missing are gaps."""
+    """Read a file of SPSS, Stata or SAS, with labels of values as entries."""
     try:
         import pyreadstat
     except ImportError:
@@ -441,7 +422,7 @@ def _understand_objects(
     return {name: columns[name] for name in names}
 
 
-# --- what is asked of a table -------------------------------------------------------------------
+# --- checks and labels --------------------------------------------------------------------------
 
 
 def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
@@ -455,7 +436,7 @@ def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None
 
 
 def table_unit_labels(table: Table, name: str) -> Labels:
-    """Return the labels that say which rows belong to one unit."""
+    """Return the label of every row's unit."""
     check_table_columns(table, [name])
     column = table.columns[name]
     if column.gaps.any():
@@ -474,7 +455,7 @@ def table_unit_labels(table: Table, name: str) -> Labels:
 
 
 def table_identities(table: Table) -> tuple[str, ...]:
-    """Return the columns that identify units and repeat."""
+    """Return the columns that identify people and repeat."""
 
     def read(column: TableColumn) -> tuple[Labels, Labels | None]:
         if column.numbers is not None:
@@ -486,7 +467,7 @@ def table_identities(table: Table) -> tuple[str, ...]:
 
 
 def check_table_columns(table: Table, names: Sequence[str]) -> None:
-    """Refuse names that are not in the file, all of them in one message."""
+    """Refuse all names that are not in the file in one message."""
     unknown = [name for name in names if name not in table.columns]
     if unknown:
         raise DataError(
