@@ -110,10 +110,10 @@ class _Fits:
         """Return the weights of all halves, with the penalty for an information budget."""
         if aim not in self._kept:
             mechanism = self.model.mechanism(aim)
-            found = run_mechanism(
+            outputs = run_mechanism(
                 mechanism, self.model.data, self.pool, rng=0, n_jobs=1, progress=False
             )
-            self._kept[aim] = found.values
+            self._kept[aim] = outputs.values
         return self._kept[aim]
 
     def aim(self, rule: PoolRule, mi_nats: float) -> float | None:
@@ -124,8 +124,8 @@ class _Fits:
             return None
         # The noise of risk, over the spread of the fits: what the budget d/2C would ask for.
         plain = self.values(None)
-        asked = propose_rule_variance(plain, budget_of(rule, mi_nats), pool=self.pool, rng=0)
-        return float(plain.shape[1] * plain.var(axis=0).sum() / (2.0 * asked))
+        variance = propose_rule_variance(plain, budget_of(rule, mi_nats), pool=self.pool, rng=0)
+        return float(plain.shape[1] * plain.var(axis=0).sum() / (2.0 * variance))
 
 
 def _row(

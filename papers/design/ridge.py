@@ -228,9 +228,9 @@ def adassp_rows(
                 **options,
             )
             for calibration, (i, pure) in product(CALIBRATIONS, enumerate(EPSILONS)):
-                told = pure if calibration == "paper's epsilon" else _equal_success(fit, pure)
+                epsilon = pure if calibration == "paper's epsilon" else _equal_success(fit, pure)
                 rng = public_generator(seed, f"adassp {dataset} {bound}", i)
-                fits = [fit(epsilon=told, simulate=rng) for _ in range(n_releases)]
+                fits = [fit(epsilon=epsilon, simulate=rng) for _ in range(n_releases)]
                 errors = split.test_errors(np.array([found.value["coef"] for found in fits]))
                 rows.append(
                     AdasspRow(
@@ -239,7 +239,7 @@ def adassp_rows(
                         calibration=calibration,
                         pure_epsilon=pure,
                         success=success_for_epsilon(pure),
-                        epsilon=told,
+                        epsilon=epsilon,
                         delta=DELTA,
                         own_success=fits[0].certificate.membership_bound,
                         utility=float(errors.mean()),

@@ -119,8 +119,8 @@ def _fixed_point(values: Matrix, mi_nats: float, seed: int) -> float:
     start = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
     rng = public_generator(seed, "iris residual fixed point")
     log_p = np.full(N_SUBSETS, -np.log(N_SUBSETS))
-    found = refine_shape(start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=24)
-    return found.total_variance
+    shape = refine_shape(start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=24)
+    return shape.total_variance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
