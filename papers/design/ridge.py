@@ -273,8 +273,7 @@ class RidgeTables:
         "mean of several.",
         "*Ours*: one secret half of a balanced pool for all coordinates together. `exact` has the "
         "conscious penalty, `risk` the penalty that is best without noise: the defaults of "
-        "`PrivateRidge`. At small budgets that is too little; the last column shrinks as much as "
-        "the noise of `risk` asks for.",
+        "`PrivateRidge`.",
         "AdaSSP is differentially private (δ = 1e-5, as printed). The paper runs it at the ε of "
         "*pure* privacy with the same membership success; its noise is Gaussian: its own success "
         "is far smaller there, and the last column runs it where its own success is that of the "

@@ -37,10 +37,6 @@ MODES: Final[dict[Mode, tuple[str, str, Style, Style]]] = {
 RULE_STYLES: Final[dict[PoolRule, tuple[str, Style]]] = {
     "exact": ("exact, same information", Style(colour="#0072B2", marker="D", line="-.")),
     "risk": ("risk, same guaranteed success", Style(colour="#009E73", marker="o")),
-    "risk, shrunk": (
-        "risk, penalty for its noise",
-        Style(colour="#CC79A7", marker="v", line=":"),
-    ),
 }
 ORACLE: Final = "oracle"
 
@@ -193,7 +189,6 @@ def _heading(rule: PoolRule) -> str:
     return {
         "exact": "`exact`, same MI",
         "risk": "`risk`, same success",
-        "risk, shrunk": "`risk`, penalty for its noise",
     }[rule]
 
 
