@@ -114,27 +114,20 @@ class Job:
 
 
 class Section(Protocol):
-    """A figure group of a paper: of ``--only``, of the files, and of the page."""
+    """A figure group of a paper: of ``--only``, of the files, and of the page.
+
+    ``covers`` says which tables and figures of the paper it stands for, ``notes`` what a reader
+    must know about the protocol.
+    """
 
     @property
-    def name(self) -> str:
-        """Short name."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def title(self) -> str:
-        """Heading."""
-        ...
-
+    def title(self) -> str: ...
     @property
-    def covers(self) -> str:
-        """Which tables and figures of the paper it stands for."""
-        ...
-
+    def covers(self) -> str: ...
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know about the protocol."""
-        ...
+    def notes(self) -> tuple[str, ...]: ...
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return the work of a quick or of a full run."""

@@ -69,9 +69,9 @@ def smooth_output_epsilon(
     ---------
     Claim AF-8.
     """
-    wanted = alpha if gamma is None else alpha * gamma
+    target = alpha if gamma is None else alpha * gamma
     curvature = math.sqrt(0.25 + penalty)
-    return 2.0 * n_features * curvature / (n_records * penalty * math.sqrt(wanted))
+    return 2.0 * n_features * curvature / (n_records * penalty * math.sqrt(target))
 
 
 class PrintedRidgeProblem(RidgeProblem):

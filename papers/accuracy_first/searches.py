@@ -132,7 +132,7 @@ def _measure(
     n_features = len(problem.best)
     printed = study.printed_epsilon(alpha, problem.n_records, n_features)
     sure = study.sure_epsilon(alpha, GAMMA, problem.n_records, n_features)
-    found: dict[str, list[SearchOutcome]] = {method: [] for method in METHODS}
+    outcomes: dict[str, list[SearchOutcome]] = {method: [] for method in METHODS}
     for run in range(n_runs):
         # The stream is named by its cell, so results do not depend on which others are run.
         stream = public_generator(seed, study.name, round(1e6 * alpha), run)
@@ -140,18 +140,18 @@ def _measure(
         # The two tests look at the same candidates: half the work, and a paired comparison.
         candidates = SearchCandidates(problem, alpha=alpha, n_levels=N_LEVELS, source=source)
         for calibration in CALIBRATIONS:
-            found[calibration].append(
+            outcomes[calibration].append(
                 search_by_reduction(
                     candidates, alpha=alpha, gamma=GAMMA, calibration=calibration, source=source
                 )
             )
-        found["doubling"].append(
+        outcomes["doubling"].append(
             search_by_doubling(problem, alpha=alpha, gamma=GAMMA, source=source)
         )
-        found["printed"].append(search_by_theory(problem, epsilon=printed, source=source))
-        found["sure"].append(search_by_theory(problem, epsilon=sure, source=source))
+        outcomes["printed"].append(search_by_theory(problem, epsilon=printed, source=source))
+        outcomes["sure"].append(search_by_theory(problem, epsilon=sure, source=source))
     for method in METHODS:
-        yield _summarise(study, problem, method, alpha, found[method])
+        yield _summarise(study, problem, method, alpha, outcomes[method])
 
 
 def _summarise(
@@ -159,10 +159,10 @@ def _summarise(
     problem: RidgeProblem | LogisticProblem,
     method: str,
     alpha: float,
-    found: list[SearchOutcome],
+    outcomes: list[SearchOutcome],
 ) -> SearchRow:
-    losses = np.array([run.epsilon for run in found])
-    models = np.array([run.model for run in found])
+    losses = np.array([run.epsilon for run in outcomes])
+    models = np.array([run.model for run in outcomes])
     excess = problem.excess_risk(models)
     return SearchRow(
         study=study.name,
@@ -174,17 +174,17 @@ def _summarise(
         gamma=GAMMA,
         epsilon=float(losses.mean()),
         standard_error=float(losses.std(ddof=1) / np.sqrt(len(losses))),
-        test_epsilon=float(np.mean([run.test_epsilon for run in found])),
-        level_epsilon=float(np.mean([run.level_epsilon for run in found])),
+        test_epsilon=float(np.mean([run.test_epsilon for run in outcomes])),
+        level_epsilon=float(np.mean([run.level_epsilon for run in outcomes])),
         excess_risk=float(excess.mean()),
         largest_excess=float(excess.max()),
         share_accurate=float((excess <= alpha).mean()),
-        share_accepted=float(np.mean([run.accepted for run in found])),
-        level=float(np.mean([run.level for run in found])),
-        n_levels=found[0].n_levels,
+        share_accepted=float(np.mean([run.accepted for run in outcomes])),
+        level=float(np.mean([run.level for run in outcomes])),
+        n_levels=outcomes[0].n_levels,
         norm=float(np.linalg.norm(models, axis=1).mean()),
         norm_without_noise=float(np.linalg.norm(problem.best)),
-        n_runs=len(found),
+        n_runs=len(outcomes),
     )
 
 
@@ -279,13 +279,11 @@ def _panels(rows: Sequence[SearchRow]) -> tuple[Panel, ...]:
         Line.of(label, style, chosen[method], part, x="alpha")
         for (method, part), (label, style) in PARTS.items()
     )
-    asked = Line.level("asked for", ASKED, 1.0)
+    goal = Line.level("asked for", ASKED, 1.0)
     return (
         Panel(title=title, ylabel="mean privacy loss ε", lines=losses, log_y=True),
         Panel(title="parts of the loss", ylabel="mean privacy loss ε", lines=parts, log_y=True),
-        Panel(
-            title="accuracy", ylabel="mean excess risk / α", lines=(*excesses, asked), log_y=True
-        ),
+        Panel(title="accuracy", ylabel="mean excess risk / α", lines=(*excesses, goal), log_y=True),
     )
 
 

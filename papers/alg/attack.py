@@ -198,13 +198,16 @@ class Attack:
     def compare(self, rows: Sequence[Any]) -> tuple[Comparison, ...]:
         cells = []
         for task, mi_nats, printed in PRINTED_LIRA:
-            own = [row for row in rows if row.task == task]
+            of_task = [row for row in rows if row.task == task]
             if mi_nats is None:
-                chosen, what = [row for row in own if row.mi_nats == np.inf], "no noise"
+                chosen, what = [row for row in of_task if row.mi_nats == np.inf], "no noise"
             elif mi_nats == 0.0:
-                chosen, what = [row for row in own if row.mi_nats < np.inf], "mean over budgets"
+                chosen, what = [row for row in of_task if row.mi_nats < np.inf], "mean over budgets"
             else:
-                chosen, what = [row for row in own if row.mi_nats == mi_nats], as_budget(mi_nats)
+                chosen, what = (
+                    [row for row in of_task if row.mi_nats == mi_nats],
+                    as_budget(mi_nats),
+                )
             if chosen:
                 ours = 100 * float(np.mean([row.advantage for row in chosen]))
                 name = f"{TASKS[task].title}, {what}, percent"

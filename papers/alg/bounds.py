@@ -175,11 +175,11 @@ class Bounds:
 def _cells(
     cells: dict[tuple[str, float], BoundRow], questions: Sequence[str], mi: float
 ) -> list[str]:
-    found = [cells[question, mi] for question in questions]
-    readings = (found[0].epsilon_equivalent, found[0].gaussian_mu)
+    answers = [cells[question, mi] for question in questions]
+    readings = (answers[0].epsilon_equivalent, answers[0].gaussian_mu)
     return [
         as_budget(mi),
-        *[f"{100 * row.success:.3g} %" for row in found],
+        *[f"{100 * row.success:.3g} %" for row in answers],
         *["none" if value is None else f"{value:.2f}" for value in readings],
     ]
 

@@ -195,10 +195,10 @@ class _Runner:
             self._settings.checkpoints.mkdir(parents=True, exist_ok=True)
             name = f"{task.name}-{stream}-{pool.n_subsets}-{seed}.pac-checkpoint"
             checkpoint = self._settings.checkpoints / name
-        found = run_mechanism(
+        outputs = run_mechanism(
             model, task.data(split), pool, rng=seed, n_jobs=1, progress=False, checkpoint=checkpoint
         )
-        return found, pool
+        return outputs, pool
 
 
 def _scores(task: Task, split: Split, outputs: Outputs, values: Matrix) -> Matrix:

@@ -142,8 +142,8 @@ def _short_title(row: Row) -> str:
 
 def _rows_of(each: Printed, rows: Sequence[Row]) -> list[Row]:
     """Return the measured rows that a sentence is about; the first one if it is about no budget."""
-    own = [row for row in rows if row.task == each.task and row.rule == each.rule]
-    return [row for row in own if row.mi_nats in each.budgets] if each.budgets else own[:1]
+    of_task = [row for row in rows if row.task == each.task and row.rule == each.rule]
+    return [row for row in of_task if row.mi_nats in each.budgets] if each.budgets else of_task[:1]
 
 
 def _panel(rows: Sequence[Row]) -> Panel:

@@ -139,10 +139,10 @@ class Spread:
             TASKS["iris_svm"].title,
             TASKS["iris_svm_regularised"].title,
         )
-        found = []
+        items = []
         if (cifar, 20) in shares:
             cell = Cell(name=f"{cifar}, 20 of 3072", printed=0.7, ours=shares[cifar, 20])
-            found.append(("Figure 5, text", "12 000 pictures", cell, "a subset of the pictures"))
+            items.append(("Figure 5, text", "12 000 pictures", cell, "a subset of the pictures"))
         if {free, strong} <= stops.keys():
             cell = Cell(
                 name="halves without over halves with regularisation",
@@ -151,10 +151,10 @@ class Spread:
                 relation=">=",
             )
             why = "both numbers of halves are where luck stops the rule"
-            found.append(("Figure 10, text", f"at most {stops[free]} halves", cell, why))
+            items.append(("Figure 10, text", f"at most {stops[free]} halves", cell, why))
         return tuple(
             Comparison(section=self.name, item=item, trials=trials, cells=(cell,), reason=why)
-            for item, trials, cell, why in found
+            for item, trials, cell, why in items
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:

@@ -132,20 +132,20 @@ def _start(
 def _hidden(weights: Any, images: Any) -> Any:
     """Return the last hidden layer: three convolutions with pooling, one dense layer."""
     (jax,) = import_jax("jax")
-    found = images
+    layers = images
     for layer in range(len(CHANNELS)):
-        found = jax.lax.conv_general_dilated(
-            found,
+        layers = jax.lax.conv_general_dilated(
+            layers,
             weights[f"convolution{layer}"],
             (1, 1),
             "SAME",
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
-        found = jax.nn.relu(found + weights[f"constant{layer}"])
-        found = jax.lax.reduce_window(
-            found, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+        layers = jax.nn.relu(layers + weights[f"constant{layer}"])
+        layers = jax.lax.reduce_window(
+            layers, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
         )
-    return jax.nn.relu(found.reshape(found.shape[0], -1) @ weights["hidden"])
+    return jax.nn.relu(layers.reshape(layers.shape[0], -1) @ weights["hidden"])
 
 
 def _scale(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

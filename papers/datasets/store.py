@@ -233,10 +233,10 @@ def read_file(name: str) -> bytes:
     raw = path.read_bytes()
     is_plain = path.name != file.name
     expected = file.plain_sha256 if is_plain else file.sha256
-    found = hashlib.sha256(raw).hexdigest()
-    if found != expected:
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != expected:
         raise DataError(
-            f"{path} must have SHA-256 {expected}; got {found}. "
+            f"{path} must have SHA-256 {expected}; got {digest}. "
             f"Delete it and put the original file in its place."
         )
     return gzip.decompress(raw) if path.suffix == ".gz" else raw
@@ -264,9 +264,9 @@ def _download(file: DataFile) -> Path:
     else:
         name, expected = file.plain_name, file.plain_sha256
         contents = _pick_member(payload, expected)
-    found = hashlib.sha256(contents).hexdigest()
-    if found != expected:
-        raise DataError(_missing(file, f"what {file.url} serves now has other bytes ({found})"))
+    digest = hashlib.sha256(contents).hexdigest()
+    if digest != expected:
+        raise DataError(_missing(file, f"what {file.url} serves now has other bytes ({digest})"))
     return _write_whole(cache_folder() / name, contents)
 
 

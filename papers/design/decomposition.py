@@ -163,11 +163,13 @@ def _parts(rows: Sequence[DecompositionRow]) -> Panel:
 def _totals(rows: Sequence[DecompositionRow], budgets: Sequence[float]) -> Panel:
     lines = []
     for mi, colour in zip(budgets, SHADES[-len(budgets) :], strict=False):
-        own = [row for row in rows if row.mi_nats == mi]
+        of_budget = [row for row in rows if row.mi_nats == mi]
         style = Style(colour=colour, marker="")
-        lines.append(Line.of(f"sum, {as_budget(mi)} nats", style, own, "total", x="multiple"))
-        there = (_at_chosen(own),)
-        lines.append(Line(label="chosen by formula", style=CHOSEN, x=(own[0].chosen,), y=there))
+        lines.append(Line.of(f"sum, {as_budget(mi)} nats", style, of_budget, "total", x="multiple"))
+        there = (_at_chosen(of_budget),)
+        lines.append(
+            Line(label="chosen by formula", style=CHOSEN, x=(of_budget[0].chosen,), y=there)
+        )
     return Panel(title="sums", ylabel="squared error", lines=tuple(lines), log_y=True)
 
 

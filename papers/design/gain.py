@@ -249,7 +249,7 @@ def _write_axes(page: Page, rows: Sequence[GainRow], stem: Path) -> None:
         ("Figure 3", "Q, signal to noise of the coordinate", QUALITIES),
         ("Figure 4", "variance of the gradient", VARIANCES),
     ):
-        own = [row for row in rows if row.kind == kind]
+        of_kind = [row for row in rows if row.kind == kind]
         panels = [
             Panel(
                 title=f"{kind}, {case}",
@@ -258,7 +258,7 @@ def _write_axes(page: Page, rows: Sequence[GainRow], stem: Path) -> None:
                     Line.of(
                         f"{as_budget(mi)} nats",
                         style,
-                        [row for row in own if (row.case, row.mi_nats) == (case, mi)],
+                        [row for row in of_kind if (row.case, row.mi_nats) == (case, mi)],
                         "predicted",
                         x="place",
                     )
@@ -266,7 +266,7 @@ def _write_axes(page: Page, rows: Sequence[GainRow], stem: Path) -> None:
                 ),
                 log_y=True,
             )
-            for case in dict.fromkeys(row.case for row in own)
+            for case in dict.fromkeys(row.case for row in of_kind)
         ]
         path = stem.with_name(f"{stem.name}_{kind.lower().replace(' ', '_')}")
         drawn = draw_panels(

@@ -228,9 +228,9 @@ def adassp_rows(
                 **options,
             )
             for calibration, (i, pure) in product(CALIBRATIONS, enumerate(EPSILONS)):
-                told = pure if calibration == "paper's epsilon" else _equal_success(fit, pure)
+                epsilon = pure if calibration == "paper's epsilon" else _equal_success(fit, pure)
                 rng = public_generator(seed, f"adassp {dataset} {bound}", i)
-                fits = [fit(epsilon=told, simulate=rng) for _ in range(n_releases)]
+                fits = [fit(epsilon=epsilon, simulate=rng) for _ in range(n_releases)]
                 errors = split.test_errors(np.array([found.value["coef"] for found in fits]))
                 rows.append(
                     AdasspRow(
@@ -239,7 +239,7 @@ def adassp_rows(
                         calibration=calibration,
                         pure_epsilon=pure,
                         success=success_for_epsilon(pure),
-                        epsilon=told,
+                        epsilon=epsilon,
                         delta=DELTA,
                         own_success=fits[0].certificate.membership_bound,
                         utility=float(errors.mean()),
@@ -273,8 +273,7 @@ class RidgeTables:
         "mean of several.",
         "*Ours*: one secret half of a balanced pool for all coordinates together. `exact` has the "
         "conscious penalty, `risk` the penalty that is best without noise: the defaults of "
-        "`PrivateRidge`. At small budgets that is too little; the last column shrinks as much as "
-        "the noise of `risk` asks for.",
+        "`PrivateRidge`.",
         "AdaSSP is differentially private (δ = 1e-5, as printed). The paper runs it at the ε of "
         "*pure* privacy with the same membership success; its noise is Gaussian: its own success "
         "is far smaller there, and the last column runs it where its own success is that of the "

@@ -199,8 +199,8 @@ class SameSecret:
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
         write_csv(stem.with_suffix(".csv"), rows)
-        few = [row for row in rows if row.n_subsets < PRINTED_SUBSETS]
-        ordered = sorted(few, key=lambda row: float(row.mi_nats))
+        on_small_pools = [row for row in rows if row.n_subsets < PRINTED_SUBSETS]
+        ordered = sorted(on_small_pools, key=lambda row: float(row.mi_nats))
         picture = draw_panels(
             stem.with_suffix(".png"),
             [

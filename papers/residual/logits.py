@@ -161,19 +161,19 @@ def _panels(rows: Sequence[NoiseRow], name: str) -> list[Panel]:
     """Return noise, accuracy, and the truth; where that is equal, accuracy beside ``exact``'s."""
     mine = [row for row in rows if row.dataset == name]
     title = CLASSIFIED[name][0]
-    found = [
+    panels = [
         panel(mine, title=title, ylabel="noise variance", field="noise_variance"),
         panel(mine, title=title, ylabel="accuracy of the largest logit", field="accuracy"),
     ]
     if mine[0].version == "equal claim":
-        return [*found, panel(mine, title=title, ylabel="true nats", field="true_nats")]
+        return [*panels, panel(mine, title=title, ylabel="true nats", field="true_nats")]
     exact = {row.mi_nats: row.accuracy for row in mine if row.method == "exact"}
     gains = [
         replace(row, accuracy=row.accuracy - level)
         for row in mine
         if row.accuracy is not None and (level := exact.get(row.mi_nats)) is not None
     ]
-    return [*found, panel(gains, title=title, ylabel="accuracy less exact's", field="accuracy")]
+    return [*panels, panel(gains, title=title, ylabel="accuracy less exact's", field="accuracy")]
 
 
 def _write_table(page: Page, rows: Sequence[NoiseRow]) -> None:

@@ -157,11 +157,11 @@ class MeanFigure:
 
 def _panels(rows: Sequence[NoiseRow], name: str) -> list[Panel]:
     """Return noise at equal claims and at equal truth, and the first relative to ``exact``."""
-    found = []
+    panels = []
     for version in VERSIONS:
         mine = [row for row in rows if (row.dataset, row.version) == (name, version)]
         title = f"{DATASETS[name]}, {version}"
-        found.append(panel(mine, title=title, ylabel="noise variance", field="noise_variance"))
+        panels.append(panel(mine, title=title, ylabel="noise variance", field="noise_variance"))
     mine = [row for row in rows if (row.dataset, row.version) == (name, "equal claim")]
     least = {row.mi_nats: row.noise_variance for row in mine if row.method == "exact"}
     ratios = [
@@ -171,8 +171,8 @@ def _panels(rows: Sequence[NoiseRow], name: str) -> list[Panel]:
     ]
     if ratios:
         title = f"{DATASETS[name]}, equal claim"
-        found.append(panel(ratios, title=title, ylabel="noise / exact", field="noise_variance"))
-    return found
+        panels.append(panel(ratios, title=title, ylabel="noise / exact", field="noise_variance"))
+    return panels
 
 
 def _write_table(page: Page, rows: Sequence[NoiseRow]) -> None:

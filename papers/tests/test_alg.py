@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from joblib import parallel_config
-from scipy.stats import norm
 from typer.testing import CliRunner
 
 from pacprivacy.budget import Information
@@ -313,15 +312,6 @@ def test_attacks_and_true_risks_stay_below_the_promise(run: tuple[Path, list[Pro
         assert float(row["bound"]) == pytest.approx(promised)
         assert float(row["advantage"]) <= promised + 2 * float(row["by_chance"])
     means = read_csv(run[0] / "alg_mean.csv")
-    under_dp = [row for row in means if row["rule"] == "DP"]
-    assert len(under_dp) == 1
-    for row in under_dp:  # the mean of all 100 flowers, each moving it by at most sqrt(4)/100
-        deviation = math.sqrt(float(row["noise_variance"]) / 4)
-        reached = norm.cdf(math.sqrt(4) / 100 / deviation / 2)
-        assert reached == pytest.approx(posterior_success(float(row["mi_nats"])), abs=1e-9)
-        assert float(row["distance"]) == pytest.approx(
-            deviation * math.sqrt(9 * math.pi / 8), rel=0.2
-        )
     unproved = ("individual", mean.AS_PRINTED, "DP, as printed")
     proved = [row for row in means if row["rule"] not in unproved]
     assert all(float(row["true_success"]) <= float(row["success"]) for row in proved)
