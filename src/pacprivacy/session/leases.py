@@ -258,7 +258,7 @@ class Leases(SpendLog, ProcessBound):
             taken[kind] = max(amount, min(parts, default=UNLIMITED_PART * amount))
         lease = Spent(**taken)
         try:
-            reservation = self.ledger.reserve(
+            self.ledger.reserve(
                 self.dataset,
                 self.payer,
                 lease,
@@ -270,7 +270,6 @@ class Leases(SpendLog, ProcessBound):
             raise BudgetExceededError(
                 f"questions must fit in the remaining budget, whatever the answers are. {refused}"
             ) from None
-        reservation.mark_used()
         self._read(self.payer)
         return lease
 

@@ -481,25 +481,6 @@ class Responder(SecretHolder):
                 book.close()
                 self.close()
 
-    def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
-        """Release one noisy one-hot vote per question, shape (q, n_classes).
-
-        ``labels`` has shape (m, q): the class number that each candidate gives to each question.
-        If the total might not cover all of the questions, nothing is drawn or spent.
-        """
-        reply = self.reply_votes(labels, n_classes=n_classes)
-        self.flush()
-        return np.array(reply.values)
-
-    def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Release one noisy vector of class probabilities per question.
-
-        ``scores`` has shape (m, q, n_classes). See :meth:`answer_votes`.
-        """
-        reply = self.reply_scores(scores)
-        self.flush()
-        return np.array(reply.values)
-
     def flush(self) -> None:
         """Store the state, if there is a book; then replies may be published.
 
@@ -516,7 +497,11 @@ class Responder(SecretHolder):
                 raise
 
     def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
-        """As :meth:`answer_votes`; must not be published before :meth:`flush`."""
+        """Answer questions by one noisy one-hot vote each; publish after :meth:`flush` only.
+
+        ``labels`` has shape (m, q): the class number that each candidate gives to each question.
+        If the total might not cover all of the questions, nothing is drawn or spent.
+        """
         table = self._check(labels, n_axes=2)
         if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):
             raise MechanismError(
@@ -534,7 +519,7 @@ class Responder(SecretHolder):
             return self._release(table, answers)
 
     def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
-        """As :meth:`answer_scores`; must not be published before :meth:`flush`."""
+        """Answer questions by one noisy vector each; ``scores`` has shape (m, q, n_classes)."""
         # + 0.0: the sign of a zero would reveal the vote
         table = self._check(scores, n_axes=3).astype(np.float64, copy=False) + 0.0
         if not np.isfinite(table).all():

@@ -388,8 +388,9 @@ def _balances(stored: _Stored, n_units: int) -> Balances | None:
     """Return stored balances; refuse anything else."""
     if stored.balances is None:
         return None
-    terms = {"advantage": stored.advantage, "reserve": stored.reserve}
-    balances = Balances(per_unit=stored.balances.read(), **terms)
+    balances = Balances(
+        per_unit=stored.balances.read(), advantage=stored.advantage, reserve=stored.reserve
+    )
     full = Balances.begin(balances.advantage, 1).worst
     if not 0 <= balances.reserve <= 1:
         raise ValueError("reserve")
