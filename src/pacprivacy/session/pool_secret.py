@@ -28,6 +28,7 @@ from pacprivacy.budget import (
 )
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.noise import (
+    AnyRule,
     NoisePlan,
     Observation,
     as_rule,
@@ -169,8 +170,23 @@ class Calibration:
     log_belief: Vector | None = None
     heat: adversary.Heat | None = None
 
+    def find_noise(
+        self, outputs: object, limit: AnyBudget, *, rule: AnyRule | None, gamma: float
+    ) -> NoisePlan:
+        """Find the noise under which one of the outputs may be released."""
+        return calibrate(
+            outputs,
+            limit,
+            rule=rule,
+            pool=self.pool,
+            log_belief=self.log_belief,
+            heat=self.heat,
+            gamma=gamma,
+            rng=self.seed,
+        )
 
-Calibrate: TypeAlias = Callable[[Evaluated, AnyBudget, Calibration], NoisePlan]
+
+Calibrate: TypeAlias = Callable[[AnyBudget, Calibration], NoisePlan]
 
 
 ROUNDING: Final = 1e-9
@@ -325,7 +341,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
         purse: Purse,
         *,
         share: AccountShare | None = None,
-        calibrate: Calibrate | None = None,
+        find_noise: Calibrate | None = None,
     ) -> PoolPlan:
         """Calibrate the noise to the belief, prove what it does, and write the certificate.
 
@@ -340,7 +356,11 @@ class PoolSecret(HeldCandidate, SessionSecret):
         budget = share.in_words() if requested is None else requested
         limit = budget if part is None else dry_run_information(share.limits)
         begin(SEARCHING)
-        noise = (calibrate or find_noise)(measured, limit, rests_on)
+        if find_noise is None:
+            rule, gamma = measured.request.rule, adversary.DEFAULT_GAMMA / 2
+            noise = rests_on.find_noise(outputs, limit, rule=rule, gamma=gamma)
+        else:
+            noise = find_noise(limit, rests_on)
         bars, listed = releasing.measure_error_bars(outputs, noise, self.pool), outputs.published
         context = releasing.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*listed, *bars.facts)),
@@ -489,20 +509,6 @@ class SinglePoolSecret(PoolSecret):
 
     def _part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession | None:
         return None
-
-
-def find_noise(evaluated: Evaluated, limit: AnyBudget, rests_on: Calibration) -> NoisePlan:
-    """Find the noise under which one of the outputs may be released."""
-    return calibrate(
-        evaluated.outputs,
-        limit,
-        rule=evaluated.request.rule,
-        pool=rests_on.pool,
-        log_belief=rests_on.log_belief,
-        heat=rests_on.heat,
-        gamma=adversary.DEFAULT_GAMMA / 2,
-        rng=rests_on.seed,
-    )
 
 
 def _balances_after(share: AccountShare, charges: Vector | None) -> Balances | None:

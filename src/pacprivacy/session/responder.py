@@ -295,7 +295,8 @@ class ScoreAnswers(_Questions):
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
         free = _unanimous_answers(self._table)
-        values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
+        possible = map(self._outputs, range(n_questions))
+        values = np.array([outputs[groups[index]] for outputs, groups in possible])
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
         log_p, steps = self._log_p.copy(), []
         for i in np.flatnonzero(~free).tolist():
@@ -320,9 +321,6 @@ class ScoreAnswers(_Questions):
         if self._n_classes is None:
             return np.asarray(self._table[:, i], dtype=np.float64), np.arange(len(self._log_p))
         return np.eye(self._n_classes), np.asarray(self._table[:, i], dtype=np.int64)
-
-    def _group(self, i: int, index: int) -> int:
-        return index if self._n_classes is None else int(np.asarray(self._table[index, i]))
 
     def _answer(
         self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: AnswerNoise
