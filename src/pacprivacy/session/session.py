@@ -23,7 +23,6 @@ from pacprivacy.budget import BudgetLike, Spent, as_budget
 from pacprivacy.errors import (
     BudgetError,
     LedgerError,
-    PoolError,
     SecretError,
     UnansweredError,
 )
@@ -205,18 +204,11 @@ class Session(SecretHolder):
         if self._coins is None:
             kind = SinglePoolSecret if self._is_single else PoolSecret
             return kind(dry_run, simulate=simulate)
-        if dry_run.has_options:
-            raise PoolError(
-                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
-                "one of them. Use a pool: sample=pac.Balanced()."
-            )
         return CoinSecret(
-            dry_run.data,
+            dry_run,
             self._coins,
-            units=dry_run.units,
             single=self._is_single,
             simulate=simulate,
-            rng=dry_run.seed,
             data_digest="" if book is None else book.data_digest,
         )
 
