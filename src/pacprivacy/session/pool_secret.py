@@ -236,14 +236,14 @@ def account_share(
     portion, n_left = share or Share()
     if requested is not None and share is not None:
         raise BudgetError("budget and share must not both be given. Leave one out.")
-    wanted = Spent() if requested is None else requested
-    _check_left("information", wanted.mi_nats, left.mi_nats)
+    amounts = Spent() if requested is None else requested
+    _check_left("information", amounts.mi_nats, left.mi_nats)
     nats = left.mi_nats
     if nats is not None and requested is None:
         nats *= portion
-    if wanted.mi_nats is not None:
-        nats = wanted.mi_nats if nats is None else min(nats, wanted.mi_nats)
-    limits, level = Spent(mi_nats=nats), wanted.success_level
+    if amounts.mi_nats is not None:
+        nats = amounts.mi_nats if nats is None else min(nats, amounts.mi_nats)
+    limits, level = Spent(mi_nats=nats), amounts.success_level
     if balances is None and level is None:
         return AccountShare(limits=limits)
     if balances is None:  # without a total, the release is held to its own budget

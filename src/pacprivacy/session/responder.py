@@ -234,10 +234,10 @@ def _answer_votes(
         if moves is not None:
             moves[i], gaps[i], shares[i] = belief, gap, ones
         charges[where[i]] = answer_vote_charge(ones, zeros, gap, slack)
-        seen = gap * vote + drawn
-        answers[where[i]], noise_std[where[i]] = seen / gap, UNITS / gap
+        noisy = gap * vote + drawn
+        answers[where[i]], noise_std[where[i]] = noisy / gap, UNITS / gap
         # ln of the likelihood ratio of a vote of one to a vote of zero, in exact integers
-        ratio = gap * (2 * seen - gap) / (2 * UNITS * UNITS)
+        ratio = gap * (2 * noisy - gap) / (2 * UNITS * UNITS)
         np.multiply(row, ratio, out=scratch)
         log_p += scratch
         log_p -= _log_mix(zeros, ones, ratio)
@@ -337,11 +337,11 @@ class ScoreAnswers(_Questions):
         widest = WIDEST_ANSWER if self._tracked else math.inf
         plan = plan_answer(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
         step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
-        seen = plan.points[groups[index]] + noise.take(plan.points.shape[1])
-        learned = log_p + plan.log_likelihood(seen)[groups]
+        noisy = plan.points[groups[index]] + noise.take(plan.points.shape[1])
+        learned = log_p + plan.log_likelihood(noisy)[groups]
         variances = np.square(plan.basis) @ plan.noise_var
         std, after = math.sqrt(float(variances.max())), check_log_belief(learned, len(log_p))
-        return plan.value_of(seen), plan.charge, std, after, step
+        return plan.value_of(noisy), plan.charge, std, after, step
 
 
 class _Step(NamedTuple):
