@@ -103,7 +103,7 @@ def lira_rows(task: Task, settings: Settings) -> Iterator[LiraRow]:
     values = run_mechanism(
         task.paper, task.data(split), pool, rng=settings.seed, n_jobs=1, progress=False
     ).values
-    members = pool.signs(0, pool.n_units, dtype=np.int8) > 0
+    members = pool.masks()
     confidence = kmeans_confidence if isinstance(task.paper, KMeans) else svm_confidence
     nothing = _lira(rng.standard_normal(members.shape), members, rng)
     for mi_nats in (np.inf, *LIRA_BUDGETS):

@@ -54,7 +54,9 @@ class Answers:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", (self.scores > 0.5).astype(np.int8))
-        object.__setattr__(self, "signs", self.pool.signs(0, self.pool.n_units))
+        object.__setattr__(
+            self, "signs", np.where(self.pool.masks(), np.float32(1), np.float32(-1))
+        )
         for array in (self.scores, self.truth, self.labels, self.signs):
             freeze(array)
 

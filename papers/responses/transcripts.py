@@ -141,10 +141,10 @@ def _transcript(answers: Answers, output: str, power: int, rng: np.random.Genera
         source=SimulatedSource(rng),
     )
     if output == "one_hot":
-        released = responder.answer_votes(answers.labels[:, order], n_classes=2)
+        released = responder.reply_votes(answers.labels[:, order], n_classes=2).values
     else:
         ones = answers.scores[:, order]
-        released = responder.answer_scores(np.stack([1.0 - ones, ones], axis=2))
+        released = responder.reply_scores(np.stack([1.0 - ones, ones], axis=2)).values
     tilt = np.abs(np.exp(responder.belief.log_p) @ answers.signs)
     return _Run(
         accuracy=float((released.argmax(axis=1) == answers.truth[order]).mean()),

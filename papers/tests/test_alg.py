@@ -206,7 +206,7 @@ def test_work_without_its_extra_is_left_out_and_named(tmp_path: Path) -> None:
 def test_the_best_threshold_is_ahead_of_a_coin_by_chance() -> None:
     """LiRA on scores that tell nothing, and on scores that tell all."""
     rng = np.random.default_rng(0)
-    members = Half(n_subsets=200).draw(20, rng=1).signs(0, 20, dtype=np.int8) > 0
+    members = Half(n_subsets=200).draw(20, rng=1).masks()
     chance = attack._lira(rng.normal(size=members.shape), members, rng)
     assert 0.01 < chance < 0.04
     assert attack._lira(members + 0.1 * rng.normal(size=members.shape), members, rng) > 0.45

@@ -260,11 +260,11 @@ class Spent:
         level = _joined(min, self.success_level, other.success_level)
         return Spent(success_level=level, **_merged(min, self.sums(), other.sums()))
 
-    def above(self, prior: float = BLIND) -> Spent:
+    def above(self) -> Spent:
         """Say a level of success as an increment above a guess without a release."""
         if self.success_level is None:
             return self
-        return replace(self, success_level=None, success_increment=self.success_level - prior)
+        return replace(self, success_level=None, success_increment=self.success_level - BLIND)
 
 
 SUMS: Final = ("mi_nats", "success_increment", "mu_squared", "epsilon", "delta")

@@ -36,23 +36,17 @@ from pacprivacy.ledger.entries import (
 
 
 class Reservation:
-    """Spent budget in the hands of one process; it cannot be copied or pickled.
+    """Spent budget in the hands of one process; it cannot be copied or pickled."""
 
-    Because there is one object in one process, and it is marked before the secret is touched,
-    an unmarked one proves that nothing was drawn: only such a one can be cancelled.
-    """
-
-    __slots__ = ("_lock", "_process", "_state", "entry", "ledger_id")
+    __slots__ = ("_process", "entry", "ledger_id")
 
     def __init__(self, entry: LedgerEntry, ledger_id: str) -> None:
         self.entry = entry
         self.ledger_id = ledger_id
         self._process = Process()
-        self._state = "unused"
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"Reservation({self.entry.what!r}, {self._state})"
+        return f"Reservation({self.entry.what!r})"
 
     def __reduce__(self) -> NoReturn:
         raise LedgerError(
@@ -60,30 +54,13 @@ class Reservation:
             "Reserve again."
         )
 
-    def mark_used(self) -> None:
-        """Say that the secret or the noise is about to be used; call it before, not after."""
-        with self._lock:
-            self._check()
-            self._state = "used"
-
-    def mark_cancelled(self) -> None:
-        """Say that it will never be used; refuse if it was."""
-        with self._lock:
-            self._check()
-            if self._state == "used":
-                raise LedgerError(
-                    "reservation must be unused to be cancelled; it was used, so it stays spent."
-                )
-            self._state = "cancelled"
-
-    def _check(self) -> None:
+    def check_process(self) -> None:
+        """Refuse to go on in another process than the one that reserved."""
         if not self._process.is_here:
             raise LedgerError(
                 "reservation must be used by the process that made it; got another process, so "
                 "it stays spent. Reserve again."
             )
-        if self._state == "cancelled":
-            raise LedgerError("reservation must be open; it was cancelled. Reserve again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +315,6 @@ class Ledger:
         session: str | None = None,
         name: str | None = None,
         after: SessionPlace | None = None,
-        simulation: bool = False,
     ) -> Reservation:
         """Spend before anything is drawn; the result allows one release. A refusal writes nothing.
 
@@ -350,11 +326,6 @@ class Ledger:
         ---------
         Claim K-4. ``after`` is compared in the transaction that reserves.
         """
-        if simulation:
-            raise LedgerError(
-                "a ledger must hold real releases only; got a simulation. Leave out the ledger, "
-                "or simulate=True."
-            )
         entry = LedgerEntry(
             kind="reserve",
             dataset=_name("dataset", dataset, every=False),
@@ -421,7 +392,7 @@ class Ledger:
         With ``last`` it must be the session's last one: otherwise another process continued the
         session without knowing of this release, which must not be published.
         """
-        reservation.mark_used()
+        reservation.check_process()
         entry = reservation.entry
         with self._writing() as connection:
             if last and entry.session is not None:
@@ -431,16 +402,6 @@ class Ledger:
             return self._append(
                 connection, reservation, "commit", certificate=_plain(certificate_digest)
             )
-
-    def cancel(self, reservation: Reservation) -> LedgerEntry:
-        """Give back a reservation that was provably not used.
-
-        Only with the very object that :meth:`reserve` returned, and only before
-        :meth:`Reservation.mark_used`. What a crash left behind stays spent.
-        """
-        reservation.mark_cancelled()
-        with self._writing() as connection:
-            return self._append(connection, reservation, "cancel", units=reservation.entry.units)
 
     def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
         """Return every budget that limits a principal's spends on a dataset."""

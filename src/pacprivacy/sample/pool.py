@@ -194,27 +194,6 @@ class Pool:
             return (m - m // self.folds) / m
         return max(int(np.maximum(c, m - c).max()) for c in self._count_chunks()) / m
 
-    def signs(
-        self,
-        start: int,
-        stop: int,
-        dtype: npt.DTypeLike = np.float32,
-        *,
-        n_subsets: int | None = None,
-    ) -> npt.NDArray[Any]:
-        """Return +1 (in) and -1 (out) for units ``start`` to ``stop - 1`` in every subset.
-
-        The result has shape (n_subsets, stop - start), of the first subsets if so many are asked
-        for; memory is in proportion to it.
-        """
-        if not 0 <= start <= stop <= self.n_units:
-            raise PoolError(
-                f"start and stop must satisfy 0 <= start <= stop <= {self.n_units}; "
-                f"got {start} and {stop}. Slice within the units of the pool."
-            )
-        inside = self._unpack(start, stop, n_subsets).view(np.int8)
-        return (2 * inside - 1).astype(dtype)
-
     def inside(
         self,
         units: npt.NDArray[np.integer[Any]] | slice,

@@ -2,8 +2,10 @@
 
 from pacprivacy.session.account import Remaining as Remaining
 from pacprivacy.session.dry_run import (
+    FEWEST_UNITS as FEWEST_UNITS,
     SUBSETS_BATCHED as SUBSETS_BATCHED,
     DryRun as DryRun,
+    pool_reason as pool_reason,
 )
 from pacprivacy.session.leases import (
     DEFAULT_PRINCIPAL as DEFAULT_PRINCIPAL,
@@ -19,8 +21,4 @@ from pacprivacy.session.query_release import (
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
 from pacprivacy.session.responder import Reply as Reply, Responder as Responder
 from pacprivacy.session.secret import Odometer as Odometer, Plan as Plan
-from pacprivacy.session.session import (
-    FEWEST_UNITS as FEWEST_UNITS,
-    Session as Session,
-    pool_reason as pool_reason,
-)
+from pacprivacy.session.session import Session as Session

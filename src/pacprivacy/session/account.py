@@ -120,13 +120,6 @@ class Account(SpendLog, ProcessBound):
     def spend(
         self, charge: Spent, what: str, before: SessionState, payer: str | None = None
     ) -> Reservation:
-        reservation = self._reserve(charge, what, before, payer)
-        reservation.mark_used()
-        return reservation
-
-    def _reserve(
-        self, charge: Spent, what: str, before: SessionState, payer: str | None
-    ) -> Reservation:
         """Reserve a charge; where the ledger has no budget yet, set the session's total first.
 
         The file is written first. From then on an older file does not fit the ledger, whatever
@@ -156,7 +149,7 @@ class Account(SpendLog, ProcessBound):
             charge = replace(charge, mi_nats=None)
         place = ledgers.SessionPlace(name=self._last, unseen=self._unseen)
         self._unsure = name
-        made = self._ledger.reserve(
+        reservation = self._ledger.reserve(
             self._owner.dataset,
             self._payer(payer),
             charge,
@@ -166,7 +159,7 @@ class Account(SpendLog, ProcessBound):
             after=place,
         )
         self._last, self._unseen, self._unsure = name, False, ""
-        return made
+        return reservation
 
     def _check_unmoved(self) -> None:
         """Refuse to write if another process continued the session; also into an old ledger."""

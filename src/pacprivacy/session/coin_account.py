@@ -161,8 +161,8 @@ class CoinTerms:
         assert payment.session is not None  # of a session
         charge = self.charge()
         paid = replace(payment, session=replace(payment.session, charge=charge))
-        terms = replace(self, prepaid=(paid, slack))
-        return Price(charge=charge, accounts=payment.cost.accounts, terms=terms)
+        prepaid = replace(self, prepaid=(paid, slack))
+        return Price(charge=charge, accounts=payment.cost.accounts, terms=prepaid)
 
 
 def single_terms(request: Request, coins: CoinUnits, before: Spent, *, simulate: bool) -> CoinTerms:

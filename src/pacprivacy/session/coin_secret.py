@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from pacprivacy import release as releasing
 from pacprivacy._checks import Mask
-from pacprivacy._random import BitSource, coerce_seed
+from pacprivacy._random import BitSource
 from pacprivacy.adversary import Belief, Clocks, cap_success, session_cap
 from pacprivacy.budget import AnyBudget, Spent
 from pacprivacy.errors import BudgetError, MechanismError, PoolError
-from pacprivacy.mechanism import Data, Mechanism, coerce_data, steps_of
+from pacprivacy.mechanism import Mechanism, steps_of
 from pacprivacy.queries import Tables
 from pacprivacy.sample import (
     KEY_BYTES,
@@ -46,6 +46,7 @@ from pacprivacy.session.coin_release import (
     DescentRecords,
     SumRecords,
 )
+from pacprivacy.session.dry_run import DryRun
 from pacprivacy.session.refinement import CoinRefinement
 from pacprivacy.session.secret import (
     Accounts,
@@ -82,9 +83,9 @@ class CoinSecret(SessionSecret):
 
     Parameters
     ----------
-    data, units
-        All records, and whose row is whose; every row is a unit where ``units`` is None. Of tables
-        the units are the values of their key.
+    dry_run
+        All records, and the unit of every row; every row is a unit where it has none. Of tables the
+        units are the values of their key.
     coins : Coins
         How units are left out.
     single : bool
@@ -95,17 +96,19 @@ class CoinSecret(SessionSecret):
 
     def __init__(
         self,
-        data: Any,
+        dry_run: DryRun,
         coins: Coins,
         *,
-        units: Any = None,
         single: bool,
         simulate: bool,
-        rng: np.random.Generator | int | None = None,
         data_digest: str = "",
     ) -> None:
-        self.data: Data = coerce_data(data)
-        self.seed = coerce_seed(rng)
+        if dry_run.has_options:
+            raise PoolError(
+                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
+                "one of them. Use a pool: sample=pac.Balanced()."
+            )
+        self.data, self.seed, units = dry_run.data, dry_run.seed, dry_run.units
         self._coins, self._single, self._simulate = coins, single, simulate
         self._data_digest = data_digest
         self.unit, self.n_units = "record", self.data.n_rows

@@ -1,4 +1,4 @@
-"""The pipeline up to the secret: draw the pool, run the mechanism on every subset, calibrate.
+"""The pipeline up to the secret: choose the sample, evaluate all candidates, calibrate.
 
 Everything here is a function of all records and of public randomness. No secret is drawn, nothing
 is spent, and the results are for the curator alone.
@@ -6,6 +6,7 @@ is spent, and the results are for the curator alone.
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,25 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import available_memory, begin, single_threaded
-from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
-from pacprivacy.errors import PoolError, QueryError
-from pacprivacy.mechanism import (
-    Mechanism,
-    as_mechanism,
-    coerce_data,
+from pacprivacy.budget import (
+    AnyBudget,
+    BudgetLike,
+    Information,
+    Membership,
+    Spent,
+    budget_limits,
 )
+from pacprivacy.errors import BudgetError, PoolError, QueryError
+from pacprivacy.mechanism import Data, Mechanism, as_mechanism, coerce_data
 from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
+from pacprivacy.queries import Tables
+from pacprivacy.release import plural_text
 from pacprivacy.sample import (
     Balanced,
+    Coins,
     Pool,
     PoolStrategy,
+    canonical_unit_ids,
     pool_unit_name,
     strategy_fold_choices,
 )
@@ -37,11 +45,14 @@ from pacprivacy.simulation import (
     run_on_all,
     scale_run_outputs,
 )
+from pacprivacy.statistics import coin_obstacle
 
 SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
 SUBSETS_OF_MANY = ((200_000, 512), (20_000, 1000))  # above so many records: proofs take long
 SUBSETS_BLACK_BOX = 256
 TRYING = "trying folds"
+FEWEST_UNITS = 200  # with coins by default: 20 of them are left out on average
+_LABELS_AT_ONCE = 1024
 AS_GOOD = 1.05  # errors closer than this cannot be ranked by pilots
 
 
@@ -315,3 +326,92 @@ def dry_run_information(share: Spent) -> AnyBudget:
         return Information(share.mi_nats)
     assert share.success_increment is not None  # a share limits something
     return Membership(min(0.5 + share.success_increment, 1 - 1e-12))
+
+
+def check_independent(
+    rule: AnyRule | None,
+    sample: Pool | PoolStrategy | Coins | None,
+    rng: np.random.Generator | int | None,
+) -> None:
+    """Refuse a pool that others may have seen, if the secret is one of its subsets."""
+    if not as_rule(rule).n_reserve:
+        return
+    if isinstance(sample, Pool):
+        raise PoolError(
+            "sample must be a strategy for a confidence or empirical certificate: the secret is "
+            "a subset of it, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
+        )
+    if rng is not None:
+        raise BudgetError(
+            "rng must be None for a confidence or empirical certificate: the secret subset is "
+            "drawn with the pool. Leave rng out, or set simulate=True."
+        )
+
+
+# --- which sample there is where none is chosen --------------------------------------------------
+# The choice depends on options, types and the number of units alone, never on values of records or
+# on who is used. Where it is a pool, the certificate says why.
+
+
+def pool_reason(
+    mechanism: Mechanism,
+    data: Data,
+    units: Any,
+    budget: BudgetLike,
+    *,
+    options: Mapping[str, Any],
+) -> str | None:
+    """Return why a release without a ``sample`` has a pool, to follow "because"; None for coins.
+
+    ``options`` are those that only a pool has, by name; ``units`` labels of rows, or None.
+
+    Guarantee
+    ---------
+    Claim C-1. A function of the mechanism, the options, the types of the data, and whether there
+    are at least 200 units: the last is a fact of all records, and no fact of the sample.
+    """
+    unit = pool_unit_name(str(getattr(units, "name", "") or "")) or "unit"
+    if units is None:
+        tables = data.parts[0]
+        unit = pool_unit_name(tables.unit) or "unit" if isinstance(tables, Tables) else "record"
+    reason = coin_obstacle(mechanism, data)
+    if reason is not None:
+        return reason.format(unit=unit, units=plural_text(unit))
+    if not _limits_membership_alone(budget):
+        return "the budget is not about membership alone"
+    if not _has_units(units, data.n_rows, FEWEST_UNITS):
+        return f"the table has fewer than {FEWEST_UNITS} {plural_text(unit)}"
+    chosen = (name for name, value in options.items() if value is not None)
+    return next((f"{name} was set, which is for pools" for name in chosen), None)
+
+
+def _has_units(labels: Any, n_rows: int, least: int) -> bool:
+    """Return whether there are so many units, reading no more labels than it takes."""
+    if labels is None or n_rows < least:
+        return n_rows >= least
+    entries, units = np.asarray(labels), set[bytes]()
+    for start in range(0, n_rows, _LABELS_AT_ONCE):
+        try:
+            units.update(canonical_unit_ids(entries[start : start + _LABELS_AT_ONCE]))
+        except PoolError:  # labels that no coin can be keyed to; a pool takes or refuses them
+            return False
+        if len(units) >= least:
+            return True
+    return False
+
+
+def _limits_membership_alone(budget: BudgetLike) -> bool:
+    limits = budget_limits(budget, n_subsets=2)
+    return limits.success_level is not None and limits.mi_nats is None
+
+
+def default_session_coins(data: Data, budget: AnyBudget | None, left: Spent) -> Coins | None:
+    """Return coins for a session on tables; None for a pool. ``left`` is the ledger's budget.
+
+    Queries have coins where tables have many units and membership alone is limited.
+    """
+    if left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None):
+        return None  # the ledger has a budget for pools alone
+    tables = data.parts[0]
+    many = isinstance(tables, Tables) and tables.n_units >= FEWEST_UNITS
+    return Coins() if many and budget is not None and _limits_membership_alone(budget) else None

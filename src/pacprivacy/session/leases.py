@@ -191,13 +191,13 @@ class Leases(SpendLog, ProcessBound):
     ) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""
         self.check_process()
-        wanted, self._booked = replace(charge, n_releases=0), Spent()  # what was left is spent
-        if not any(_of_answers(wanted).values()):
+        need, self._booked = replace(charge, n_releases=0), Spent()  # the rest of it is spent
+        if not any(_of_answers(need).values()):
             return
         lease = self._leases.get(self.payer, Spent())
-        if not _covers(lease, wanted):
-            lease += self._reserve(wanted, what)
-        self._leases[self.payer], self._booked = _less(lease, wanted), wanted
+        if not _covers(lease, need):
+            lease += self._reserve(need, what)
+        self._leases[self.payer], self._booked = _less(lease, need), need
         self._changed = True
 
     def _place(self) -> SessionPlace:
@@ -258,7 +258,7 @@ class Leases(SpendLog, ProcessBound):
             taken[kind] = max(amount, min(parts, default=UNLIMITED_PART * amount))
         lease = Spent(**taken)
         try:
-            reservation = self.ledger.reserve(
+            self.ledger.reserve(
                 self.dataset,
                 self.payer,
                 lease,
@@ -270,7 +270,6 @@ class Leases(SpendLog, ProcessBound):
             raise BudgetExceededError(
                 f"questions must fit in the remaining budget, whatever the answers are. {refused}"
             ) from None
-        reservation.mark_used()
         self._read(self.payer)
         return lease
 
@@ -278,8 +277,8 @@ class Leases(SpendLog, ProcessBound):
         latest = self._balances[principal] = self.ledger.balance(self.dataset, principal)
         for other, balances in self._balances.items():  # the total is everyone's
             if other != principal:
-                own = [b for b in balances if b.principal != "*"]
-                self._balances[other] = (*own, *(b for b in latest if b.principal == "*"))
+                theirs = [b for b in balances if b.principal != "*"]
+                self._balances[other] = (*theirs, *(b for b in latest if b.principal == "*"))
         return latest
 
     def _path(self, state: str | Path | None) -> Path:
@@ -309,8 +308,8 @@ def _less(lease: Spent, charge: Spent) -> Spent:
 
 def _covers(lease: Spent, charge: Spent, *, tolerance: float = 0.0) -> bool:
     """Whether a lease is at least a charge, but for what sums of floats may be off."""
-    held, wanted = _of_answers(lease), _of_answers(charge)
-    return all(held.get(kind, 0.0) >= amount * (1 - tolerance) for kind, amount in wanted.items())
+    held, cost = _of_answers(lease), _of_answers(charge)
+    return all(held.get(kind, 0.0) >= amount * (1 - tolerance) for kind, amount in cost.items())
 
 
 def _of_answers(amounts: Spent) -> dict[str, Any]:

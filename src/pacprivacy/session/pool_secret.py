@@ -28,6 +28,7 @@ from pacprivacy.budget import (
 )
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.noise import (
+    AnyRule,
     NoisePlan,
     Observation,
     as_rule,
@@ -169,8 +170,23 @@ class Calibration:
     log_belief: Vector | None = None
     heat: adversary.Heat | None = None
 
+    def find_noise(
+        self, outputs: object, limit: AnyBudget, *, rule: AnyRule | None, gamma: float
+    ) -> NoisePlan:
+        """Find the noise under which one of the outputs may be released."""
+        return calibrate(
+            outputs,
+            limit,
+            rule=rule,
+            pool=self.pool,
+            log_belief=self.log_belief,
+            heat=self.heat,
+            gamma=gamma,
+            rng=self.seed,
+        )
 
-Calibrate: TypeAlias = Callable[[Evaluated, AnyBudget, Calibration], NoisePlan]
+
+Calibrate: TypeAlias = Callable[[AnyBudget, Calibration], NoisePlan]
 
 
 ROUNDING: Final = 1e-9
@@ -220,14 +236,14 @@ def account_share(
     portion, n_left = share or Share()
     if requested is not None and share is not None:
         raise BudgetError("budget and share must not both be given. Leave one out.")
-    wanted = Spent() if requested is None else requested
-    _check_left("information", wanted.mi_nats, left.mi_nats)
+    amounts = Spent() if requested is None else requested
+    _check_left("information", amounts.mi_nats, left.mi_nats)
     nats = left.mi_nats
     if nats is not None and requested is None:
         nats *= portion
-    if wanted.mi_nats is not None:
-        nats = wanted.mi_nats if nats is None else min(nats, wanted.mi_nats)
-    limits, level = Spent(mi_nats=nats), wanted.success_level
+    if amounts.mi_nats is not None:
+        nats = amounts.mi_nats if nats is None else min(nats, amounts.mi_nats)
+    limits, level = Spent(mi_nats=nats), amounts.success_level
     if balances is None and level is None:
         return AccountShare(limits=limits)
     if balances is None:  # without a total, the release is held to its own budget
@@ -325,7 +341,7 @@ class PoolSecret(HeldCandidate, SessionSecret):
         purse: Purse,
         *,
         share: AccountShare | None = None,
-        calibrate: Calibrate | None = None,
+        find_noise: Calibrate | None = None,
     ) -> PoolPlan:
         """Calibrate the noise to the belief, prove what it does, and write the certificate.
 
@@ -340,7 +356,11 @@ class PoolSecret(HeldCandidate, SessionSecret):
         budget = share.in_words() if requested is None else requested
         limit = budget if part is None else dry_run_information(share.limits)
         begin(SEARCHING)
-        noise = (calibrate or find_noise)(measured, limit, rests_on)
+        if find_noise is None:
+            rule, gamma = measured.request.rule, adversary.DEFAULT_GAMMA / 2
+            noise = rests_on.find_noise(outputs, limit, rule=rule, gamma=gamma)
+        else:
+            noise = find_noise(limit, rests_on)
         bars, listed = releasing.measure_error_bars(outputs, noise, self.pool), outputs.published
         context = releasing.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*listed, *bars.facts)),
@@ -489,20 +509,6 @@ class SinglePoolSecret(PoolSecret):
 
     def _part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession | None:
         return None
-
-
-def find_noise(evaluated: Evaluated, limit: AnyBudget, rests_on: Calibration) -> NoisePlan:
-    """Find the noise under which one of the outputs may be released."""
-    return calibrate(
-        evaluated.outputs,
-        limit,
-        rule=evaluated.request.rule,
-        pool=rests_on.pool,
-        log_belief=rests_on.log_belief,
-        heat=rests_on.heat,
-        gamma=adversary.DEFAULT_GAMMA / 2,
-        rng=rests_on.seed,
-    )
 
 
 def _balances_after(share: AccountShare, charges: Vector | None) -> Balances | None:

@@ -139,8 +139,8 @@ class QueryRelease(Release):
     def of(cls, release: Release, mechanism: QueryMechanism) -> Self:
         """Return a release as that of a query."""
         parts = {part.name: getattr(release, part.name) for part in fields(release)}
-        made = cls(**parts, mechanism=mechanism)
-        return replace(made, table=made._table())
+        answer = cls(**parts, mechanism=mechanism)
+        return replace(answer, table=answer._table())
 
     @property
     def query(self) -> str:

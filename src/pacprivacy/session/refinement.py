@@ -300,8 +300,8 @@ class CoinRefinement(Refinement):
             precision = STEP_RATIO ** (self.n_looks - self._level)
             try:
                 allowed = (precision - self._precision) * self._allowed
-                terms = self._account.at(purse).step_terms(allowed)
-                plan = self._records.plan(replace(terms, coins=self._coins))
+                step = self._account.at(purse).step_terms(allowed)
+                plan = self._records.plan(replace(step, coins=self._coins))
             except (BudgetExceededError, MechanismError) as error:
                 refused = error
                 continue
@@ -402,16 +402,7 @@ class FallingNoise:
         self._first(dry_run_information(self._share), rests_on, DEFAULT_GAMMA)
 
     def _first(self, budget: AnyBudget, rests_on: Calibration, gamma: float) -> noise.NoisePlan:
-        plan = noise.calibrate(
-            self._values,
-            budget,
-            rule=self._rule,
-            pool=rests_on.pool,
-            log_belief=rests_on.log_belief,
-            heat=rests_on.heat,
-            gamma=gamma,
-            rng=rests_on.seed,
-        )
+        plan = rests_on.find_noise(self._values, budget, rule=self._rule, gamma=gamma)
         self._base = None if plan.is_noiseless else plan
         return plan
 
@@ -484,11 +475,11 @@ class PoolRefinement(Refinement):
             if part is not None:
                 self._done = fraction
                 return self._secret.plan(
-                    self._evaluated, purse, share=part, calibrate=self._next_noise
+                    self._evaluated, purse, share=part, find_noise=self._next_noise
                 )
         return None
 
-    def _next_noise(self, _: Evaluated, limit: AnyBudget, rests_on: Calibration) -> noise.NoisePlan:
+    def _next_noise(self, limit: AnyBudget, rests_on: Calibration) -> noise.NoisePlan:
         return self._noise.plan(limit, rests_on, gamma=DEFAULT_GAMMA / 2)
 
     def add(self, plan: Plan, observed: Any) -> Any:

@@ -234,10 +234,10 @@ def _answer_votes(
         if moves is not None:
             moves[i], gaps[i], shares[i] = belief, gap, ones
         charges[where[i]] = answer_vote_charge(ones, zeros, gap, slack)
-        seen = gap * vote + drawn
-        answers[where[i]], noise_std[where[i]] = seen / gap, UNITS / gap
+        noisy = gap * vote + drawn
+        answers[where[i]], noise_std[where[i]] = noisy / gap, UNITS / gap
         # ln of the likelihood ratio of a vote of one to a vote of zero, in exact integers
-        ratio = gap * (2 * seen - gap) / (2 * UNITS * UNITS)
+        ratio = gap * (2 * noisy - gap) / (2 * UNITS * UNITS)
         np.multiply(row, ratio, out=scratch)
         log_p += scratch
         log_p -= _log_mix(zeros, ones, ratio)
@@ -295,7 +295,8 @@ class ScoreAnswers(_Questions):
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
         free = _unanimous_answers(self._table)
-        values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
+        possible = map(self._outputs, range(n_questions))
+        values = np.array([outputs[groups[index]] for outputs, groups in possible])
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
         log_p, steps = self._log_p.copy(), []
         for i in np.flatnonzero(~free).tolist():
@@ -321,9 +322,6 @@ class ScoreAnswers(_Questions):
             return np.asarray(self._table[:, i], dtype=np.float64), np.arange(len(self._log_p))
         return np.eye(self._n_classes), np.asarray(self._table[:, i], dtype=np.int64)
 
-    def _group(self, i: int, index: int) -> int:
-        return index if self._n_classes is None else int(np.asarray(self._table[index, i]))
-
     def _answer(
         self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: AnswerNoise
     ) -> tuple[Vector, float, float, Vector, "_Step | None"]:
@@ -339,11 +337,11 @@ class ScoreAnswers(_Questions):
         widest = WIDEST_ANSWER if self._tracked else math.inf
         plan = plan_answer(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
         step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
-        seen = plan.points[groups[index]] + noise.take(plan.points.shape[1])
-        learned = log_p + plan.log_likelihood(seen)[groups]
+        noisy = plan.points[groups[index]] + noise.take(plan.points.shape[1])
+        learned = log_p + plan.log_likelihood(noisy)[groups]
         variances = np.square(plan.basis) @ plan.noise_var
         std, after = math.sqrt(float(variances.max())), check_log_belief(learned, len(log_p))
-        return plan.value_of(seen), plan.charge, std, after, step
+        return plan.value_of(noisy), plan.charge, std, after, step
 
 
 class _Step(NamedTuple):
@@ -481,25 +479,6 @@ class Responder(SecretHolder):
                 book.close()
                 self.close()
 
-    def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
-        """Release one noisy one-hot vote per question, shape (q, n_classes).
-
-        ``labels`` has shape (m, q): the class number that each candidate gives to each question.
-        If the total might not cover all of the questions, nothing is drawn or spent.
-        """
-        reply = self.reply_votes(labels, n_classes=n_classes)
-        self.flush()
-        return np.array(reply.values)
-
-    def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Release one noisy vector of class probabilities per question.
-
-        ``scores`` has shape (m, q, n_classes). See :meth:`answer_votes`.
-        """
-        reply = self.reply_scores(scores)
-        self.flush()
-        return np.array(reply.values)
-
     def flush(self) -> None:
         """Store the state, if there is a book; then replies may be published.
 
@@ -516,7 +495,11 @@ class Responder(SecretHolder):
                 raise
 
     def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
-        """As :meth:`answer_votes`; must not be published before :meth:`flush`."""
+        """Answer questions by one noisy one-hot vote each; publish after :meth:`flush` only.
+
+        ``labels`` has shape (m, q): the class number that each candidate gives to each question.
+        If the total might not cover all of the questions, nothing is drawn or spent.
+        """
         table = self._check(labels, n_axes=2)
         if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):
             raise MechanismError(
@@ -534,7 +517,7 @@ class Responder(SecretHolder):
             return self._release(table, answers)
 
     def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
-        """As :meth:`answer_scores`; must not be published before :meth:`flush`."""
+        """Answer questions by one noisy vector each; ``scores`` has shape (m, q, n_classes)."""
         # + 0.0: the sign of a zero would reveal the vote
         table = self._check(scores, n_axes=3).astype(np.float64, copy=False) + 0.0
         if not np.isfinite(table).all():

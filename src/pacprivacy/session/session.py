@@ -12,37 +12,39 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from pacprivacy._plots import draw
 from pacprivacy._random import secret_source
 from pacprivacy._system import show_stages
-from pacprivacy.budget import AnyBudget, BudgetLike, Spent, as_budget, budget_limits
+from pacprivacy.budget import BudgetLike, Spent, as_budget
 from pacprivacy.errors import (
     BudgetError,
     LedgerError,
-    PoolError,
     SecretError,
     UnansweredError,
 )
 from pacprivacy.mechanism import (
-    Data,
-    Mechanism,
     as_mechanism,
     coerce_data,
     mechanism_with_totals,
     split_data_units,
     titled_mechanism,
 )
-from pacprivacy.noise import AnyRule, as_rule
+from pacprivacy.noise import AnyRule
 from pacprivacy.queries import AT_LEAST, QueryMechanism, QuerySums, Tables
-from pacprivacy.release import Release, plural_text, warn_of_error_bars
-from pacprivacy.sample import Coins, Pool, PoolStrategy, canonical_unit_ids, pool_unit_name
+from pacprivacy.release import Release, warn_of_error_bars
+from pacprivacy.sample import Coins, Pool, PoolStrategy
 from pacprivacy.session.account import Account, open_account
 from pacprivacy.session.coin_secret import CoinSecret
-from pacprivacy.session.dry_run import DryRun
+from pacprivacy.session.dry_run import (
+    DryRun,
+    check_independent,
+    default_session_coins,
+    pool_reason,
+)
 from pacprivacy.session.pool_secret import PoolSecret, SinglePoolSecret
 from pacprivacy.session.query_release import (
     QueryRelease,
@@ -62,15 +64,12 @@ from pacprivacy.session.secret import (
     read_share,
 )
 from pacprivacy.session.state import AccountOwner, CoinState
-from pacprivacy.statistics import coin_obstacle
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
 
 
 Totals = bool | str | Sequence[str] | None
-FEWEST_UNITS: Final = 200  # with coins by default: 20 of them are left out on average
-_LABELS_AT_ONCE: Final = 1024
 
 
 class Session(SecretHolder):
@@ -180,8 +179,7 @@ class Session(SecretHolder):
             )
         try:
             if sample is None and not self._is_single:
-                limits = None if dry_run.has_options else self._budget
-                self._coins = _session_coins(dry_run.data, limits, book)
+                self._coins = self._default_coins(dry_run, book)
             secret = self._new_secret(dry_run, book, simulate=simulate)
             source = secret_source(secret.seed, simulate=simulate)
             super().__init__(secret.total(self._budget), source, secret, book)
@@ -191,6 +189,14 @@ class Session(SecretHolder):
                 book.close()  # or the session stays locked while the error is handled
             raise
 
+    def _default_coins(self, dry_run: DryRun, book: Account | None) -> Coins | None:
+        """Return the coins of a stored session, or of a new one; None for a pool."""
+        if book is not None and book.state is not None:
+            return book.state.coins if isinstance(book.state, CoinState) else None
+        left = Spent() if book is None else book.left()
+        limits = None if dry_run.has_options else self._budget
+        return default_session_coins(dry_run.data, limits, left)
+
     def _new_secret(
         self, dry_run: DryRun, book: Account | None, *, simulate: bool
     ) -> SessionSecret:
@@ -198,18 +204,11 @@ class Session(SecretHolder):
         if self._coins is None:
             kind = SinglePoolSecret if self._is_single else PoolSecret
             return kind(dry_run, simulate=simulate)
-        if dry_run.has_options:
-            raise PoolError(
-                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
-                "one of them. Use a pool: sample=pac.Balanced()."
-            )
         return CoinSecret(
-            dry_run.data,
+            dry_run,
             self._coins,
-            units=dry_run.units,
             single=self._is_single,
             simulate=simulate,
-            rng=dry_run.seed,
             data_digest="" if book is None else book.data_digest,
         )
 
@@ -242,7 +241,7 @@ class Session(SecretHolder):
         Without a ``sample`` it has coins where ``mechanism``, with all these options, can.
         """
         if not options.get("simulate"):
-            _check_independent(rule, sample, options.get("rng"))
+            check_independent(rule, sample, options.get("rng"))
         reason = None
         if sample is None and mechanism is not None:
             data, units = split_data_units(data, units)
@@ -622,95 +621,3 @@ class SingleSession(Session):
 
 def _with_query(request: Request, query: QueryMechanism, name: str | None) -> Request:
     return replace(request, mechanism=as_mechanism(titled_mechanism(query, name)))
-
-
-def _check_independent(
-    rule: AnyRule | None,
-    sample: Pool | PoolStrategy | Coins | None,
-    rng: np.random.Generator | int | None,
-) -> None:
-    """Refuse a pool that others may have seen, if the secret is one of its subsets."""
-    if not as_rule(rule).n_reserve:
-        return
-    if isinstance(sample, Pool):
-        raise PoolError(
-            "sample must be a strategy for a confidence or empirical certificate: the secret is "
-            "a subset of it, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
-        )
-    if rng is not None:
-        raise BudgetError(
-            "rng must be None for a confidence or empirical certificate: the secret subset is "
-            "drawn with the pool. Leave rng out, or set simulate=True."
-        )
-
-
-# --- which sample there is where none is chosen --------------------------------------------------
-# The choice depends on options, types and the number of units alone, never on values of records or
-# on who is used. Where it is a pool, the certificate says why.
-
-
-def pool_reason(
-    mechanism: Mechanism,
-    data: Data,
-    units: Any,
-    budget: BudgetLike,
-    *,
-    options: Mapping[str, Any],
-) -> str | None:
-    """Return why a release without a ``sample`` has a pool, to follow "because"; None for coins.
-
-    ``options`` are those that only a pool has, by name; ``units`` labels of rows, or None.
-
-    Guarantee
-    ---------
-    Claim C-1. A function of the mechanism, the options, the types of the data, and whether there
-    are at least 200 units: the last is a fact of all records, and no fact of the sample.
-    """
-    unit = pool_unit_name(str(getattr(units, "name", "") or "")) or "unit"
-    if units is None:
-        tables = data.parts[0]
-        unit = pool_unit_name(tables.unit) or "unit" if isinstance(tables, Tables) else "record"
-    reason = coin_obstacle(mechanism, data)
-    if reason is not None:
-        return reason.format(unit=unit, units=plural_text(unit))
-    if not _limits_membership_alone(budget):
-        return "the budget is not about membership alone"
-    if not _has_units(units, data.n_rows, FEWEST_UNITS):
-        return f"the table has fewer than {FEWEST_UNITS} {plural_text(unit)}"
-    chosen = (name for name, value in options.items() if value is not None)
-    return next((f"{name} was set, which is for pools" for name in chosen), None)
-
-
-def _has_units(labels: Any, n_rows: int, least: int) -> bool:
-    """Return whether there are so many units, reading no more labels than it takes."""
-    if labels is None or n_rows < least:
-        return n_rows >= least
-    entries, units = np.asarray(labels), set[bytes]()
-    for start in range(0, n_rows, _LABELS_AT_ONCE):
-        try:
-            units.update(canonical_unit_ids(entries[start : start + _LABELS_AT_ONCE]))
-        except PoolError:  # labels that no coin can be keyed to; a pool takes or refuses them
-            return False
-        if len(units) >= least:
-            return True
-    return False
-
-
-def _limits_membership_alone(budget: BudgetLike) -> bool:
-    limits = budget_limits(budget, n_subsets=2)
-    return limits.success_level is not None and limits.mi_nats is None
-
-
-def _session_coins(data: Data, budget: AnyBudget | None, book: Account | None) -> Coins | None:
-    """Return the coins of a stored session, or of a new one on tables; None for a pool.
-
-    Queries have coins where tables have many units and membership alone is limited.
-    """
-    if book is not None and book.state is not None:
-        return book.state.coins if isinstance(book.state, CoinState) else None
-    left = Spent() if book is None else book.left()
-    if left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None):
-        return None  # the ledger has a budget for pools alone
-    tables = data.parts[0]
-    many = isinstance(tables, Tables) and tables.n_units >= FEWEST_UNITS
-    return Coins() if many and budget is not None and _limits_membership_alone(budget) else None

@@ -253,8 +253,8 @@ class PoolState(SessionState):
         if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
             raise _other_total()
         is_pool = isinstance(sample, Pool)
-        other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
-        if other or opened.n_subsets not in (None, n_subsets):
+        is_other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
+        if is_other or opened.n_subsets not in (None, n_subsets):
             raise PoolError(
                 f"sample must be the one that the session began with, of {n_subsets} "
                 f"subsets; got another. Leave out sample and n_subsets."
@@ -388,8 +388,9 @@ def _balances(stored: _Stored, n_units: int) -> Balances | None:
     """Return stored balances; refuse anything else."""
     if stored.balances is None:
         return None
-    terms = {"advantage": stored.advantage, "reserve": stored.reserve}
-    balances = Balances(per_unit=stored.balances.read(), **terms)
+    balances = Balances(
+        per_unit=stored.balances.read(), advantage=stored.advantage, reserve=stored.reserve
+    )
     full = Balances.begin(balances.advantage, 1).worst
     if not 0 <= balances.reserve <= 1:
         raise ValueError("reserve")

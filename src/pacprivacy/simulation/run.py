@@ -8,7 +8,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -292,8 +292,7 @@ class SubsetRun:
         seconds = time.perf_counter() - start
         values = np.empty((self.job.pool.n_subsets, first.size))
         finished = np.zeros(self.job.pool.n_subsets, dtype=np.bool_)
-        with ExitStack() as stack:
-            file = self._open_checkpoint(stack, first.size)
+        with self._open_checkpoint(first.size) as file:
             if file is not None:
                 file.load(values, finished)
             if finished[0]:
@@ -303,8 +302,7 @@ class SubsetRun:
                 self._compare_with_second_run(first)
                 seconds = min(seconds, time.perf_counter() - start)  # without imports
             self.n_done = int(finished.sum())
-            n_remaining = self.job.pool.n_subsets - self.n_done
-            advance = begin(EVALUATING, n_remaining)
+            advance = begin(EVALUATING, self.job.pool.n_subsets - self.n_done)
 
             def accept(batch: BatchResult) -> None:
                 if file is not None and batch.values:
@@ -318,11 +316,9 @@ class SubsetRun:
             if not finished[0]:
                 accept(BatchResult(values={0: first}))
             todo = [k for k in range(1, self.job.pool.n_subsets) if not finished[k]]
-            size = choose_run_batch_size(
-                len(todo), seconds, 1 if workers is None else workers.count
-            )
-            shared = (self.job, structure)
-            with closing(run_subsets(shared, todo, size, workers)) as results:
+            n_workers = 1 if workers is None else workers.count
+            size = choose_run_batch_size(len(todo), seconds, n_workers)
+            with closing(run_subsets((self.job, structure), todo, size, workers)) as results:
                 for batch in results:
                     accept(batch)
         return values, structure
@@ -333,9 +329,9 @@ class SubsetRun:
         except (Exception, SystemExit) as error:
             raise explain_run_failure(0, error).to_error() from error
 
-    def _open_checkpoint(self, stack: ExitStack, n_outputs: int) -> Checkpoint | None:
+    def _open_checkpoint(self, n_outputs: int) -> AbstractContextManager[Checkpoint | None]:
         if self.path is None:
-            return None
+            return nullcontext()
         header = CheckpointHeader(
             mechanism=self.job.mechanism.name,
             data=self.job.data.digest(),
@@ -345,7 +341,7 @@ class SubsetRun:
             seed=self.job.seed,
             pool_seed=self.job.pool.seed,
         )
-        return stack.enter_context(Checkpoint(self.path, header))
+        return Checkpoint(self.path, header)
 
     def _compare_with_checkpoint(self, stored: Vector, first: Vector) -> None:
         if stored.tobytes() != first.tobytes():
@@ -403,20 +399,18 @@ class RunJob:
         with single_threaded():
             for k in subsets:
                 try:
-                    values[k], other = self.evaluate(k)
+                    vector, other = self.evaluate(k)
+                    where = structure.difference(other)
+                    if where is not None:
+                        raise MechanismError(
+                            f"{where} must have the same shape, keys and labels for every subset; "
+                            "got something else than on subset 0. Fix the shape (or the list of "
+                            "classes) in the function, or stratify the pool so that every subset "
+                            "has every class."
+                        )
                 except (Exception, SystemExit) as error:
                     return BatchResult(values=values, failure=explain_run_failure(k, error))
-                where = structure.difference(other)
-                if where is not None:
-                    del values[k]
-                    reason = (
-                        f"{where} must have the same shape, keys and labels for every subset; got "
-                        "something else than on subset 0. Fix the shape (or the list of classes) "
-                        "in the function, or stratify the pool so that every subset has every "
-                        "class."
-                    )
-                    failure = RunFailure(subset=k, reason=reason)
-                    return BatchResult(values=values, failure=failure)
+                values[k] = vector
         return BatchResult(values=values)
 
 

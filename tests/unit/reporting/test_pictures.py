@@ -81,7 +81,7 @@ def test_what_was_learned_follows_from_what_left(session: pac.Session) -> None:
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
     learned = np.log(len(p)) + np.sum(p * np.log(np.maximum(p, 1e-300)))
-    inside = p @ (bundle.pool.signs(0, bundle.pool.n_units, dtype=np.int8) > 0)
+    inside = p @ bundle.pool.masks()
     facts = first.certificate.composition or {}
     assert facts["learned_nats"] == pytest.approx(learned, rel=1e-3)
     assert facts["best_guess_now"] == pytest.approx(np.maximum(inside, 1 - inside).max(), rel=1e-3)

@@ -100,18 +100,10 @@ class TestRecord:
         found = pool.priors(np.arange(16.0))
         assert np.allclose(found, np.maximum(inside, 1 - inside), rtol=0, atol=1e-15)
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
     @pytest.mark.parametrize("span", [(0, 10), (0, 0), (3, 9), (8, 10), (7, 8), (9, 10)])
-    def test_signs_are_plus_and_minus_one(self, span, dtype):
-        start, stop = span
-        signs = hand_made(MASKS).signs(start, stop, dtype)
-        assert signs.dtype == dtype
-        assert np.array_equal(signs, 2 * np.array(MASKS)[:, start:stop] - 1)
-
-    @pytest.mark.parametrize("span", [(-1, 4), (4, 3), (0, 11)])
-    def test_signs_outside_the_units_are_refused(self, span):
-        with pytest.raises(PoolError, match="0 <= start <= stop <= 10"):
-            hand_made(MASKS).signs(*span)
+    def test_slices_are_those_of_the_masks(self, span):
+        inside = hand_made(MASKS).inside(slice(*span))
+        assert np.array_equal(inside, np.array(MASKS)[:, slice(*span)])
 
     @pytest.mark.parametrize("k", [-1, 4])
     def test_a_subset_number_out_of_range_is_refused(self, k):
