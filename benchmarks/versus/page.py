@@ -66,8 +66,6 @@ def fill(text: str, results: list[dict[str, Any]]) -> str:
     """Return the page with its tables written anew."""
     for name, table in (
         ("scores", score_table(results)),
-        ("needs", needs_table(results)),
-        ("sizes", size_table(results)),
         ("predictor", predictor_table(results)),
         ("missing", missing_cells(results)),
     ):
@@ -107,50 +105,14 @@ def score_table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def needs_table(results: list[dict[str, Any]]) -> str:
-    """Return what each needed."""
-    lines = ["| task | data | PAC needed | DP needed |", "|---|---|---|---|"]
-    for result in results:
-        row = result["rows"][0]
-        cells = [result["task"], result["data"], row["pac"]["needs"], row["dp"]["needs"]]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def size_table(results: list[dict[str, Any]]) -> str:
-    """Return sizes and times."""
-    lines = [
-        "| task | data | size | records | candidates | tried: coins, pool, DP | CPU seconds |",
-        "|---|---|---|--:|--:|---|--:|",
-    ]
-    for result in results:
-        row = result["rows"][0]
-        first = [row["coins"][0]] if "coins" in row else []
-        cells = [
-            result["task"],
-            result["data"],
-            result["settings"]["pool"]["size"],
-            str(result["n_records"]),
-            str(row["pool"]["n_subsets"]),
-            ", ".join(str(one["tried"]) for one in (*first, row["pool"], row["dp"])),
-            f"{sum(result['cpu_seconds'].values()):.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def missing_cells(results: list[dict[str, Any]]) -> str:
-    """Return which cells have not been run, or only quickly."""
+    """Return how many cells were run in full, and the others by name."""
     source = Path(__file__).with_name("fight.py").read_text(encoding="utf-8")
     names = re.findall(r'^    "([\w-]+)": Cell\(', source, re.MULTILINE)
     sizes = {result["cell"]: result["settings"]["pool"]["size"] for result in results}
-    groups = {
-        "Not run yet": [name for name in names if name not in sizes],
-        "Run quickly": [name for name in names if sizes.get(name) == "quick"],
-        "Run in full": [name for name in names if sizes.get(name) == "full"],
-    }
-    said = [f"{what}: {', '.join(which) or 'none'}." for what, which in groups.items()]
-    return "\n".join(f"- {line}" for line in said) + "\n"
+    rest = [f"{name} ({sizes.get(name, 'not run')})" for name in names if sizes.get(name) != "full"]
+    listed = f"; not so: {', '.join(rest)}" if rest else ""
+    return f"Run in full: {len(names) - len(rest)} of {len(names)} tasks{listed}.\n"
 
 
 def predictor_table(results: list[dict[str, Any]]) -> str:
