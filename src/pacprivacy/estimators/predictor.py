@@ -289,7 +289,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 two_votes=bundle.two_votes,
                 source=secret_source(0, simulate=False),
                 book=leases,
-                standing=leases.resume(bundle.pool.n_subsets),
+                state=leases.resume(bundle.pool.n_subsets),
             )
         except BaseException:
             leases.close()

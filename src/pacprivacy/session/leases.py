@@ -34,7 +34,7 @@ from pacprivacy.session.account import (
     account_limits,
     open_ledger,
 )
-from pacprivacy.session.responder import Standing
+from pacprivacy.session.responder import ResponderState
 from pacprivacy.session.secret import SpendLog
 from pacprivacy.session.state import (
     SessionState,
@@ -128,7 +128,7 @@ class Leases(SpendLog, ProcessBound):
             lease = self._reserve(spent, "answers before it was saved")
             self._leases[self.payer] = _less(lease, spent)
 
-    def resume(self, n_subsets: int) -> Standing:
+    def resume(self, n_subsets: int) -> ResponderState:
         """Return where the responder was left; refuse every file but the latest.
 
         Guarantee
@@ -165,7 +165,7 @@ class Leases(SpendLog, ProcessBound):
             self.ledger.move_mark(self._service, mark, stored.upcoming)
         self._mark, self._leases = stored.upcoming, stored.leases
         units = stored.units
-        return Standing(
+        return ResponderState(
             secret=unpack_secret(stored.secret, n_subsets),
             log_p=unpack_belief(np.array(stored.log_p.read()), n_subsets),
             spent=stored.spent,
@@ -213,12 +213,12 @@ class Leases(SpendLog, ProcessBound):
             held += self._reserve(charge, "answers")
         self._leases[self.payer] = _less(held, charge)
 
-    def flush(self, standing: Callable[[], Standing]) -> None:
+    def flush(self, state: Callable[[], ResponderState]) -> None:
         """Store the responder's state, and move the ledger's mark to it."""
         if not self._changed:  # all answers were unanimous
             return
         self.check_process()
-        now, upcoming = standing(), self.ledger.new_name()
+        now, upcoming = state(), self.ledger.new_name()
         units = None
         if now.units is not None:
             units = {name: StoredArray.of(array) for name, array in now.units.items()}

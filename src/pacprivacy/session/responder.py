@@ -100,7 +100,7 @@ _NO_REPLY: Final = Reply(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Standing:
+class ResponderState:
     """State of a responder between two answers: all it needs to resume; curator-only."""
 
     secret: ReleaseSecret
@@ -110,7 +110,7 @@ class Standing:
     units: dict[str, npt.NDArray[Any]] | None
 
     def __repr__(self) -> str:
-        return f"Standing(curator-only, {self.spent.n_releases} answers)"
+        return f"ResponderState(curator-only, {self.spent.n_releases} answers)"
 
 
 def _unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
@@ -396,7 +396,7 @@ class Responder(SecretHolder):
     only membership is limited; ``advantage`` that of guessing one unit's membership after all
     answers. Votes between ``two_votes`` classes alone need less of a reserve. Charges are written
     to ``book``, by default forgotten with the process. The secret is drawn here, unless there is a
-    ``standing``.
+    ``state``.
 
     Guarantee
     ---------
@@ -420,7 +420,7 @@ class Responder(SecretHolder):
         advantage: float | None = None,
         two_votes: bool = False,
         book: SpendLog | None = None,
-        standing: Standing | None = None,
+        state: ResponderState | None = None,
     ) -> None:
         if not LEAST_NATS <= query_nats <= total_nats:
             raise BudgetError(
@@ -436,14 +436,14 @@ class Responder(SecretHolder):
             self._units = VoteBalances(pool, advantage, query_nats, two_votes=two_votes)
         self._n_subsets = pool.n_subsets
         self._query_nats, self._noise, self._n_free = query_nats, AnswerNoise(source), 0
-        if standing is None:
+        if state is None:
             self._secret.draw(source)
             return
-        self._secret.secret = standing.secret
-        self._secret.belief = Belief(log_p=standing.log_p)
-        self._spent, self._n_free = standing.spent, standing.n_free
+        self._secret.secret = state.secret
+        self._secret.belief = Belief(log_p=state.log_p)
+        self._spent, self._n_free = state.spent, state.n_free
         if self._units is not None:
-            self._units.restore(standing.units or {})
+            self._units.restore(state.units or {})
 
     def __repr__(self) -> str:
         return f"Responder({self._spent.n_releases} answers, {self._spent.mi_nats:.4g} nats spent)"
@@ -458,9 +458,9 @@ class Responder(SecretHolder):
     def n_free(self) -> int:
         return self._n_free
 
-    def standing(self) -> Standing:
+    def state(self) -> ResponderState:
         assert self._secret.secret is not None  # drawn or read at the start
-        return Standing(
+        return ResponderState(
             secret=self._secret.secret,
             log_p=self.belief.log_p,
             spent=self._spent,
@@ -474,7 +474,7 @@ class Responder(SecretHolder):
         with self._lock:
             self.check_open()
             try:
-                book.flush(self.standing)
+                book.flush(self.state)
             finally:  # also if it fails: the book may have the state all the same
                 book.close()
                 self.close()
@@ -489,7 +489,7 @@ class Responder(SecretHolder):
         """
         with self._lock:
             try:
-                self._book.flush(self.standing)
+                self._book.flush(self.state)
             except BaseException:
                 self.close()
                 raise
@@ -510,10 +510,10 @@ class Responder(SecretHolder):
                 f"labels must be below n_classes ({n_classes}); got a larger one. Count again."
             )
         with self._lock:
-            state, tracked = self._state(), self._units is not None
+            now, tracked = self._now(), self._units is not None
             if n_classes == 2:
-                return self._release(table, VoteAnswers(table, *state, tracked=tracked))
-            answers = ScoreAnswers(table, *state, n_classes=n_classes, tracked=tracked)
+                return self._release(table, VoteAnswers(table, *now, tracked=tracked))
+            answers = ScoreAnswers(table, *now, n_classes=n_classes, tracked=tracked)
             return self._release(table, answers)
 
     def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
@@ -526,9 +526,9 @@ class Responder(SecretHolder):
             )
         with self._lock:
             tracked = self._units is not None
-            return self._release(table, ScoreAnswers(table, *self._state(), tracked=tracked))
+            return self._release(table, ScoreAnswers(table, *self._now(), tracked=tracked))
 
-    def _state(self) -> tuple[Vector, float, AnswerNoise]:
+    def _now(self) -> tuple[Vector, float, AnswerNoise]:
         return self.belief.log_p, self._query_nats, self._noise
 
     def odometer(self) -> Odometer:

@@ -31,7 +31,7 @@ from pacprivacy.simulation import Outputs
 if TYPE_CHECKING:
     from pacprivacy.ledger import Reservation
     from pacprivacy.release import Release
-    from pacprivacy.session.responder import Standing
+    from pacprivacy.session.responder import ResponderState
     from pacprivacy.session.state import SessionState
 
 Observed = TypeVar("Observed")
@@ -341,7 +341,7 @@ class SpendLog:
     def settle(self, charge: Spent) -> None:
         """Record what answers really cost, at most what was written down for them."""
 
-    def flush(self, standing: Callable[[], Standing]) -> None:
+    def flush(self, state: Callable[[], ResponderState]) -> None:
         """Store the state of a responder; nobody sees its answers before this returns."""
 
     def close(self) -> None: ...
