@@ -20,7 +20,7 @@ from typing import ClassVar, Final, Self
 import numpy as np
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector, freeze
-from pacprivacy.adversary.average_risk import (
+from pacprivacy.adversary.influence import (
     LARGE_MOVE,
     AverageRisk,
     InfluenceProof,
@@ -128,20 +128,10 @@ class InfluenceWager:
 class DrawnInfluence(InfluenceProof):
     """Influence on simulated samples, of the units that were hardest to prove; curator-only.
 
-    Parameters
-    ----------
-    distances : array of shape (n_draws, units), curator-only
-        Distances by which stored units move the release, in deviations of ``noise_std`` and with
-        rounding; infinite where it is not defined, NaN after it was proved.
-    advantage, large_moves : float
-        Proved bound of every unit.
-    n_drawn : int
-        Number of units that were proved by draws.
-    farthest : float
-        Bound for all other units, but for an event of probability
-        ``off_event``.
-    noise_std : array, curator-only
-        The noise that the distances are in deviations of.
+    ``distances``, shape (n_draws, units), are in deviations of ``noise_std`` and with rounding;
+    infinite where the value is undefined, NaN after the unit was proved. ``advantage`` and
+    ``large_moves`` are the proved bounds of every unit. ``n_drawn`` units were proved by draws;
+    ``farthest`` bounds the distance of all others, but for an event of probability ``off_event``.
     """
 
     kind: ClassVar[str] = "draws"
@@ -190,7 +180,6 @@ class DrawnInfluence(InfluenceProof):
 
     @property
     def not_checkable(self) -> dict[str, str]:
-        """The bundle holds the units that were hardest to prove."""
         return {
             "n_draws": "that the stored figures are the influence of units: the file has those of "
             f"{self.distances.shape[1]} of {self.n_drawn} units that were proved by draws, and one "
@@ -199,7 +188,6 @@ class DrawnInfluence(InfluenceProof):
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """Distances, and the bounds that they prove."""
         numbers = [self.advantage, self.large_moves, self.farthest, self.off_event]
         return {
             "distances": self.distances,
@@ -210,7 +198,6 @@ class DrawnInfluence(InfluenceProof):
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], keep: float) -> Self:
-        """Rebuild it."""
         advantage, large_moves, farthest, off_event = (float(x) for x in arrays["numbers"])
         distances = np.asarray(arrays["distances"], dtype=np.float64)
         n_drawn = int(arrays["n_drawn"][0])

@@ -100,25 +100,10 @@ class InformationDivergence:
         return cls(name=name, estimate=estimate, success=success)
 
 
-def _total_variation(p: Matrix, prior: Vector) -> Vector:
-    distance: Vector = 0.5 * np.abs(p - prior).sum(axis=1)
-    return distance
-
-
-def _chi_square(p: Matrix, prior: Vector) -> Vector:
-    excess: Vector = np.square(p) @ (1 / prior) - 1
-    return np.maximum(excess, 0.0)
-
-
-def _squared_hellinger(p: Matrix, prior: Vector) -> Vector:
-    distance: Vector = 1 - np.sqrt(p) @ np.sqrt(prior)
-    return np.maximum(distance, 0.0)
-
-
 SUMMANDS: Final[Mapping[DivergenceName, Summand]] = {
-    "total variation": _total_variation,
-    "chi-square": _chi_square,
-    "squared Hellinger": _squared_hellinger,
+    "total variation": lambda p, prior: 0.5 * np.abs(p - prior).sum(axis=1),
+    "chi-square": lambda p, prior: np.maximum(np.square(p) @ (1 / prior) - 1, 0.0),
+    "squared Hellinger": lambda p, prior: np.maximum(1 - np.sqrt(p) @ np.sqrt(prior), 0.0),
 }
 
 
@@ -174,11 +159,6 @@ def noiseless_information_divergences(view: View) -> tuple[InformationDivergence
         "squared Hellinger": float(mass @ (1 - np.sqrt(mass))),
     }
     return tuple(
-        InformationDivergence.of(name, _closed(max(0.0, value)))
+        InformationDivergence.of(name, Estimate.exact(max(0.0, value), max(0.0, value) * ROUND_UP))
         for name, value in divergences.items()
     )
-
-
-def _closed(value: float) -> Estimate:
-    upper = value * ROUND_UP
-    return Estimate(value=value, lower=value, upper=upper, confidence=1.0, n_draws=0)

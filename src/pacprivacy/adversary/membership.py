@@ -137,8 +137,8 @@ def membership_draws(n_subsets: int) -> int:
     return int(np.clip(5 * 10**7 // n_subsets, 8192, 1 << 17))
 
 
-def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
-    """Return the success per unit when only the secret's group is released; exact."""
+def noiseless_membership(view: View, pool: Candidates) -> MembershipRisk:
+    """Return the membership success when only the secret's group is released; exact, no draws."""
     check_view_size(view.n_subsets, pool)
     tilts = ViewTilts(pool)
     weights = np.exp(view.log_prior)
@@ -149,22 +149,10 @@ def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
     for place, masks in tilts.blocks(EVERYONE, np.float64, whole=True):
         sums = np.add.reduceat(masks[order] * weights[order][:, None], starts, axis=0)
         advantage[place] = np.abs(sums).sum(axis=0)
-    return np.minimum(0.5 + 0.5 * advantage + ROUNDING, 1.0)
-
-
-def noiseless_membership(
-    pool: Candidates, log_p: Vector, groups: npt.NDArray[np.int64] | None
-) -> MembershipRisk:
-    """Return membership success of a release without noise: exact, no draws."""
-    view = make_view(np.zeros((pool.n_subsets, 1)), log_p, groups=groups)
-    per_unit = noiseless_membership_risk(view, pool)
-
-    def closed(value: float) -> Estimate:
-        return Estimate(value=value, lower=value, upper=value, confidence=1.0, n_draws=0)
-
+    per_unit = np.minimum(0.5 + 0.5 * advantage + ROUNDING, 1.0)
     return MembershipRisk(
-        worst=closed(float(per_unit.max())),
-        mean=closed(float(per_unit.mean())),
+        worst=Estimate.exact(float(per_unit.max())),
+        mean=Estimate.exact(float(per_unit.mean())),
         per_unit=per_unit,
         lower_per_unit=per_unit.copy(),
         upper_per_unit=per_unit.copy(),

@@ -186,7 +186,6 @@ class Boxed(IidRule):
 
     @property
     def confidence(self) -> float:
-        """Probability, over the simulation, that the claim holds."""
         return 1 - self.gamma
 
     def clipped(self, values: Matrix) -> Matrix:
@@ -237,7 +236,6 @@ class Empirical(IidRule):
 
     @property
     def confidence(self) -> float:
-        """Nothing is claimed."""
         return 0.0
 
     def variances(self, values: Matrix) -> Vector:

@@ -234,10 +234,8 @@ class _Search:
             scale = max(scale, self._information_scale(self._problem.mi_nats, room))
         if self._risk is not None:
             room = effort.membership_room
-            start = shape_scale(lambda c: self._excess(c) + room, start=self._near, tolerance=0.01)
-            rng, n_draws = self._problem.rng("measure"), effort.membership_draws
-            needed = self._risk.measure(start, rng, room, n_draws, self._gamma)
-            scale = max(scale, shape_scale(lambda c: self._excess(c) + needed, start=start))
+            needed = shape_scale(lambda c: self._excess(c) + room, start=self._near)
+            scale = max(scale, needed)
         return scale
 
     def enlarged(self, scale: float, failed: NoisePlan, effort: Effort) -> float:
@@ -246,8 +244,9 @@ class _Search:
         if self._risk is not None and failed.membership is not None and caps is not None:
             here, variance = self._risk.excess(scale)
             over = float((failed.membership.per_unit - caps).max())
-            if over > 0 and not self._has_grid(scale):
-                over += SAFETY_MARGIN_SD * math.sqrt(variance / effort.membership_draws)
+            if over > 0:
+                if not self._has_grid(scale):
+                    over += SAFETY_MARGIN_SD * math.sqrt(variance / effort.membership_draws)
                 shown = shape_scale(lambda c: self._excess(c) - here + over, start=scale)
             self._risk.look_at(2 * failed.membership.per_unit - 1)
         if self._risk is not None and failed.charges is not None:

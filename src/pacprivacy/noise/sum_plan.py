@@ -54,31 +54,12 @@ Cube = npt.NDArray[np.float64]
 class SumPlan:
     """Noise, rounding, clipping and charges of a release of sums over units.
 
-    Parameters
-    ----------
-    lattice : UnitLattice, curator-only
-        Directions, grids and noise.
-    factors : array of shape (n_units,), curator-only
-        Factor of a unit's contribution, below 1 if it is clipped.
-    charges : array of shape (n_units,), curator-only
-        Charge of every unit, used or left out, in deviations of the noise.
-    clipped : Sums, curator-only
-        The sums of all clipped units: what a release estimates.
-    integers : array of shape (entries, rank) or None, curator-only
-        Whole grid steps of every entry; of very many it is computed where it
-        is needed.
-    parameter : float, public
-        Largest charge of a unit, ``2 Φ⁻¹`` of the membership success.
-    keep : float, public
-        Probability with which a unit is used.
-    radius : float or None, public
-        Norm to which units are clipped.
-    gap : float, public
-        At most this times the least trace of noise for the clipped units.
-    centre : array, public
-        Centres subtracted from columns before summing.
-    published : tuple of str, public
-        Facts of all records that the release shows besides the noisy sums.
+    Curator-only: ``factors`` of the contributions, below 1 for clipped units; ``charges`` of all
+    units, used or left out, in deviations of the noise; ``clipped``, the sums of all clipped units,
+    which a release estimates; ``integers``, the grid steps of every entry, None where there are too
+    many to keep. Public: ``parameter``, the largest charge, ``2 Φ⁻¹`` of the membership success;
+    the clipping ``radius``; ``gap``, the trace of the noise over the least there is; ``centre`` of
+    the columns; ``published``, facts of all records that show besides the noisy sums.
     """
 
     lattice: UnitLattice = field(repr=False)
@@ -191,14 +172,14 @@ def plan_sums(
     keep : float, public
         Probability with which a unit is used; :meth:`Coins.resolve` chooses it.
     slopes : array of shape (n_cells, outputs, block), curator-only, optional
-        Derivatives of what the user reads by the sums, in the units in which errors are compared.
+        Derivatives of the outputs by the sums, in the units in which errors are compared.
     clip : "auto", float or None, public
         Radius, 1 being the influence of the tenth largest unit (of the largest, where there are
         fewer). None leaves outliers as they are, and the noise then tells how large the largest
         is. "auto" takes the radius of the least predicted error, not above 1.
     allowed : array of shape (n_units,), curator-only, optional
-        The most that each unit may cost, where that is less than what ``success`` stands for. Units
-        with an allowance of zero are left out.
+        Largest charge of each unit, where below that of ``success``. Units without an allowance
+        are left out.
 
     Guarantee
     ---------
@@ -328,11 +309,7 @@ def plan_declared(
 def _scale_to_allowance(
     sums: UnitSums, allowed: Vector | None, parameter: float
 ) -> tuple[UnitSums, Vector]:
-    """Return sums scaled to equal allowances, and the allowed share.
-
-    Who may cost half adds twice as much there, so noise that hides it hides the unit under what
-    is left to it.
-    """
+    """Return sums scaled to equal allowances, and the allowed share of every unit."""
     if allowed is None:
         return sums, np.ones(sums.n_units)
     shares = np.minimum(allowed / parameter, 1.0)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pacprivacy._certificates import readings_text, rows_html
+from pacprivacy._certificates import readings_text
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 from pacprivacy._values import certificate_page, times_in_100
 from pacprivacy.adversary import FALSE_POSITIVES, SideKnowledge
@@ -62,7 +62,10 @@ def pool_rows(cert: PoolCertificate) -> Rows:
         ("Asked", budget_text(cert)),
         *_proved_rows(cert),
         ("Side knowledge", _side_text(cert)),
-        ("Pool", _pool_text(cert)),
+        (
+            "Pool",
+            f"{cert.scheme}, {cert.n_subsets} subsets of {cert.n_units} units (unit: {cert.unit})",
+        ),
         ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
         ("Noise", _noise_text(cert)),
         ("Confidence", _confidence_text(cert)),
@@ -206,19 +209,16 @@ def _proved_rows(cert: PoolCertificate) -> Rows:
         text += f"; exact {exact.value:.6g} nats, at most {at_most(exact.upper, decimals=6)}"
     rows.append(("Information", alone + text))
     if cert.divergences:
-        rows.append(("Other distances", alone + _divergence_text(cert)))
+        parts = ", ".join(
+            f"{item.name} at most {at_most(item.estimate.upper, decimals=4)} "
+            f"(prior 50 % -> {percent_at_most(item.success['0.5'])} %)"
+            for item in cert.divergences
+        )
+        text = f"{alone}from independence, for any inference: {parts}"
+        rows.append(("Other distances", text))
     readings = readings_text(min(1.0, cert.promised_success))
     rows.append(("In terms of DP", f"{readings}; not a DP claim"))
     return rows
-
-
-def _divergence_text(cert: PoolCertificate) -> str:
-    parts = [
-        f"{item.name} at most {at_most(item.estimate.upper, decimals=4)} "
-        f"(prior 50 % -> {percent_at_most(item.success['0.5'])} %)"
-        for item in cert.divergences
-    ]
-    return "from independence, for any inference: " + ", ".join(parts)
 
 
 def _percent(estimate: Estimate) -> str:
@@ -261,19 +261,12 @@ def _increment_text(item: SideKnowledge) -> str:
     return f", +{mean} (+{largest})"
 
 
-def _pool_text(cert: PoolCertificate) -> str:
-    return f"{cert.scheme}, {cert.n_subsets} subsets of {cert.n_units} units (unit: {cert.unit})"
-
-
 def _noise_text(cert: PoolCertificate) -> str:
-    return f"none ({cert.rule})" if cert.noise.n_directions == 0 else noise_text(cert, cert.rule)
-
-
-def noise_text(cert: Certificate, rule: str) -> str:
-    """Return the noise in a sentence."""
     noise = cert.noise
+    if noise.n_directions == 0:
+        return f"none ({cert.rule})"
     return (
-        f"{rule}: total variance {noise.total_variance:.4g} over "
+        f"{cert.rule}: total variance {noise.total_variance:.4g} over "
         f"{noise.n_directions} of {cert.dimension} directions, standard deviation "
         f"{noise.smallest_std:.3g} to {noise.largest_std:.3g}; integer noise, grid "
         f"{noise.smallest_grid_step:.3g} or coarser"
@@ -300,12 +293,6 @@ def _session_text(cert: Certificate) -> str:
         if value is not None and key not in elsewhere
     }
     return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
-
-
-def certificate_html(cert: Certificate) -> str:
-    """Return the promise and a few figures of a certificate as HTML."""
-    rows = [row for row in cert.rows() if row[0] in cert.SHORT]
-    return rows_html(cert.promise, rows, simulation=cert.simulation)
 
 
 def open_parts_text(

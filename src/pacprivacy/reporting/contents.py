@@ -241,7 +241,7 @@ def _pool_risks(bundle: Bundle) -> Vector | None:
     if bundle.iid_rule is not None:
         return None
     if len(bundle.units_per_std) == 0:
-        return noiseless_membership(bundle.pool, bundle.log_p, bundle.groups).per_unit
+        return noiseless_membership(bundle.view, bundle.pool).per_unit
     draws = min(RISK_DRAWS, membership_draws(bundle.pool.n_subsets))
     rng = public_generator(bundle.seed, "report-units")
     return membership_risk(bundle.view, bundle.pool, n_draws=draws, gamma=1e-3, rng=rng).per_unit
