@@ -1,6 +1,6 @@
 """The optimal adversary on a finite pool, in closed form.
 
-Whoever knows the universe, the pool, the mechanism and the noise law can do no better than the
+An attacker who knows the universe, pool, mechanism and noise law can do no better than the
 posterior computed here, so its success is a certificate and not the result of one attack.
 """
 

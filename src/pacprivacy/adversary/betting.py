@@ -1,13 +1,13 @@
 """Upper bounds on means by betting against them, valid whenever one stops.
 
-Whoever bets a share ``λ`` that numbers in [0, 1] fall below ``u`` has the wealth
+A gambler who bets a share ``λ`` that numbers in [0, 1] fall below ``u`` has the wealth
 ``prod (1 + λ (u - x)/(1 - u))``. If their mean is ``u`` or more, wealth does not grow on average,
 so it ever passes ``1/γ`` with probability ``γ`` at most. The mean of several such bets is one, too.
 
-No union over units is needed: what is claimed is about the unit that is placed worst, whichever
-that is, and a wrong claim needs that unit's own bound to fail. Nor is one over scales of the noise
-that are tried from large to small, each on draws of its own, until the first that is not proved:
-the first scale at which the claim is wrong is one, and is accepted with probability ``γ`` at most.
+No union over units is needed: the claim is about the worst-placed unit, and a wrong claim needs
+that unit's own bound to fail. Nor is a union over scales of the noise, which are tried from large
+to small, each on draws of its own, until one is not proved: the first scale at which the claim is
+wrong is accepted with probability ``γ`` at most.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class InfluenceWager:
         return self._advantages.done & self._moves.done
 
     def progress(self, units: Integers) -> float:
-        """Return how far the bets on advantages are that still run, of the unit placed worst."""
+        """Return the progress of the open bets on advantages, of the slowest unit."""
         return self._advantages.progress(units[~self._advantages.done[units]])
 
     def add(self, distances: Vector, units: Integers) -> None:

@@ -352,7 +352,7 @@ class _Tests:
         return after - self._slope * moved - self._goal
 
     def add(self, moved: Matrix) -> None:
-        step = max(1, IN_CACHE // max(1, moved.shape[1]))  # nobody may be left to test
+        step = max(1, IN_CACHE // max(1, moved.shape[1]))  # there may be no unit to test
         for start in range(0, len(moved), step):
             rows = moved[start : start + step]
             columns = [np.square(rows), *(self._over(rows, tried) for tried in self._tried)]

@@ -147,8 +147,8 @@ class Clocks:
     Guarantee
     ---------
     Claim C-8. Assumes releases of sums, each chosen from earlier ones, all records and public
-    randomness. Ensures that whoever knows everything but one unit's coin guesses it from all of
-    them with success :attr:`success` at most, at even odds.
+    randomness. Ensures that an attacker who knows everything but one unit's coin guesses it from
+    all of them with success :attr:`success` at most, at even odds.
     """
 
     spent: Vector = field(repr=False)

@@ -38,7 +38,7 @@ from pacprivacy.adversary.view_and_belief import (
 from pacprivacy.theory import Estimate
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
-SIDE_UNITS = 2048  # units looked at when an attacker is told others; a sample where there are more
+SIDE_UNITS = 2048  # units whose success is computed under side knowledge; sampled from more
 SIDE_PILOT = 128  # draws that rank them
 SIDE_BEST = 128  # of them, by gain and by success: looked at closely
 SIDE_BLOCK = 1 << 20  # posterior entries at a time
@@ -263,10 +263,10 @@ def side_knowledge(
 ) -> SideKnowledge:
     """Estimate membership success for an attacker who knows ``n_told`` other memberships.
 
-    The sharp edge of a finite pool: whoever knows the pool and a few memberships knows the secret
-    without any release. For each of ``n_sets`` sampled sets a secret is drawn, the pool is
-    restricted to the candidates that agree with it there, and the best guess is computed for other
-    units (a sample of ``SIDE_UNITS`` where there are more), before and after the release.
+    The sharp edge of a finite pool: an attacker who knows the pool and a few memberships knows
+    the secret without any release. For each of ``n_sets`` sampled sets of units a secret is drawn,
+    the pool is restricted to the candidates that agree with it on the set, and the best guess about
+    other units (at most ``SIDE_UNITS``) is computed before and after the release.
     """
     generator = public_generator(coerce_seed(rng), "side-knowledge", n_told)
     with_release, without, increments = np.empty((3, n_sets))

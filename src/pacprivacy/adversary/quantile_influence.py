@@ -25,7 +25,7 @@ from pacprivacy.statistics import quantile_places
 
 WINDOW_STD: Final = 8.0  # deviations of ranks and of numbers of used records, to either side
 WINDOW_MORE: Final = 24  # ranks beyond them, for few records
-GAP_CHANCE: Final = 1e-16  # of so many records in a row that are left out
+GAP_CHANCE: Final = 1e-16  # of so many consecutive records being left out
 _COUNTS_AT_ONCE: Final = 1 << 22  # numbers in a table of probabilities
 _MASS_ROUNDING: Final = 1e-14  # times n log n: of logarithms of factorials
 

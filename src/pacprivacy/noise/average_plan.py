@@ -207,8 +207,8 @@ def plan_average(
     ---------
     Claim C-11. ``risk`` is computed from the noise that is used. Its advantage, with what the
     sampled noise adds, is at most ``2 success - 1``, and a unit moves the release by more than
-    three deviations with at most a quarter of that probability. A plan does not depend on who is
-    used.
+    three deviations with at most a quarter of that probability. A plan does not depend on
+    the coins.
     """
     if not 0.0 < keep < 1.0:
         raise BudgetError(

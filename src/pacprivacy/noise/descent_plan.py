@@ -221,7 +221,9 @@ class DescentPlan:
     @property
     def total_variation(self) -> float:
         """Distance of the sampled noise from a function of a continuous one (claim L-2)."""
-        return descent_total_variation(self.noise, math.prod(self.shape))
+        numbers = math.prod(self.shape)
+        units = np.repeat([float(step.units_per_std) for step in self.noise], numbers)
+        return lattice_total_variation_bound(len(units), units)
 
     @property
     def rows_digest(self) -> str:
@@ -387,15 +389,20 @@ def plan_descent(
 ) -> DescentPlan:
     """Rehearse a descent on records of all units, and fix its noise and the length of its steps.
 
-    ``allowed`` is the influence that every unit may have, by default that of ``success``; who may
-    have less than a thousandth of the most is left out, used or not.
+    ``allowed`` is the largest influence of every unit, by default that of ``success``. Units with
+    less than a thousandth of the largest one have no part, used or not.
 
     Guarantee
     ---------
     Claim C-14. A function of all records, settings and public randomness; no argument depends on
-    who is used.
+    the coins.
     """
-    n_batches = check_batches(settings.n_batches, n_units)
+    n_batches = settings.n_batches
+    if n_batches > n_units:
+        raise BudgetError(
+            f"n_batches must be at most the number of units; got {n_batches} for {n_units}. Use "
+            "fewer."
+        )
     n_numbers = math.prod(problem.shape) * settings.n_steps
     slack = lattice_total_variation_bound(n_numbers, float(LEAST_STEPS_PER_STD))
     parameter = influence_parameter(success, slack)
@@ -429,22 +436,6 @@ def plan_descent(
     plans = [best, *(rehearse(best.rate, radius) for radius in radii if radius != first)]
     best = min(plans, key=lambda plan: plan.rehearsed_loss)
     return replace(best, batches=batches)
-
-
-def check_batches(n_batches: int, n_units: int) -> int:
-    """Refuse batches without units."""
-    if n_batches > n_units:
-        raise BudgetError(
-            f"n_batches must be at most the number of units; got {n_batches} for {n_units}. Use "
-            "fewer."
-        )
-    return n_batches
-
-
-def descent_total_variation(noise: tuple[StepNoise, ...], n_numbers: int) -> float:
-    """Return the slack of all steps together, for so many numbers a step."""
-    units = np.repeat([float(step.units_per_std) for step in noise], n_numbers)
-    return lattice_total_variation_bound(len(units), units)
 
 
 # --- standard errors -----------------------------------------------------------------------------

@@ -267,7 +267,7 @@ def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
     """
     importance = np.full(len(shifts), 1.0 / len(shifts))
     typical = float(np.square(shifts).sum()) / len(shifts)
-    if typical <= 1e-18 * float(spread.eigenvalues.sum()):  # nobody's membership shifts the mean
+    if typical <= 1e-18 * float(spread.eigenvalues.sum()):  # no unit's membership shifts the mean
         return Shape(rotation=np.eye(spread.rank), noise_var=spread.eigenvalues)
     ridge = 1e-9 * typical
     values, vectors = np.ones(spread.rank), np.eye(spread.rank)

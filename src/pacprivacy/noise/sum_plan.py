@@ -40,7 +40,7 @@ CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
 MAX_KEPT_INTEGERS: Final = 1 << 25  # a quarter of a gigabyte
-LEAST_SHARE: Final = 1e-3  # of what a unit may cost; who may cost less is left out
+LEAST_SHARE: Final = 1e-3  # of the largest charge; units with a smaller one are left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
 SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
 DECLARED_UNITS: Final = 1 << 30  # in place of the number of units, which must not show
@@ -106,10 +106,10 @@ class SumPlan:
         Guarantee
         ---------
         Claim C-3. Assumes that ``sums`` are those of the plan and that ``kept`` are coins of
-        probability ``keep`` drawn after it. Ensures that whoever knows everything but one unit's
-        coin guesses it, at even odds, with the success of :attr:`risk` at most. That is one
-        release: a second one of the same coins costs every unit ``charges`` again, and the squares
-        add up. The caller keeps the account.
+        probability ``keep`` drawn after it. Ensures that an attacker who knows everything but one
+        unit's coin guesses it, at even odds, with the success of :attr:`risk` at most. A second
+        release of the same coins costs every unit ``charges`` again, and the squares add up; the
+        caller keeps the account.
         """
         self._check(sums, kept)
         total = self.lattice.add(sums, self.factors, kept, self.integers)
@@ -203,10 +203,7 @@ def plan_sums(
         shape = least_trace(scaled, crowd.frame, factors, crowd.first_norms)
         gap, lattice = shape.gap, _choose_lattice(scaled, crowd.frame, shape, parameter)
     factors = np.where(shares > 0, factors, 0.0)
-    size = (len(sums.values), lattice.grid.shape[1])
-    integers = None
-    if math.prod(size) <= MAX_KEPT_INTEGERS:
-        integers = np.empty(size)
+    integers = _kept_integers(sums, lattice)
     charges = lattice.charges(sums, factors, integers)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)
@@ -285,8 +282,7 @@ def plan_declared(
         DECLARED_UNITS,
     )
     factors = np.ones(sums.n_units)
-    size = (len(sums.values), rank)
-    integers = np.empty(size) if math.prod(size) <= MAX_KEPT_INTEGERS else None
+    integers = _kept_integers(sums, lattice)
     charges = lattice.charges(sums, factors, integers)
     largest = declaration.unit_influence(lattice.grid, lattice.units_per_std)
     if not max(largest, float(charges.max(initial=0.0))) <= parameter:
@@ -304,6 +300,12 @@ def plan_declared(
         centre=sums.centre,
         published=(),
     )
+
+
+def _kept_integers(sums: UnitSums, lattice: UnitLattice) -> Matrix | None:
+    """Return room for the grid steps of every entry; None where there are too many to keep."""
+    size = (len(sums.values), lattice.grid.shape[1])
+    return np.empty(size) if math.prod(size) <= MAX_KEPT_INTEGERS else None
 
 
 def _scale_to_allowance(

@@ -1,7 +1,7 @@
 """Sums over units in whole numbers: each unit is rounded by itself, and noise is an integer.
 
 Rounding a total would move it by up to half a step in every direction, more than a small unit
-itself does. Here what one unit changes is a vector of integers, and it is charged as such.
+itself does. Here the contribution of a unit is a vector of integers, and the unit pays for that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What curators' bundles of releases with coins share: the file, the session, common checks.
+"""Curators' bundles of releases with coins: their file and session, descents, and averages.
 
-A kind of evidence is a bundle with its own arrays and checks: sums, steps of a descent, or
-influence on average. Its fields are the layout of its file.
+A kind of evidence is a bundle with its own arrays and checks: sums (in
+:mod:`pacprivacy.release.sums_bundle`), steps of a descent, or influence on average. Its fields are
+the layout of its file.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ def unproved(reason: str) -> CertificateError:
 class CoinSession:
     """Where a release stands in its session; public but for what is said of each unit.
 
-    ``charge`` is what the release adds to the busiest clock. ``clocks`` are what every unit had
-    paid before it, ``allowed`` is the influence that each may have in it. ``absent`` is the largest
-    clock of a unit that is no longer in the table; ``data_digest`` is of all records, as they were.
+    ``charge`` is added to the busiest clock. ``clocks`` are those of all units before the release,
+    ``allowed`` the largest influence of each in it. ``absent`` is the largest clock of a unit that
+    is no longer in the table; ``data_digest`` is of all records at the time.
     """
 
     total: Spent
@@ -196,7 +197,7 @@ def _widen(array: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinProof(CoinEvidence):
-    """Evidence that holds against whoever knows all other units.
+    """Evidence that holds against an attacker who knows all other units.
 
     ``parameter`` is the influence that a unit may have, in deviations of the noise. With a
     ``declaration`` the noise follows from it alone.
@@ -274,7 +275,7 @@ def records_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescentBundle(CoinProof):
-    """What every step released, its noise, and what every unit paid in all; curator-only.
+    """Released integers and noise of every step, and the clock of every unit; curator-only.
 
     ``integers`` has shape (steps, features, scores), in steps of ``2^-bits``; before the draw there
     are none. ``spent`` is squared influence; ``rate`` of k-means is the number of its start. With

@@ -1,8 +1,8 @@
 """Certificates of releases in which every unit has a coin, written from their evidence.
 
-The promise on sums and descents holds against whoever knows all other units. That on other
-statistics is an average over the coins of the others, and says how likely a unit changes the
-release by more than three deviations of the noise.
+The promise on sums and descents holds against an attacker who knows all other units. The promise
+on other statistics is an average over the coins of the others, with the probability that a unit
+changes the release by more than three deviations of the noise.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class CoinCertificate(OddsCertificate):
         For each size of a group whose coins agree, the success of guessing which way.
     presence : HiddenPresence, optional
         That a unit is in the table at all is hidden, too. No figure is then computed from records,
-        and the number of units is not told.
+        and the number of units is not published.
     """
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("presence",)

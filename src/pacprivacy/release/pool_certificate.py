@@ -56,7 +56,7 @@ Prior: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([01]|1\.0+|0\.\d+|\d(
 
 
 class StatedFields(TypedDict):
-    """Fields of a certificate that whoever writes it states: the others follow from the pool."""
+    """Stated fields of a certificate; the others follow from the pool."""
 
     kind: Kind
     budget: str
@@ -378,7 +378,7 @@ def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
 
 
 def certified_charges(proved: Proved, bundle: Bundle) -> Vector | None:
-    """Return what every unit pays, the better of its two proofs (claim H-1); None if nothing."""
+    """Return the charge of every unit, the better of its two proofs (claim H-1), if any."""
     if (heat := bundle.heat) is None:
         return None
     pool, nats = bundle.pool, max(0.0, proved.mi_upper)

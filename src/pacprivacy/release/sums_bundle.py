@@ -1,4 +1,4 @@
-"""Evidence of a release of sums with coins: what every unit adds, in whole numbers."""
+"""Evidence of a release of sums with coins: the contribution of every unit, in whole numbers."""
 
 from __future__ import annotations
 
@@ -207,9 +207,8 @@ def recompute_contributions(
 ) -> None:
     """Recompute the contribution of every unit from all records; refuse a bundle that differs.
 
-    For the units that the bundle of a large table does not hold, and for whoever wants to see that
-    the integers are those of the records. Takes the mechanism, the data and the units of the
-    release.
+    It also checks the units that the bundle of a large table does not hold. Takes the mechanism,
+    the data and the units of the release.
 
     Guarantee
     ---------

@@ -112,9 +112,9 @@ def membership_success(
 
     Guarantee
     ---------
-    Claim T-6. Whoever is shown the release and a unit that was used or not with equal odds tells
-    which with at most this success, ``1/2 + E|a|/2`` rounded up, where ``a = (Q - share) / (2 share
-    (1 - share))``. For ``share = 1/2`` it is :func:`posterior_success`.
+    Claim T-6. An attacker who sees the release and a unit that was used or not with equal odds
+    guesses which with at most this success, ``1/2 + E|a|/2`` rounded up, where ``a = (Q - share) /
+    (2 share (1 - share))``. For ``share = 1/2`` it is :func:`posterior_success`.
     """
     f, q = _unit_terms(share, inside)
     success = np.asarray(posterior_success(np.asarray(mi_nats), np.maximum(q, 1 - q)))
