@@ -11,7 +11,7 @@ import pytest
 
 from pacprivacy import _checks
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, coerce_data, datasets, flatten
+from pacprivacy.mechanism import Data, coerce_data, flatten, subset_sizes
 from pacprivacy.sample import Balanced, Poisson, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Covariance, Histogram, Mean
@@ -49,7 +49,7 @@ def evaluated(mechanism: Any, data: Data, pool: Pool) -> np.ndarray:
 def test_batch_agrees_with_evaluate(
     mechanism: Any, data: Any, grouped: bool, folds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(datasets, "_CHUNK_NUMBERS", 600)  # several chunks
+    monkeypatch.setattr("pacprivacy.mechanism.data._CHUNK_NUMBERS", 600)  # several chunks
     units = RNG.permutation(np.arange(101) // 3) if grouped else None
     pool = Balanced(n_subsets=12, folds=folds).draw(101, rng=1, units=units)
     record = coerce_data(data)
@@ -88,7 +88,7 @@ def test_counts_of_all_but_a_fold_are_whole_and_add_up() -> None:
     everybody = histogram.evaluate(record.parts, SEED)
     # Everybody is missing from one of the five candidates of a partition.
     assert np.array_equal(counts.sum(axis=0), np.tile(4 * everybody, (6, 1)))
-    sizes = datasets.subset_sizes(pool)
+    sizes = subset_sizes(pool)
     assert np.array_equal(sizes, [len(pool.rows(k)) for k in range(30)])
     assert len(set(sizes.tolist())) > 1  # the last unit has two rows
 
