@@ -18,7 +18,7 @@ from pacprivacy._random import public_generator
 from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, RidgePenalty
 from pacprivacy.design.objective import objective_constant
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.noise import calibrate, propose_rule_variance
+from pacprivacy.noise import calibrate, propose_rule_noise
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success
@@ -143,7 +143,9 @@ class _Fits:
             return None
         # The noise of risk, over the spread of the fits: what the budget d/2C would ask for.
         plain = self.values(None)
-        asked = propose_rule_variance(plain, budget_of(rule, mi_nats), pool=self.pool, rng=0)
+        asked = propose_rule_noise(
+            plain, budget_of(rule, mi_nats), pool=self.pool, rng=0
+        ).total_variance
         return float(plain.shape[1] * plain.var(axis=0).sum() / (2.0 * asked))
 
 

@@ -63,50 +63,12 @@ class Wager:
         self.done[units] |= _log_mean(self._log_wealth[:, units]) >= self._enough
 
 
-class _RareWager:
-    """The same of something that happens or not: wealth follows from how often it did."""
-
-    def __init__(self, n_units: int, cap: float) -> None:
-        self._enough = math.log(1 / GAMMA) + _LOG_ROUNDING
-        self._lost, self._won = np.log1p(-_BETS), np.log1p(_BETS * cap / (1 - cap))
-        self._counts = np.zeros((2, n_units))
-        self._needed: dict[int, float] = {}
-        self.done = np.zeros(n_units, dtype=np.bool_)
-
-    def add(self, happened: Mask, units: Integers) -> None:
-        """Add one draw of the given units."""
-        self._counts[0, units] += happened
-        self._counts[1, units] += ~happened
-        lost, won = self._counts[:, units]
-        top = int(lost.max(initial=0)) + 1
-        # All that matters is how often: a table of few rows, and how many draws each needs.
-        needed = np.array([self._draws_needed(count) for count in range(top)])
-        self.done[units] |= won >= needed[lost.astype(np.int64)]
-
-    def _draws_needed(self, lost: int) -> float:
-        """Return how many draws without it prove the cap, after so many with it."""
-        known = self._needed.get(lost)
-        if known is None:
-            low, high = 0, 1
-            while not self._is_enough(lost, high):
-                low, high = high, 2 * high
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if self._is_enough(lost, middle) else (middle, high)
-            known = self._needed[lost] = float(high)
-        return known
-
-    def _is_enough(self, lost: int, won: int) -> bool:
-        wealth = lost * self._lost + won * self._won
-        return bool(_log_mean(wealth[:, None])[0] >= self._enough)
-
-
 class InfluenceWager:
     """Bets that no unit shows more than a cap on average, nor moves the release far too often."""
 
     def __init__(self, n_units: int, advantage: float, large_moves: float) -> None:
         self._advantages = Wager(n_units, advantage)
-        self._moves = _RareWager(n_units, large_moves)
+        self._moves = Wager(n_units, large_moves)
 
     @property
     def done(self) -> Mask:
@@ -121,7 +83,7 @@ class InfluenceWager:
         """Add how far the given units move the release in one draw; infinite if undefined."""
         open_units = ~self._advantages.done[units]
         self._advantages.add(draw_gains(distances[open_units]), units[open_units])
-        self._moves.add(distances > LARGE_MOVE, units)
+        self._moves.add((distances > LARGE_MOVE).astype(np.float64), units)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -26,7 +26,7 @@ from pacprivacy.mechanism import (
     UnitLabels,
     Value,
 )
-from pacprivacy.noise import as_rule, propose_rule_variance
+from pacprivacy.noise import as_rule, propose_rule_noise
 from pacprivacy.privatizing import plan
 from pacprivacy.release import Certificate
 from pacprivacy.sample import Balanced, Coins, Pool
@@ -488,6 +488,8 @@ class PrivateRidge(PrivateLinearRegression):
         )
         pool, _ = dry_run.draw(mechanism, self._limit, rule=self.rule, checkpoint=self.checkpoint)
         fits = dry_run.run(mechanism).values
-        noise = propose_rule_variance(fits, self._limit, pool=pool, rule=self.rule, rng=seed)
+        noise = propose_rule_noise(
+            fits, self._limit, pool=pool, rule=self.rule, rng=seed
+        ).total_variance
         spread = float(fits.var(axis=0).sum())
         return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)

@@ -77,7 +77,6 @@ from pacprivacy.noise.rules import (
     check_rule_feasible as check_rule_feasible,
     contrasts as contrasts,
     propose_rule_noise as propose_rule_noise,
-    propose_rule_variance as propose_rule_variance,
     weigh as weigh,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes

@@ -42,7 +42,6 @@ MAX_CROWD_ROUNDS: Final = 20
 MAX_KEPT_INTEGERS: Final = 1 << 25  # a quarter of a gigabyte
 LEAST_SHARE: Final = 1e-3  # of the largest charge; units with a smaller one are left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
-SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
 DECLARED_UNITS: Final = 1 << 30  # in place of the number of units, which must not show
 CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.998)
 
@@ -85,11 +84,6 @@ class SumPlan:
         return influence_risk(
             self.charges, keep=self.keep, total_variation=self.lattice.total_variation
         )
-
-    @property
-    def n_clipped(self) -> int:
-        """Number of clipped units, curator-only."""
-        return int(np.count_nonzero(self.factors < 1.0))
 
     def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Matrix]]:
         """Yield blocks of entries with their whole numbers of grid steps."""
@@ -445,17 +439,10 @@ def _check_norms(norms: Vector) -> Vector:
 def _shrink_columns(sums: UnitSums) -> Vector:
     """Return the factors that bring every sum of a unit to the tenth largest of that sum."""
     factors = np.ones(len(sums.values))
-    # What is not above the tenth largest of some entries is not above that of all.
-    least = np.array([_tenth_largest(column) for column in np.abs(sums.values[:SAMPLED]).T])
-    above = []
-    for _, entries in sums.chunks():
-        places = np.flatnonzero(np.abs(sums.values[entries]) > least)
-        above.append(entries.start + np.unique(places // sums.block))
-    far = np.concatenate(above) if above else np.zeros(0, dtype=np.int64)
-    for column, floor in zip(np.abs(sums.values[far]).T, least, strict=True):
-        tenth = max(float(floor), _tenth_largest(column))
+    for column in np.abs(sums.values).T:
+        tenth = _tenth_largest(column)
         if tenth > 0:  # fewer are no crowd: the norm is all that there is
-            factors[far] = np.minimum(factors[far], tenth / np.maximum(column, tenth))
+            factors = np.minimum(factors, tenth / np.maximum(column, tenth))
     if sums.units is None:
         return factors
     of_units = np.ones(sums.n_units)
@@ -512,8 +499,6 @@ def _radii(norms: Vector) -> list[float]:
 
 def _tenth_largest(norms: Vector) -> float:
     """Return the tenth largest norm, 0 for fewer than ten."""
-    if len(norms) > 2 * SAMPLED:  # it is not below that of some
-        norms = norms[norms >= _tenth_largest(norms[:SAMPLED])]
     rank = len(norms) - CROWD
     return float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
 

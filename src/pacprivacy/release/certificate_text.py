@@ -74,15 +74,12 @@ def pool_rows(cert: PoolCertificate) -> Rows:
 
 def promise_text(cert: PoolCertificate) -> str:
     """Return the promise about one unit, and first that a value without noise is exact."""
-    return _exact_text(cert) + _promise_text(cert)
-
-
-def _exact_text(cert: PoolCertificate) -> str:
-    if cert.kind != "exact" or cert.noise.n_directions:
-        return ""
-    if cert.mi_upper_nats == 0:
-        return "No noise was needed: all candidates agree, and the value is exact. "
-    return "No noise was needed: the budget allows the exact value of one candidate. "
+    exact = ""
+    if cert.kind == "exact" and cert.noise.n_directions == 0:
+        exact = "No noise was needed: the budget allows the exact value of one candidate. "
+        if cert.mi_upper_nats == 0:
+            exact = "No noise was needed: all candidates agree, and the value is exact. "
+    return exact + _promise_text(cert)
 
 
 def _promise_text(cert: PoolCertificate) -> str:
@@ -116,15 +113,6 @@ def studied_text(cert: Certificate) -> str:
 def who_text(cert: Certificate) -> str:
     """Return the pronoun of a unit."""
     return "who" if cert.unit == "person" else "that"
-
-
-def not_hidden_text(cert: Certificate) -> str:
-    """Return what no release hides, as short as the promise beside which it stands."""
-    return (
-        f"Who is in the table at all is not hidden, nor is what is true of its "
-        f"{plural_text(cert.unit)} as a whole: what the values say about all of them, they say "
-        f"about each."
-    )
 
 
 def plural_text(unit: str) -> str:

@@ -36,7 +36,6 @@ from pacprivacy.release.certificate import (
 )
 from pacprivacy.release.certificate_text import (
     Rows,
-    not_hidden_text,
     not_promised_text,
     open_parts_text,
     pool_rows,
@@ -164,7 +163,10 @@ class PoolCertificate(Certificate):
 
     @property
     def not_hidden(self) -> str:
-        return not_hidden_text(self)
+        return (
+            f"Who is in the table at all is not hidden, nor is what is true of its {self.units} as "
+            f"a whole: what the values say about all of them, they say about each."
+        )
 
     @property
     def used_prior(self) -> float:
