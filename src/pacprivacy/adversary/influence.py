@@ -1,46 +1,46 @@
-"""Success of attackers when every unit has a coin.
+"""Success of attackers when every unit has a coin: one release, a session, and on average.
 
-One unit changes the released sums by its *influence*, measured in deviations of the noise. It is
-the same whoever else is used, so the bound holds against an attacker who knows all other coins,
-and with it against everybody.
+A unit changes the released sums by its *influence*, measured in deviations of the noise. It is the
+same whoever else is used, so the bound holds against an attacker who knows all other coins. In a
+session the squares of influence add up, on a clock for every unit. Where influence depends on the
+other used units, the bound is an average over their coins; an average hides rare large changes, so
+the probability of a change by more than three deviations is limited, too.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from pacprivacy._checks import Vector
-from pacprivacy.errors import BudgetError
+from pacprivacy._checks import Vector, freeze
+from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.theory import gaussian_equivalent, success_at
 
 FALSE_ALARM_RATES: Final = (1e-3, 1e-6)
 GROUP_SIZES: Final = (2, 5)
+SESSION_SLACK: Final = 1e-7  # of success: what whole-number noise may cost over a session
+MOVES: Final = (0.5, 1.0, 2.0, 3.0)  # deviations of the noise, whose probability is stated
+LARGE_MOVE: Final = MOVES[-1]
+LARGE_MOVE_SHARE: Final = 0.25  # of the advantage: the largest probability of a large move
 _ROUND_UP: Final = 1 + 2.0**-48  # of a distribution function in double precision
+_ROUND_UP_GAINS: Final = 1 + 2.0**-40
+_ROUND_UP_SQUARES: Final = 1 + 2.0**-50
+_ROUNDING_SHARE: Final = 2.0**-46  # of the cap: more than rounding a clock up adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfluenceRisk:
     """Bounds on the success of attackers, for the unit with the largest charge; public.
 
-    Parameters
-    ----------
-    parameter : float
-        The largest influence of a unit, in deviations of the noise.
-    advantage : float
-        True positives minus false positives of the best attacker.
-    success : float
-        How often the best attacker is right where used and left out are equally likely.
-    success_at_keep : float
-        How often where the unit is used with its own probability, and ``keep`` without a release.
-    hits : tuple of pairs
-        For each rate of false alarms, the share of used units that an attacker finds.
-    groups : tuple of pairs
-        For each size of a group whose coins agree, the success of guessing which way.
+    ``parameter`` is the largest influence of a unit, ``advantage`` true minus false positives.
+    ``success`` is for even odds, ``success_at_keep`` for a unit that is used with probability
+    ``keep``. ``hits`` pairs rates of false alarms with the share of used units that is found,
+    ``groups`` pairs sizes of groups whose coins agree with the success of guessing which way.
     """
 
     parameter: float
@@ -132,3 +132,181 @@ def influence_risk(charges: Vector, *, keep: float, total_variation: float = 0.0
         hits=tuple((a, influence_hits(top, a, total_variation)) for a in FALSE_ALARM_RATES),
         groups=tuple(groups),
     )
+
+
+# --- a session of sums: squares of influence, which add up --------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clocks:
+    """Squared influence that every unit has paid so far, used or left out; rounded up.
+
+    ``spent`` is curator-only. ``cap`` limits every clock; ``slack`` is the total variation of the
+    noise of all releases so far.
+
+    Guarantee
+    ---------
+    Claim C-8. Assumes releases of sums, each chosen from earlier ones, all records and public
+    randomness. Ensures that an attacker who knows everything but one unit's coin guesses it from
+    all of them with success :attr:`success` at most, at even odds.
+    """
+
+    spent: Vector = field(repr=False)
+    cap: float
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        freeze(self.spent)
+
+    @classmethod
+    def begin(cls, success: float, n_units: int) -> Self:
+        """Return clocks at zero under a total membership success."""
+        return cls(spent=np.zeros(n_units), cap=session_cap(success))
+
+    def extended(self, n_units: int) -> Self:
+        """Return clocks for more units; new clocks start at zero."""
+        return replace(self, spent=np.append(self.spent, np.zeros(n_units - len(self.spent))))
+
+    @property
+    def left(self) -> Vector:
+        """Remaining budget of every unit, less an allowance for rounding up."""
+        most = self.cap * (1 - _ROUNDING_SHARE)
+        return np.asarray(np.maximum(most - self.spent, 0.0))
+
+    @property
+    def busiest(self) -> float:
+        """Largest amount that any unit has paid."""
+        return float(self.spent.max(initial=0.0))
+
+    @property
+    def success(self) -> float:
+        """The membership success that is promised over the session."""
+        return cap_success(self.cap)
+
+    def after(self, charges: Vector, slack: float) -> Self:
+        """Return the clocks after a release; refuse one that a unit cannot pay."""
+        squares = np.square(charges) * _ROUND_UP_SQUARES
+        spent = np.where(squares == 0, self.spent, np.nextafter(self.spent + squares, np.inf))
+        if not self.slack + slack <= SESSION_SLACK:
+            raise BudgetExceededError(
+                "the session must release fewer numbers in all: each costs a little for being a "
+                "whole number of grid steps. Nothing was drawn or spent. Start a new session."
+            )
+        if not (spent <= self.cap).all():
+            raise BudgetExceededError(
+                "the release must be paid for by every unit; some have less left. Nothing was "
+                "drawn or spent. Ask for less."
+            )
+        return replace(self, spent=spent, slack=self.slack + slack)
+
+    def allowances(self, share: float, n_left: int | None, n_done: int) -> Vector:
+        """Return the allowance of every unit for the next release.
+
+        It is a share of the remaining budget. Where ``n_left`` releases are to come, a unit that
+        paid less than others may pay the geometric mean of an even share and of its savings
+        against a straight line.
+        """
+        even = self.left * share
+        if n_left is None:
+            return even
+        line = self.cap * (n_done + 1) / (n_done + n_left)
+        saved = np.maximum(line - self.spent, 0.0)
+        return np.asarray(np.minimum(self.left, np.sqrt(even * np.maximum(saved, even))))
+
+
+def session_cap(success: float) -> float:
+    """Return the squared influence that a unit may pay in all, rounded down."""
+    return influence_parameter(success, SESSION_SLACK) ** 2 * (1 - 2.0**-44)
+
+
+def session_risk(cap: float, keep: float) -> InfluenceRisk:
+    """Return bounds on the success of attackers on all releases of a session."""
+    alike = np.full(max(GROUP_SIZES), math.sqrt(cap) * (1 + 2.0**-50))
+    return influence_risk(alike, keep=keep, total_variation=SESSION_SLACK)
+
+
+def cap_success(cap: float) -> float:
+    """Return the membership success of a cap, rounded up."""
+    return influence_success(math.sqrt(cap) * (1 + 2.0**-50), SESSION_SLACK)
+
+
+# --- influence that depends on the other used units ----------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageRisk:
+    """Bounds on the success of attackers, on average over the coins, for the most exposed unit.
+
+    ``moves`` pairs distances in deviations of the noise with the probability that the unit changes
+    the release by more. The figures, from ``n_draws`` simulated samples, are too small with
+    probability ``gamma``; closed forms have 0 of both.
+    """
+
+    advantage: float
+    moves: tuple[tuple[float, float], ...]
+    gamma: float = 0.0
+    n_draws: int = 0
+
+    @property
+    def large_moves(self) -> float:
+        """Probability that a unit moves the release by more than three deviations."""
+        return dict(self.moves)[LARGE_MOVE]
+
+    def within(self, advantage: float, large_moves: float) -> bool:
+        """Whether every figure is within its limit; NaN is not."""
+        return self.advantage <= advantage and self.large_moves <= large_moves
+
+
+class InfluenceProof(ABC):
+    """Evidence for the influence of units on a release; curator-only."""
+
+    __slots__ = ()
+    KINDS: ClassVar[dict[str, type[InfluenceProof]]] = {}
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
+        """Return bounds on the success of attackers, by the noise of each direction.
+
+        ``rounding`` is what rounding the value to whole numbers may add to a distance.
+        """
+
+    @property
+    def not_checkable(self) -> dict[str, str]:
+        """Fields of a certificate that a stored proof does not show, and why."""
+        return {}
+
+    @property
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything, for a file; :meth:`of_arrays` reads it."""
+
+    @classmethod
+    @abstractmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], keep: float) -> InfluenceProof:
+        """Rebuild it; whatever does not fit together raises."""
+
+
+def average_gains(distance: Vector) -> Vector:
+    """Return ``G`` of distances in deviations, rounded up."""
+    from scipy.special import erf  # slow to import, not always needed
+
+    advantage: Vector = np.minimum(1.0, erf(distance / math.sqrt(8.0)) * _ROUND_UP_GAINS)
+    return advantage
+
+
+def average_hits(
+    advantage: float, moves: tuple[tuple[float, float], ...], total_variation: float
+) -> dict[str, float]:
+    """Return the largest share of used units that are flagged, for each rate of false alarms.
+
+    ``Φ(Φ⁻¹(FPR) + r) + P(move > r)`` for the best ``r``, or ``FPR`` plus the advantage: claim C-10.
+    """
+    return {
+        f"{rate:g}": min(
+            1.0,
+            rate + advantage,
+            *(influence_hits(r, rate, total_variation) + chance for r, chance in moves),
+        )
+        for rate in FALSE_ALARM_RATES
+    }

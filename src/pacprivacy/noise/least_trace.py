@@ -9,7 +9,7 @@ Tang 2024). What a promise needs is computed from the covariance that is used, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -25,9 +25,6 @@ TARGET_GAP: Final = 1.01  # updates end when the trace is this near its lower bo
 ENOUGH_GAP: Final = 1.03  # units are screened again until the trace over all of them is this near
 MAX_UPDATES: Final = 200
 MAX_SCREENINGS: Final = 6
-SETTLED_UPDATES: Final = 15  # between which units far inside are left out
-SMALL_WEIGHT: Final = 1e-4  # of the largest
-NEARLY_LARGEST: Final = 0.9  # of the squared norm that no unit may pass
 SCREENED_UNITS: Final = 1000
 SCREENED_UNITS_PER_CELL: Final = 20
 NORM_DIGITS: Final = 9
@@ -132,7 +129,7 @@ def make_frame(
         Largest charge of a unit. It decides how much noise a sum may have that outputs are divided
         by, and nothing else.
     factors : array of shape (n_units,), curator-only, optional
-        Shrink what a unit adds, so that no coordinate is made for the sake of one unit.
+        Shrink contributions, so that no coordinate is made for the sake of one unit.
     """
     products = mean_products(sums, factors)
     pooled = products.sum(axis=0)
@@ -226,7 +223,7 @@ def least_trace(
 ) -> LeastTrace:
     """Return the shape of least trace under which no unit's norm exceeds the largest.
 
-    ``factors`` shrink what a unit adds. Units that are far inside by ``first_norms``, those of
+    ``factors`` shrink contributions. Units that are far inside by ``first_norms``, those of
     entries in any shape, are screened out of the updates; all units take part in ``norms``, from
     which a promise is computed. Updates end at ``target`` times the least trace.
 
@@ -350,35 +347,15 @@ class _Active:
 
     def solve(self, weights: Vector, target: float) -> tuple[Vector, Matrix, Cube, int]:
         """Update the weights until no norm is far above 1; return the shape with them."""
-        active, deciding, shares = self, np.arange(self.n_units), weights
         for update in range(1, MAX_UPDATES + 1):
-            roots, vectors = _roots(active.second_moments(shares) + self.floors)
-            norms = active.norms(roots, vectors)
+            roots, vectors = _roots(self.second_moments(weights) + self.floors)
+            norms = self.norms(roots, vectors)
             if update == MAX_UPDATES or norms.max(initial=0.0) <= target:
-                weights = weights.copy()
-                weights[deciding] = shares
                 return weights / weights.sum(), roots, vectors, update
             # The square: twice the step of Yu's update, which is the last one for separate cells.
-            shares = shares * np.square(norms)
-            shares = shares / shares.sum()
-            if update % SETTLED_UPDATES == 0:  # who is far inside has hardly any weight by now
-                kept = (shares > SMALL_WEIGHT * shares.max()) | (norms > NEARLY_LARGEST)
-                weights = weights.copy()
-                weights[deciding] = shares
-                active, deciding, shares = active.take(kept), deciding[kept], shares[kept]
+            weights = weights * np.square(norms)
+            weights = weights / weights.sum()
         raise AssertionError("the loop returns")
-
-    def take(self, kept: Mask) -> _Active:
-        """Return some of the units."""
-        place = np.cumsum(kept) - 1
-        entries = kept[self.owners]
-        return replace(
-            self,
-            points=self.points[entries],
-            owners=place[self.owners[entries]],
-            cells=self.cells[entries],
-            n_units=int(kept.sum()),
-        )
 
     def norms(self, roots: Matrix, vectors: Cube) -> Vector:
         trace = float(roots[self.filled].sum())

@@ -662,18 +662,6 @@ def propose_rule_noise(
     return chosen.propose(chosen.pose(outputs, budget, pool=pool, rng=rng))
 
 
-def propose_rule_variance(
-    outputs: object,
-    budget: AnyBudget,
-    *,
-    pool: Candidates | None = None,
-    rule: AnyRule | None = None,
-    rng: np.random.Generator | int | None = None,
-) -> float:
-    """Return about the total variance of the noise that :func:`calibrate` will find."""
-    return propose_rule_noise(outputs, budget, pool=pool, rule=rule, rng=rng).total_variance
-
-
 def _check_rows(name: str, array: Matrix, dimension: int) -> None:
     if len(array) != dimension:
         raise BudgetError(

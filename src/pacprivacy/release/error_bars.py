@@ -309,7 +309,7 @@ class ErrorBars:
 
 
 def _nulls(plain: object) -> object:
-    """Put None in the place of NaN, which is no JSON."""
+    """Return None instead of NaN, which is not valid JSON."""
     if isinstance(plain, dict):
         return {name: _nulls(item) for name, item in plain.items()}
     if isinstance(plain, list):
@@ -533,7 +533,7 @@ def error_bar_rows(value: object, bars: ErrorBars | None, *, most: int | None = 
         return []
     try:
         numbers = bars.numbers_of(value)
-    except MechanismError:  # another value was put in the place of the released one
+    except MechanismError:  # the released value was replaced by another
         return []
     error, ends = bars.std_error(), bars.interval(numbers, 0.95)
     names = _shown_names(bars, numbers)
@@ -544,7 +544,7 @@ def error_bar_rows(value: object, bars: ErrorBars | None, *, most: int | None = 
 
 
 def _shown_names(bars: ErrorBars, numbers: Vector, most: int | None = None) -> list[str]:
-    """Return what people read in the place of the names of the first numbers."""
+    """Return readable names of the first numbers."""
     return _bin_names([shown_name(name) for name in bars.structure.names(most)], numbers)
 
 

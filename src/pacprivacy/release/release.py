@@ -123,8 +123,9 @@ class Release:
 
         Returns
         -------
-        Interval     ``lower`` and ``upper``, each shaped like the value; NaN for a number that does
-        not estimate     that of all records, such as an undeclared total.
+        Interval
+            ``lower`` and ``upper``, each shaped like the value; NaN for a number that does not
+            estimate that of all records, such as an undeclared total.
 
         Guarantee
         ---------

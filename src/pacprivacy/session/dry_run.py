@@ -26,7 +26,7 @@ from pacprivacy.budget import (
 )
 from pacprivacy.errors import BudgetError, PoolError, QueryError
 from pacprivacy.mechanism import Data, Mechanism, as_mechanism, coerce_data
-from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
+from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_noise
 from pacprivacy.queries import Tables
 from pacprivacy.release import plural_text
 from pacprivacy.sample import (
@@ -316,7 +316,7 @@ def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
     with single_threaded():
-        noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
+        noise = propose_rule_noise(values, budget, pool=pool, rng=pool.seed).total_variance
     return noise + float(np.square(values - goal).sum(axis=1).mean())
 
 

@@ -9,7 +9,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import Shaped, calibrate, propose_rule_variance, spread_of
+from pacprivacy.noise import Shaped, calibrate, propose_rule_noise, spread_of
 from pacprivacy.residual import (
     LearnedNoise,
     Training,
@@ -115,8 +115,8 @@ def test_a_given_shape_is_scaled_and_proved() -> None:
     wanted = learned.covariance() / np.trace(learned.covariance())
     got = plan.noise_covariance()
     np.testing.assert_allclose(got / np.trace(got), wanted, atol=1e-6)
-    asked = propose_rule_variance(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()))
-    assert asked == pytest.approx(plan.total_variance, rel=0.05)
+    asked = propose_rule_noise(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()))
+    assert asked.total_variance == pytest.approx(plan.total_variance, rel=0.05)
     # one direction without noise: the outputs differ along it, so it must get some
     flat = calibrate(outputs, pac.Information(0.4), rule=Shaped(np.diag([1.0, 0.0])), rng=0)
     assert flat.mi_upper <= 0.4
