@@ -40,6 +40,7 @@ def folder(tmp_path_factory):
         (("--host", "example.org"), "travel in the clear"),
         (("--tls-cert", "a.pem"), "must be given together"),
         (("--tokens", "none.json"), "must hold a principal"),
+        (("--rate", "0"), "--rate must be above 0"),
         (("--per-query", "nonsense"), "budget"),
         (("--per-query", "mi<=1"), "--per-query must limit membership alone"),
         (("--tables", "shop.duckdb"), "--unit must be given"),
