@@ -23,7 +23,7 @@ N_SUBSETS: Final = 500
 MEASURED: Final = 4  # radius, texture, perimeter and area of a tumour
 TITLES: Final = {
     "mean": "Mean of four measurements of 569 tumours; a coin decides for each patient:",
-    "kmeans": "Centres of three clusters of 150 iris flowers; the sample is one of a pool:",
+    "kmeans": "Centres of two clusters of 150 iris flowers; the sample is one of a pool:",
 }
 
 
@@ -39,7 +39,7 @@ def _demo(
     """
     check_release_folder(output)
     tables = {"mean": load_breast_cancer().data[:, :MEASURED], "kmeans": load_iris().data}
-    models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=3)}
+    models: dict[str, Mechanism] = {"mean": Mean(), "kmeans": KMeans(n_clusters=2)}
     rows = []
     for name, mechanism in models.items():
         with show_status(f"privatising the {name}", quiet=quiet), warnings.catch_warnings():

@@ -64,6 +64,7 @@ def _serve(
     per_query: Annotated[str, option("--per-query", "TEXT", "Budget of one query.")] = (
         "membership<=0.505"
     ),
+    rate: Annotated[float, option("--rate", "X", "Requests a second of one principal.")] = 50.0,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -94,7 +95,9 @@ def _serve(
             f"--tokens must hold a principal; got {str(tokens)[:60]!r}, which holds none. "
             f"Make a token with 'pac serve --grant NAME'."
         )
-    limits = serving.Limits(per_query=per_query)
+    if not 0 < rate < 1e9:
+        raise DataError(f"--rate must be above 0; got {rate!r}. Leave it out.")
+    limits = serving.Limits(rate=rate, per_query=per_query)
     predictor, session = None, None
     if models is not None:
         predictor = PrivatePredictor.load(models, ledger=ledger, dataset=dataset, state=state)

@@ -95,6 +95,7 @@ def report_session_figures(certificates: Sequence[Certificate]) -> SessionFigure
     last = known[max(known)][0]
     nats, success = last.get("total_nats"), last.get("total_success")
     text = f"membership success at most {percent_at_most(success or 1.0)} %"
+    total: float | None
     if "spent_influence_so_far" in last:
         unit, total, spent = "budget spent, %", 100.0, _spent_percent
     elif success is not None:

@@ -388,12 +388,14 @@ def named_pool_units(labels: npt.ArrayLike, name: str) -> Named:
 def pool_unit_name(column: str) -> str:
     """Return the name of a unit, from the column of its labels or the key of its table.
 
-    ``patient`` for ``Patient_ID`` and for ``patients.id``; empty where the name says nothing, as
-    ``id``, or is no word.
+    ``patient`` for ``Patient_ID``, ``visits.patient_id`` and ``patients.id``; empty where the name
+    says nothing, as ``id``, or is no word.
     """
     words = re.sub(r"([a-z])([A-Z])", r"\1 \2", column).lower().strip()
-    table, dot, _ = words.partition(".")
-    if dot:
+    table, dot, key = words.partition(".")
+    if dot and re.fullmatch(r"[a-z][a-z _-]{1,30}?[ _-]+(ids?|key)", key):
+        words = key
+    elif dot:
         words = re.sub(r"(?<=[^s])s$", "", re.sub(r"ies$", "y", table)).replace("people", "person")
     match = re.fullmatch(r"([a-z][a-z _-]{1,30}?)([ _-]+(ids?|nr|no|number|key|code))?", words)
     name = "" if match is None else re.sub(r"[ _-]+", " ", match[1])

@@ -481,6 +481,7 @@ def test_drawing_needs_little_more_than_the_packed_bits(strategy):
     [
         ("person", "person"),
         ("Patient_ID", "patient"),
+        ("visits.patient_id", "patient"),
         ("customerId", "customer"),
         ("people.id", "person"),
         ("big_countries.key", "big country"),
