@@ -370,11 +370,11 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
         )
 
     def _with_coins(self, mechanism: Mechanism, data: Any) -> Mechanism:
-        orthogonal = isinstance(mechanism, design.OrthogonalRidge)
-        if not orthogonal or isinstance(mechanism.penalty, design.RidgePenalty):
+        if not isinstance(mechanism, design.OrthogonalRidge):
             return mechanism
         # With one penalty for all coordinates no rotation changes the fit: none is searched.
-        return replace(mechanism, transform="whitening")
+        rotated = isinstance(mechanism.penalty, design.RidgePenalty)
+        return mechanism if rotated else replace(mechanism, transform="whitening")
 
 
 @dataclass(eq=False, repr=False)

@@ -55,11 +55,9 @@ from pacprivacy.mechanism.data import (
 from pacprivacy.mechanism.descent import (
     FEATURE_BITS as FEATURE_BITS,
     Descent as Descent,
-    DescentFeatures as DescentFeatures,
     LinearProblem as LinearProblem,
     LossName as LossName,
     StepMechanism as StepMechanism,
-    StepPath as StepPath,
     StepProblem as StepProblem,
     steps_of as steps_of,
 )

@@ -120,6 +120,11 @@ class Columns:
             self._columns = {str(column.name): column for column in table.iter_columns()}
         else:
             array = np.asarray(part)
+            if array.ndim == 0:
+                raise MechanismError(
+                    f"{wanted_by} must be given a frame or an array; got {type(part).__name__}. "
+                    "Join the tables before and name the person in units=, or use pac.sql."
+                )
             if array.dtype.names is not None:
                 self._columns = {name: array[name] for name in array.dtype.names}
             elif array.ndim == 1:

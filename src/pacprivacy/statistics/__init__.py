@@ -9,7 +9,6 @@ from pacprivacy.statistics.arrays import (
     PrincipalComponents as PrincipalComponents,
 )
 from pacprivacy.statistics.binned import (
-    CountQuantiles as CountQuantiles,
     TableHistogram as TableHistogram,
     quantile_grid as quantile_grid,
     quantile_slopes as quantile_slopes,
@@ -19,7 +18,6 @@ from pacprivacy.statistics.binned import (
 )
 from pacprivacy.statistics.declared import (
     Declaration as Declaration,
-    DeclaredColumn as DeclaredColumn,
     first_rows as first_rows,
 )
 from pacprivacy.statistics.formulas import (
@@ -30,7 +28,6 @@ from pacprivacy.statistics.formulas import (
 )
 from pacprivacy.statistics.influence import (
     AveragedStatistic as AveragedStatistic,
-    CheckedInfluence as CheckedInfluence,
     CoinUnits as CoinUnits,
     InfluencedValue as InfluencedValue,
     SampleValue as SampleValue,
@@ -66,7 +63,6 @@ from pacprivacy.statistics.regressions import (
 )
 from pacprivacy.statistics.study import Study as Study
 from pacprivacy.statistics.sums import (
-    SummedStatistic as SummedStatistic,
     TableCount as TableCount,
     TableMean as TableMean,
     TableSum as TableSum,

@@ -53,11 +53,10 @@ class RankedSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OrderStatistics(SampleValue):
-    """Quantiles of sets of records, as order statistics of the used records.
+class _QuantilesOfSets:
+    """Quantiles of sets of records; those of the first set come first.
 
-    The quantiles of the first set come first, in the order of ``probabilities``. If no unit of a
-    set is used, its quantiles are those of all its records.
+    If no unit of a set is used, its quantiles are those of all its records.
     """
 
     sets: tuple[RankedSet, ...] = field(repr=False)
@@ -65,29 +64,8 @@ class OrderStatistics(SampleValue):
     n_units: int
 
     @property
-    def on_all(self) -> Vector:
-        return np.concatenate(
-            [interpolated_quantiles(each.values, self.probabilities) for each in self.sets]
-        )
-
-    def value(self, kept: Mask) -> Vector:
-        numbers = np.empty((len(self.sets), len(self.probabilities)))
-        for i, each in enumerate(self.sets):
-            used = each.values[kept[each.units]]
-            records = used if len(used) else each.values
-            for j, q in enumerate(self.probabilities):
-                place = int(quantile_places(q, np.array([len(records)]))[0])
-                numbers[i, j] = records[place - 1]
-        return numbers.ravel()
-
-    @property
     def scales(self) -> Vector:
         return np.repeat([each.scale for each in self.sets], len(self.probabilities))
-
-    @property
-    def one_row_each(self) -> bool:
-        """Whether no unit has two records in a set."""
-        return all(len(np.unique(each.units)) == len(each.units) for each in self.sets)
 
     @property
     def one_set_each(self) -> bool:
@@ -99,6 +77,36 @@ class OrderStatistics(SampleValue):
                 return False
             own[each.units] = each.cell
         return True
+
+    def _used(self, kept: Mask) -> Iterator[Vector]:
+        """Yield the used records of every set."""
+        for each in self.sets:
+            used = each.values[kept[each.units]]
+            yield used if len(used) else each.values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OrderStatistics(_QuantilesOfSets, SampleValue):
+    """Quantiles as order statistics of the used records."""
+
+    @property
+    def on_all(self) -> Vector:
+        return np.concatenate(
+            [interpolated_quantiles(each.values, self.probabilities) for each in self.sets]
+        )
+
+    def value(self, kept: Mask) -> Vector:
+        places = [
+            records[int(quantile_places(q, np.array([len(records)]))[0]) - 1]
+            for records in self._used(kept)
+            for q in self.probabilities
+        ]
+        return np.array(places)
+
+    @property
+    def one_row_each(self) -> bool:
+        """Whether no unit has two records in a set."""
+        return all(len(np.unique(each.units)) == len(each.units) for each in self.sets)
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -131,17 +139,12 @@ def quantile_places(probability: float, counts: Integers) -> Integers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UnitQuantiles(InfluencedValue):
+class UnitQuantiles(_QuantilesOfSets, InfluencedValue):
     """Interpolated quantiles of the used records, where a unit may have several; curator-only.
 
-    The quantiles of the first set come first, in the order of ``probabilities``. If no unit of a
-    set is used, its quantiles are those of all its records. No two units of ``distinct`` have the
-    same records.
+    No two units of ``distinct`` have the same records.
     """
 
-    sets: tuple[RankedSet, ...] = field(repr=False)
-    probabilities: tuple[float, ...]
-    n_units: int
     on_all: Vector = field(repr=False)
     distinct: Integers = field(repr=False)
 
@@ -166,19 +169,10 @@ class UnitQuantiles(InfluencedValue):
         return self.distinct
 
     @property
-    def scales(self) -> Vector:
-        return np.repeat([each.scale for each in self.sets], len(self.probabilities))
-
-    @property
     def shared_cells(self) -> Integers:
         """Cell of every number; one cell for all if a unit is in two of them."""
         cells = np.repeat([each.cell for each in self.sets], len(self.probabilities))
-        own = np.full(self.n_units, -1)
-        for each in self.sets:
-            if ((own[each.units] >= 0) & (own[each.units] != each.cell)).any():
-                return np.zeros_like(cells)
-            own[each.units] = each.cell
-        return cells
+        return cells if self.one_set_each else np.zeros_like(cells)
 
     @property
     def public(self) -> tuple[str, ...]:
@@ -187,12 +181,9 @@ class UnitQuantiles(InfluencedValue):
         )
 
     def value(self, kept: Mask) -> Vector:
-        numbers = []
-        for each in self.sets:
-            used = each.values[kept[each.units]]
-            records = used if len(used) else each.values
-            numbers.append(interpolated_quantiles(records, self.probabilities))
-        return np.concatenate(numbers)
+        return np.concatenate(
+            [interpolated_quantiles(records, self.probabilities) for records in self._used(kept)]
+        )
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
         places = np.full(self.n_units, -1)
