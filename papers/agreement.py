@@ -175,7 +175,7 @@ def add_to_page(page: Page, comparisons: Sequence[Comparison]) -> None:
             ["cell", "printed", "ours", "difference", "verdict"],
             [_cells(cell) for cell in each.cells],
         )
-        if each.reason:
+        if each.reason and each.n_agree < len(each.cells):
             page.text(f"Why some differ: {each.reason}")
 
 

@@ -31,7 +31,7 @@ from pacprivacy.cli import app
 from pacprivacy.dp import accuracy_first
 from pacprivacy.ledger import Ledger
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
-from papers.residual import equilibrium as stackelberg
+from papers.residual.equilibrium import anisotropy, budget_curve
 from papers.residual.examples import example_outputs
 from papers.residual.laws import law_of_dp, law_of_rule
 
@@ -783,29 +783,6 @@ def plan_numbers(plan: Any) -> dict[str, Any]:
     }
 
 
-def equilibrium(outputs: str, nats: float, rule: Any = None) -> Any:
-    found = stackelberg.find_equilibrium(
-        example_outputs(outputs, n_subsets=16), nats, rule=rule, rng=1
-    )
-    return {
-        "plan": plan_numbers(found.plan),
-        "waterfill": plan_numbers(found.waterfill),
-        "costs": [step.cost for step in found.steps],
-        "free_nats": found.free_nats,
-        "cost": found.cost,
-        "waterfill_cost": found.waterfill_cost,
-    }
-
-
-CASES |= {
-    "stackelberg, votes": lambda: equilibrium("votes", 1.0),
-    "stackelberg, sign beside normal": lambda: equilibrium("sign beside normal", 1.0),
-    "stackelberg, protected direction": lambda: equilibrium(
-        "sign beside normal", 0.5, noise.Protect([1.0, 0.0])
-    ),
-}
-
-
 @case
 def residual_quantities() -> Any:
     outputs = example_outputs("sign beside normal", n_subsets=16)
@@ -829,7 +806,7 @@ def residual_quantities() -> Any:
             for gap in gaps
         ],
         "corrected": residual.corrected_budget(0.5, gaps[0]),
-        "anisotropy": stackelberg.anisotropy(plan),
+        "anisotropy": anisotropy(plan),
     }
 
 
@@ -837,7 +814,7 @@ def residual_quantities() -> Any:
 def residual_curves() -> Any:
     votes = example_outputs("votes", n_subsets=16)
     sign = example_outputs("sign beside normal", n_subsets=16)
-    curve = stackelberg.budget_curve(votes, [0.2, 0.6], rule="waterfill", n_draws=4096, rng=1)
+    curve = budget_curve(votes, [0.2, 0.6], rule="waterfill", n_draws=4096, rng=1)
     joint = residual.joint_plan([votes, sign], 0.5, rule="waterfill", rng=1)
     baselines = [
         law_of_rule(str(rule), sign, rule, 0.5, 1)
