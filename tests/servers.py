@@ -32,6 +32,9 @@ SAME_MEANING = [
     "(kind) WHERE kind NOT IN (SELECT kind FROM prices WHERE price > 2) OR abs(points) > 2.5e0",
 ]
 OTHER_MEANING = [
+    "SELECT count(*) AS n FROM visits WHERE code = points",
+    "SELECT count(*) AS n FROM visits WHERE code IN (1, 2)",
+    "SELECT count(*) AS n FROM visits WHERE CASE WHEN points > 0 THEN code END = points",
     "SELECT count(*) AS n FROM visits WHERE lower(kind) = 'b'",
     "SELECT sum(points // 2) AS n FROM visits",
     "SELECT sum(round(cost)) AS n FROM visits",

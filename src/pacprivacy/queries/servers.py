@@ -16,11 +16,11 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pacprivacy.errors import DataError, QueryError
-from pacprivacy.queries.dialects import POSTGRES, SPARK, Dialect
+from pacprivacy.queries.dialects import POSTGRES, SPARK, Dialect, Path, ServerRelation
 from pacprivacy.queries.engines import (
     BASE,
     KEPT,
@@ -536,13 +536,17 @@ class ServerEngines(Engines):
         numbered = f"SELECT {', '.join(shown)} FROM pac_batch b{joined}"
         self._insert(connection, table, text, list(kinds), numbered)
 
-    def _relations(self) -> dict[tuple[str, ...], str]:
-        relations: dict[tuple[str, ...], str] = {}
+    def _relations(self) -> dict[Path, ServerRelation]:
+        relations: dict[Path, ServerRelation] = {}
         for name in self._source.names:
-            relations[name,] = relations[BASE, name] = self.relation(name)
+            kinds = self._types[name]
+            texts = frozenset(column for column, kind in kinds.items() if kind == "VARCHAR")
+            plain = ServerRelation(text=self.relation(name), text_columns=texts)
+            relations[name,] = relations[BASE, name] = plain
             if name in self.paths.paths:
                 unit, rows = self._unit(name)
-                relations[WHOLE, name] = f"(SELECT t.*, {unit} AS {self._quote(UNIT)} FROM {rows})"
+                text = f"(SELECT t.*, {unit} AS {self._quote(UNIT)} FROM {rows})"
+                relations[WHOLE, name] = replace(plain, text=text)
         return relations
 
     def _insert(
