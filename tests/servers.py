@@ -21,7 +21,8 @@ SAME_MEANING = [
     "sum(age * cost) AS xy FROM visits JOIN people ON person = id WHERE cost IS NOT NULL",
     "SELECT kind, avg(cost) AS a, stddev(cost) AS s, count(DISTINCT person) AS n FROM visits "
     "GROUP BY kind",
-    "SELECT kind, GROUPING(kind) AS g, corr(cost, points) AS c FROM visits GROUP BY ROLLUP (kind)",
+    "SELECT kind, points > 0 AS p, GROUPING(kind) AS g, count(*) AS n FROM visits "
+    "GROUP BY CUBE (kind, p)",
     "SELECT median(cost) AS m, quantile_cont(points, 0.25) FILTER (WHERE points > 0) AS q "
     "FROM visits",
     "SELECT date_part('year', day) AS y, month(day) AS m, count(*) AS n FROM visits "
