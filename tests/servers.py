@@ -21,7 +21,8 @@ SAME_MEANING = [
     "sum(age * cost) AS xy FROM visits JOIN people ON person = id WHERE cost IS NOT NULL",
     "SELECT kind, avg(cost) AS a, stddev(cost) AS s, count(DISTINCT person) AS n FROM visits "
     "GROUP BY kind",
-    "SELECT kind, GROUPING(kind) AS g, corr(cost, points) AS c FROM visits GROUP BY ROLLUP (kind)",
+    "SELECT kind, points > 0 AS p, GROUPING(kind) AS g, count(*) AS n FROM visits "
+    "GROUP BY CUBE (kind, p)",
     "SELECT median(cost) AS m, quantile_cont(points, 0.25) FILTER (WHERE points > 0) AS q "
     "FROM visits",
     "SELECT date_part('year', day) AS y, month(day) AS m, count(*) AS n FROM visits "
@@ -32,6 +33,9 @@ SAME_MEANING = [
     "(kind) WHERE kind NOT IN (SELECT kind FROM prices WHERE price > 2) OR abs(points) > 2.5e0",
 ]
 OTHER_MEANING = [
+    "SELECT count(*) AS n FROM visits WHERE code = points",
+    "SELECT count(*) AS n FROM visits WHERE code IN (1, 2)",
+    "SELECT count(*) AS n FROM visits WHERE CASE WHEN points > 0 THEN code END = points",
     "SELECT count(*) AS n FROM visits WHERE lower(kind) = 'b'",
     "SELECT sum(points // 2) AS n FROM visits",
     "SELECT sum(round(cost)) AS n FROM visits",

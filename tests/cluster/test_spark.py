@@ -63,7 +63,7 @@ def read_folder(session: Any, folder: Path, n_parts: int = 0) -> None:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Write TPC-H, and a clinic."""
     tpch, clinic = tmp_path_factory.mktemp("tpch"), tmp_path_factory.mktemp("clinic")
-    write_tpch(tpch, 0.003)
+    write_tpch(tpch, 0.01)
     for name, frame in clinic_frames().items():
         frame.to_parquet(clinic / f"{name}.parquet")
     return tpch, clinic

@@ -32,11 +32,13 @@ from pacprivacy.queries.tree import (
     children,
     number,
     operation,
+    walk,
     with_children,
     write_sql,
 )
 
-Relations = Mapping[tuple[str, ...], str]  # the text of every table, by its path
+Path = tuple[str, ...]  # of a table
+Relations = Mapping[Path, "ServerRelation"]
 WHOLE_FLOAT: Final = 2.0**52  # floats from here on are whole numbers
 
 
@@ -60,8 +62,17 @@ FUNCTIONS: Final = frozenset(
 DATE_PARTS: Final = frozenset(_words("year quarter month day hour minute"))
 WHOLE_TYPES: Final = _words("SMALLINT INTEGER BIGINT")
 DAY: Final = r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?"
+CHOICES: Final = frozenset(_words("greatest least nullif"))
 JOINS: Final = frozenset(_words("INNER CROSS LEFT RIGHT FULL"))
 NODES: Final = (Constant, Column, Case, Derived, Item, Join, Nested, Operation, Call, Cast)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRelation:
+    """A table in the words of a server, and which of its columns are texts."""
+
+    text: str
+    text_columns: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +160,13 @@ class Dialect:
         Claim Q-6. Every node, function, operator and type is on a list above, and means the same
         in both engines.
         """
-        tree = _Translation(self, relations).of(query)
+        texts = frozenset(
+            (part.alias, name)
+            for part in walk(query)
+            if isinstance(part, Table) and part.path in relations
+            for name in relations[part.path].text_columns
+        )
+        tree = _Translation(self, relations, texts).of(query)
         if self.spreads_rows and isinstance(tree, Select):
             items = [
                 replace(item, value=_ordered(item.value)) if kinds[item.name] == "DOUBLE" else item
@@ -168,8 +185,10 @@ def _ordered(node: Node) -> Node:
 class _Translation:
     """A query as a dialect means it, node by node."""
 
-    def __init__(self, dialect: Dialect, relations: Relations) -> None:
-        self.dialect, self.relations = dialect, relations
+    def __init__(
+        self, dialect: Dialect, relations: Relations, texts: frozenset[tuple[str, str]]
+    ) -> None:
+        self.dialect, self.relations, self.texts = dialect, relations, texts
 
     def refuse(self, part: Node) -> QueryError:
         shown = type(part).__name__.lower() if isinstance(part, Select) else write_sql(part)
@@ -182,7 +201,7 @@ class _Translation:
         if isinstance(part, Table):
             if part.path not in self.relations:
                 raise self.refuse(part)
-            return Relation(text=self.relations[part.path], alias=part.alias)
+            return Relation(text=self.relations[part.path].text, alias=part.alias)
         if isinstance(part, Call) and part.name == "date_part":
             return self.date_part(part, part.arguments)
         if isinstance(part, Call) and part.name in DATE_PARTS:
@@ -192,6 +211,7 @@ class _Translation:
             return self.cast(part)
         if isinstance(part, Constant):
             return self.constant(part)
+        self.check_texts(part)
         new = with_children(part, [self.of(child) for child in children(part)])
         if isinstance(new, Call):
             return self.function(new)
@@ -214,6 +234,30 @@ class _Translation:
             listed = part.symbol in ("", "=")
         if not listed:
             raise self.refuse(part)
+
+    def check_texts(self, part: Node) -> None:
+        """Refuse comparisons of texts with other values: engines differ in which they convert."""
+        compares = isinstance(part, Operation) and part.symbol != "GROUPING"
+        if not compares and not (isinstance(part, Call) and part.name == "nullif"):
+            return
+        if len({self.is_text(each) for each in children(part)} - {None}) > 1:
+            raise self.refuse(part)
+
+    def is_text(self, part: Node) -> bool | None:
+        """Whether a value is a text; None where it may be either, as NULL or a written day."""
+        if isinstance(part, Constant):
+            day = part.kind == "STRING" and re.fullmatch(DAY, part.text)
+            return None if day or part.kind == "NULL_LITERAL" else part.kind == "STRING"
+        if isinstance(part, Column):
+            known = any(part.source == source for source, _ in self.texts)
+            return (part.source, part.name) in self.texts if known else None
+        if isinstance(part, Cast):
+            return part.type == "VARCHAR"
+        same = isinstance(part, Case) or (isinstance(part, Call) and part.name in CHOICES)
+        if same or (isinstance(part, Operation) and part.symbol == "COALESCE"):
+            kinds = map(self.is_text, reversed(list(children(part))))
+            return next((kind for kind in kinds if kind is not None), None)
+        return False if isinstance(part, Call | Operation) else None
 
     def constant(self, part: Constant) -> Node:
         if part.kind == "STRING" and not re.fullmatch(DAY, part.text):

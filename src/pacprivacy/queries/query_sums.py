@@ -66,7 +66,11 @@ REWRITINGS: Final = (
     ("quantile", "Use median or quantile_cont, which are read off counts"),
     ("distinct values", "GROUP BY the column with keys=, and see which groups have rows"),
     ("two units", "Join every private table to the unit alone, or ask two queries"),
-    ("subquery", "Join the table in place of the subquery, or count with FILTER"),
+    (
+        "subquery",
+        "Join the table in its place, count with FILTER, or write the mean of counts per unit as "
+        "count(*) / count(DISTINCT unit)",
+    ),
 )
 
 

@@ -16,11 +16,11 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pacprivacy.errors import DataError, QueryError
-from pacprivacy.queries.dialects import POSTGRES, SPARK, Dialect
+from pacprivacy.queries.dialects import POSTGRES, SPARK, Dialect, Path, ServerRelation
 from pacprivacy.queries.engines import (
     BASE,
     KEPT,
@@ -158,7 +158,6 @@ class Postgres(Server):
             ) from None
 
     def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
-        """Return the tables by name, and the views that are ``declared`` private."""
         tables: dict[str, ServerTable] = {}
         lines = [row for row in self.rows(CATALOG) if row[4] in "rp" or row[0] in declared]
         for (name, schema), columns in itertools.groupby(lines, lambda row: row[:2]):
@@ -168,7 +167,6 @@ class Postgres(Server):
         return tables
 
     def digest(self, relation: str) -> list[Row]:
-        """Return what tells the rows of a relation from others, whatever their order."""
         number = "('x' || substr(md5(CAST(t AS TEXT)), 1, 15))::bit(60)::bigint"
         query = f"SELECT count(*), bit_xor(h), sum(h) FROM (SELECT {number} AS h FROM "
         return self.rows(f"{query}{relation} t) q")
@@ -179,11 +177,9 @@ class Postgres(Server):
             self.connection.cancel()
 
     def close(self) -> None:
-        """End the transaction and the connection."""
         self._end()
 
     def execute(self, text: str, names: Sequence[str]) -> Iterator[Any]:
-        """Yield the answer to a statement in Arrow batches, every column as text."""
         import pyarrow
         from pyarrow import csv
 
@@ -201,7 +197,6 @@ class Postgres(Server):
                 yield from csv.open_csv(lines, reading, parsing, convert)
 
     def rows(self, text: str) -> list[Row]:
-        """Return the answer to a statement of ours."""
         with self._running() as cursor:
             return list(cursor.execute(text).fetchall())
 
@@ -305,24 +300,20 @@ class Spark(Server):
         return tables
 
     def execute(self, text: str, names: Sequence[str]) -> Iterator[Any]:
-        """Yield the answer to a statement in Arrow batches."""
         with self._running():
             answer = self.session.sql(text).toArrow()
         yield from answer.rename_columns(list(names)).to_batches()
 
     def rows(self, text: str) -> list[Row]:
-        """Return the answer to a statement of ours."""
         with self._running():
             return [tuple(row) for row in self.session.sql(text).collect()]
 
     def digest(self, relation: str) -> list[Row]:
-        """Return what tells the rows of a relation from others, whatever their order."""
         number = "CAST(conv(substr(md5(to_json(struct(t.*))), 1, 15), 16, 10) AS DECIMAL(38, 0))"
         query = f"SELECT count(*), bit_xor(CAST(h AS BIGINT)), sum(h) FROM (SELECT {number} AS h"
         return self.rows(f"{query} FROM {relation} t) q")
 
     def interrupt(self, thread: int) -> None:
-        """Stop the statement that runs for a thread."""
         self.session.sparkContext.cancelJobGroup(f"{self._mark} {thread}")
 
     def close(self) -> None:
@@ -460,19 +451,15 @@ class ServerEngines(Engines):
         self.asked = store  # nothing else is in it
 
     def rows(self, text: str) -> list[Row]:
-        """Return the answer to a text of ours."""
         return self._server.rows(text)
 
     def relation(self, name: str) -> str:
-        """Return the rows of a table."""
         return self._source.relation(name)
 
     def key(self, name: str) -> str:
-        """Return the key of a row ``t`` of a private table."""
         return f"t.{self._quote(self.paths.paths[name][0])}"
 
     def pairs(self, name: str) -> str:
-        """Return the keys that the rows of a private table may have, with the unit of each."""
         _, other = self.paths.paths[name]
         if other is None:
             key = self._quote(self.paths.unit[1])
@@ -491,22 +478,18 @@ class ServerEngines(Engines):
         return "c.code", f"{rows} JOIN {self.pairs(name)} c ON {self.key(name)} = c.key"
 
     def contents(self, name: str) -> list[Row]:
-        """Return what tells the rows of a table from others, whatever their order."""
         return self._server.digest(self.relation(name))
 
     def load(self, query: Select) -> None:
         """Leave the rows where they are."""
 
     def interrupt(self, thread: int) -> None:
-        """Stop the statement that runs on the server for a thread."""
         self._server.interrupt(thread)
 
     def close(self) -> None:
-        """End what is open on the server."""
         self._server.close()
 
     def ask(self, connection: Any, query: Select, fetch: Fetch) -> Any:
-        """Return the answer to a query of a person over all units."""
         if fetch != "fetchall" or any(item.name in ("u", "pac_u") for item in query.items):
             raise QueryError(
                 f"tables in {self._dialect.name} must be queried for sums over units; got a "
@@ -516,7 +499,6 @@ class ServerEngines(Engines):
         return connection.execute(f"SELECT * FROM {ANSWER}").fetchall()
 
     def keep(self, connection: Any, query: Select) -> None:
-        """Run sums per unit, and keep the answer as a table of the connection."""
         self._fill(connection, KEPT, query, {"u": "c.code"})
 
     def _fill(self, connection: Any, table: str, query: Select, values: Mapping[str, str]) -> None:
@@ -536,13 +518,17 @@ class ServerEngines(Engines):
         numbered = f"SELECT {', '.join(shown)} FROM pac_batch b{joined}"
         self._insert(connection, table, text, list(kinds), numbered)
 
-    def _relations(self) -> dict[tuple[str, ...], str]:
-        relations: dict[tuple[str, ...], str] = {}
+    def _relations(self) -> dict[Path, ServerRelation]:
+        relations: dict[Path, ServerRelation] = {}
         for name in self._source.names:
-            relations[name,] = relations[BASE, name] = self.relation(name)
+            kinds = self._types[name]
+            texts = frozenset(column for column, kind in kinds.items() if kind == "VARCHAR")
+            plain = ServerRelation(text=self.relation(name), text_columns=texts)
+            relations[name,] = relations[BASE, name] = plain
             if name in self.paths.paths:
                 unit, rows = self._unit(name)
-                relations[WHOLE, name] = f"(SELECT t.*, {unit} AS {self._quote(UNIT)} FROM {rows})"
+                text = f"(SELECT t.*, {unit} AS {self._quote(UNIT)} FROM {rows})"
+                relations[WHOLE, name] = replace(plain, text=text)
         return relations
 
     def _insert(

@@ -14,7 +14,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.errors import DataError, PacPrivacyError, QueryError
 from pacprivacy.queries import make_query_mechanism
-from pacprivacy.queries.dialects import POSTGRES
+from pacprivacy.queries.dialects import POSTGRES, ServerRelation
 from pacprivacy.queries.query import parse_query
 from pacprivacy.queries.servers import Postgres
 from tests.servers import (
@@ -115,7 +115,7 @@ def test_today_is_no_day(clinics: Pair) -> None:
     assert_same("SELECT count(*) AS n FROM visits WHERE day > '2024-06-01'", clinics)
     query = parse_query("SELECT count(*) FROM visits WHERE day > DATE 'today'", clinics[0])
     with pytest.raises(QueryError, match="PostgreSQL"):
-        POSTGRES.write(query.select, {("visits",): "visits"}, {})
+        POSTGRES.write(query.select, {("visits",): ServerRelation(text="visits")}, {})
 
 
 @pytest.mark.claim("Q-3")
