@@ -27,7 +27,7 @@ MAX_UPDATES: Final = 200
 MAX_SCREENINGS: Final = 6
 SCREENED_UNITS: Final = 1000
 SCREENED_UNITS_PER_CELL: Final = 20
-NORM_DIGITS: Final = 9
+SPREAD_UNITS: Final = 500  # of those outside, whatever their norm
 CROWD_SHARE: Final = 1e-3  # of a cell's second moments, added in the shape of the crowd's
 LEAST_WEIGHT: Final = 1e-4  # of the largest: below it, squares of noise would show
 COUNT_NOISE: Final = 0.1  # relative noise up to which a sum that is only divided by may go
@@ -255,11 +255,11 @@ def least_trace(
         outside = np.setdiff1d(np.flatnonzero(norms > target), chosen, assume_unique=True)
         if not len(outside):
             break
-        # Units that add the same have the same norm: in a table of counts, all of a cell. One of
-        # them is enough, or rare cells would fill the screen.
-        first = np.unique(np.round(norms[outside], NORM_DIGITS), return_index=True)[1]
-        outside = outside[first]
-        worst = outside[np.argsort(-norms[outside], kind="stable")[:SCREENED_UNITS]]
+        order = outside[np.argsort(-norms[outside], kind="stable")]
+        # In a table of counts all units of a cell are equal: those of rare cells would be all that
+        # is chosen by the norm.
+        spread = order[:: len(order) // SPREAD_UNITS + 1]
+        worst = np.unique(np.concatenate([order[:SCREENED_UNITS], spread]))
         fresh = np.full(len(worst), 0.1 / len(worst))
         order = np.argsort(np.concatenate([chosen, worst]), kind="stable")
         weights = np.concatenate([0.9 * weights, fresh])[order]

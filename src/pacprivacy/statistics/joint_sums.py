@@ -18,8 +18,7 @@ LEAST_CELL: Final = 30  # units; a smaller cell counts like one of so many
 STEADY_UNITS: Final = 160  # in a cell, below which every sum counts like an output
 LEAST_STEADY: Final = 0.01  # of an output, in cells of many units
 SIZE_UPDATES: Final = 10  # of the weights of units, for the size of a table's noise
-FAR_UNITS: Final = 2000  # that take part in them
-NORM_DIGITS: Final = 9  # units of equal norm count once
+FAR_UNITS: Final = 1000  # that take part in them, and as many of any norm
 LEAST_EIGENVALUE: Final = 1e-14  # of the largest
 
 Cube = npt.NDArray[np.float64]
@@ -110,8 +109,8 @@ def least_deviation(values: Matrix, slopes: Matrix) -> float:
     points = moved * np.minimum(1.0, tenth / np.maximum(norms, tenth))[:, None]
     weights = np.full(len(points), 1.0 / len(points))
     trace, norms = _weighted_norms(points, weights)
-    first = np.unique(np.round(norms, NORM_DIGITS), return_index=True)[1]
-    far = first[np.argsort(-norms[first], kind="stable")[:FAR_UNITS]]
+    order = np.argsort(-norms, kind="stable")
+    far = np.unique(np.concatenate([order[:FAR_UNITS], order[:: len(order) // FAR_UNITS + 1]]))
     points, weights, norms = points[far], weights[far], norms[far]
     for _ in range(SIZE_UPDATES):
         weights = weights * np.square(norms)
