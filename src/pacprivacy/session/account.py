@@ -114,6 +114,15 @@ class Account(SpendLog, ProcessBound):
         least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
 
+    def own_limit(self) -> float | None:
+        balances = self._ledger.balance(self._owner.dataset, self._owner.principal)
+        limits = [
+            balance.limits.mu_squared if balance.dataset == self._owner.dataset else 0.0
+            for balance in balances
+            if balance.principal != "*" and balance.limits.mu_squared is not None
+        ]
+        return min((limit for limit in limits if limit is not None), default=None)
+
     def _payer(self, payer: str | None) -> str:
         return self._owner.principal if payer is None else payer
 

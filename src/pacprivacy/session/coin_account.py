@@ -34,6 +34,7 @@ MARK: Final = np.dtype((np.void, MARK_BYTES))
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
 CROWD: Final = 10  # units that must be able to pay for a release
 LEAST_INFLUENCE: Final = 1e-4  # of a release; below it the budget is used up
+_ROUND_UP: Final = 1 + 2.0**-48
 _ROUNDING_SHARE: Final = 2.0**-40  # of an influence: what squares and roots of it may be off
 
 
@@ -120,6 +121,8 @@ class CoinTerms:
         Guarantee
         ---------
         Claim C-16. In a session they go to the clocks of these units, wherever those are.
+        Claim K-2. The ledger is charged what the busiest clock gains; the largest payment of a unit
+        where the owner's own limit is below the cap, as others fill clocks too.
         """
         account = self.account
         if account is None or self.allowed is None:
@@ -130,7 +133,10 @@ class CoinTerms:
                 raise BudgetExceededError("a query must have fewer cells for its budget.")
             return payment
         clocks = account.clocks.after(account.roster.spread(charges), slack)
-        charge = Spent(n_releases=1, mu_squared=max(0.0, clocks.busiest - account.clocks.busiest))
+        charge = self.charge(float(charges.max(initial=0.0)) * _ROUND_UP)
+        if not account.pays_largest:
+            gained = max(0.0, clocks.busiest - account.clocks.busiest)
+            charge = Spent(n_releases=1, mu_squared=gained)
         session = CoinSession(
             total=account.purse.total,
             before=account.purse.spent,
@@ -191,6 +197,12 @@ class CoinAccount:
     purse: Purse
     data_digest: str = ""
 
+    @property
+    def pays_largest(self) -> bool:
+        """Whether the owner has a limit of its own below the cap of the clocks."""
+        limit = self.purse.own_limit
+        return limit is not None and limit < self.clocks.cap
+
     def at(self, purse: Purse) -> CoinAccount:
         """Return the account after other releases."""
         assert isinstance(purse.accounts, Clocks)  # of a session with coins
@@ -244,7 +256,7 @@ class CoinAccount:
         if left is not None:  # no clock may pass the budget in the ledger
             room = max(0.0, clocks.busiest + left - LEDGER_STEP)
             allowed = np.minimum(allowed, np.maximum(room - clocks.spent, 0.0))
-        if principal:
+        if principal or self.pays_largest:
             unspent = purse.spent.left_of(purse.total).tightest(purse.left).mu_squared
             assert unspent is not None  # a session limits something
             allowed = np.minimum(allowed, max(0.0, unspent - LEDGER_STEP))

@@ -79,14 +79,16 @@ class Request:
 class Purse:
     """What a session may spend: its total, the amount spent, and the rest in its ledger.
 
-    ``left`` remains to the payer, ``shared`` to the owner of the session. ``accounts`` are the
-    balances or clocks of the units, where they have any.
+    ``left`` remains to the payer, ``shared`` to the owner of the session; ``own_limit`` is the
+    squared influence in the owner's own budget, if it has one. ``accounts`` are the balances or
+    clocks of the units, where they have any.
     """
 
     total: Spent
     spent: Spent
     left: Spent
     shared: Spent
+    own_limit: float | None = None
     accounts: Accounts | None = field(default=None, repr=False)
 
 
@@ -325,6 +327,10 @@ class SpendLog:
     def left(self, payer: str | None = None) -> Spent:
         """Return the rest of a payer's budget, by default the owner's; None where unlimited."""
         return Spent()
+
+    def own_limit(self) -> float | None:
+        """Return the owner's own limit on squared influence; 0 if other data sets share it."""
+        return None
 
     def spend(
         self, charge: Spent, what: str, before: SessionState, payer: str | None = None

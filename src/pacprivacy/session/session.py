@@ -587,6 +587,7 @@ class Session(SecretHolder):
             spent=self._spent,
             left=left,
             shared=left if payer is None else self._book.left(),
+            own_limit=self._book.own_limit(),
             accounts=self._secret.balances,
         )
 
