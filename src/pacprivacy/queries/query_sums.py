@@ -284,7 +284,7 @@ class QuerySums(QueryMechanism, SumStatistic):
         read = np.array([_read(q, at) for q in plan.quantiles]).reshape(-1, len(at))
         for i, quantile in enumerate(plan.quantiles):
             counts, middle = at[:, list(quantile.bins)], read[i][:, None]
-            step = step_deviations(quantile.grid, counts, middle)[:, 0] * (not quantile.whole)
+            step = step_deviations(quantile.grid, counts, middle, whole=quantile.whole)[:, 0]
             ends = []
             for sign in (-1.0, 1.0):
                 shifted = read.copy()

@@ -115,13 +115,12 @@ class Account(SpendLog, ProcessBound):
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
 
     def own_limit(self) -> float | None:
-        balances = self._ledger.balance(self._owner.dataset, self._owner.principal)
-        limits = [
-            balance.limits.mu_squared if balance.dataset == self._owner.dataset else 0.0
-            for balance in balances
-            if balance.principal != "*" and balance.limits.mu_squared is not None
-        ]
-        return min((limit for limit in limits if limit is not None), default=None)
+        limits: list[float] = []
+        for balance in self._ledger.balance(self._owner.dataset, self._owner.principal):
+            limit, own = balance.limits.mu_squared, balance.principal != "*"
+            if own and limit is not None:
+                limits.append(limit if balance.dataset == self._owner.dataset else 0.0)
+        return min(limits, default=None)
 
     def _payer(self, payer: str | None) -> str:
         return self._owner.principal if payer is None else payer

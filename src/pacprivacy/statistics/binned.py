@@ -25,6 +25,7 @@ from pacprivacy.statistics.table import StatisticRows
 from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
 
 STEPS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024, 4096)  # to a side
+ROUNDED_DEVIATION: Final = 0.52  # of a whole number: a 95 % interval reaches the next one
 STEPS_A_DEVIATION: Final = 256
 MIDDLES_A_DEVIATION: Final = 16
 SMOOTHED: Final = 0.1  # share of the rows about a quantile over which density is measured
@@ -165,11 +166,12 @@ class CountQuantiles(_Binned):
         return slopes.reshape(len(slopes), -1, slopes.shape[-1])
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return by how much rows within a step are not spread evenly; none of whole numbers."""
+        """Return by how much rows within a step are not spread evenly, or whole numbers rounded."""
         values, each = self._of_cells(sums, 1.0), []
         for column, (grid, _, bins) in enumerate(self._places()):
             at = values[:, column * len(self.q) : (column + 1) * len(self.q)]
-            each.append(step_deviations(grid, sums.values[:, bins], at) * (not self.whole[column]))
+            whole = self.whole[column]
+            each.append(step_deviations(grid, sums.values[:, bins], at, whole=whole))
         return self.arrange(np.hstack(each))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
@@ -241,8 +243,15 @@ def read_quantiles(grid: Sequence[float], counts: Matrix, q: Sequence[float]) ->
     return np.array([np.interp(np.array(q) * line[-1], line, grid) for line in below])
 
 
-def step_deviations(grid: Sequence[float], counts: Matrix, at: Matrix) -> Matrix:
-    """Return by how much rows within the step of a quantile are not spread evenly."""
+def step_deviations(
+    grid: Sequence[float], counts: Matrix, at: Matrix, *, whole: bool = False
+) -> Matrix:
+    """Return by how much rows within the step of a quantile are not spread evenly.
+
+    A ``whole`` number is in the middle of its bin, and what is read is rounded to it.
+    """
+    if whole:
+        return np.full(at.shape, ROUNDED_DEVIATION)
     place = np.clip(np.searchsorted(grid, at, side="right") - 1, 0, len(grid) - 2)
     rows = np.maximum(np.take_along_axis(counts, place, axis=1), 1.0)
     return np.asarray(np.diff(grid)[place] / (2.0 * np.sqrt(rows)))
