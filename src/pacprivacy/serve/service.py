@@ -56,8 +56,8 @@ AGAIN: Final = "You had this query answered before: it has cost again, and has n
 AMOUNTS: Final = (*KINDS, "mu_squared")
 NOT_OF_TABLES: Final = (
     "What the whole of the tables tells: which queries fail, how long they take, and noise and "
-    "intervals, which are computed from all records. Whoever writes queries can choose them so that "
-    "these show an entry of one person."
+    "intervals, which are computed from all records. Whoever writes queries can choose them so "
+    "that these show an entry of one person."
 )
 
 
