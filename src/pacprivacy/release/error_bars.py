@@ -440,8 +440,9 @@ def _coin_bars(
 
 def _is_plain(outputs: Outputs) -> bool:
     """Return whether post-processing changes nothing."""
-    owner = getattr(outputs.finish, "__self__", None)
-    return owner is None or type(owner).finish is Mechanism.finish
+    if not isinstance(outputs.finish, MethodType):
+        return True
+    return type(outputs.finish.__self__).finish is Mechanism.finish
 
 
 def _finished(outputs: Outputs, numbers: Vector) -> Vector:
