@@ -440,9 +440,10 @@ def _coin_bars(
 
 def _is_plain(outputs: Outputs) -> bool:
     """Return whether post-processing changes nothing."""
-    if not isinstance(outputs.finish, MethodType):
+    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
+    if owner is None:
         return True
-    return type(outputs.finish.__self__).finish is Mechanism.finish
+    return isinstance(owner, Mechanism) and type(owner).finish is Mechanism.finish
 
 
 def _finished(outputs: Outputs, numbers: Vector) -> Vector:
