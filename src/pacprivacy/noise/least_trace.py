@@ -87,7 +87,6 @@ class LeastTrace:
     variances: Matrix = field(repr=False)
     norms: Vector = field(repr=False)
     gap: float
-    n_updates: int
 
 
 def mean_products(sums: UnitSums, factors: Vector | None = None) -> Cube:
@@ -235,11 +234,9 @@ def least_trace(
     chosen = _screen(sums, first_norms)
     weights = np.full(len(chosen), 1.0 / max(1, len(chosen)))
     best: LeastTrace | None = None
-    n_updates = 0
     for _ in range(MAX_SCREENINGS):
         active = _Active.of(sums, frame, factors, chosen)
-        weights, roots, vectors, updates = active.solve(weights, target)
-        n_updates += updates
+        weights, roots, vectors = active.solve(weights, target)
         trace = float(roots[frame.filled].sum())
         norms = entry_norms(sums, _matrices(frame, roots, vectors, trace))
         norms = sums.add_by_unit(norms) * np.square(factors)
@@ -247,9 +244,7 @@ def least_trace(
         lower = active.lower_bound(weights)
         gap = largest * trace**2 / lower if lower > 0 else 1.0
         if best is None or gap < best.gap:
-            best = LeastTrace(
-                basis=vectors, variances=trace * roots, norms=norms, gap=gap, n_updates=n_updates
-            )
+            best = LeastTrace(basis=vectors, variances=trace * roots, norms=norms, gap=gap)
         if gap <= target + ENOUGH_GAP - TARGET_GAP:
             break
         outside = np.setdiff1d(np.flatnonzero(norms > target), chosen, assume_unique=True)
@@ -345,13 +340,13 @@ class _Active:
                 moments[:, j, k] = moments[:, k, j] = column
         return moments
 
-    def solve(self, weights: Vector, target: float) -> tuple[Vector, Matrix, Cube, int]:
+    def solve(self, weights: Vector, target: float) -> tuple[Vector, Matrix, Cube]:
         """Update the weights until no norm is far above 1; return the shape with them."""
         for update in range(1, MAX_UPDATES + 1):
             roots, vectors = _roots(self.second_moments(weights) + self.floors)
             norms = self.norms(roots, vectors)
             if update == MAX_UPDATES or norms.max(initial=0.0) <= target:
-                return weights / weights.sum(), roots, vectors, update
+                return weights / weights.sum(), roots, vectors
             # The square: twice the step of Yu's update, which is the last one for separate cells.
             weights = weights * np.square(norms)
             weights = weights / weights.sum()

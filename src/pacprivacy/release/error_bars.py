@@ -440,8 +440,10 @@ def _coin_bars(
 
 def _is_plain(outputs: Outputs) -> bool:
     """Return whether post-processing changes nothing."""
-    owner = getattr(outputs.finish, "__self__", None)
-    return owner is None or type(owner).finish is Mechanism.finish
+    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
+    if owner is None:
+        return True
+    return isinstance(owner, Mechanism) and type(owner).finish is Mechanism.finish
 
 
 def _finished(outputs: Outputs, numbers: Vector) -> Vector:
