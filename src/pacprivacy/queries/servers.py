@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 import threading
-import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -253,6 +252,9 @@ class _Stream(io.RawIOBase):
         return size
 
 
+_NUMBERS: Final = itertools.count()  # of sessions: what ours call a user's tables
+
+
 class Spark(Server):
     """A session of Spark with settings of our own, over the tables of a user's session."""
 
@@ -271,7 +273,7 @@ class Spark(Server):
         self._users, self.session = session, session.newSession()
         for name, value in SPARK_SETTINGS.items():
             self.session.conf.set(name, value)
-        self._mark, self._views = f"pac_{uuid.uuid4().hex}", list[str]()
+        self._mark, self._views = f"pac_{next(_NUMBERS)}", list[str]()
 
     def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
         """Return tables and views by name; not views of private rows that are not ``declared``.
