@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
@@ -508,6 +508,30 @@ class ModelStudy:
     sample: Balanced | Coins | None
     notes: tuple[str, ...] = field(repr=False)
 
+    @classmethod
+    def of(
+        cls,
+        source: Path,
+        table: Table,
+        built: Built,
+        *,
+        unit: str | None,
+        sample: Balanced | Coins | None,
+        notes: tuple[str, ...] = (),
+    ) -> Self:
+        """Return a model of the table of a file."""
+        warned = () if unit is not None else table_identities(table)
+        if warned:
+            notes = (f"{identity_warning(warned)} Add --unit {quoted(warned[:1])}.", *notes)
+        return cls(
+            name="stdin" if source == STDIN else source.name.partition(".")[0],
+            built=built,
+            digest=table.digest,
+            units=None if unit is None else table_unit_labels(table, unit),
+            sample=sample,
+            notes=(*table.notes, *notes),
+        )
+
     @property
     def mechanism(self) -> Mechanism:
         """The mechanism to run; dropped rows are dropped inside each candidate."""
@@ -574,34 +598,16 @@ def read_model_study(
     """Read the file and build the model; the pool of a classifier halves every class."""
     chosen = find_model(model, options)
     table = read_table(source, reading)
-    units = None if options.unit is None else table_unit_labels(table, options.unit)
     built = chosen.build(table, options)
-    if chosen.predicts == "class":
-        check_data_classes(built.data.parts[1])
-        labels = _strata(built)
-        chosen_pool = choose_data_pool(labels, units)
-        sample = _Stratified(stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels)
-    return ModelStudy(
-        name="stdin" if source == STDIN else source.name.partition(".")[0],
-        built=built,
-        digest=table.digest,
-        units=units,
-        sample=sample,
-        notes=(
-            *table.notes,
-            *unit_notes(table, options),
-            *built.notes,
-            *category_range_notes(table, options),
-        ),
-    )
-
-
-def unit_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return a warning if a column identifies people, repeats, and is not the unit."""
-    names = () if options.unit is not None else table_identities(table)
-    if not names:
-        return ()
-    return (f"{identity_warning(names)} Add --unit {quoted(names[:1])}.",)
+    notes = (*built.notes, *category_range_notes(table, options))
+    study = ModelStudy.of(source, table, built, unit=options.unit, sample=sample, notes=notes)
+    if chosen.predicts != "class":
+        return study
+    check_data_classes(built.data.parts[1])
+    labels = _strata(built)
+    pool = choose_data_pool(labels, study.units)
+    halves = _Stratified(stratify=pool.stratify, folds=pool.folds, labels=labels)
+    return replace(study, sample=halves)
 
 
 def _strata(built: Built) -> Any:

@@ -21,14 +21,12 @@ from pacprivacy.mechanism import Condition, Mechanism, coerce_data
 from pacprivacy.sample import Balanced, Coins
 from pacprivacy.statistics import Study
 from pacprivacy.tables.cells import Reading
-from pacprivacy.tables.models import MODELS, Built, ModelStudy, StatisticModel, unit_notes
+from pacprivacy.tables.models import MODELS, Built, ModelStudy, StatisticModel
 from pacprivacy.tables.schema import Schema
 from pacprivacy.tables.table import (
-    STDIN,
     Table,
     check_table_columns,
     read_table,
-    table_unit_labels,
 )
 from pacprivacy.tables.terms import (
     GAPS,
@@ -243,14 +241,7 @@ def read_study(
     unit = study.whole.get("unit") if unit is None else unit
     table = read_table(source, reading)
     built = study.build(table, unit)
-    return ModelStudy(
-        name="stdin" if source == STDIN else source.name.partition(".")[0],
-        built=built,
-        digest=table.digest,
-        units=None if unit is None else table_unit_labels(table, unit),
-        sample=sample,
-        notes=(*table.notes, *unit_notes(table, ModelOptions(unit=unit)), *built.notes),
-    )
+    return ModelStudy.of(source, table, built, unit=unit, sample=sample, notes=built.notes)
 
 
 def survey_study(model: str, options: ModelOptions, **design: str | None) -> StudyFile:
