@@ -23,12 +23,13 @@ from pacprivacy.errors import DataError
 from pacprivacy.privatizing import sql as answer
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.session import Session
-from pacprivacy.tables import declared_levels, read_folder
+from pacprivacy.tables import SUFFIXES, declared_levels, read_folder
 
 _Source = Annotated[
     str,
     typer.Argument(
-        metavar="TABLES", help="DuckDB file, folder of .parquet and .csv, or postgresql://..."
+        metavar="TABLES",
+        help="DuckDB file, one table as .csv or .parquet, a folder of them, or postgresql://...",
     ),
 ]
 _Query = Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT of aggregates.")]
@@ -69,7 +70,7 @@ _AtLeast = Annotated[
 ]
 _Fill = Annotated[
     float | None,
-    typer.Option("--fill", metavar="X", help="What a cell without a value is, as an average of 0."),
+    typer.Option("--fill", metavar="X", help="Value reported for an empty group."),
 ]
 
 
@@ -155,7 +156,8 @@ def open_sql_tables(
     source: str | Path, schemas: Path | None, *, unit: str, via: list[str]
 ) -> Tables:
     """Open the tables of a file or folder, read by schemas if there are any."""
-    tables = source if schemas is None else read_folder(Path(source), schemas)
+    one_table = Path(source).suffix in SUFFIXES
+    tables = source if schemas is None and not one_table else read_folder(Path(source), schemas)
     return Tables(tables, unit=unit, via=read_sql_paths(via))
 
 
@@ -194,6 +196,8 @@ def _read_keys(texts: list[str], schemas: Path | None) -> Any:
 sql = Verb(
     function=_sql,
     example="""\
+  pac sql visits.csv "SELECT avg(cost) AS cost FROM visits" --unit visits.person \\
+      --budget "membership<=0.6" -o out-cost
   pac sql shop.duckdb "SELECT region, avg(amount) AS amount FROM orders GROUP BY region" \\
       --unit customer.id --via orders=customer_id --keys universe \\
       --budget "membership<=0.6" -o out""",

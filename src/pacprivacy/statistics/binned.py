@@ -1,7 +1,7 @@
 """Counts of a column by bins, and quantiles that are read off such counts.
 
 A quantile is no sum, but the counts below the points of a grid are. So quantiles join other sums in
-one release, also with weights, and their promise holds against whoever knows everybody else.
+one release, also with weights. The promise then holds against an attacker who knows all others.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pacprivacy.statistics.table import StatisticRows
 from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
 
 STEPS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024, 4096)  # to a side
+ROUNDED_DEVIATION: Final = 0.52  # of a whole number: a 95 % interval reaches the next one
 STEPS_A_DEVIATION: Final = 256
 MIDDLES_A_DEVIATION: Final = 16
 SMOOTHED: Final = 0.1  # share of the rows about a quantile over which density is measured
@@ -60,7 +61,6 @@ class TableHistogram(_Binned):
     edges: Grid = ()
 
     def prepare(self, data: Data) -> Self:
-        """Fix the column with all records."""
         prepared = super(TableHistogram, self).prepare(data)
         edges = as_floats("bins", self.edges)
         one_number = [level for *_, level in prepared.layout.terms] == [None]  # type: ignore[union-attr]
@@ -76,7 +76,6 @@ class TableHistogram(_Binned):
         return sums.values / keep
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the counts, which are the sums."""
         n_bins = len(self.grids[0]) - 1
         return np.broadcast_to(np.eye(n_bins), (len(sums.values), n_bins, n_bins))
 
@@ -100,7 +99,6 @@ class CountQuantiles(_Binned):
     whole: tuple[bool, ...] = field(default=(), repr=False)  # columns of whole numbers
 
     def prepare(self, data: Data) -> Self:
-        """Fix columns and grids with all records."""
         prepared = super(CountQuantiles, self).prepare(data)
         rows = prepared.read(data.parts)
         whole = tuple(bool((np.nan_to_num(column) % 1 == 0).all()) for column in rows.X.T)
@@ -117,7 +115,6 @@ class CountQuantiles(_Binned):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Levels, and where the grids are finest."""
         said = super(CountQuantiles, self).published
         names = ", ".join(dict.fromkeys(self._columns_of_terms)) if self.layout else "columns"
         return (
@@ -148,7 +145,6 @@ class CountQuantiles(_Binned):
         return tuple(f"{q:g}" for q in self.q)
 
     def arrange(self, per_cell: Matrix) -> Vector:
-        """Return figures by column, cell and probability."""
         apart = np.asarray(per_cell).reshape(len(per_cell), len(self.grids), len(self.q))
         return np.swapaxes(apart, 0, 1).ravel()
 
@@ -163,7 +159,6 @@ class CountQuantiles(_Binned):
         return np.hstack(values)
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of every quantile by the counts of its column."""
         slopes = np.zeros((len(sums.values), len(self.grids), len(self.q), sums.values.shape[1]))
         for column, (grid, _, bins) in enumerate(self._places()):
             for cell, line in enumerate(sums.values[:, bins]):
@@ -171,11 +166,12 @@ class CountQuantiles(_Binned):
         return slopes.reshape(len(slopes), -1, slopes.shape[-1])
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return by how much rows within a step are not spread evenly; none of whole numbers."""
+        """Return by how much rows within a step are not spread evenly, or whole numbers rounded."""
         values, each = self._of_cells(sums, 1.0), []
         for column, (grid, _, bins) in enumerate(self._places()):
             at = values[:, column * len(self.q) : (column + 1) * len(self.q)]
-            each.append(step_deviations(grid, sums.values[:, bins], at) * (not self.whole[column]))
+            whole = self.whole[column]
+            each.append(step_deviations(grid, sums.values[:, bins], at, whole=whole))
         return self.arrange(np.hstack(each))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
@@ -247,8 +243,15 @@ def read_quantiles(grid: Sequence[float], counts: Matrix, q: Sequence[float]) ->
     return np.array([np.interp(np.array(q) * line[-1], line, grid) for line in below])
 
 
-def step_deviations(grid: Sequence[float], counts: Matrix, at: Matrix) -> Matrix:
-    """Return by how much rows within the step of a quantile are not spread evenly."""
+def step_deviations(
+    grid: Sequence[float], counts: Matrix, at: Matrix, *, whole: bool = False
+) -> Matrix:
+    """Return by how much rows within the step of a quantile are not spread evenly.
+
+    A ``whole`` number is in the middle of its bin, and what is read is rounded to it.
+    """
+    if whole:
+        return np.full(at.shape, ROUNDED_DEVIATION)
     place = np.clip(np.searchsorted(grid, at, side="right") - 1, 0, len(grid) - 2)
     rows = np.maximum(np.take_along_axis(counts, place, axis=1), 1.0)
     return np.asarray(np.diff(grid)[place] / (2.0 * np.sqrt(rows)))

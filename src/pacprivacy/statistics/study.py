@@ -21,10 +21,9 @@ from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Columns, Data, Mechanism
 from pacprivacy.statistics.binned import CountQuantiles
 from pacprivacy.statistics.joint_sums import JointSums, least_deviation, shaping_slopes
-from pacprivacy.statistics.moments import MomentOLS
 from pacprivacy.statistics.official import OfficialTable
 from pacprivacy.statistics.quantiles import TableQuantiles
-from pacprivacy.statistics.regressions import OLS, Ridge
+from pacprivacy.statistics.regressions import OLS, MomentOLS, Ridge
 from pacprivacy.statistics.table import Statistic
 from pacprivacy.statistics.unit_sums import Sums, SumStatistic, UnitSums
 

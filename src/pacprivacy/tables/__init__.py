@@ -12,6 +12,7 @@ from pacprivacy.tables.models import (
     read_model_study as read_model_study,
 )
 from pacprivacy.tables.schema import (
+    SUFFIXES as SUFFIXES,
     Schema as Schema,
     declared_levels as declared_levels,
     read_folder as read_folder,

@@ -228,15 +228,16 @@ def _coarse(numbers: Any) -> tuple[float, float] | None:
 # --- a folder of tables, for queries ----------------------------------------------------------
 
 
-def read_folder(folder: Path, schemas: Path) -> dict[str, Any]:
+def read_folder(folder: Path, schemas: Path | None) -> dict[str, Any]:
     """Return the tables of a folder as Arrow tables, read by their schemas.
 
-    ``schemas`` is a folder with ``NAME.toml`` for each table NAME that has a schema, or a file if
-    ``folder`` is one. A column of type ``category`` keeps its entries as texts.
+    ``schemas`` is a folder with ``NAME.toml`` for each table NAME that has a schema; if ``folder``
+    is a file it is a file, or None. A column of type ``category`` keeps its entries as texts.
     """
-    if folder.is_file() and schemas.is_file():
-        return {folder.name.partition(".")[0]: _arrow(folder, Schema.read(schemas))}
-    if not (folder.is_dir() and schemas.is_dir()):
+    if folder.is_file() and (schemas is None or schemas.is_file()):
+        schema = None if schemas is None else Schema.read(schemas)
+        return {folder.name.partition(".")[0]: _arrow(folder, schema)}
+    if schemas is None or not (folder.is_dir() and schemas.is_dir()):
         raise DataError(
             f"--schema must be a folder of NAME.toml for a folder of tables, or a file for a file; "
             f"got {schemas} for {folder}. Put people.toml there for people.csv."

@@ -215,6 +215,8 @@ def _check_options(where: str, options: Spec, known: tuple[str, ...]) -> None:
     for name, value in options.items():
         if name not in known:
             advice = suggestion(name, known, otherwise=f"Known are {', '.join(known)}.")
+            if isinstance(value, dict):
+                advice = 'Write a table as [tables.NAME], and columns in a schema: schema = "FILE".'
             raise DataError(f"{where} must have known options; got {name!r}. {advice}")
         if name in _TEXTS and not isinstance(value, str):
             raise DataError(f"{name} of {where} must be text; got {value!r}. Write it in quotes.")

@@ -11,10 +11,12 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy import stats
+from pacprivacy._random import secret_source
 from pacprivacy.adversary import influence_parameter, influence_success
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import plan_sums
+from pacprivacy.session.coin_release import SumReleasePlan
 from pacprivacy.statistics import Study, Sums, round_to_base
 
 N = 3000
@@ -304,3 +306,19 @@ def test_errors_of_tables_show_no_levels_of_the_records(people: pd.DataFrame) ->
         with pytest.raises(MechanismError, match="level of") as caught:
             pac.privatize(worked, table, BUDGET)
         assert "of_records" not in str(caught.value)
+
+
+@pytest.mark.claim("C-31")
+def test_intervals_of_rounded_quantiles_reach_the_next_number() -> None:
+    rng = np.random.default_rng(2)  # the quantile is at the end of its bin
+    people = pd.DataFrame({"age": rng.integers(18, 90, 4000)})
+    study = pac.Study({"q": pac.stats.quantiles("age", q=[0.9])})
+    plan = pac.plan(study, people, "membership<=0.6", sample=pac.Coins(keep=0.9))
+    assert isinstance(plan, SumReleasePlan)
+    source, true = secret_source(0, simulate=True), np.quantile(people.age, 0.9)
+    values = [
+        plan.statistic.value(plan.noise.release(plan.sums, rng.random(4000) < 0.9, source), 0.9)[0]
+        for _ in range(200)
+    ]
+    assert len(set(values)) > 1
+    assert np.mean(np.abs(np.array(values) - true) <= 1.96 * plan.error_bars.std_error()[0]) >= 0.95
