@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from string import ascii_lowercase, ascii_uppercase
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 NOWHERE: Final = (0, 0)
 SUFFIXES: Final = {"IS NULL", "IS NOT NULL"}
@@ -473,9 +473,19 @@ def operation(symbol: str, *operands: Node) -> Operation:
     return Operation(symbol=symbol, operands=operands)
 
 
+def _is_and(node: Node) -> TypeGuard[Operation]:
+    return isinstance(node, Operation) and node.symbol == "AND"
+
+
 def both(*conditions: Node | None) -> Node | None:
     """Return the condition that all of some hold."""
-    real = tuple(condition for condition in conditions if condition is not None)
+    # Flat, as the engine reads it: an AND within another would be a tree that no text gives.
+    real = tuple(
+        part
+        for condition in conditions
+        if condition is not None
+        for part in (condition.operands if _is_and(condition) else (condition,))
+    )
     return operation("AND", *real) if len(real) > 1 else real[0] if real else None
 
 
