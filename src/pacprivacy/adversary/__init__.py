@@ -7,6 +7,7 @@ posterior computed here, so its success is a certificate and not the result of o
 from pacprivacy.adversary.advantage import (
     advantage_room as advantage_room,
     has_line_advantage as has_line_advantage,
+    line_advantage_posteriors as line_advantage_posteriors,
 )
 from pacprivacy.adversary.balances import (
     RESERVE as RESERVE,
@@ -25,6 +26,7 @@ from pacprivacy.adversary.betting import (
     InfluenceWager as InfluenceWager,
 )
 from pacprivacy.adversary.heat import (
+    IN_CACHE as IN_CACHE,
     Heat as Heat,
     heat_by_information as heat_by_information,
     heat_charges as heat_charges,

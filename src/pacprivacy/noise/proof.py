@@ -233,7 +233,10 @@ class _Search:
             scale = max(scale, self._information_scale(self._problem.mi_nats, room))
         if self._risk is not None:
             room = effort.membership_room
-            needed = shape_scale(lambda c: self._excess(c) + room, start=self._near)
+            start = self._near
+            if self._problem.heat is not None:  # charges come in steps: end just above the least
+                start = shape_scale(lambda c: self._excess(c) + room, start=start, tolerance=0.01)
+            needed = shape_scale(lambda c: self._excess(c) + room, start=start)
             scale = max(scale, needed)
         return scale
 

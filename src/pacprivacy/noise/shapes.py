@@ -14,14 +14,17 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, shortened
 from pacprivacy.adversary import (
+    IN_CACHE,
     Candidates,
     Floats,
     Heat,
     View,
     ViewTilts,
     exact_information,
+    has_line_advantage,
     heat_potential,
     heat_slope,
+    line_advantage_posteriors,
     make_view,
     view_log_ratios,
 )
@@ -31,6 +34,7 @@ from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, make_plan
 
 PROBE_ELEMENTS = 1 << 23
+LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
 COARSE_DRAWS = 1024  # draws of a search by membership; the place that it finds is measured on more
 SAFETY_MARGIN_SD = 1.3  # between search and proof, in standard deviations
@@ -335,6 +339,15 @@ class ShapeProbe:
         gains = self.view.prior_entropy - np.log(total) + weighted / total
         return float(gains.mean()), float(gains.var(ddof=1))
 
+    def weighted(self, scale: float) -> tuple[Floats, Vector]:
+        """Return posteriors and their weights, from draws or on a grid."""
+        scaled = self.view.scaled(scale)
+        if has_line_advantage(scaled):
+            rows = list(line_advantage_posteriors(scaled, LINE_STEP))
+            return np.concatenate([p for p, _ in rows]), np.concatenate([w for _, w in rows])
+        p = self.posterior(scale)
+        return p, np.full(len(p), 1 / len(p))
+
     def _likelihoods(
         self, scale: float, n_draws: int | None = None
     ) -> tuple[Floats, Floats, Vector]:
@@ -421,12 +434,18 @@ class HeatShapeProbe(RiskShapeProbe):
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over the limits, and its variance."""
-        tilted = (self._tilts.fold(self._probe.posterior(scale)) @ self._masks).astype(np.float64)
-        growth = np.stack(self._growth(tilted, self._chosen))
-        over = growth.mean(axis=1) - 1.0
+        p, weight = self._probe.weighted(scale)
+        tilted = (self._tilts.fold(p) @ self._masks).astype(np.float64)
+        over = np.full((2, len(self._chosen)), -1.0)
+        step = max(1, IN_CACHE // len(self._chosen))
+        for first in range(0, len(tilted), step):  # few rows at a time stay in the cache
+            rows = slice(first, first + step)
+            over += weight[rows] @ np.stack(self._growth(tilted[rows], self._chosen))
         which, worst = np.unravel_index(int(np.argmax(over)), over.shape)
-        self.width = float(1 / (self._gain, self._square)[which][self._chosen[worst]])
-        return float(over[which, worst]), float(growth[which, :, worst].var())
+        unit = self._chosen[worst : worst + 1]
+        values = self._growth(tilted[:, worst : worst + 1], unit)[which][:, 0]
+        self.width = float(1 / (self._gain, self._square)[which][unit[0]])
+        return float(over[which, worst]), float(weight @ np.square(values - weight @ values))
 
     def _growth(self, tilted: Matrix, units: Integers) -> tuple[Matrix, Matrix]:
         """Return the growth of the potential and the squared move, relative to their limits."""
