@@ -166,7 +166,8 @@ class Dialect:
             if isinstance(part, Table) and part.path in relations
             for name in relations[part.path].text_columns
         )
-        tree = _Translation(self, relations, texts).of(query)
+        sources = frozenset(part.alias for part in walk(query) if isinstance(part, Table))
+        tree = _Translation(self, relations, texts, sources).of(query)
         if self.spreads_rows and isinstance(tree, Select):
             items = [
                 replace(item, value=_ordered(item.value)) if kinds[item.name] == "DOUBLE" else item
@@ -186,9 +187,14 @@ class _Translation:
     """A query as a dialect means it, node by node."""
 
     def __init__(
-        self, dialect: Dialect, relations: Relations, texts: frozenset[tuple[str, str]]
+        self,
+        dialect: Dialect,
+        relations: Relations,
+        texts: frozenset[tuple[str, str]],
+        sources: frozenset[str],
     ) -> None:
-        self.dialect, self.relations, self.texts = dialect, relations, texts
+        self.dialect, self.relations = dialect, relations
+        self.texts, self.sources = texts, sources  # columns of texts; aliases of tables
 
     def refuse(self, part: Node) -> QueryError:
         shown = type(part).__name__.lower() if isinstance(part, Select) else write_sql(part)
@@ -212,6 +218,7 @@ class _Translation:
         if isinstance(part, Constant):
             return self.constant(part)
         self.check_texts(part)
+        self.check_days(part)
         new = with_children(part, [self.of(child) for child in children(part)])
         if isinstance(new, Call):
             return self.function(new)
@@ -242,6 +249,18 @@ class _Translation:
             return
         if len({self.is_text(each) for each in children(part)} - {None}) > 1:
             raise self.refuse(part)
+
+    def check_days(self, part: Node) -> None:
+        """Refuse texts that are read as days: "today" is one in some engines, and changes."""
+        days = isinstance(part, Cast) and part.type.startswith(("DATE", "TIMESTAMP"))
+        if days and any(self.may_be_text(value) for value in walk(part.operand)):
+            raise self.refuse(part)
+
+    def may_be_text(self, part: Node) -> bool:
+        """Whether a column may hold texts, as far as is known."""
+        if not isinstance(part, Column):
+            return False
+        return part.source not in self.sources or (part.source, part.name) in self.texts
 
     def is_text(self, part: Node) -> bool | None:
         """Whether a value is a text; None where it may be either, as NULL or a written day."""

@@ -52,6 +52,8 @@ def test_spark_adds_floats_in_one_order_and_whole_numbers_as_they_are(clinic: pa
         "count(*) FILTER (WHERE code IN (1, 2))",
         "sum(TRY_CAST(code AS INTEGER))",
         "count(*) FILTER (WHERE kind LIKE code)",
+        "count(*) FILTER (WHERE CAST(kind AS DATE) > DATE '2024-01-01')",
+        "count(CAST(coalesce(kind, code) AS TIMESTAMP))",
         "sum(points) FILTER (WHERE person IN (SELECT id FROM people))",
     ],
 )
