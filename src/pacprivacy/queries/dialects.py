@@ -252,8 +252,9 @@ class _Translation:
 
     def check_days(self, part: Node) -> None:
         """Refuse texts that are read as days: "today" is one in some engines, and changes."""
-        days = isinstance(part, Cast) and part.type.startswith(("DATE", "TIMESTAMP"))
-        if days and any(self.may_be_text(value) for value in walk(part.operand)):
+        if not (isinstance(part, Cast) and part.type.startswith(("DATE", "TIMESTAMP"))):
+            return
+        if any(self.may_be_text(value) for value in walk(part.operand)):
             raise self.refuse(part)
 
     def may_be_text(self, part: Node) -> bool:
