@@ -244,4 +244,7 @@ def records_of(
         n_units = len(ids)
     if n_units != bundle.n_units:
         raise unproved(f"it has {bundle.n_units} units and the data {n_units}")
-    return as_mechanism(mechanism).prepare(records), records, codes
+    whole = as_mechanism(mechanism)
+    if bundle.declaration is not None:
+        whole = whole.reading_by_entry()
+    return whole.prepare(records), records, codes

@@ -322,10 +322,11 @@ class CoinSecret(SessionSecret):
         return self._plan(request, lambda: price.terms)
 
     def _plan(self, request: Request, terms: Callable[[], CoinTerms]) -> CoinReleasePlan:
-        rows_per_unit = self._coins.rows_per_unit
+        rows_per_unit, mechanism = self._coins.rows_per_unit, request.mechanism
         if rows_per_unit is not None:
-            _refuse_gap_policy(request.mechanism)
-        mechanism = request.mechanism.prepare(self.data)
+            _refuse_gap_policy(mechanism)
+            mechanism = mechanism.reading_by_entry()
+        mechanism = mechanism.prepare(self.data)
         descent = steps_of(mechanism, self.data, self._codes)
         if descent is not None:
             if rows_per_unit is not None:
