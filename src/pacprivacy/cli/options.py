@@ -18,6 +18,7 @@ from pacprivacy.cli.console import (
     read_console_pair,
 )
 from pacprivacy.errors import BudgetError, CertificateError, DataError, LedgerError
+from pacprivacy.mechanism import ISO
 from pacprivacy.noise import RULES
 from pacprivacy.sample import Balanced, Coins
 from pacprivacy.statistics import POLICIES
@@ -503,10 +504,10 @@ def with_sheet(reading: Reading, sheet: str | None, header_row: int | None) -> R
 def _read_date_formats(text: str) -> dict[str, str]:
     """Read ``COL=%d/%m/%Y`` for every column, separated by semicolons."""
     pieces = [tuple(part.strip() for part in piece.partition("=")) for piece in text.split(";")]
-    if not all(column and "%" in written for column, _, written in pieces):
+    if not all(column and ("%" in written or written == ISO) for column, _, written in pieces):
         raise DataError(
             f"--date-format must be COL=FORMAT for every column; got {text[:60]!r}. "
-            'Write it as "day=%d/%m/%Y;born=%d.%m.%y".'
+            'Write it as "day=%d/%m/%Y;born=%d.%m.%y", or "day=ISO" for 2024-05-31.'
         )
     return {column: written for column, _, written in pieces}
 

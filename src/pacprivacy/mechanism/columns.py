@@ -180,9 +180,9 @@ class Columns:
     def compared(self, name: str) -> ComparedColumn:
         """Return a column as a condition compares it."""
         kind, entries = self.kind(name), self.column(name)
-        if self._declared is not None and kind in ("number", "boolean"):
-            if self._declared.get(name) == "text":  # levels, which are compared as such
-                kind, entries = "text", _level_names(entries)
+        levels = self._declared is not None and self._declared.get(name) == "text"
+        if levels and kind in ("number", "boolean"):  # levels are compared as such
+            kind, entries = "text", _level_names(entries)
         return ComparedColumn(
             kind=kind,
             entries=entries,

@@ -285,7 +285,8 @@ def _check_operator(op: ast.cmpop, literal: Any, name: str, column: ComparedColu
             )
         raise MechanismError(
             f"where must compare column {name!r} (text) by == or in; got {_sign(op)} "
-            f"{str(literal)[:40]!r}. Text has no order here: list what is meant, {name} in ('a', 'b')."
+            f"{str(literal)[:40]!r}. Text has no order here: list what is meant, "
+            f"{name} in ('a', 'b')."
         )
     if column.kind != "date" or isinstance(op, ast.Lt | ast.GtE) or ":" in literal:
         return

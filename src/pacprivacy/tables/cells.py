@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from pacprivacy.mechanism import (
     ComparedColumn,
     are_dates_clear,
     date_name,
+    entry_day,
     find_date_formats,
     is_identity_column,
     read_dates,
@@ -33,7 +34,8 @@ Codes = npt.NDArray[np.int32]
 Labels = Array
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
 _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
-_POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
+_PARTED: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?")
+_POINT: Final = re.compile(rf"{_PARTED.pattern}|[\d.]+")
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
 BELOW_LIMIT: Final = re.compile(r"<\s*(\d+(?:[.,]\d+)?)")
 ColumnKind = Literal["number", "date", "category", "text", "id"]
@@ -56,7 +58,14 @@ class Reading:
     """Declared format of a file; what is left out is detected.
 
     Without ``find_dates`` only columns with a declared format are dates, whatever entries look
-    like. ``missing`` are entries that stand for gaps, in all columns; ``rules`` are of a schema.
+    like. ``missing`` are entries that stand for gaps, in all columns; ``rules`` are of a schema;
+    declared ``levels`` are never gaps, such as a level "none".
+
+    With ``by_entry``, as where presence is hidden, each entry is read by its own bytes: in UTF-8,
+    separated by commas, with a decimal point, where nothing else is declared. Columns with a
+    format of dates are dates, those in ``numbers`` (None: all) that are not in ``texts`` numbers,
+    and others texts; an entry of another kind is a gap. With ``ids_last`` no encoding is guessed:
+    it would name units anew.
     """
 
     delimiter: str | None = None
@@ -68,6 +77,18 @@ class Reading:
     header_row: int | None = None
     missing: tuple[str, ...] = ()
     rules: Mapping[str, CellRules] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_entry: bool = False
+    numbers: frozenset[str] | None = frozenset()
+    texts: frozenset[str] = frozenset()
+    ids_last: bool = False
+
+    def declares_number(self, name: str) -> bool:
+        """Whether a column is declared to hold numbers; columns of dates are not asked for."""
+        kind = self.rules_of(name).kind
+        if name in self.texts or name in self.levels or kind not in (None, "number"):
+            return False
+        return kind == "number" or self.numbers is None or name in self.numbers
 
     def rules_of(self, name: str) -> CellRules:
         """Return the rules of a column."""
@@ -81,13 +102,14 @@ class TableColumn:
     ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` gives the
     distinct entries and which of them each row has, -1 for a gap. Where there are several
     ``date_formats`` and no numbers, one must be declared. ``unclear`` is text only because 1,234
-    may be 1.234 or 1234.
+    may be 1.234 or 1234. With ``by_entry`` no refusal depends on an entry.
     """
 
     numbers: Vector | None
     coded: Callable[[], tuple[Labels, Codes]] | None = None
     date_formats: tuple[str, ...] = ()
     unclear: bool = False
+    by_entry: bool = False
 
     @property
     def is_date(self) -> bool:
@@ -134,10 +156,13 @@ class TableColumn:
     def compared(self) -> ComparedColumn:
         """Return the column in the form used by conditions."""
         if self.numbers is None:
-            return ComparedColumn(kind="text", entries=self.labels)
+            return ComparedColumn(kind="text", entries=self.labels, by_entry=self.by_entry)
         kind: Any = "date" if self.is_date else "number"
         return ComparedColumn(
-            kind=kind, entries=self.numbers, date_format=(*self.date_formats, ISO)[0]
+            kind=kind,
+            entries=self.numbers,
+            date_format=(*self.date_formats, ISO)[0],
+            by_entry=self.by_entry,
         )
 
     @property
@@ -179,13 +204,20 @@ def _arrow_texts(texts: Sequence[str]) -> Any:
 
 def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, TableColumn]:
     """Decide the kind of every column; a comma is decimal if declared or unambiguous."""
-    formats, mark = reading.date_formats, reading.decimal or "."
+    formats = reading.date_formats
+    decimal = reading.decimal or ("." if reading.by_entry else None)
     cells = {
-        name: _by_rules(entries, reading.rules_of(name), reading.decimal)
-        for name, entries in cells.items()
+        name: _by_rules(entries, reading.rules_of(name), decimal) for name, entries in cells.items()
     }
+    if reading.by_entry:
+        return {name: _read_each(entries, name, reading) for name, entries in cells.items()}
     columns = {
-        name: _read_cells(entries, mark, formats.get(name)) for name, entries in cells.items()
+        name: _read_cells(
+            entries,
+            _Marks(decimal or ".", decimal is not None, reading.levels.get(name, ())),
+            formats.get(name),
+        )
+        for name, entries in cells.items()
     }
     if not reading.find_dates:
         for name, column in columns.items():
@@ -194,7 +226,7 @@ def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, 
     if reading.decimal is not None:
         return columns
     by_comma = {
-        name: _read_cells(cells[name], ",", None)
+        name: _read_cells(cells[name], _Marks(","), None)
         for name, column in columns.items()
         if column.numbers is None and _COMMA.fullmatch(_first(cells[name]))
     }
@@ -219,21 +251,31 @@ def _by_rules(cells: Cells, rules: CellRules, decimal: str | None) -> Cells:
     """Return the cells with codes of gaps and detection limits replaced."""
     if not rules.missing and rules.less_than is None:
         return cells
-    distinct, codes = cells if isinstance(cells, tuple) else _encode(cells)
-    if not isinstance(cells, tuple):  # -1 is a gap
-        distinct, codes = [*distinct, ""], np.where(codes < 0, len(distinct), codes)
+    distinct, codes = _coded_cells(cells)
     mark = decimal or ("," if any("," in text for text in distinct) else ".")
-    return [_replaced(text.strip(), rules, mark) for text in distinct], codes
+    declared = decimal is not None
+    return [_replaced(text.strip(), rules, mark, declared=declared) for text in distinct], codes
 
 
-def _replaced(text: str, rules: CellRules, mark: str) -> str:
+def _coded_cells(cells: Cells) -> Coded:
+    """Return the distinct entries, and which of them each row has; a gap is the empty one."""
+    if isinstance(cells, tuple):
+        return cells
+    distinct, codes = _encode(cells)
+    return [*distinct, ""], np.where(codes < 0, len(distinct), codes)
+
+
+def _replaced(text: str, rules: CellRules, mark: str, *, declared: bool) -> str:
     if text in rules.missing:
         return ""
     limit = BELOW_LIMIT.fullmatch(text)
     if limit is None or rules.less_than is None:
         return text
     number = limit[1]
-    half = f"{float(number.replace(',', '.')) / 2:.12g}"
+    size = _number(number, mark) if declared else float(number.replace(",", "."))
+    if size != size:  # <1,5 where a point is the decimal mark
+        return text
+    half = f"{size / 2:.12g}"
     texts = {"limit": number, "zero": "0", "gap": "", "half": half.replace(".", mark)}
     return texts[rules.less_than]
 
@@ -288,15 +330,51 @@ def _all_thousands(cells: Cells) -> bool:
     return marked_once
 
 
-def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableColumn:
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """The decimal mark of a column, whether it was declared, and the levels that are no gaps."""
+
+    decimal: str
+    declared: bool = False
+    levels: tuple[str, ...] = ()
+
+    def is_gap(self, text: str) -> bool:
+        return text.lower() in MISSING and text not in self.levels
+
+    def numbers(self, texts: list[str]) -> Any:
+        if self.declared:
+            return _each_number(texts, self.decimal)
+        return (_by_comma if self.decimal == "," else _by_point)(texts)
+
+
+def _read_each(cells: Cells, name: str, reading: Reading) -> TableColumn:
+    """Return the column of a declared kind; what is not of that kind is a gap."""
+    distinct, codes = _coded_cells(cells)
+    date_format, mark = reading.date_formats.get(name), reading.decimal or "."
+    read: Callable[[str], float] | None = None
+    if date_format is not None:
+        read = partial(entry_day, date_format=date_format)
+    elif reading.declares_number(name):
+        read = partial(_number, mark=mark)
+    marks = _Marks(mark, declared=True, levels=reading.levels.get(name, ()))
+    filled = [text for text in map(str.strip, distinct) if not marks.is_gap(text)]
+    values = None if read is None else np.array([read(text) for text in filled], dtype=np.float64)
+    formats = () if date_format is None else (date_format,)
+    column = _spread((distinct, codes), filled, values, formats)
+    return replace(column, by_entry=True)
+
+
+def _read_cells(cells: Cells, marks: _Marks, date_format: str | None) -> TableColumn:
     """Return the column with these entries: numbers if all are, else dates, else text."""
     if isinstance(cells, tuple):
-        return _read_coded(cells[0], cells[1], decimal, date_format)
+        return _read_coded(cells[0], cells[1], marks, date_format)
     import pyarrow as pa
     import pyarrow.compute as pc
 
     stripped = pc.utf8_trim_whitespace(cells)
     gaps = pc.is_in(pc.utf8_lower(stripped), value_set=_arrow_texts(sorted(MISSING)))
+    if kept := [level for level in marks.levels if level.lower() in MISSING]:
+        gaps = pc.and_(gaps, pc.invert(pc.is_in(stripped, value_set=_arrow_texts(kept))))
     filled = pc.if_else(gaps, pa.NULL, stripped)
 
     @cache
@@ -308,11 +386,14 @@ def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableCol
         return bool(pc.all(pc.match_substring_regex(filled, f"^({form})$")).as_py())
 
     # Texts and decimal commas of many distinct entries take half of the time of a release else.
-    first, comma, texts = _first(filled), decimal == ",", filled
+    first, comma, texts = _first(filled), marks.decimal == ",", filled
     is_date = date_format is not None or bool(find_date_formats([first] if first else []))
-    hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
-    if first and not _COMMA.fullmatch(first):
-        hopeless |= _parse([first], _by_comma if comma else _by_point) is None
+    if marks.declared:
+        hopeless = bool(first) and _parse([first], marks.numbers) is None
+    else:
+        hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
+        if first and not _COMMA.fullmatch(first):
+            hopeless |= _parse([first], marks.numbers) is None
     if hopeless and not is_date:
         return TableColumn(numbers=None, coded=coded)  # every reader needs all entries
     if date_format is None and comma and all_match(_COMMA.pattern):
@@ -324,27 +405,32 @@ def _read_cells(cells: Cells, decimal: str, date_format: str | None) -> TableCol
                 return TableColumn(
                     numbers=arrow_column_array(numbers, np.float64, np.nan), coded=coded
                 )
-    distinct, codes = _encode(filled)
-    codes = np.where(codes < 0, len(distinct), codes)
-    return _read_coded([*distinct, ""], codes, decimal, date_format)
+    return _read_coded(*_coded_cells(filled), marks, date_format)
 
 
 def _read_coded(
-    distinct: Sequence[str], codes: Codes, decimal: str, date_format: str | None
+    distinct: Sequence[str], codes: Codes, marks: _Marks, date_format: str | None
 ) -> TableColumn:
-    stripped = [text.strip() for text in distinct]
-    filled = [text for text in stripped if text.lower() not in MISSING]
+    filled = [text for text in map(str.strip, distinct) if not marks.is_gap(text)]
     values: Vector | None = None
     formats: tuple[str, ...] = () if date_format is None else (date_format,)
     if date_format is None:
-        values = _parse(filled, (_by_point, _by_comma)[decimal == ","])
+        values = _parse(filled, marks.numbers)
         formats = find_date_formats(filled) if values is None else ()
     if date_format is not None or are_dates_clear(formats):
         values = _parse(filled, lambda texts: read_dates(texts, formats[0]))
+    return _spread((distinct, codes), filled, values, formats)
+
+
+def _spread(
+    cells: Coded, filled: list[str], values: Vector | None, formats: tuple[str, ...]
+) -> TableColumn:
+    """Return the column of the cells, given the entries that are no gaps and their values."""
     # Entries that differ by blanks around them only are one.
     place = {text: number for number, text in enumerate(dict.fromkeys(filled))}
     gap = len(place)
-    new_codes = np.array([place.get(text, gap) for text in stripped] + [gap], np.int32)[codes]
+    places = [place.get(text.strip(), gap) for text in cells[0]]
+    new_codes = np.array([*places, gap], np.int32)[cells[1]]
     spread = None
     if values is not None:
         by_level = dict(zip(filled, values.tolist(), strict=True))
@@ -361,6 +447,23 @@ def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None
         return None
 
 
+def _number(text: str, mark: str) -> float:
+    """Return the number that one entry says with a declared decimal mark, or NaN."""
+    if mark == ",":
+        return _by_comma([text])[0] if _COMMA.fullmatch(text) else np.nan
+    try:
+        return float(text)
+    except ValueError:
+        return float(text.replace(",", "")) if _PARTED.fullmatch(text) else np.nan
+
+
+def _each_number(texts: list[str], mark: str) -> Vector:
+    numbers = np.array([_number(text, mark) for text in texts], dtype=np.float64)
+    if np.isnan(numbers).any():
+        raise ValueError
+    return numbers
+
+
 def _by_point(texts: list[str]) -> Any:
     try:
         return np.array(texts, dtype=np.float64)
@@ -372,7 +475,7 @@ def _by_point(texts: list[str]) -> Any:
         return np.array([text.replace(",", "") for text in texts], dtype=np.float64)
 
 
-def _by_comma(texts: list[str]) -> Any:
+def _by_comma(texts: list[str]) -> list[float]:
     if not all(_COMMA.fullmatch(text) for text in texts):
         raise ValueError
     return [float(text.replace(".", "").replace(",", ".")) for text in texts]

@@ -132,6 +132,7 @@ class Schema:
             header_row=self.header_row,
             rules=rules,
             missing=self.missing,
+            levels=self.levels,
         )
 
     def without_guessed_dates(self) -> Self:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -240,6 +240,8 @@ def read_study(
     """Read the data of a study and build it."""
     unit = study.whole.get("unit") if unit is None else unit
     needed = study.columns(unit)
+    reading = reading or Reading()
+    reading = replace(reading, levels={**reading.levels, **study.options({}, unit).levels})
     table = read_table(source, reading, needed=needed if unit is None else (*needed, unit))
     built = study.build(table, unit)
     return ModelStudy(
