@@ -84,7 +84,7 @@ def release_dp_promise(
             'Write "membership<=0.6" or "epsilon<=1".'
         )
     _check_declared(request.model, options)
-    request = replace(request, reading=_by_entry(request))
+    request = replace(request, reading=reading_by_entry(request.model, options, request.reading))
     if isinstance(limit, Membership) and request.model in SUMS:
         return _release_sums(request, limit, simulate=simulate, quiet=quiet)
     if request.model not in STATISTICS:
@@ -102,20 +102,24 @@ def release_dp_promise(
     return _release_rows(request, limit, simulate=simulate, quiet=quiet)
 
 
-def _by_entry(request: PromisedStatistic) -> Reading:
-    """Return a reading in which no entry decides how those of others are read, or is refused."""
-    options, ranges = request.options, request.options.ranges
+def reading_by_entry(model: str, options: ModelOptions, reading: Reading) -> Reading:
+    """Return a reading in which no entry decides how those of others are read, or is refused.
+
+    Guarantee
+    ---------
+    Claim C-9. The kind of every column follows from the options and the schema.
+    """
+    ranges, unit = options.ranges, options.unit
     described = (options.target,) if options.target is not None else options.columns
-    every = described is None and isinstance(ranges, tuple) and request.model != "count"
+    every = described is None and isinstance(ranges, tuple) and model != "count"
     named = () if ranges is None or isinstance(ranges, tuple) else tuple(ranges)
-    texts = (*options.categories, *(options.by or ()), *((options.unit,) if options.unit else ()))
     return replace(
-        request.reading,
+        reading,
         by_entry=True,
         find_dates=False,
         levels=options.levels,
         numbers=None if every else frozenset((*(described or ()), *named)),
-        texts=frozenset(texts),
+        texts=frozenset((*options.categories, *(options.by or ()), *((unit,) if unit else ()))),
     )
 
 

@@ -221,14 +221,14 @@ def _release_pac(
         options.check_coin_budget(limits)
         options.check_coin_budget(total, name="--total")
     check_release_folder(output)
+    named = asked.options.unit is not None or (file is not None and "unit" in file.whole)
+    reading = replace(asked.reading, ids_last=named and account.ledger is not None)
     if file is None:
-        study = read_model_study(
-            asked.data, asked.model, asked.options, asked.reading, sample=sample
-        )
+        study = read_model_study(asked.data, asked.model, asked.options, reading, sample=sample)
         if limits is not None and account.ledger is None:
             study = study.with_default_sample(limits, table.pool_options)
     else:
-        study = read_study(asked.data, file, unit=table.unit, reading=asked.reading, sample=sample)
+        study = read_study(asked.data, file, unit=table.unit, reading=reading, sample=sample)
     quiet = drawn["progress"] is False
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(table.checkpoint, output, study) as checkpoint:

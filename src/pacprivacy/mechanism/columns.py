@@ -334,7 +334,12 @@ def _entry_text(item: Any) -> str | None:
         return item or None
     if not _is_there(item):
         return None
-    return date_name(_moment_day(item)) if hasattr(item, "toordinal") else str(item) or None
+    if hasattr(item, "toordinal"):
+        return date_name(_moment_day(item))
+    try:
+        return str(item) or None
+    except ValueError:  # a whole number of thousands of digits
+        return None
 
 
 def _entry_number(item: Any) -> float:
@@ -343,7 +348,7 @@ def _entry_number(item: Any) -> float:
     try:
         return float(item) if _is_there(item) else math.nan
     except OverflowError:
-        return math.copysign(math.inf, item)
+        return math.inf if item > 0 else -math.inf
     except (TypeError, ValueError):
         return math.nan
 

@@ -108,7 +108,8 @@ class Condition:
 
     def _settled(self, columns: Mapping[str, ComparedColumn]) -> Mapping[str, ComparedColumn]:
         """Return texts that are read by entry as numbers, or levels, as they are compared."""
-        numbers, texts = set(), set()
+        numbers: set[str] = set()
+        texts: set[str] = set()
         for op, left, right in self._comparisons(self._tree):
             for side, other in ((left, right), (right, left)):
                 name, beside = self._side(side), self._side(other)

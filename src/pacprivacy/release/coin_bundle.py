@@ -245,6 +245,6 @@ def records_of(
     if n_units != bundle.n_units:
         raise unproved(f"it has {bundle.n_units} units and the data {n_units}")
     whole = as_mechanism(mechanism)
-    if bundle.declaration is not None:
+    if isinstance(bundle, CoinProof) and bundle.declaration is not None:
         whole = whole.reading_by_entry()
     return whole.prepare(records), records, codes

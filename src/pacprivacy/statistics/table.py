@@ -254,6 +254,8 @@ class Statistic(Mechanism):
         if self.where is not None:
             condition = Condition(self.where)
             condition.check({name: frame.compared(name) for name in condition.columns})
+        if self.by_entry:
+            return whole  # centres are declared
         if self.missing == "error":
             whole._check_gaps(frame)
         rows = whole.read(data.parts)

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy.errors import DataError
-from pacprivacy.tables.cells import Reading, TableColumn
+from pacprivacy.tables.cells import TableColumn
 from pacprivacy.tables.schema import Schema
 from pacprivacy.tables.table import read_table
 
 SUFFIXES: Final = (".csv", ".parquet", ".xlsx", ".sav", ".dta", ".sas7bdat")
+_TEXTS: Final = ("id", "text", "category")
 _MILLISECONDS_A_DAY: Final = 86_400_000
 _EXACT: Final = 2.0**53  # below it floats tell whole numbers apart
 
 
-def read_folder(folder: Path, schemas: Path) -> dict[str, Any]:
+def read_folder(
+    folder: Path, schemas: Path, ids: Mapping[str, Collection[str]] | None = None
+) -> dict[str, Any]:
     """Return the tables of a folder as Arrow tables, read by the schemas of another.
 
     ``schemas`` holds a file ``NAME.toml`` for each table NAME that has one; it is one file if
-    ``folder`` is. A column of type ``category`` keeps its entries as texts.
+    ``folder`` is. ``ids`` are columns by table that say whose row it is. These, the unit of a
+    schema, and columns of type ``id``, ``text`` and ``category`` keep their entries as texts, as
+    they are written: what others are called never changes the name of a unit.
+
+    Guarantee
+    ---------
+    Claim C-16. The name of a unit is a function of its own entry, the schema and ``ids``.
     """
+    ids = ids or {}
     if folder.is_file() and schemas.is_file():
-        return {folder.name.partition(".")[0]: _arrow(folder, Schema.read(schemas))}
+        name = folder.name.partition(".")[0]
+        return {name: _arrow(folder, Schema.read(schemas), ids.get(name, ()))}
     if not (folder.is_dir() and schemas.is_dir()):
         raise DataError(
             f"--schema must be a folder of NAME.toml for a folder of tables, or a file for a file; "
@@ -39,7 +52,10 @@ def read_folder(folder: Path, schemas: Path) -> dict[str, Any]:
             f"each schema must be that of a table in {folder}; got {got}. Name it after the "
             "table's file."
         )
-    return {name: _arrow(path, described.get(name)) for name, path in files.items()}
+    return {
+        name: _arrow(path, described.get(name, Schema()), ids.get(name, ()))
+        for name, path in files.items()
+    }
 
 
 def declared_levels(schemas: Path) -> dict[str, tuple[str, ...]]:
@@ -53,11 +69,12 @@ def declared_levels(schemas: Path) -> dict[str, tuple[str, ...]]:
     return {name: levels for name, levels in pairs if names.count(name) == 1}
 
 
-def _arrow(path: Path, schema: Schema | None) -> Any:
+def _arrow(path: Path, schema: Schema, ids: Collection[str]) -> Any:
     import pyarrow as pa  # slow to import, and needed for queries only
 
-    table = read_table(path, Reading() if schema is None else schema.reading)
-    texts = () if schema is None else schema.categories
+    table = read_table(path, replace(schema.reading, ids_last=True))
+    texts = {name for name, column in schema.columns.items() if column.type in _TEXTS}
+    texts |= set(ids) if schema.unit is None else {schema.unit, *ids}
     return pa.table({name: _plain(table.columns[name], name in texts) for name in table.names})
 
 
@@ -73,5 +90,8 @@ def _plain(column: TableColumn, as_text: bool) -> Any:
         return pa.array(moments, mask=gaps).cast(pa.timestamp("ms"))
     there = np.where(gaps, 0.0, column.numbers)
     whole = bool((np.abs(there) < _EXACT).all() and (there % 1 == 0).all())
+    if as_text and whole:  # of a file that has no texts of numbers
+        labels = [None if gap else str(int(x)) for gap, x in zip(gaps, there, strict=True)]
+        return pa.array(labels, type=pa.string())
     numbers = there.astype(np.int64) if whole else column.numbers
     return pa.array(numbers, mask=gaps)
