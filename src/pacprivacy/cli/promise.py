@@ -112,7 +112,8 @@ def reading_by_entry(model: str, options: ModelOptions, reading: Reading) -> Rea
     ranges, unit = options.ranges, options.unit
     described = (options.target,) if options.target is not None else options.columns
     every = described is None and isinstance(ranges, tuple) and model != "count"
-    named = () if ranges is None or isinstance(ranges, tuple) else tuple(ranges)
+    named = [] if ranges is None or isinstance(ranges, tuple) else [*ranges]
+    named += [] if options.weights is None else [options.weights]
     return replace(
         reading,
         by_entry=True,

@@ -325,7 +325,10 @@ def _read_by_entry(array: Array, kind: Kind, date_format: str) -> Vector | Texts
         texts[:] = [_entry_text(item) for item in items]
         return texts
     if kind == "date":
-        return np.array([_entry_day(item, date_format) for item in items], dtype=np.float64)
+        written = {item for item in items if isinstance(item, str)}
+        days = {text: entry_day(text, date_format) for text in written}
+        read = [days[item] if isinstance(item, str) else _entry_day(item) for item in items]
+        return np.array(read, dtype=np.float64)
     return np.array([_entry_number(item) for item in items], dtype=np.float64)
 
 
@@ -344,7 +347,7 @@ def _entry_text(item: Any) -> str | None:
 
 def _entry_number(item: Any) -> float:
     if hasattr(item, "toordinal"):
-        return _moment_day(item) if _is_there(item) else math.nan
+        return _entry_day(item)
     try:
         return float(item) if _is_there(item) else math.nan
     except OverflowError:
@@ -353,10 +356,9 @@ def _entry_number(item: Any) -> float:
         return math.nan
 
 
-def _entry_day(item: Any, date_format: str) -> float:
-    if hasattr(item, "toordinal"):
-        return _moment_day(item) if _is_there(item) else math.nan
-    return entry_day(item, date_format) if isinstance(item, str) else math.nan
+def _entry_day(item: Any) -> float:
+    there = hasattr(item, "toordinal") and _is_there(item)
+    return _moment_day(item) if there else math.nan
 
 
 def entry_day(text: str, date_format: str) -> float:

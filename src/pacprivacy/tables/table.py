@@ -539,7 +539,8 @@ def table_unit_labels(table: Table, name: str) -> Labels:
     if column.levels is not None and column.codes is not None:
         # 7 and 7.0 are one person, whose rows come from two exports; one unit is the safe side.
         plain = [_WHOLE.sub(r"\1", str(text)) for text in column.levels.tolist()]
-        labels = np.array(plain, dtype=object)[column.codes]
+        if len(set(plain)) < len(plain):
+            labels = np.array(plain, dtype=object)[column.codes]
     return named_pool_units(labels, name)
 
 
