@@ -66,6 +66,7 @@ STATISTICS: dict[str, Any] = {
     "g and s": stats.count(where="g == s"),
     "d and dd": stats.count(where="d == dd", date_formats=ISO),
     "undeclared g": stats.count("g"),
+    "a study, undeclared": pac.Study({"means": stats.mean(["x", "g"], ranges=RANGES)}),
     "histogram": stats.histogram("x", bins=[0, 5, 10]),
     "histogram by g": stats.histogram("x", bins=[0, 5, 10], by="g", levels=LEVELS),
     "count x": stats.count("x"),

@@ -383,6 +383,7 @@ class CoinSecret(SessionSecret):
         rows_per_unit, mechanism = self._coins.rows_per_unit, request.mechanism
         if rows_per_unit is not None:
             _refuse_gap_policy(mechanism)
+            _refuse_undeclarable(mechanism, rows_per_unit)
             mechanism = mechanism.reading_by_entry()
         mechanism = mechanism.prepare(self.data)
         descent = steps_of(mechanism, self.data, self._codes)
@@ -591,6 +592,12 @@ def _refuse_pool_options(request: Request) -> None:
             "rule and checkpoint must be left out where every unit has a coin: noise has one rule, "
             "and there is one pass. Use a pool: sample=pac.Balanced()."
         )
+
+
+def _refuse_undeclarable(mechanism: Mechanism, rows_per_unit: int) -> None:
+    """Refuse statistics without a declaration before the records are read."""
+    if isinstance(mechanism, SumStatistic) and type(mechanism).declare is SumStatistic.declare:
+        mechanism.declare(rows_per_unit)
 
 
 def _refuse_gap_policy(mechanism: Mechanism) -> None:
