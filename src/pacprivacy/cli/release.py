@@ -221,8 +221,9 @@ def _release_pac(
         options.check_coin_budget(limits)
         options.check_coin_budget(total, name="--total")
     check_release_folder(output)
-    named = asked.options.unit is not None or (file is not None and "unit" in file.whole)
-    reading = replace(asked.reading, ids_last=named and account.ledger is not None)
+    unit = asked.options.unit or (None if file is None else file.whole.get("unit"))
+    remembered = account.ledger is not None and unit is not None
+    reading = replace(asked.reading, ids=frozenset({unit} if remembered else ()))
     if file is None:
         study = read_model_study(asked.data, asked.model, asked.options, reading, sample=sample)
         if limits is not None and account.ledger is None:

@@ -64,8 +64,8 @@ class Reading:
     With ``by_entry``, as where presence is hidden, each entry is read by its own bytes: in UTF-8,
     separated by commas, with a decimal point, where nothing else is declared. Columns with a
     format of dates are dates, those in ``numbers`` (None: all) that are not in ``texts`` numbers,
-    and others texts; an entry of another kind is a gap. With ``ids_last`` no encoding is guessed:
-    it would name units anew.
+    and others texts; an entry of another kind is a gap. Columns of ``ids``
+    must have a declared encoding if they have more than ASCII: a guess could name units anew.
     """
 
     delimiter: str | None = None
@@ -81,7 +81,7 @@ class Reading:
     by_entry: bool = False
     numbers: frozenset[str] | None = frozenset()
     texts: frozenset[str] = frozenset()
-    ids_last: bool = False
+    ids: frozenset[str] = frozenset()
 
     def declares_number(self, name: str) -> bool:
         """Whether a column is declared to hold numbers; columns of dates are not asked for."""

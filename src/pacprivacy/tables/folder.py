@@ -15,7 +15,7 @@ from pacprivacy.tables.schema import Schema
 from pacprivacy.tables.table import read_table
 
 SUFFIXES: Final = (".csv", ".parquet", ".xlsx", ".sav", ".dta", ".sas7bdat")
-_TEXTS: Final = ("id", "text", "category")
+_TEXTS: Final = ("text", "category")
 _MILLISECONDS_A_DAY: Final = 86_400_000
 _EXACT: Final = 2.0**53  # below it floats tell whole numbers apart
 
@@ -72,9 +72,10 @@ def declared_levels(schemas: Path) -> dict[str, tuple[str, ...]]:
 def _arrow(path: Path, schema: Schema, ids: Collection[str]) -> Any:
     import pyarrow as pa  # slow to import, and needed for queries only
 
-    table = read_table(path, replace(schema.reading, ids_last=True))
-    texts = {name for name, column in schema.columns.items() if column.type in _TEXTS}
-    texts |= set(ids) if schema.unit is None else {schema.unit, *ids}
+    names = {name for name, column in schema.columns.items() if column.type == "id"}
+    names |= set(ids) if schema.unit is None else {schema.unit, *ids}
+    table = read_table(path, replace(schema.reading, ids=frozenset(names)))
+    texts = names | {name for name, column in schema.columns.items() if column.type in _TEXTS}
     return pa.table({name: _plain(table.columns[name], name in texts) for name in table.names})
 
 

@@ -180,7 +180,23 @@ def _read_csv(
             "Export it again."
         ) from None
     chosen = [names[place] for place in places]
-    return names, understand_cells(dict(zip(chosen, cells, strict=True)), reading), notes
+    columns = understand_cells(dict(zip(chosen, cells, strict=True)), reading)
+    if notes and not reading.by_entry:
+        _check_encoding(columns, reading, path)
+    return names, columns, notes
+
+
+def _check_encoding(columns: Mapping[str, TableColumn], reading: Reading, path: Path) -> None:
+    """Refuse ids that a guessed encoding spells."""
+    for name in reading.ids & columns.keys():
+        levels = columns[name].levels
+        if levels is not None and not all(str(level).isascii() for level in levels.tolist()):
+            raise DataError(
+                f"{path} must be UTF-8, or its encoding be named, where ids in {name!r} must last; "
+                "got another: a guess would give a new name, and a new coin, to everybody with an "
+                'accent. Say --encoding cp1252, in a schema encoding = "cp1252", or export the '
+                "file as UTF-8, as before."
+            )
 
 
 def _check_alone(name: str, path: Path) -> None:
@@ -209,13 +225,6 @@ def _decode(content: bytes, path: Path, reading: Reading) -> tuple[str, tuple[st
             try:
                 return content.decode("utf-8-sig"), ()
             except UnicodeDecodeError:
-                if reading.ids_last:
-                    raise DataError(
-                        f"{path} must be UTF-8, or its encoding be named, where ids must last: "
-                        "another encoding gives a new name, and a new coin, to everybody with an "
-                        'accent. Say --encoding cp1252, in a schema encoding = "cp1252", or '
-                        "export the file as UTF-8 as before."
-                    ) from None
                 return content.decode("cp1252"), (
                     "the file is not UTF-8 and was read as Windows-1252; --encoding says otherwise",
                 )

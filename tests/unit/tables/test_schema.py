@@ -202,9 +202,11 @@ def test_an_encoding_is_named_where_ids_must_last(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_bytes("id,x\nJosé,1\n".encode("cp1252"))
     (tmp_path / "s" / "people.toml").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match=r"must be UTF-8, or its encoding be named.*encoding ="):
-        read_folder(tmp_path, tmp_path / "s")
-    (tmp_path / "s" / "people.toml").write_text('encoding = "cp1252"', encoding="utf-8")
+        read_folder(tmp_path, tmp_path / "s", {"people": ["id"]})
     assert read_folder(tmp_path, tmp_path / "s")["people"]["id"].to_pylist() == ["José"]
+    (tmp_path / "s" / "people.toml").write_text('encoding = "cp1252"', encoding="utf-8")
+    people = read_folder(tmp_path, tmp_path / "s", {"people": ["id"]})["people"]
+    assert people["id"].to_pylist() == ["José"]
 
 
 @pytest.mark.claim("M-7")
