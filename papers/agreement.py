@@ -22,22 +22,6 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from pacprivacy.errors import DataError
 from papers.page import Page, make_folder
 
-__all__ = [
-    "Cell",
-    "Compares",
-    "Comparison",
-    "add_to_page",
-    "count",
-    "fill_blocks",
-    "read_comparisons",
-    "read_stored",
-    "reproduce",
-    "store",
-    "stored_papers",
-    "summarise",
-    "write_comparisons",
-]
-
 STORED: Final = Path(__file__).parent / "stored"
 DOCS: Final = Path(__file__).parents[1] / "docs" / "papers"
 RELATIVE_TOLERANCE: Final = 0.05
@@ -53,17 +37,9 @@ Relation = Literal["=", "<=", ">="]
 class Cell:
     """One printed figure and ours.
 
-    Attributes
-    ----------
-    name : str
-        Which cell: data set, budget, rule.
-    printed, ours : float
-        The two figures.
-    relation : str
-        ``=`` where a figure is printed, ``<=`` or ``>=`` where only a limit is ("above 90 %").
-    spread : float
-        How much the paper itself leaves open: half a unit of its last digit, the standard errors
-        of its releases, or what it calls *about*.
+    ``relation`` is ``<=`` or ``>=`` where only a limit is printed ("above 90 %"). ``spread`` is how
+    much the paper itself leaves open: half a unit of its last digit, the standard errors of its
+    releases, or what it calls *about*.
     """
 
     name: str
@@ -89,20 +65,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The cells of one printed table or figure.
+    """The cells of one printed table or figure, at least one.
 
-    Attributes
-    ----------
-    section : str
-        The figure group that measured ours, as in ``--only``.
-    item : str
-        Where it is printed: "Table 2, PAC".
-    trials : str
-        How much work ours rests on: "1000 releases".
-    cells : tuple of Cell
-        At least one.
-    reason : str
-        Why some cells differ. A stored comparison with a miss must have one.
+    ``section`` is the figure group that measured ours, ``item`` where it is printed, ``trials`` how
+    much work ours rests on. ``reason`` says why some cells differ: a stored comparison with a miss
+    must have one.
     """
 
     section: str
@@ -208,7 +175,7 @@ def add_to_page(page: Page, comparisons: Sequence[Comparison]) -> None:
             ["cell", "printed", "ours", "difference", "verdict"],
             [_cells(cell) for cell in each.cells],
         )
-        if each.reason:
+        if each.reason and each.n_agree < len(each.cells):
             page.text(f"Why some differ: {each.reason}")
 
 

@@ -11,18 +11,6 @@ from typing import Any, Final
 from pacprivacy.theory import posterior_success
 from papers.page import as_budget
 
-__all__ = [
-    "BUDGET_LABEL",
-    "INK",
-    "Line",
-    "Panel",
-    "Style",
-    "budget_ticks",
-    "draw_panels",
-    "new_figure",
-    "soften",
-]
-
 INK: Final = "#333333"
 GRID: Final = "#DDDDDD"
 PANEL_WIDTH: Final = 4.4

@@ -14,8 +14,6 @@ from pacprivacy._rounding import percent_at_most
 from pacprivacy.errors import DataError
 from papers.published import NOT_AVAILABLE
 
-__all__ = ["Page", "as_budget", "as_number", "as_percent", "make_folder", "write_csv"]
-
 MISSING: Final = ""
 
 

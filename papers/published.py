@@ -13,8 +13,6 @@ from typing import Final
 from pacprivacy.errors import DataError
 from papers.datasets import cache_folder, search_folders
 
-__all__ = ["NOT_AVAILABLE", "Published", "find_reference"]
-
 NOT_AVAILABLE: Final = "not available"
 _TOLERANCE: Final = 1e-9
 
@@ -48,7 +46,7 @@ class Published:
         Repeated rows of the published tables are equal, so the first one is as good as any.
         """
         for row in self._rows:
-            if all(_matches(row.get(name), wanted) for name, wanted in keys.items()):
+            if all(_matches(row.get(name), value) for name, value in keys.items()):
                 return float(row[column])
         return None
 
@@ -64,7 +62,7 @@ def _read(path: Path) -> tuple[dict[str, str], ...]:
         ) from error
 
 
-def _matches(found: str | None, wanted: str | float) -> bool:
-    if found is None or isinstance(wanted, str):
-        return found == wanted
-    return abs(float(found) - wanted) <= _TOLERANCE * max(1.0, abs(wanted))
+def _matches(found: str | None, value: str | float) -> bool:
+    if found is None or isinstance(value, str):
+        return found == value
+    return abs(float(found) - value) <= _TOLERANCE * max(1.0, abs(value))

@@ -26,8 +26,6 @@ from papers.agreement import Compares, Comparison, add_to_page, write_comparison
 from papers.page import Page, make_folder
 from papers.published import find_reference
 
-__all__ = ["FULL", "MI_BUDGETS", "QUICK", "Job", "Paper", "Progress", "Section", "Settings"]
-
 MI_BUDGETS: Final = tuple(2.0**power for power in range(-7, 3))  # 1/128 .. 4 nats
 
 
@@ -35,26 +33,12 @@ MI_BUDGETS: Final = tuple(2.0**power for power in range(-7, 3))  # 1/128 .. 4 na
 class Settings:
     """How much work a run does; results depend on nothing else, workers included.
 
-    Attributes
-    ----------
-    mi_budgets : tuple of float
-        Budgets in nats.
-    n_halves : int
-        Independent halves of the paper's protocol: as many for the variances as for releases.
-    n_noises : int
-        Noise draws per released half in the paper's protocol.
-    n_subsets, n_folds : int
-        Subsets of our pool; folds of the pool that leaves one out, beside halves.
-    n_releases : int
-        Simulated releases per cell on our pool.
-    n_trials : int
-        Trainings per cell where every one is a descent of its own.
-    n_repeats : int
-        Runs of a protocol with fresh subsets, where one run has an error that the next one shows.
-    seed : int
-        Seed of pools, releases and proofs.
-    checkpoints : Path, optional
-        Folder for outputs that are slow to compute, so that a run can be stopped and resumed.
+    ``n_halves`` independent halves of the paper's protocol serve the variances, as many the
+    releases, with ``n_noises`` draws for each half. Our pools have ``n_subsets``, or
+    ``n_folds`` folds of which each subset leaves one out, and ``n_releases`` simulated releases per
+    cell. ``n_trials`` trainings are made where each is a descent of its own, ``n_repeats`` runs of
+    a protocol where one run has an error that the next one shows. ``checkpoints`` is a folder
+    for slow outputs, so that a run can be stopped and resumed.
     """
 
     mi_budgets: tuple[float, ...] = MI_BUDGETS
@@ -83,17 +67,9 @@ QUICK: Final = Settings(
 class Job:
     """A piece of work: ``function(*arguments, **options)`` returns one record or several.
 
-    Attributes
-    ----------
-    name : str
-        For people.
-    function, arguments, options
-        What to do. Arguments that print alike must mean the same.
-    kind : type, optional
-        The class of the records, if they hold numbers and text only: a full run then keeps them,
-        so that it can be stopped and goes on where it was.
-    needs : tuple of str
-        Modules of extras, without which the work is left out.
+    Arguments that print alike must mean the same. If records of class ``kind`` hold numbers and
+    text only, a full run keeps them, so that it can be stopped and goes on where it was. Without
+    the modules in ``needs``, of extras, the work is left out.
     """
 
     name: str
@@ -108,13 +84,15 @@ class Job:
         """The needed modules that are not installed."""
         return tuple(name for name in self.needs if find_spec(name) is None)
 
-    def run(self) -> list[Any]:
-        """Do the work, on one thread: workers are processes."""
+    def run(self) -> tuple[list[Any], float]:
+        """Do the work, on one thread, since workers are processes; return rows and CPU seconds."""
+        begin = time.process_time()
         with threadpool_limits(limits=1):
             found = self.function(*self.arguments, **self.options)
-            return [found] if is_dataclass(found) else list(found)
+            rows = [found] if is_dataclass(found) else list(found)
+        return rows, time.process_time() - begin
 
-    def run_once(self, folder: Path) -> list[Any]:
+    def run_once(self, folder: Path) -> tuple[list[Any], float]:
         """Read the rows if the work was done before; do it and keep them if it was not."""
         if self.kind is None:
             return self.run()
@@ -124,37 +102,32 @@ class Job:
         digest = hashlib.sha256(same.encode()).hexdigest()[:12]
         path = folder / f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest}.json"
         if path.is_file():
-            return [self.kind(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-        rows = self.run()
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return [self.kind(**row) for row in kept["rows"]], kept["cpu_seconds"]
+        rows, seconds = self.run()
         folder.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
+        content = {"cpu_seconds": seconds, "rows": [asdict(row) for row in rows]}
+        partial.write_text(json.dumps(content), encoding="utf-8")
         partial.replace(path)
-        return rows
+        return rows, seconds
 
 
 class Section(Protocol):
-    """A figure group of a paper: of ``--only``, of the files, and of the page."""
+    """A figure group of a paper: of ``--only``, of the files, and of the page.
+
+    ``covers`` says which tables and figures of the paper it stands for, ``notes`` what a reader
+    must know about the protocol.
+    """
 
     @property
-    def name(self) -> str:
-        """Short name."""
-        ...
-
+    def name(self) -> str: ...
     @property
-    def title(self) -> str:
-        """Heading."""
-        ...
-
+    def title(self) -> str: ...
     @property
-    def covers(self) -> str:
-        """Which tables and figures of the paper it stands for."""
-        ...
-
+    def covers(self) -> str: ...
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know about the protocol."""
-        ...
+    def notes(self) -> tuple[str, ...]: ...
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
         """Return the work of a quick or of a full run."""
@@ -167,7 +140,7 @@ class Section(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What just finished: its name, its place in the count, and its seconds."""
+    """What just finished: its name, its place in the count, and its CPU seconds."""
 
     name: str
     n_done: int
@@ -180,25 +153,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """A paper whose tables and figures are recomputed.
+    """A paper whose tables and figures are recomputed, section by section of its page.
 
-    Attributes
-    ----------
-    name : str
-        Short name: of the command line and of the files.
-    title : str
-        Heading of the page.
-    protocol : tuple of str
-        What a reader must know about all sections.
-    sections : tuple of Section
-        The figure groups, in the order of the page.
-    full, quick : Settings
-        How much work the two kinds of run do.
-    reference : str or None
-        A file of published figures, by which the page tells whether they are at hand; none for a
-        paper that prints no numbers.
-    amount : callable
-        Says in one sentence how much work some settings are.
+    ``reference`` is a file of published figures, by which the page tells whether they are at hand;
+    None for a paper that prints no numbers. ``amount`` says in one sentence how much work some
+    settings are, with their fields in braces.
     """
 
     name: str
@@ -208,7 +167,7 @@ class Paper:
     full: Settings
     quick: Settings
     reference: str | None
-    amount: Callable[[Settings], str]
+    amount: str
 
     def reproduce(
         self,
@@ -254,9 +213,8 @@ class Paper:
                 f"{' and '.join(left_out[0].missing)} must be installed for all of this. "
                 "Run in a checkout: pip install '.[jax]'"
             )
-        begin = time.perf_counter()
-        results = _run(jobs, n_jobs, used.checkpoints, report)
-        page = self._begin_page(used, quick=quick, seconds=time.perf_counter() - begin)
+        results, seconds = _run(jobs, n_jobs, used.checkpoints, report)
+        page = self._begin_page(used, quick=quick, seconds=seconds)
         if left_out:
             names = "; ".join(job.name for job in left_out)
             page.text(f"Left out, for want of {' and '.join(left_out[0].missing)}: {names}.")
@@ -293,7 +251,7 @@ class Paper:
         kind = "quick" if quick else "full"
         page.text(
             f"Made by `pac reproduce {self.name}{' --quick' if quick else ''}`: the {kind} run, "
-            f"{seconds:.0f} seconds. {self.amount(settings)}"
+            f"{seconds:.0f} seconds of one core. {self.amount.format_map(asdict(settings))}"
         )
         page.heading("Protocol")
         page.bullets((SIMULATED, *self.protocol))
@@ -307,22 +265,25 @@ def _run(
     n_jobs: int,
     kept: Path | None,
     report: Callable[[Progress], None] | None,
-) -> list[tuple[int, list[Any]]]:
-    """Share the work out; return rows with the number of their section, in the order of jobs."""
+) -> tuple[list[tuple[int, list[Any]]], float]:
+    """Share the work out; return rows with the number of their section in order, and CPU seconds.
+
+    Work that was kept counts as long as it took when it was done.
+    """
     results: dict[int, list[Any]] = {}
-    tasks = (delayed(_timed)(number, job, kept) for number, (_, job) in enumerate(jobs))
+    total = 0.0
+    tasks = (delayed(_numbered)(number, job, kept) for number, (_, job) in enumerate(jobs))
     done = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)(tasks)
     for number, rows, seconds in done:
         results[number] = rows
+        total += seconds
         if report is not None:
             name = jobs[number][1].name
             report(
                 Progress(name=name, n_done=len(results), n_jobs=len(jobs), seconds=seconds),
             )
-    return [(place, results[number]) for number, (place, _) in enumerate(jobs)]
+    return [(place, results[number]) for number, (place, _) in enumerate(jobs)], total
 
 
-def _timed(number: int, job: Job, kept: Path | None) -> tuple[int, list[Any], float]:
-    begin = time.perf_counter()
-    rows = job.run() if kept is None else job.run_once(kept)
-    return number, rows, time.perf_counter() - begin
+def _numbered(number: int, job: Job, kept: Path | None) -> tuple[int, list[Any], float]:
+    return number, *(job.run() if kept is None else job.run_once(kept))

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pacprivacy._checks import Matrix, Vector
-from pacprivacy._random import SimulatedSource
 from pacprivacy.budget import Information, Membership
-from pacprivacy.noise import NoisePlan
-from pacprivacy.noise.lattice import sample_discrete_gaussian
-from pacprivacy.noise.plan import Observation
+from pacprivacy.design.tuning import simulate_tuned_releases
 from pacprivacy.theory import posterior_success
 
-__all__ = ["budget_of", "simulate_fresh", "simulate_pool"]
+simulate_pool = simulate_tuned_releases  # the papers tune nothing with it
 
 
 def budget_of(rule: str, mi_nats: float) -> Information | Membership:
@@ -28,25 +25,6 @@ def budget_of(rule: str, mi_nats: float) -> Information | Membership:
     if rule.startswith("risk"):
         return Membership(posterior_success(mi_nats))
     return Information(mi_nats)
-
-
-def simulate_pool(plan: NoisePlan, n_releases: int, rng: np.random.Generator) -> Matrix:
-    """Draw releases of a plan, shape (n_releases, d): uniform secrets, the plan's own law."""
-    secrets = rng.integers(plan.n_subsets, size=n_releases)
-    units = np.broadcast_to(plan.units_per_std, (n_releases, plan.n_directions))
-    noise = sample_discrete_gaussian(units, SimulatedSource(rng))
-    groups = None if plan.revealed is None else plan.revealed.groups
-    return np.array(
-        [
-            plan.value_of(
-                Observation(
-                    integers=plan.points[k] + noise[i],
-                    group=None if groups is None else int(groups[k]),
-                )
-            )
-            for i, k in enumerate(secrets)
-        ]
-    )
 
 
 def simulate_fresh(

@@ -56,7 +56,6 @@ SENSIBLE: dict[str, tuple[str, ...]] = {
     "audit": ("audit.json",),
     "trials": ("100", "200"),
     "attack": ("bayes", "naming", "overlap", "precision"),
-    "plot": ("plan.png", "plan.svg"),
     "checkpoint": ("run.checkpoint",),
     "ledger": ("study.db",),
     "where": ("study.db",),
@@ -116,7 +115,7 @@ verify second/release.json --bundle second/curator.npz
 audit second/release.json --trials 100 --attack bayes
 audit out/release.json --trials 100
 report out/release.json --session second/release.json
-report second/release.json --audit audit.json --curator
+report second/release.json --audit audit.json --officer
 report second/release.json --audit audit.json -o page.html
 convert --mi 1/64
 convert --epsilon 1 --delta 1e-6 --prior 1%
@@ -125,7 +124,6 @@ ledger create study.db --dataset people --epsilon 1
 ledger show study.db --json
 ledger spend-log study.db --dataset people
 ledger verify study.db
-ledger export study.db -o log.json
 """.strip().splitlines()
 )
 VERBS = (
@@ -133,7 +131,7 @@ VERBS = (
         (verb,)
         for verb in ("release", "plan", "verify", "audit", "report", "convert", "sql", "predict")
     ),
-    *(("ledger", verb) for verb in ("create", "show", "spend-log", "verify", "export")),
+    *(("ledger", verb) for verb in ("create", "show", "spend-log", "verify", "report")),
     ("reproduce",),
     ("serve",),
     ("demo",),

@@ -422,7 +422,7 @@ class Answering:
         place = self._place / "study.db"
         return leases.Leases(place, self.NAME, dataset="votes")
 
-    def _responder(self, book: Any, standing: Any) -> Responder:
+    def _responder(self, book: Any, state: Any) -> Responder:
         return Responder(
             self._attack.pool,
             query_nats=self._attack.query_nats,
@@ -430,14 +430,14 @@ class Answering:
             advantage=self._attack.advantage,
             source=SystemSource(),
             book=book,
-            standing=standing,
+            state=state,
         )
 
     def begin(self) -> None:
         book = self._leases()
         book.begin(Spent(success_level=0.5 + 0.5 * self._attack.advantage), Spent())
         first = self._responder(None, None)
-        self._forgotten = first.standing()
+        self._forgotten = first.state()
         first.hand_over(book)
         self._open()
 

@@ -31,8 +31,7 @@ from pacprivacy.cli import app
 from pacprivacy.dp import accuracy_first
 from pacprivacy.ledger import Ledger
 from pacprivacy.theory import gaussian_delta, gaussian_parameter
-from papers.design.fresh import descend_fresh
-from papers.residual import equilibrium as stackelberg
+from papers.residual.equilibrium import anisotropy, budget_curve
 from papers.residual.examples import example_outputs
 from papers.residual.laws import law_of_dp, law_of_rule
 
@@ -149,7 +148,6 @@ OUTPUTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "mean": (lambda: statistics.Mean(), X),
     "covariance": (lambda: statistics.Covariance(), X[:, :2]),
     "histogram": (lambda: statistics.Histogram(bins=4, ranges=(-3.0, 3.0)), X[:, 0]),
-    "density": (lambda: statistics.Histogram(bins=3, ranges=(-3.0, 3.0), density=True), X[:, 0]),
     "k-means": (lambda: mechanism.KMeans(n_clusters=2), X),
     "k-means by labels": (lambda: mechanism.KMeans(order="labels", n_init=2), (X, LABELS)),
     "pca": (lambda: mechanism.PCA(n_components=2), X),
@@ -437,13 +435,6 @@ CASES |= {
     "descent, logistic": lambda: descent("logistic"),
     "descent, squared": lambda: descent("squared", step="post-hoc", split="uniform"),
 }
-
-
-@case
-def descent_with_fresh_secrets() -> Any:
-    plan = design.Descent(n_steps=4)
-    run = descend_fresh((CENTRED, SIGNS), pac.Information(1.0), plan, **SIMULATED)
-    return {"value": run.weights, "values": run.path, "mi_nats": run.mi_nats}
 
 
 @case
@@ -792,29 +783,6 @@ def plan_numbers(plan: Any) -> dict[str, Any]:
     }
 
 
-def equilibrium(outputs: str, nats: float, rule: Any = None) -> Any:
-    found = stackelberg.find_equilibrium(
-        example_outputs(outputs, n_subsets=16), nats, rule=rule, rng=1
-    )
-    return {
-        "plan": plan_numbers(found.plan),
-        "waterfill": plan_numbers(found.waterfill),
-        "costs": [step.cost for step in found.steps],
-        "free_nats": found.free_nats,
-        "cost": found.cost,
-        "waterfill_cost": found.waterfill_cost,
-    }
-
-
-CASES |= {
-    "stackelberg, votes": lambda: equilibrium("votes", 1.0),
-    "stackelberg, sign beside normal": lambda: equilibrium("sign beside normal", 1.0),
-    "stackelberg, protected direction": lambda: equilibrium(
-        "sign beside normal", 0.5, noise.Protect([1.0, 0.0])
-    ),
-}
-
-
 @case
 def residual_quantities() -> Any:
     outputs = example_outputs("sign beside normal", n_subsets=16)
@@ -838,7 +806,7 @@ def residual_quantities() -> Any:
             for gap in gaps
         ],
         "corrected": residual.corrected_budget(0.5, gaps[0]),
-        "anisotropy": stackelberg.anisotropy(plan),
+        "anisotropy": anisotropy(plan),
     }
 
 
@@ -846,7 +814,7 @@ def residual_quantities() -> Any:
 def residual_curves() -> Any:
     votes = example_outputs("votes", n_subsets=16)
     sign = example_outputs("sign beside normal", n_subsets=16)
-    curve = stackelberg.budget_curve(votes, [0.2, 0.6], rule="waterfill", n_draws=4096, rng=1)
+    curve = budget_curve(votes, [0.2, 0.6], rule="waterfill", n_draws=4096, rng=1)
     joint = residual.joint_plan([votes, sign], 0.5, rule="waterfill", rng=1)
     baselines = [
         law_of_rule(str(rule), sign, rule, 0.5, 1)

@@ -115,7 +115,7 @@ def main() -> int:
     task = (
         workers.call_in_worker,
         workers.Label(),
-        workers._InFiles(folder="f" * 40, n_arrays=2),
+        workers.SharedFiles(folder="f" * 40, n_arrays=2),
         len,
     )
     n_bytes = len(cloudpickle.dumps((*task, 7, tuple(range(500, 505)))))

@@ -116,7 +116,7 @@ def _equal_votes(runs: int, nats: float) -> dict[str, Any]:
         batch = np.repeat(vote, max(4, int(exact / 100)), axis=1)
         while batch.shape[1]:
             try:
-                responder.answer_votes(batch, n_classes=2)
+                responder.reply_votes(batch, n_classes=2)
             except BudgetExceededError:
                 batch = batch[:, : batch.shape[1] // 2]
         counts.append(responder.spent.n_releases)
@@ -263,7 +263,7 @@ def answers(quick: bool) -> dict[str, Any]:
                 asked = table[:, rng.integers(table.shape[1], size=batch)]
                 started = time.process_time()
                 try:
-                    responder.answer_votes(asked, n_classes=2)
+                    responder.reply_votes(asked, n_classes=2)
                 except BudgetExceededError:
                     batch //= 2
                 spent += time.process_time() - started

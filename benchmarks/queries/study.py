@@ -34,7 +34,7 @@ from pacprivacy.mechanism import flatten  # noqa: E402
 
 RESULTS = HERE.parents[1] / "results" / "study.json"
 TOTAL = 0.6
-N_SEEDS = 10
+N_SEEDS = 30
 S = pac.stats
 STATISTICS: dict[str, Any] = {
     "age by education": S.mean("age", by="education"),

@@ -110,7 +110,10 @@ def fuzz(share: float, place: Path) -> dict[str, Any]:
 
 
 def large(share: float, place: Path) -> dict[str, Any]:
-    """A group-by over 10^6 rows of 10^5 people, beside the engine's own."""
+    """A group-by over 10^6 rows of 10^5 people, beside the engine's own.
+
+    All ask the same query; a reader keeps its sums per unit until it reads another.
+    """
     folder, n = make_shop(place, 1_000_000, 100_000), max(1, round(5 * share))
     with duckdb.connect(str(place / "shop.duckdb"), config={"threads": 1}) as shop:
         shop.execute(f"CREATE TEMP TABLE out AS {LARGE}")

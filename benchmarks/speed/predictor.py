@@ -39,9 +39,9 @@ def time_answers(pool: Pool, table: Any, *, n_classes: int = 2) -> float:
     responder = Responder(pool, query_nats=BUDGET, total_nats=1.0, source=SystemSource())
     started = time.perf_counter()
     if table.ndim == 3:
-        responder.answer_scores(table)
+        responder.reply_scores(table)
     else:
-        responder.answer_votes(table, n_classes=n_classes)
+        responder.reply_votes(table, n_classes=n_classes)
     return float(table.shape[1] / (time.perf_counter() - started))
 
 

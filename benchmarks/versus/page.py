@@ -1,4 +1,4 @@
-"""Redraw the pictures of docs/versus.md, its tables, and the advice in the package from the JSON.
+"""Redraw the pictures of docs/versus.md and its tables from the JSON.
 
 Usage: python benchmarks/versus/page.py
 
@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "versus"
 PAGE = ROOT / "docs" / "versus.md"
 IMAGES = ROOT / "docs" / "images"
-ADVICE = ROOT / "src" / "pacprivacy" / "cli" / "advice.json"
 TASKS = (
     "mean", "median", "quantiles", "crosstab", "histogram", "ols", "ridge", "quantile regression",
     "kmeans", "components", "logistic", "classifier", "probe", "boosting",
@@ -48,39 +47,12 @@ def winner(row: dict[str, Any], larger_is_better: bool) -> str:
     return "PAC" if (ahead > 0) == larger_is_better else "DP"
 
 
-def write_advice(results: list[dict[str, Any]]) -> None:
-    """Keep what the package says about tasks: who was ahead, by how much, with what."""
-    ADVICE.write_text(json.dumps(advice_of(results), indent=1) + "\n", encoding="utf-8")
-
-
-def advice_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row for each cell and advantage."""
-    return [
-        {
-            "task": result["task"],
-            "data": result["data"],
-            "n_records": result["n_records"],
-            "metric": result["metric"],
-            "advantage": row["advantage"],
-            "pac": float(f"{row['pac']['score']:.4g}"),
-            "dp": float(f"{row['dp']['score']:.4g}"),
-            "without_privacy": float(f"{result['without_privacy']:.4g}"),
-            "pac_method": row["pac"]["method"],
-            "dp_method": row["dp"]["method"],
-            "ahead": winner(row, result["larger_is_better"]),
-        }
-        for result in results
-        for row in result["rows"]
-    ]
-
-
 def main() -> int:
     """Write everything that follows from the results."""
     results = load_results()
     PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     accurate = [result for result in results if result["metric"] == "accuracy"]
     others = [result for result in results if result["metric"] != "accuracy"]
-    write_advice(results)
     for chosen, name, title in (
         (accurate, "versus-accuracy.png", "Accuracy on test rows: higher is better"),
         (others, "versus-error.png", "Error: lower is better"),
@@ -94,8 +66,6 @@ def fill(text: str, results: list[dict[str, Any]]) -> str:
     """Return the page with its tables written anew."""
     for name, table in (
         ("scores", score_table(results)),
-        ("needs", needs_table(results)),
-        ("sizes", size_table(results)),
         ("predictor", predictor_table(results)),
         ("missing", missing_cells(results)),
     ):
@@ -135,50 +105,14 @@ def score_table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def needs_table(results: list[dict[str, Any]]) -> str:
-    """Return what each needed."""
-    lines = ["| task | data | PAC needed | DP needed |", "|---|---|---|---|"]
-    for result in results:
-        row = result["rows"][0]
-        cells = [result["task"], result["data"], row["pac"]["needs"], row["dp"]["needs"]]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def size_table(results: list[dict[str, Any]]) -> str:
-    """Return sizes and times."""
-    lines = [
-        "| task | data | size | records | candidates | tried: coins, pool, DP | CPU seconds |",
-        "|---|---|---|--:|--:|---|--:|",
-    ]
-    for result in results:
-        row = result["rows"][0]
-        first = [row["coins"][0]] if "coins" in row else []
-        cells = [
-            result["task"],
-            result["data"],
-            result["settings"]["pool"]["size"],
-            str(result["n_records"]),
-            str(row["pool"]["n_subsets"]),
-            ", ".join(str(one["tried"]) for one in (*first, row["pool"], row["dp"])),
-            f"{sum(result['cpu_seconds'].values()):.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def missing_cells(results: list[dict[str, Any]]) -> str:
-    """Return which cells have not been run, or only quickly."""
+    """Return how many cells were run in full, and the others by name."""
     source = Path(__file__).with_name("fight.py").read_text(encoding="utf-8")
     names = re.findall(r'^    "([\w-]+)": Cell\(', source, re.MULTILINE)
     sizes = {result["cell"]: result["settings"]["pool"]["size"] for result in results}
-    groups = {
-        "Not run yet": [name for name in names if name not in sizes],
-        "Run quickly": [name for name in names if sizes.get(name) == "quick"],
-        "Run in full": [name for name in names if sizes.get(name) == "full"],
-    }
-    said = [f"{what}: {', '.join(which) or 'none'}." for what, which in groups.items()]
-    return "\n".join(f"- {line}" for line in said) + "\n"
+    rest = [f"{name} ({sizes.get(name, 'not run')})" for name in names if sizes.get(name) != "full"]
+    listed = f"; not so: {', '.join(rest)}" if rest else ""
+    return f"Run in full: {len(names) - len(rest)} of {len(names)} tasks{listed}.\n"
 
 
 def predictor_table(results: list[dict[str, Any]]) -> str:

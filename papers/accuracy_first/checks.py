@@ -24,8 +24,6 @@ from papers.accuracy_first.searches import CALIBRATIONS, GAMMA, N_LEVELS
 from papers.page import Page, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "CheckRow", "measure_checks", "worst_scaling_loss"]
-
 ALPHA, SENSITIVITY = 0.1, 1e-3
 
 
@@ -142,7 +140,7 @@ def _factor_two(n_runs: int, seed: int) -> Iterator[CheckRow]:
     """Compare what the releases cost, tests apart, on raw wine."""
     problem = STUDIES["wine_1"].prepare(seed)
     source = SimulatedSource(public_generator(seed, "factor two"))
-    few = max(3, n_runs // 10)
+    n_few = max(3, n_runs // 10)
     reduced = [
         search_by_reduction(
             SearchCandidates(problem, alpha=0.02, n_levels=N_LEVELS, source=source),
@@ -151,24 +149,24 @@ def _factor_two(n_runs: int, seed: int) -> Iterator[CheckRow]:
             calibration="tight",
             source=source,
         )
-        for _ in range(few)
+        for _ in range(n_few)
     ]
     doubled = [
-        search_by_doubling(problem, alpha=0.02, gamma=GAMMA, source=source) for _ in range(few)
+        search_by_doubling(problem, alpha=0.02, gamma=GAMMA, source=source) for _ in range(n_few)
     ]
     ratio = [run.level_epsilon * problem.n_records / 2.0 ** (run.level - 1) for run in doubled]
     yield CheckRow(
         claim="doubling: releases over the level it stops at",
         at_most=2.0,
         measured=float(np.mean(ratio)),
-        n_runs=few,
+        n_runs=n_few,
     )
     mean = np.mean([run.level_epsilon for run in doubled])
     yield CheckRow(
         claim="doubling's releases over noise reduction's, mean",
         at_most=float("inf"),
         measured=float(mean / np.mean([run.level_epsilon for run in reduced])),
-        n_runs=few,
+        n_runs=n_few,
     )
 
 
@@ -193,7 +191,6 @@ class Checks:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the checks as one piece of work."""
         n_runs = 50 if quick else 500
         return (
             Job(
@@ -205,7 +202,6 @@ class Checks:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the table."""
         write_csv(stem.with_suffix(".csv"), rows)
         page.table(
             ["claim", "at most", "measured", "runs"],

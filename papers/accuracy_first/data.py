@@ -22,8 +22,6 @@ from pacprivacy.dp.accuracy_first import (
 )
 from papers.datasets import load_california_housing, load_kdd99, load_wine_white
 
-__all__ = ["STUDIES", "Study", "smooth_output_epsilon"]
-
 N_KDD: Final = 100_000
 LONG_TAILED: Final = ("duration", "src_bytes", "dst_bytes")  # taken as logarithms, as published
 SENT: Final = 1  # the place of src_bytes among the columns that are numbers
@@ -71,9 +69,9 @@ def smooth_output_epsilon(
     ---------
     Claim AF-8.
     """
-    wanted = alpha if gamma is None else alpha * gamma
+    target = alpha if gamma is None else alpha * gamma
     curvature = math.sqrt(0.25 + penalty)
-    return 2.0 * n_features * curvature / (n_records * penalty * math.sqrt(wanted))
+    return 2.0 * n_features * curvature / (n_records * penalty * math.sqrt(target))
 
 
 class PrintedRidgeProblem(RidgeProblem):
@@ -215,10 +213,5 @@ STUDIES: Final = {
             lambda _: _prepare_table("california", 3),
         ),
         _ridge("wine_1", "White wine, raw, p = 11", lambda _: _prepare_table("wine", 1)),
-        _ridge(
-            "california_1",
-            "California housing, raw, p = 8",
-            lambda _: _prepare_table("california", 1),
-        ),
     )
 }

@@ -27,23 +27,6 @@ from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = [
-    "CALIBRATIONS",
-    "GAMMA",
-    "HEADLINE",
-    "LABELS",
-    "LOGISTIC",
-    "METHODS",
-    "N_LEVELS",
-    "RAW",
-    "RIDGE",
-    "SearchRow",
-    "SearchSection",
-    "end_as_printed",
-    "measure_study",
-    "tightened_doubling",
-]
-
 GAMMA: Final = 0.1
 N_LEVELS: Final = 1000
 CALIBRATIONS: Final[tuple[Calibration, ...]] = ("tight", "theorem")
@@ -149,7 +132,7 @@ def _measure(
     n_features = len(problem.best)
     printed = study.printed_epsilon(alpha, problem.n_records, n_features)
     sure = study.sure_epsilon(alpha, GAMMA, problem.n_records, n_features)
-    found: dict[str, list[SearchOutcome]] = {method: [] for method in METHODS}
+    outcomes: dict[str, list[SearchOutcome]] = {method: [] for method in METHODS}
     for run in range(n_runs):
         # The stream is named by its cell, so results do not depend on which others are run.
         stream = public_generator(seed, study.name, round(1e6 * alpha), run)
@@ -157,18 +140,18 @@ def _measure(
         # The two tests look at the same candidates: half the work, and a paired comparison.
         candidates = SearchCandidates(problem, alpha=alpha, n_levels=N_LEVELS, source=source)
         for calibration in CALIBRATIONS:
-            found[calibration].append(
+            outcomes[calibration].append(
                 search_by_reduction(
                     candidates, alpha=alpha, gamma=GAMMA, calibration=calibration, source=source
                 )
             )
-        found["doubling"].append(
+        outcomes["doubling"].append(
             search_by_doubling(problem, alpha=alpha, gamma=GAMMA, source=source)
         )
-        found["printed"].append(search_by_theory(problem, epsilon=printed, source=source))
-        found["sure"].append(search_by_theory(problem, epsilon=sure, source=source))
+        outcomes["printed"].append(search_by_theory(problem, epsilon=printed, source=source))
+        outcomes["sure"].append(search_by_theory(problem, epsilon=sure, source=source))
     for method in METHODS:
-        yield _summarise(study, problem, method, alpha, found[method])
+        yield _summarise(study, problem, method, alpha, outcomes[method])
 
 
 def _summarise(
@@ -176,10 +159,10 @@ def _summarise(
     problem: RidgeProblem | LogisticProblem,
     method: str,
     alpha: float,
-    found: list[SearchOutcome],
+    outcomes: list[SearchOutcome],
 ) -> SearchRow:
-    losses = np.array([run.epsilon for run in found])
-    models = np.array([run.model for run in found])
+    losses = np.array([run.epsilon for run in outcomes])
+    models = np.array([run.model for run in outcomes])
     excess = problem.excess_risk(models)
     return SearchRow(
         study=study.name,
@@ -191,17 +174,17 @@ def _summarise(
         gamma=GAMMA,
         epsilon=float(losses.mean()),
         standard_error=float(losses.std(ddof=1) / np.sqrt(len(losses))),
-        test_epsilon=float(np.mean([run.test_epsilon for run in found])),
-        level_epsilon=float(np.mean([run.level_epsilon for run in found])),
+        test_epsilon=float(np.mean([run.test_epsilon for run in outcomes])),
+        level_epsilon=float(np.mean([run.level_epsilon for run in outcomes])),
         excess_risk=float(excess.mean()),
         largest_excess=float(excess.max()),
         share_accurate=float((excess <= alpha).mean()),
-        share_accepted=float(np.mean([run.accepted for run in found])),
-        level=float(np.mean([run.level for run in found])),
-        n_levels=found[0].n_levels,
+        share_accepted=float(np.mean([run.accepted for run in outcomes])),
+        level=float(np.mean([run.level for run in outcomes])),
+        n_levels=outcomes[0].n_levels,
         norm=float(np.linalg.norm(models, axis=1).mean()),
         norm_without_noise=float(np.linalg.norm(problem.best)),
-        n_runs=len(found),
+        n_runs=len(outcomes),
     )
 
 
@@ -219,7 +202,6 @@ class SearchSection:
     quick_alphas: tuple[float, ...]
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return a few pieces of work for each data set, accuracies dealt out in turn."""
         jobs = []
         for name, fewer in self.studies:
             if quick and name not in self.quick_studies:
@@ -239,7 +221,6 @@ class SearchSection:
         return tuple(jobs)
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         ordered = sorted(rows, key=lambda row: (list(STUDIES).index(row.study), row.alpha))
         write_csv(stem.with_suffix(".csv"), ordered)
         names = list(dict.fromkeys(row.study for row in ordered))
@@ -256,7 +237,6 @@ class SearchSection:
             _write_study(page, [row for row in ordered if row.study == name])
 
     def compare(self, rows: Sequence[SearchRow]) -> tuple[Comparison, ...]:
-        """Return the risk factors of noise reduction that Section 4 prints, where α is theirs."""
         cells = tuple(
             Cell(
                 name=f"noise reduction at α = {row.alpha:g}",
@@ -299,13 +279,11 @@ def _panels(rows: Sequence[SearchRow]) -> tuple[Panel, ...]:
         Line.of(label, style, chosen[method], part, x="alpha")
         for (method, part), (label, style) in PARTS.items()
     )
-    asked = Line.level("asked for", ASKED, 1.0)
+    goal = Line.level("asked for", ASKED, 1.0)
     return (
         Panel(title=title, ylabel="mean privacy loss ε", lines=losses, log_y=True),
         Panel(title="parts of the loss", ylabel="mean privacy loss ε", lines=parts, log_y=True),
-        Panel(
-            title="accuracy", ylabel="mean excess risk / α", lines=(*excesses, asked), log_y=True
-        ),
+        Panel(title="accuracy", ylabel="mean excess risk / α", lines=(*excesses, goal), log_y=True),
     )
 
 
@@ -316,7 +294,6 @@ def _write_study(page: Page, rows: Sequence[SearchRow]) -> None:
         f"n = {first.n_records}, λ = {first.penalty:g}; {first.n_runs} runs for each cell. Without "
         f"noise the model has norm {as_number(first.norm_without_noise)}."
     )
-    page.text(_verdict(rows))
     # The file has all accuracies; the table those with a tick.
     page.table(
         ["α, method", "loss ε", "± s.e.", "tests", "level", "excess risk", "runs <= α", "norm"],
@@ -335,46 +312,6 @@ def _write_study(page: Page, rows: Sequence[SearchRow]) -> None:
             if _shown(row.alpha)
         ],
     )
-
-
-def tightened_doubling(row: SearchRow) -> float:
-    """Return the loss of doubling if its tests were calibrated to a wrong yes alone, exactly.
-
-    ``1 - (1 - e^-x/2)^T = γ`` instead of ``x = ln(T/γ)``; where it stops is taken as measured.
-    """
-    each = -math.expm1(math.log1p(-row.gamma) / row.n_levels)
-    share = -math.log(2.0 * each) / math.log(row.n_levels / row.gamma)
-    return row.level_epsilon + share * row.test_epsilon
-
-
-def _verdict(rows: Sequence[SearchRow]) -> str:
-    """Say in one sentence how the methods compare, from the rows alone."""
-    loss = {(row.method, row.alpha): row.epsilon for row in rows}
-    alphas = sorted({row.alpha for row in rows})
-    parts = []
-    for method, against in (
-        ("tight", "doubling"),
-        ("theorem", "doubling"),
-        ("tight", "printed"),
-        ("tight", "sure"),
-    ):
-        ratios = [loss[against, alpha] / loss[method, alpha] for alpha in alphas]
-        below = sum(ratio > 1 for ratio in ratios)
-        parts.append(
-            f"{LABELS[method]} is below {LABELS[against]} at {below} of {len(alphas)} accuracies "
-            f"(ratios {min(ratios):.2f} to {max(ratios):.2f})"
-        )
-    fair = [
-        tightened_doubling(row) / loss["tight", row.alpha]
-        for row in rows
-        if row.method == "doubling"
-    ]
-    parts.append(
-        "doubling whose tests bound a wrong yes only, as tightly as ours, would cost "
-        f"{min(fair):.2f} to {max(fair):.2f} times as much as noise reduction with the tight test"
-    )
-    reached = min(row.share_accurate for row in rows if row.method == "tight")
-    return "Measured: " + "; ".join(parts) + f". Accurate runs: at least {100 * reached:.0f} %."
 
 
 LOGISTIC: Final = SearchSection(
@@ -429,21 +366,4 @@ HEADLINE: Final = SearchSection(
     alphas=ALPHAS,
     quick_studies=("kdd99_ridge",),
     quick_alphas=(0.05, 0.075),
-)
-RAW: Final = SearchSection(
-    name="raw",
-    title="Few features: where the test is everything",
-    covers="no figure: the limit of the method",
-    notes=(
-        "With few features a level of little loss already suffices, so the loss is that of the "
-        "tests. Noise reduction pays for its test once, but for up to 1000 candidates: "
-        "16 Δ ln(2T/γ)/α by the theorem. Doubling pays 2 Δ ln(T/γ)/α for each of its k tests: it "
-        "wins when k is below about 8 ln(2 · 1000/γ)/ln(T/γ), near 16.",
-        "Our calibration of the same test costs less than half of the theorem's: it bounds a wrong "
-        "yes only and computes its probability (claim AF-5).",
-    ),
-    studies=(("wine_1", 4), ("california_1", 4)),
-    alphas=(0.01, 0.02, 0.05, 0.1, 0.2),
-    quick_studies=("wine_1",),
-    quick_alphas=(0.02, 0.1),
 )

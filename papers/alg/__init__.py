@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from papers.alg import attack, bounds, mean, models, spread
-from papers.run import FULL, QUICK, Paper, Settings
+from papers.run import FULL, QUICK, Paper
 
 __all__ = ["ALG"]
 
@@ -30,13 +30,6 @@ PROTOCOL: Final = (
 )
 
 
-def _amount(settings: Settings) -> str:
-    return (
-        f"Pools of {settings.n_subsets} subsets and {settings.n_halves} halves (fewer where a fit "
-        f"is slow), {settings.n_releases} releases per cell, seed {settings.seed}."
-    )
-
-
 ALG: Final = Paper(
     name="alg",
     title="PAC-Private Algorithms (Sridhar, Xiao, Devadas, S&P 2025), recomputed",
@@ -54,5 +47,8 @@ ALG: Final = Paper(
     full=FULL,
     quick=QUICK,
     reference="pac_algs_kmeans.csv",
-    amount=_amount,
+    amount=(
+        "Pools of {n_subsets} subsets and {n_halves} halves (fewer where a fit "
+        "is slow), {n_releases} releases per cell, seed {seed}."
+    ),
 )

@@ -16,8 +16,6 @@ from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_budget, write_csv
 from papers.run import MI_BUDGETS, Job, Settings
 
-__all__ = ["SECTION", "BoundRow", "bound_rows", "overlap_prior"]
-
 N_RECORDS: Final = 100  # of the question "at least k of the members": the universe of Iris
 GUESSED: Final = (29, 32, 35)
 SINGLE_PRIORS: Final = (0.5, 0.01)
@@ -115,11 +113,9 @@ class Bounds:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the formulas as one piece of work."""
         return (Job(name="bounds", function=bound_rows),)
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         questions = list(dict.fromkeys(row.question for row in rows))
         lines = tuple(
@@ -151,7 +147,6 @@ class Bounds:
         )
 
     def compare(self, rows: Sequence[BoundRow]) -> tuple[Comparison, ...]:
-        """Return Table 1 and the bound for many members."""
         success = {(row.prior, row.mi_nats): 100 * row.success for row in rows}
         wide = overlap_prior(N_RECORDS, GUESSED[-1])
         table = [
@@ -180,11 +175,11 @@ class Bounds:
 def _cells(
     cells: dict[tuple[str, float], BoundRow], questions: Sequence[str], mi: float
 ) -> list[str]:
-    found = [cells[question, mi] for question in questions]
-    readings = (found[0].epsilon_equivalent, found[0].gaussian_mu)
+    answers = [cells[question, mi] for question in questions]
+    readings = (answers[0].epsilon_equivalent, answers[0].gaussian_mu)
     return [
         as_budget(mi),
-        *[f"{100 * row.success:.3g} %" for row in found],
+        *[f"{100 * row.success:.3g} %" for row in answers],
         *["none" if value is None else f"{value:.2f}" for value in readings],
     ]
 

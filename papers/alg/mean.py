@@ -28,8 +28,6 @@ from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
 from pacprivacy.theory import (
     epsilon_equivalent,
-    gaussian_equivalent,
-    gaussian_success,
     posterior_success,
 )
 from papers.agreement import Cell, Comparison
@@ -38,15 +36,6 @@ from papers.charts import BUDGET_LABEL, Line, Panel, Style, budget_ticks, draw_p
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 from papers.run import Job, Settings
 from papers.simulate import budget_of, simulate_fresh, simulate_pool
-
-__all__ = [
-    "SECTION",
-    "MeanRow",
-    "measure_dp_mean",
-    "measure_mean",
-    "measure_printed_dp_mean",
-    "swap_variances",
-]
 
 BUDGETS: Final = (1 / 64, 1 / 16, 1 / 4)
 CLIP_STEPS: Final = 100  # thresholds that the printed DP row chooses from
@@ -62,7 +51,6 @@ STYLES: Final = {
     "exact": ("exact, same information", Style(colour="#0072B2", marker="D", line="-.")),
     "risk": ("risk, same guaranteed success", Style(colour="#009E73", marker="o")),
     "risk folds": ("the same, all but a fold", Style(colour="#CC79A7", marker="v")),
-    "DP": ("differential privacy, same success", Style(colour="#56B4E9", marker="P", line="--")),
     DP_AS_PRINTED: (
         "DP as printed: Laplace for a Euclidean clip (unsound)",
         Style(colour="#56B4E9", marker="P", line=":", hollow=True),
@@ -170,35 +158,6 @@ def measure_mean(dataset: str, settings: Settings) -> Iterator[MeanRow]:
             )
 
 
-def measure_dp_mean(dataset: str, settings: Settings) -> Iterator[MeanRow]:
-    """Release the mean of all records by the Gaussian mechanism of the same success.
-
-    Another promise: a record may be replaced by any other in the declared box ``[0, 1]^d``, which
-    moves the mean by at most ``sqrt(d)/n``; there is no secret half.
-    """
-    universe = load_split(dataset, "min-max").X_train
-    n, d = universe.shape
-    for mi_nats in BUDGETS:
-        success = posterior_success(mi_nats)
-        parameter = gaussian_equivalent(success)
-        noise_std = d**0.5 / n / parameter
-        stream = public_generator(settings.seed, f"{dataset} mean DP", round(1e9 * mi_nats))
-        noise = noise_std * stream.standard_normal((settings.n_releases, d))
-        yield MeanRow(
-            dataset=dataset,
-            rule="DP",
-            mi_nats=mi_nats,
-            success=success,
-            true_success=gaussian_success(parameter),
-            true_success_upper=success,
-            noise_variance=d * noise_std**2,
-            distance=float(np.linalg.norm(noise, axis=1).mean()),
-            distance_no_noise=0.0,
-            n_subsets=0,
-            n_releases=settings.n_releases,
-        )
-
-
 def measure_printed_dp_mean(dataset: str, settings: Settings) -> Iterator[MeanRow]:
     """Release the mean as the printed DP row has it: the best Euclidean clip, Laplace noise.
 
@@ -277,26 +236,20 @@ class MeanTable:
         "*DP as printed* clips Euclidean norms (the best of 100 thresholds, chosen for free) and "
         "adds Laplace noise to each coordinate. That is ε-DP in one dimension only: for d features "
         "the loss reaches ε √d, though the success of guessing one record stays below the promise.",
-        "Differential privacy is the Gaussian mechanism on all records, at the same success of the "
-        "best attacker; it is told that features are in [0, 1], and hides any replacement of a "
-        "record. Without a secret half it has nothing but its noise to pay.",
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per data set."""
         chosen = ("iris",) if quick else ("iris", "rice", "dry_bean")
         return tuple(
             Job(name=f"{DATASETS[name]}, {what}", function=measure, arguments=(name, settings))
             for name in chosen
             for what, measure in (
                 ("mean", measure_mean),
-                ("mean under DP", measure_dp_mean),
                 ("mean under DP as printed", measure_printed_dp_mean),
             )
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.dataset for row in rows))
         picture = draw_panels(
@@ -312,7 +265,6 @@ class MeanTable:
             _write_table(page, [row for row in rows if row.dataset == name])
 
     def compare(self, rows: Sequence[MeanRow]) -> tuple[Comparison, ...]:
-        """Return the two columns of Table 2."""
         found = {(row.dataset, row.rule, row.mi_nats): row for row in rows}
         comparisons = []
         for rule, item in ((AS_PRINTED, "Table 2, PAC"), (DP_AS_PRINTED, "Table 2, DP")):

@@ -22,8 +22,6 @@ from papers.published import Published
 from papers.run import Settings
 from papers.simulate import budget_of, simulate_fresh, simulate_pool
 
-__all__ = ["Row", "Rule", "measure_ours", "measure_paper", "measure_task", "run_paper_halves"]
-
 Rule = Literal[
     "diagonal",
     "isotropic_max",
@@ -48,37 +46,16 @@ _PUBLISHED_NOISE: Final = {"diagonal": "aniso", "isotropic_max": "iso"}
 class Row:
     """What simulated releases of one model under one noise rule and budget are worth.
 
-    Attributes
-    ----------
-    task, dataset, model : str
-        The experiment, its data and the model with its parameter.
-    metric : str
-        What ``utility`` is: accuracy (higher is better) or restoration error (lower is better),
-        on the test rows.
-    rule : str
-        ``diagonal`` and ``isotropic_max`` follow the paper's protocol: variances estimated on
-        independent halves, releases of fresh halves. ``bare`` ones are as printed for forests, and
-        unsound: leaf labels leave without noise. ``pool diagonal`` is the paper's formula on
-        our pool, ``exact`` and ``risk`` are our rules on that pool; ``risk folds`` is ``risk`` on
-        a pool whose subsets leave out a fold instead of a half.
-    mi_nats : float
-        The budget of the row.
-    success : float
-        Guaranteed bound on the success of guessing one record's membership: what the budget
-        implies, or for ``risk`` what was asked for and proved.
-    mi_upper_nats : float
-        Proved bound on the information that the release gives away; for the paper's protocol,
-        which proves nothing, the budget itself.
-    utility, standard_error : float
-        Mean over the simulated releases, and its standard error.
-    no_noise : float
-        The same model without noise, on the same subsets.
-    noise_variance : float
-        Total variance of the noise.
-    n_subsets, n_releases : int
-        Subsets that the noise was calibrated on; releases that were simulated.
-    published : float or None
-        The published figure of this cell, where it is known.
+    Rules: ``diagonal`` and ``isotropic_max`` follow the paper's protocol: variances estimated on
+    independent halves, releases of fresh halves. ``bare`` ones are as printed for forests, and
+    unsound: leaf labels leave without noise. ``pool diagonal`` is the paper's formula on our pool,
+    ``exact`` and ``risk`` are our rules on that pool; ``risk folds`` is ``risk`` on a pool whose
+    subsets leave out a fold instead of a half.
+
+    ``success`` bounds the guess of one record's membership: what the budget implies, or for
+    ``risk`` what was asked for and proved. ``mi_upper_nats`` bounds the information; the paper's
+    protocol proves nothing, and the budget stands there. ``no_noise`` is the same model without
+    noise on the same subsets. The noise was calibrated on ``n_subsets``.
     """
 
     task: str
@@ -218,10 +195,10 @@ class _Runner:
             self._settings.checkpoints.mkdir(parents=True, exist_ok=True)
             name = f"{task.name}-{stream}-{pool.n_subsets}-{seed}.pac-checkpoint"
             checkpoint = self._settings.checkpoints / name
-        found = run_mechanism(
+        outputs = run_mechanism(
             model, task.data(split), pool, rng=seed, n_jobs=1, progress=False, checkpoint=checkpoint
         )
-        return found, pool
+        return outputs, pool
 
 
 def _scores(task: Task, split: Split, outputs: Outputs, values: Matrix) -> Matrix:

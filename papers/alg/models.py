@@ -20,8 +20,6 @@ from papers.charts import BUDGET_LABEL, INK, Line, Panel, Style, budget_ticks, d
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 from papers.run import MI_BUDGETS, Job, Settings
 
-__all__ = ["COMPONENTS", "FOREST", "KMEANS", "SVM", "TASKS", "Models"]
-
 NO_LIMIT: Final = "no limit"
 
 STYLES: Final[dict[Rule, tuple[str, Style]]] = {
@@ -74,23 +72,7 @@ REASONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """A figure group of a paper.
-
-    Attributes
-    ----------
-    name : str
-        Short name: of ``--only`` and of the files.
-    title, covers : str
-        Heading, and which tables and figures of the paper it stands for.
-    tasks : tuple of Task
-        The panels of the full run.
-    quick : tuple of str
-        Names of the tasks of the quick run.
-    notes : tuple of str
-        What a reader must know about the protocol.
-    printed : tuple of Printed
-        What the text says about its figures, which have no printed points.
-    """
+    """A figure group: its panels, and what the text says of figures that have no printed points."""
 
     name: str
     title: str
@@ -101,7 +83,6 @@ class Models:
     printed: tuple[Printed, ...] = ()
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per task."""
         return tuple(
             Job(name=task.title, function=measure_task, arguments=(task, settings))
             for task in self.tasks
@@ -109,7 +90,6 @@ class Models:
         )
 
     def write(self, page: Page, rows: Sequence[Row], stem: Path) -> None:
-        """Write the CSV file and the plot, and put plot and tables on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.task for row in rows))
         panels = [_panel([row for row in rows if row.task == name]) for name in names]
@@ -125,7 +105,6 @@ class Models:
             _write_task(page, [row for row in rows if row.task == name])
 
     def compare(self, rows: Sequence[Row]) -> tuple[Comparison, ...]:
-        """Return the points of the public results, and what the text says of its figures."""
         halves = {row.task: row.n_subsets for row in rows if row.rule == "diagonal"}
         cells: dict[str, list[Cell]] = {}
         for row in rows:
@@ -163,8 +142,8 @@ def _short_title(row: Row) -> str:
 
 def _rows_of(each: Printed, rows: Sequence[Row]) -> list[Row]:
     """Return the measured rows that a sentence is about; the first one if it is about no budget."""
-    own = [row for row in rows if row.task == each.task and row.rule == each.rule]
-    return [row for row in own if row.mi_nats in each.budgets] if each.budgets else own[:1]
+    of_task = [row for row in rows if row.task == each.task and row.rule == each.rule]
+    return [row for row in of_task if row.mi_nats in each.budgets] if each.budgets else of_task[:1]
 
 
 def _panel(rows: Sequence[Row]) -> Panel:

@@ -27,18 +27,6 @@ from papers.datasets import (
     load_rice,
 )
 
-__all__ = [
-    "CLASSES",
-    "DATASETS",
-    "Metric",
-    "Model",
-    "PublishedKey",
-    "Split",
-    "Task",
-    "align_as_printed",
-    "load_split",
-]
-
 SHUFFLE_SEED: Final = 0
 IRIS_TRAIN: Final = 100
 TRAIN_SHARE: Final = 0.7
@@ -79,25 +67,9 @@ class PublishedKey:
 class Task:
     """One model on one data set: a panel of a figure.
 
-    Attributes
-    ----------
-    name : str
-        Short name, also of checkpoint files.
-    dataset : str
-        A key of ``DATASETS``.
-    model : str
-        Name with parameters, for titles.
-    transformer : str
-        How the features are scaled before the split; see :func:`load_split`.
-    paper, ours : Model
-        The model as published, and as we run it on our pool.
-    metric : str
-        What is measured on the test rows.
-    published : PublishedKey, optional
-        Where published figures are.
-    max_halves, max_subsets, max_releases : int
-        Most independent halves in the paper's protocol, most subsets of our pool and most
-        simulated releases: what the cost of a fit and of a test allows.
+    ``paper`` is the model as published, ``ours`` as we run it on our pool. ``max_halves``,
+    ``max_subsets`` and ``max_releases`` are what the cost of a fit and of a test allows in the
+    paper's protocol, on our pool and in simulation.
     """
 
     name: str

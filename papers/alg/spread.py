@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pacprivacy.noise.covariance import proportional
 from pacprivacy.sample import Half
 from papers.agreement import Cell, Comparison
 from papers.alg.measure import run_paper_halves
@@ -23,8 +22,6 @@ from papers.alg.protocol import DATASETS, Task, load_split
 from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, write_csv
 from papers.run import Job, Settings
-
-__all__ = ["SECTION", "SpreadRow", "explained_shares", "noise_by_halves"]
 
 COUNTS: Final = tuple(range(1, 21))  # of components, as in Figure 5
 EXPLAINED: Final = ("rice", "dry_bean", "cifar10_subset")
@@ -39,20 +36,18 @@ PRECISION: Final = 1e-6
 STEP: Final = 10  # halves between two looks
 MOST_TICKS: Final = 24
 BLOCK: Final = 100  # halves that are fitted together
-ESTIMATED: Final = ("iris_kmeans", "rice_kmeans", "iris_svm", "rice_svm")
-HALVES: Final = (10, 20, 50, 100, 200, 400, 1000, 2000, 4000)
 STYLES: Final = (
     Style(colour="#D55E00", marker="s"),
     Style(colour="#0072B2", marker="D", line="-."),
     Style(colour="#009E73", marker="o"),
     Style(colour="#CC79A7", marker="^", line="--"),
 )
-Kind = Literal["explained", "noise", "change"]
+Kind = Literal["explained", "change"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadRow:
-    """One point: ``share`` of the variance by ``count`` components, or of the noise by halves.
+    """One point: ``share`` of the variance that ``count`` components explain.
 
     For ``change``, by how much the first variance changed over the last ten of ``count`` halves;
     the last such row is where the rule stopped, or gave up.
@@ -75,17 +70,6 @@ def explained_shares(dataset: str) -> Iterator[SpreadRow]:
             count=count,
             share=float(variances[:count].sum() / variances.sum()),
         )
-
-
-def noise_by_halves(task: Task, settings: Settings) -> Iterator[SpreadRow]:
-    """Return the paper's noise from its first halves, over that from all of them."""
-    n_halves = min(settings.n_halves, task.max_halves)
-    halves = Half(n_subsets=n_halves, every_class=True)
-    values = run_paper_halves(task, halves, settings).values
-    whole = float(proportional(values.var(axis=0), mi_nats=1.0).sum())
-    for count in (count for count in HALVES if count <= n_halves):
-        part = float(proportional(values[:count].var(axis=0), mi_nats=1.0).sum())
-        yield SpreadRow(kind="noise", name=task.title, count=count, share=part / whole)
 
 
 def run_until_stable(
@@ -123,16 +107,11 @@ class Spread:
         "*Change*: by how much the first variance changes over ten more halves of Iris, until no "
         "variance changes by more than 1e-6: the paper's rule for their number. A rule that "
         "looks until it is content stops early by luck; it is run here as published.",
-        "*Explained*: variance of the train rows along the first components, no privacy involved. "
-        "*Noise*: total variance of the paper's anisotropic noise, from its first halves over that "
-        "from all; the budget cancels. An estimate that is still below 100 % is too little noise; "
-        "our pools are enumerated and estimate nothing.",
+        "*Explained*: variance of the train rows along the first components, no privacy involved.",
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work for each data set and for each model."""
-        explained, estimated = (EXPLAINED[:1], ESTIMATED[:1]) if quick else (EXPLAINED, ESTIMATED)
-        stable = STABLE[1:3] if quick else STABLE
+        explained, stable = (EXPLAINED[:1], STABLE[1:3]) if quick else (EXPLAINED, STABLE)
         return (
             *(
                 Job(
@@ -141,14 +120,6 @@ class Spread:
                     arguments=(name,),
                 )
                 for name in explained
-            ),
-            *(
-                Job(
-                    name=f"{TASKS[name].title}, halves",
-                    function=noise_by_halves,
-                    arguments=(TASKS[name], settings),
-                )
-                for name in estimated
             ),
             *(
                 Job(
@@ -161,7 +132,6 @@ class Spread:
         )
 
     def compare(self, rows: Sequence[SpreadRow]) -> tuple[Comparison, ...]:
-        """Return what the text says of Figures 5 and 10."""
         shares = {(row.name, row.count): row.share for row in rows if row.kind == "explained"}
         stops = {row.name: row.count for row in rows if row.kind == "change"}
         cifar, free, strong = (
@@ -169,10 +139,10 @@ class Spread:
             TASKS["iris_svm"].title,
             TASKS["iris_svm_regularised"].title,
         )
-        found = []
+        items = []
         if (cifar, 20) in shares:
             cell = Cell(name=f"{cifar}, 20 of 3072", printed=0.7, ours=shares[cifar, 20])
-            found.append(("Figure 5, text", "12 000 pictures", cell, "a subset of the pictures"))
+            items.append(("Figure 5, text", "12 000 pictures", cell, "a subset of the pictures"))
         if {free, strong} <= stops.keys():
             cell = Cell(
                 name="halves without over halves with regularisation",
@@ -181,23 +151,16 @@ class Spread:
                 relation=">=",
             )
             why = "both numbers of halves are where luck stops the rule"
-            found.append(("Figure 10, text", f"at most {stops[free]} halves", cell, why))
+            items.append(("Figure 10, text", f"at most {stops[free]} halves", cell, why))
         return tuple(
             Comparison(section=self.name, item=item, trials=trials, cells=(cell,), reason=why)
-            for item, trials, cell, why in found
+            for item, trials, cell, why in items
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plots, and put them on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         for kind, picture, xlabel, text in (
             ("explained", stem, "components", "share of the variance that components explain"),
-            (
-                "noise",
-                stem.with_name(f"{stem.name}_halves"),
-                "halves",
-                "noise estimated from the first halves, over that from all",
-            ),
             (
                 "change",
                 stem.with_name(f"{stem.name}_change"),

@@ -9,8 +9,6 @@ from typing import Any, Final
 import dp_accounting
 import numpy as np
 
-__all__ = ["TruncatedCurve", "advanced_composition", "truncated_curve"]
-
 N_ORDERS: Final = 200
 
 

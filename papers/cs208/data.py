@@ -13,8 +13,6 @@ from pacprivacy._checks import Matrix, freeze
 from pacprivacy.errors import DataError
 from papers.datasets import load_adult, load_mnist, one_hot
 
-__all__ = ["STUDIES", "Study", "load_study"]
-
 Labels = npt.NDArray[np.int64]
 
 N_QUESTIONS: Final = 2000  # rows of the test split that serve PATE as public questions
@@ -35,22 +33,9 @@ LOGARITHMIC: Final = ("capital-gain", "capital-loss")
 class Study:
     """A classification task with everything that is declared about it.
 
-    Attributes
-    ----------
-    title : str
-        For people.
-    X, y : arrays
-        Records that are protected.
-    X_test, y_test : arrays
-        Records on which accuracy is measured.
-    questions, answers : arrays
-        Public rows, none of them among the others; PATE does not see their labels, a search does.
-    classes : tuple of int
-        The labels.
-    x_bound : float
-        Norm to which rows are clipped.
-    n_public : int
-        Number of records, rounded.
+    ``X, y`` are protected; accuracy is measured on the test records. ``questions`` are public rows,
+    none of them among the others, with labels ``answers``. Rows are clipped to the norm
+    ``x_bound``; ``n_public`` is the number of records, rounded.
     """
 
     title: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -13,26 +12,14 @@ from sklearn.linear_model import LogisticRegression
 from pacprivacy._checks import Matrix
 from pacprivacy._random import public_generator
 from pacprivacy.dp import PoissonBatch, Softmax, Steps, dp_sgd
-from papers.charts import Line, Panel, Style, draw_panels
-from papers.cs208.curves import DELTA
 from papers.cs208.network import PublicFeatures, pretrain
 from papers.datasets import load_cifar10_subset
-from papers.page import Page, write_csv
-from papers.run import Job, Settings
-
-__all__ = ["SECTION", "TunedRow"]
 
 PUBLIC: Final = (0, 1, 3, 4, 8)  # airplane, automobile, cat, deer, ship
 N_FEATURES: Final = 64
-EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-QUICK_EPSILONS: Final = (0.25, 4.0)
+DELTA: Final = 1e-5
 STEPS: Final = Steps(n_steps=100, learning_rate=16.0, clip_norm=0.5)
 PIXEL_NORM: Final = 4.0  # of pooled pixels between -1/2 and 1/2
-STYLES: Final = {
-    "public features": Style(colour="#0072B2", marker="o"),
-    "untrained features": Style(colour="#D55E00", marker="s", line="--"),
-    "pooled pixels": Style(colour="#009E73", marker="D", line="-."),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,75 +100,3 @@ def _features(network: PublicFeatures | None, images: Any) -> Matrix:
     pooled = images.reshape(len(images), 8, 4, 8, 4, 3).mean(axis=(2, 4)) / 255.0 - 0.5
     rows: Matrix = pooled.reshape(len(images), -1) / PIXEL_NORM
     return rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningSection:
-    """Last layers on three kinds of features."""
-
-    name: str
-    title: str
-    covers: str
-    notes: tuple[str, ...]
-
-    def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work: the network is trained once."""
-        amount = (2000, 3) if quick else (5000, 10)
-        epsilons = QUICK_EPSILONS if quick else EPSILONS
-        return (
-            Job(
-                name="CIFAR-10, public pre-training",
-                function=measure_tuning,
-                arguments=(epsilons, *amount, settings.n_trials, settings.seed),
-                kind=TunedRow,
-                needs=("jax", "optax"),
-            ),
-        )
-
-    def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
-        write_csv(stem.with_suffix(".csv"), rows)
-        names = list(dict.fromkeys(row.features for row in rows))
-        epsilons = sorted({row.epsilon for row in rows})
-        lines: list[Line] = []
-        for name in names:
-            chosen = [row for row in rows if row.features == name]
-            lines.append(Line.of(name, STYLES[name], chosen, "accuracy", x="epsilon"))
-            level = Style(colour=STYLES[name].colour, line=":")
-            lines.append(Line.level(f"{name}, no privacy", level, chosen[0].no_noise))
-        picture = draw_panels(
-            stem.with_suffix(".png"),
-            [Panel(title="five private classes", ylabel="accuracy", lines=tuple(lines))],
-            title="CIFAR-10: a private last layer",
-            xlabel="ε, at δ = 1e-5",
-            ticks=[(epsilon, f"{epsilon:g}") for epsilon in epsilons],
-        )
-        page.image(picture, "accuracy of a private last layer against ε")
-        cells = {(row.features, row.epsilon): row for row in rows}
-        page.text(f"Accuracy of {rows[0].n_runs} simulated runs; five classes, a blind guess 0.2.")
-        page.table(
-            ["ε", *names],
-            [
-                [f"{epsilon:g}", *(_cell(cells[name, epsilon]) for name in names)]
-                for epsilon in epsilons
-            ]
-            + [["no privacy", *(f"{cells[name, epsilons[0]].no_noise:.3f}" for name in names)]],
-        )
-
-
-def _cell(row: TunedRow) -> str:
-    return f"{row.accuracy:.3f} ± {row.standard_error:.1g}"
-
-
-SECTION: Final = TuningSection(
-    name="finetune",
-    title="Public pre-training, private last layer",
-    covers="pre-training on public data and DP fine-tuning",
-    notes=(
-        "Airplanes, automobiles, cats, deer and ships of the CIFAR-10 subset are public; birds, "
-        "dogs, frogs, horses and trucks are private (5000 images to train on, 1000 to test).",
-        "A network of three convolutions is trained on the public classes; its 64 features, of "
-        "norm 1, are what the private last layer sees. Needs `pacprivacy[jax]`.",
-        "The subset has a fifth of CIFAR-10's images: these are not results on CIFAR-10.",
-    ),
-)

@@ -5,7 +5,7 @@ turns private images into a few features, and only a linear layer on these is tr
 weights need little noise. Needs ``pacprivacy[jax]``.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,19 +14,11 @@ import numpy.typing as npt
 from pacprivacy._checks import Matrix, Vector
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import import_jax, without_jax_checks
-from pacprivacy.dp.certificate import DPRelease
-from pacprivacy.dp.descent import Batch, Steps
 from pacprivacy.dp.records import clipping_norms
-from pacprivacy.dp.sgd import LinearLoss, dp_sgd
 from pacprivacy.errors import DataError
 
 CHANNELS: Final = (16, 32, 64)
 AT_ONCE: Final = 100  # images, when features are computed
-ASSUMPTIONS: Final = (
-    "The features of an image depend on that image and the public network alone.",
-    f"Features are computed {AT_ONCE} images at a time; XLA computes the same features for an "
-    "image wherever it stands among them.",
-)
 Weights = dict[str, npt.NDArray[np.float32]]
 
 
@@ -117,57 +109,6 @@ def pretrain(
     return PublicFeatures(weights=kept, center=center)
 
 
-def fine_tune(
-    network: PublicFeatures,
-    images: npt.NDArray[np.uint8],
-    labels: Any,
-    *,
-    loss: LinearLoss,
-    epsilon: float,
-    delta: float,
-    batch: Batch,
-    steps: Steps,
-    simulate: np.random.Generator | int | None = None,
-) -> DPRelease:
-    """Train the last layer on private images by DP-SGD, on the features of a public network.
-
-    Other parameters are those of :func:`~pacprivacy.dp.dp_sgd`. ``value`` holds the weights of the
-    last layer; scores of new images are ``network.transform(images) @ value.T``.
-
-    Guarantee
-    ---------
-    Claim G-3, of the features as records. That each is a function of its own image alone is an
-    assumption about XLA, which the certificate states, as :func:`~pacprivacy.dp.dp_sgd_jax` does.
-
-    Examples
-    --------
-    >>> from pacprivacy.dp import FixedBatch, Softmax, Steps
-    >>> images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
-    >>> network = pretrain(images[:20], np.arange(20) % 2, n_features=8, n_epochs=0, rng=0)
-    >>> release = fine_tune(
-    ...     network, images[20:], np.arange(20) % 3, loss=Softmax(classes=(0, 1, 2)), epsilon=1.0,
-    ...     delta=1e-4, batch=FixedBatch(size=10),
-    ...     steps=Steps(n_steps=3, learning_rate=1.0, clip_norm=1.0),
-    ... )
-    >>> release.value.shape
-    (3, 8)
-    """
-    release = dp_sgd(
-        network.transform(images),
-        labels,
-        loss=loss,
-        epsilon=epsilon,
-        delta=delta,
-        x_bound=1.0,
-        batch=batch,
-        steps=steps,
-        simulate=simulate,
-    )
-    certificate = release.certificate
-    stated = (*ASSUMPTIONS, *certificate.assumptions)
-    return replace(release, certificate=replace(certificate, assumptions=stated))
-
-
 def _start(
     shape: tuple[int, ...], n_features: int, n_classes: int, generator: np.random.Generator
 ) -> Weights:
@@ -191,20 +132,20 @@ def _start(
 def _hidden(weights: Any, images: Any) -> Any:
     """Return the last hidden layer: three convolutions with pooling, one dense layer."""
     (jax,) = import_jax("jax")
-    found = images
+    layers = images
     for layer in range(len(CHANNELS)):
-        found = jax.lax.conv_general_dilated(
-            found,
+        layers = jax.lax.conv_general_dilated(
+            layers,
             weights[f"convolution{layer}"],
             (1, 1),
             "SAME",
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
-        found = jax.nn.relu(found + weights[f"constant{layer}"])
-        found = jax.lax.reduce_window(
-            found, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+        layers = jax.nn.relu(layers + weights[f"constant{layer}"])
+        layers = jax.lax.reduce_window(
+            layers, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
         )
-    return jax.nn.relu(found.reshape(found.shape[0], -1) @ weights["hidden"])
+    return jax.nn.relu(layers.reshape(layers.shape[0], -1) @ weights["hidden"])
 
 
 def _scale(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

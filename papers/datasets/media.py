@@ -13,8 +13,6 @@ from pacprivacy.errors import DataError
 from papers.datasets.record import Dataset
 from papers.datasets.store import read_file
 
-__all__ = ["load_ag_news", "load_cifar10_subset", "load_cifar100_subset", "load_mnist"]
-
 TILE: Final = 32
 
 

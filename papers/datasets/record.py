@@ -11,36 +11,15 @@ import numpy.typing as npt
 
 from pacprivacy._checks import freeze
 
-__all__ = ["Dataset", "one_hot"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dataset:
     """A public benchmark data set as arrays that cannot be written to.
 
-    Attributes
-    ----------
-    name : str
-        Short name, as in ``load_<name>``.
-    X : array of shape (n_records, ...)
-        Features. Tables are float64 with one column per feature; images are uint8; texts are
-        objects. A column named in ``categories`` holds integer codes.
-    y : array of shape (n_records,)
-        Class codes into ``target_names`` (int64), or the target itself (float64).
-    task : "classification" or "regression"
-        How ``y`` is to be read.
-    feature_names : tuple of str
-        Names of the columns; empty for images.
-    target_names : tuple of str
-        Names of the classes; for regression, the name of the target.
-    licence, source : str
-        The publisher's terms, and where the data comes from.
-    is_subset : bool
-        Whether this is a part of what was published; such a result is not a result on the whole.
-    X_test, y_test : arrays or None
-        The published test split, coded like the train split.
-    categories : mapping of str to tuple of str
-        For each coded column, the category that each code stands for.
+    Tables are float64 with one column per feature, and a column named in ``categories`` holds
+    integer codes, with the category that each code stands for; images are uint8, texts objects.
+    ``y`` holds class codes into ``target_names``, or the target itself. A result on a data set that
+    ``is_subset`` is not a result on what was published.
 
     Examples
     --------

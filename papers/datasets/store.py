@@ -28,26 +28,15 @@ from typing import Final
 
 from pacprivacy.errors import DataError
 
-__all__ = ["FILES", "DataFile", "cache_folder", "find_file", "read_file", "search_folders"]
-
 MAX_DOWNLOAD_BYTES: Final = 64 * 2**20
 TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One file of a data folder.
+    """One file of a data folder, and its official https source, if there is one.
 
-    Attributes
-    ----------
-    name : str
-        File name inside a data folder.
-    sha256 : str
-        Checksum of that file.
-    plain_sha256 : str or None
-        Checksum of the unpacked file, for those the publisher offers unpacked or in a zip.
-    url : str or None
-        Official https source of byte-exact contents; ``None`` where there is none.
+    ``plain_sha256`` is of the unpacked file, for those the publisher offers unpacked or in a zip.
     """
 
     name: str
@@ -244,10 +233,10 @@ def read_file(name: str) -> bytes:
     raw = path.read_bytes()
     is_plain = path.name != file.name
     expected = file.plain_sha256 if is_plain else file.sha256
-    found = hashlib.sha256(raw).hexdigest()
-    if found != expected:
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != expected:
         raise DataError(
-            f"{path} must have SHA-256 {expected}; got {found}. "
+            f"{path} must have SHA-256 {expected}; got {digest}. "
             f"Delete it and put the original file in its place."
         )
     return gzip.decompress(raw) if path.suffix == ".gz" else raw
@@ -275,9 +264,9 @@ def _download(file: DataFile) -> Path:
     else:
         name, expected = file.plain_name, file.plain_sha256
         contents = _pick_member(payload, expected)
-    found = hashlib.sha256(contents).hexdigest()
-    if found != expected:
-        raise DataError(_missing(file, f"what {file.url} serves now has other bytes ({found})"))
+    digest = hashlib.sha256(contents).hexdigest()
+    if digest != expected:
+        raise DataError(_missing(file, f"what {file.url} serves now has other bytes ({digest})"))
     return _write_whole(cache_folder() / name, contents)
 
 

@@ -20,105 +20,27 @@ from sklearn import datasets as sklearn_datasets
 from papers.datasets.record import Dataset
 from papers.datasets.store import read_file
 
-__all__ = [
-    "load_adult",
-    "load_bank",
-    "load_california_housing",
-    "load_credit_default",
-    "load_dry_bean",
-    "load_iris",
-    "load_kdd99",
-    "load_rice",
-    "load_wine_red",
-    "load_wine_white",
-]
-
 CC_BY: Final = "CC BY 4.0"
 
-_ADULT_COLUMNS: Final = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
-)
-_ADULT_CATEGORICAL: Final = (
-    "workclass",
-    "education",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "native-country",
-    "income",
-)
-_BANK_CATEGORICAL: Final = (
-    "job",
-    "marital",
-    "education",
-    "default",
-    "housing",
-    "loan",
-    "contact",
-    "month",
-    "poutcome",
-    "y",
-)
-_KDD_COLUMNS: Final = (
-    "duration",
-    "protocol_type",
-    "service",
-    "flag",
-    "src_bytes",
-    "dst_bytes",
-    "land",
-    "wrong_fragment",
-    "urgent",
-    "hot",
-    "num_failed_logins",
-    "logged_in",
-    "num_compromised",
-    "root_shell",
-    "su_attempted",
-    "num_root",
-    "num_file_creations",
-    "num_shells",
-    "num_access_files",
-    "num_outbound_cmds",
-    "is_host_login",
-    "is_guest_login",
-    "count",
-    "srv_count",
-    "serror_rate",
-    "srv_serror_rate",
-    "rerror_rate",
-    "srv_rerror_rate",
-    "same_srv_rate",
-    "diff_srv_rate",
-    "srv_diff_host_rate",
-    "dst_host_count",
-    "dst_host_srv_count",
-    "dst_host_same_srv_rate",
-    "dst_host_diff_srv_rate",
-    "dst_host_same_src_port_rate",
-    "dst_host_srv_diff_host_rate",
-    "dst_host_serror_rate",
-    "dst_host_srv_serror_rate",
-    "dst_host_rerror_rate",
-    "dst_host_srv_rerror_rate",
-    "label",
-)
+_ADULT_COLUMNS: Final = """
+age workclass fnlwgt education education-num marital-status occupation relationship race sex
+capital-gain capital-loss hours-per-week native-country income
+"""
+_ADULT_CATEGORICAL: Final = """
+workclass education marital-status occupation relationship race sex native-country income
+"""
+_BANK_CATEGORICAL: Final = """
+job marital education default housing loan contact month poutcome y
+"""
+_KDD_COLUMNS: Final = """
+duration protocol_type service flag src_bytes dst_bytes land wrong_fragment urgent hot
+num_failed_logins logged_in num_compromised root_shell su_attempted num_root num_file_creations
+num_shells num_access_files num_outbound_cmds is_host_login is_guest_login count srv_count
+serror_rate srv_serror_rate rerror_rate srv_rerror_rate same_srv_rate diff_srv_rate
+srv_diff_host_rate dst_host_count dst_host_srv_count dst_host_same_srv_rate dst_host_diff_srv_rate
+dst_host_same_src_port_rate dst_host_srv_diff_host_rate dst_host_serror_rate
+dst_host_srv_serror_rate dst_host_rerror_rate dst_host_srv_rerror_rate label
+"""
 
 
 def load_iris() -> Dataset:
@@ -216,8 +138,8 @@ def load_adult() -> Dataset:
     _, _, test_rows = read_file("adult.test.gz").partition(b"\n")
     train, test = _parse_rows(
         [read_file("adult.data.gz"), test_rows],
-        names=_ADULT_COLUMNS,
-        categorical=_ADULT_CATEGORICAL,
+        names=_ADULT_COLUMNS.split(),
+        categorical=_ADULT_CATEGORICAL.split(),
         stopped=("income",),
     )
     X, y, names = _split_classes(train, "income")
@@ -240,7 +162,9 @@ def load_adult() -> Dataset:
 def load_bank() -> Dataset:
     """Load Bank Marketing (bank-full): 45211 calls, 16 features, subscribed or not."""
     names, body = _split_header("bank-full.csv.gz", delimiter=";")
-    (table,) = _parse_rows([body], names=names, categorical=_BANK_CATEGORICAL, delimiter=";")
+    (table,) = _parse_rows(
+        [body], names=names, categorical=_BANK_CATEGORICAL.split(), delimiter=";"
+    )
     X, y, names = _split_classes(table, "y")
     return Dataset(
         name="bank",
@@ -263,7 +187,7 @@ def load_kdd99() -> Dataset:
     """
     (table,) = _parse_rows(
         [read_file("kddcup.data_10_percent.gz")],
-        names=_KDD_COLUMNS,
+        names=_KDD_COLUMNS.split(),
         categorical=("protocol_type", "service", "flag", "label"),
         stopped=("label",),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from papers import responses
-from papers.design import bound, decomposition, descent, equal, gain, ridge, secret
+from papers.design import decomposition, descent, gain, ridge, secret
 from papers.design.tables import DESIGN_BUDGETS
 from papers.run import Paper, Settings
 
@@ -25,25 +25,15 @@ PROTOCOL: Final = (
 )
 
 
-def _amount(settings: Settings) -> str:
-    return (
-        f"Pools of {settings.n_subsets} subsets with {settings.n_releases} releases per cell, "
-        f"{settings.n_trials} trainings per cell of a descent, {settings.n_repeats} runs of the "
-        f"ridge protocol, seed {settings.seed}."
-    )
-
-
 DESIGN: Final = Paper(
     name="design",
     title="Privacy-Conscious Algorithm Design (Sridhar, Zhu, Devadas, S&P 2026), recomputed",
     protocol=PROTOCOL,
     sections=(
-        equal.SECTION,
         decomposition.SECTION,
         ridge.SECTION,
         gain.SECTION,
         descent.SECTION,
-        bound.SECTION,
         secret.SECTION,
         responses.SECTION,
     ),
@@ -52,5 +42,9 @@ DESIGN: Final = Paper(
         mi_budgets=(1 / 64, 1 / 4), n_subsets=64, n_releases=400, n_trials=24, n_repeats=2
     ),
     reference=None,
-    amount=_amount,
+    amount=(
+        "Pools of {n_subsets} subsets with {n_releases} releases per cell, "
+        "{n_trials} trainings per cell of a descent, {n_repeats} runs of the "
+        "ridge protocol, seed {seed}."
+    ),
 )

@@ -30,17 +30,6 @@ from papers.datasets import (
     load_wine_white,
 )
 
-__all__ = [
-    "LEAKY",
-    "NAMES",
-    "REGRESSION",
-    "SPLIT_SEED",
-    "BinarySplit",
-    "RegressionSplit",
-    "load_binary",
-    "load_regression",
-]
-
 SPLIT_SEED: Final = 42
 TEST_SHARE: Final = 0.2
 KEPT_VARIANCE: Final = 0.95

@@ -23,8 +23,6 @@ from papers.design.ridge import PoissonSums, fit_poisson
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "DecompositionRow", "decomposition_rows"]
-
 DATASET: Final = "wine_white"
 MULTIPLES: Final = tuple(2.0**power for power in range(-2, 15))
 TICKS: Final = [(4.0**power, f"{4.0**power:g}") for power in range(-1, 8, 2)]
@@ -43,16 +41,9 @@ SHADES: Final = ("#9ECAE1", "#6BAED6", "#4292C6", "#2171B5", "#08306B")  # less 
 class DecompositionRow:
     """Squared error of released ridge coefficients at one penalty, all coordinates together.
 
-    Attributes
-    ----------
-    multiple : float
-        Penalty over the penalty that is best without privacy.
-    bias, variance, noise, total : float
-        The parts by the decomposition (bias squared), and their sum.
-    measured, standard_error : float
-        Error of simulated releases.
-    chosen : float
-        The multiple that the formula chooses: ``1 + d/2B``.
+    ``multiple`` is the penalty over the one that is best without privacy, ``chosen`` the multiple
+    of the formula: ``1 + d/2B``. ``total`` is the sum of bias squared, variance and noise,
+    ``measured`` the error of simulated releases.
     """
 
     dataset: str
@@ -131,7 +122,6 @@ class Decomposition:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the one piece of work."""
         return (
             Job(
                 name="decomposition",
@@ -143,7 +133,6 @@ class Decomposition:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plots, and put both on the page with the best penalties."""
         write_csv(stem.with_suffix(".csv"), rows)
         budgets = sorted({row.mi_nats for row in rows}, reverse=True)
         shown = [budgets[0], budgets[len(budgets) // 2]] if len(budgets) > 1 else budgets
@@ -174,11 +163,13 @@ def _parts(rows: Sequence[DecompositionRow]) -> Panel:
 def _totals(rows: Sequence[DecompositionRow], budgets: Sequence[float]) -> Panel:
     lines = []
     for mi, colour in zip(budgets, SHADES[-len(budgets) :], strict=False):
-        own = [row for row in rows if row.mi_nats == mi]
+        of_budget = [row for row in rows if row.mi_nats == mi]
         style = Style(colour=colour, marker="")
-        lines.append(Line.of(f"sum, {as_budget(mi)} nats", style, own, "total", x="multiple"))
-        there = (_at_chosen(own),)
-        lines.append(Line(label="chosen by formula", style=CHOSEN, x=(own[0].chosen,), y=there))
+        lines.append(Line.of(f"sum, {as_budget(mi)} nats", style, of_budget, "total", x="multiple"))
+        there = (_at_chosen(of_budget),)
+        lines.append(
+            Line(label="chosen by formula", style=CHOSEN, x=(of_budget[0].chosen,), y=there)
+        )
     return Panel(title="sums", ylabel="squared error", lines=tuple(lines), log_y=True)
 
 

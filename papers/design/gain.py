@@ -1,4 +1,4 @@
-"""What the formulas of [DESIGN] predict: gains of conscious design, and the steps they choose.
+"""What the formulas of [DESIGN] predict: gains of conscious design.
 
 The predicted ratio of ridge errors stands beside the ratio measured on coordinates of white wine.
 """
@@ -14,21 +14,19 @@ import numpy as np
 
 from pacprivacy._checks import Vector
 from pacprivacy._random import public_generator
-from pacprivacy.design import DescentStepRule, RidgePenalty
+from pacprivacy.design import RidgePenalty
 from pacprivacy.design.descent import descent_step
 from pacprivacy.design.ridge import noise_ratio, ridge_penalty_per_coordinate
 from papers.agreement import Cell, Comparison
 from papers.charts import Line, Panel, Style, draw_panels
-from papers.design.data import RegressionSplit, load_binary, load_regression
+from papers.design.data import RegressionSplit, load_regression
 from papers.design.descent import N_STEPS
 from papers.design.formulas import descent_bound, released_error, ridge_error_ratio
 from papers.design.ridge import PoissonSums, fit_poisson
 from papers.page import Page, as_budget, as_number, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "GainRow", "gain_rows"]
-
-Kind = Literal["ridge", "descent bound", "step size", "Figure 3", "Figure 4"]
+Kind = Literal["ridge", "Figure 3", "Figure 4"]
 
 QUALITIES: Final = tuple(2.0**power for power in range(-7, 11))  # Q of Figure 3
 VARIANCES: Final = tuple(2.0**power for power in range(-4, 5))  # of the gradient, Figure 4
@@ -43,24 +41,11 @@ AXIS_STYLES: Final = (
     Style(colour="#56B4E9", marker="v", line="-."),
     Style(colour="#0072B2", marker="D"),
 )
-STYLES: Final[dict[Kind, tuple[Style, ...]]] = {
-    "ridge": (
-        Style(colour="#D55E00", marker=""),
-        Style(colour="#0072B2", marker=""),
-        Style(colour="#009E73", marker=""),
-    ),
-    "descent bound": (
-        Style(colour="#E69F00", marker="s"),
-        Style(colour="#56B4E9", marker="D", line="--"),
-    ),
-    "step size": (
-        Style(colour="#333333", marker="s", line="--"),
-        Style(colour="#CC79A7", marker="D"),
-        Style(colour="#333333", marker="o", line="none", hollow=True),
-    ),
-}
-
-
+STYLES: Final = (
+    Style(colour="#D55E00", marker=""),
+    Style(colour="#0072B2", marker=""),
+    Style(colour="#009E73", marker=""),
+)
 REASONS: Final = {
     "Figure 3": "by its own formula the gain vanishes with Q (errata)",
     "Figure 4": "which variances the figure shows is not printed",
@@ -71,9 +56,8 @@ REASONS: Final = {
 class GainRow:
     """One predicted figure, and the measured one where there is one.
 
-    For ``ridge`` and ``descent bound`` the error, or its bound, of conscious over post-hoc design;
-    for ``step size`` the median over coordinates. ``place`` is Q in Figure 3 and the variance of
-    the gradient in Figure 4; zero where the budget is the axis.
+    The error, or its bound, of conscious over post-hoc design. ``place`` is Q in Figure 3 and the
+    variance of the gradient in Figure 4; zero where the budget is the axis.
     """
 
     kind: Kind
@@ -86,7 +70,7 @@ class GainRow:
 
 def gain_rows(*, n_subsets: int = 4096, seed: int = 0) -> list[GainRow]:
     """Return all curves."""
-    return [*_ridge(n_subsets, seed), *_bounds(), *_steps(), *axis_rows()]
+    return [*_ridge(n_subsets, seed), *axis_rows()]
 
 
 def axis_rows() -> list[GainRow]:
@@ -174,101 +158,49 @@ def _errors(
     return released_error(fits.mean(axis=0) - truth, fits.var(axis=0), ratio=ratio)
 
 
-def _bounds() -> list[GainRow]:
-    return [
-        GainRow(
-            kind="descent bound",
-            case=f"bounds, e0² = {start_error:g}",
-            mi_nats=mi_nats,
-            predicted=_bound_ratio(start_error, 1.0, mi_nats),
-            measured=None,
-        )
-        for start_error in START_ERRORS
-        for mi_nats in BUDGETS
-    ]
-
-
-def _steps() -> list[GainRow]:
-    split = load_binary("mnist_0v7")
-    goal = np.square(split.objective.minimise(split.X, split.y))
-    rows = []
-    for mi_nats in BUDGETS:
-        rules = {
-            "step, post-hoc": DescentStepRule(start_error=goal),
-            "step, conscious by formula": DescentStepRule(mi_nats=mi_nats, start_error=goal),
-            "step, conscious exactly": DescentStepRule(
-                mi_nats=mi_nats, start_error=goal, exact=True
-            ),
-        }
-        for case, rule in rules.items():
-            steps = rule.choose(split.objective, split.X, split.y, n_steps=N_STEPS)
-            rows.append(
-                GainRow(
-                    kind="step size",
-                    case=case,
-                    mi_nats=mi_nats,
-                    predicted=float(np.median(steps)),
-                    measured=None,
-                )
-            )
-    return rows
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
     """The section on predicted gains."""
 
     name: str = "gain"
     title: str = "Predicted gains"
-    covers: str = "Figures 3 and 4, and the subject of Figures 5 and 6; no points are printed"
+    covers: str = "Figures 3 and 4; no points are printed"
     notes: tuple[str, ...] = (
         "Ridge: error of one released coefficient, conscious over post-hoc penalty. Q is the "
         "coordinate's signal to noise, on white wine: the strongest, a middle and a weak one. "
         "Lines by formula, circles from fits on Poisson subsets. The formula is about fresh data; "
         "given the universe a half varies about half as much, so that up to half of the "
         "predicted gain is lost.",
-        "Descent: the bound on the error of the last weights with the conscious over the post-hoc "
-        "step size; 50 steps, convexity, smoothness and gradient variance 1.",
-        "Step sizes on MNIST 0 or 7, median over coordinates; *exact* minimises the bound itself.",
+        "Figure 4: the bound on the error of the last weights with the conscious over the post-hoc "
+        "step size; 50 steps, convexity and smoothness 1.",
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the one piece of work."""
         return (
             Job(name="gains", function=gain_rows, options={"seed": settings.seed}, kind=GainRow),
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plots, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         _write_axes(page, rows, stem)
         rows = [row for row in rows if not row.place]
-        panels = [
-            _panel(rows, "ridge", "Ridge, white wine", "error, conscious / post-hoc"),
-            _panel(rows, "descent bound", "Descent, bounds", "bound, conscious / post-hoc"),
-            _panel(rows, "step size", "Descent, MNIST 0 or 7", "step size"),
-        ]
         ticks = [(mi, as_budget(mi)) for mi in BUDGETS[::3]]
         picture = draw_panels(
             stem.with_suffix(".png"),
-            panels,
+            [_panel(rows)],
             title="What conscious design is predicted to win",
             xlabel="budget, nats",
             ticks=ticks,
         )
-        page.image(picture, "predicted ratios and step sizes against the budget")
-        cases = list(dict.fromkeys((row.kind, row.case) for row in rows))
-        cells = {(row.kind, row.case, row.mi_nats): row for row in rows}
+        page.image(picture, "predicted and measured ratios against the budget")
+        cases = list(dict.fromkeys(row.case for row in rows))
+        cells = {(row.case, row.mi_nats): row for row in rows}
         page.table(
-            ["budget, nats", *[case for _, case in cases]],
-            [
-                [as_budget(mi), *[_cell(cells[kind, case, mi]) for kind, case in cases]]
-                for mi in BUDGETS[::2]
-            ],
+            ["budget, nats", *cases],
+            [[as_budget(mi), *[_cell(cells[case, mi]) for case in cases]] for mi in BUDGETS[::2]],
         )
 
     def compare(self, rows: Sequence[GainRow]) -> tuple[Comparison, ...]:
-        """Return what the text says of Figures 3 and 4, as factors won by conscious design."""
         gains = {(row.kind, row.case, row.mi_nats, row.place): 1 / row.predicted for row in rows}
         figure_3 = [
             Cell(
@@ -317,7 +249,7 @@ def _write_axes(page: Page, rows: Sequence[GainRow], stem: Path) -> None:
         ("Figure 3", "Q, signal to noise of the coordinate", QUALITIES),
         ("Figure 4", "variance of the gradient", VARIANCES),
     ):
-        own = [row for row in rows if row.kind == kind]
+        of_kind = [row for row in rows if row.kind == kind]
         panels = [
             Panel(
                 title=f"{kind}, {case}",
@@ -326,7 +258,7 @@ def _write_axes(page: Page, rows: Sequence[GainRow], stem: Path) -> None:
                     Line.of(
                         f"{as_budget(mi)} nats",
                         style,
-                        [row for row in own if (row.case, row.mi_nats) == (case, mi)],
+                        [row for row in of_kind if (row.case, row.mi_nats) == (case, mi)],
                         "predicted",
                         x="place",
                     )
@@ -334,7 +266,7 @@ def _write_axes(page: Page, rows: Sequence[GainRow], stem: Path) -> None:
                 ),
                 log_y=True,
             )
-            for case in dict.fromkeys(row.case for row in own)
+            for case in dict.fromkeys(row.case for row in of_kind)
         ]
         path = stem.with_name(f"{stem.name}_{kind.lower().replace(' ', '_')}")
         drawn = draw_panels(
@@ -347,17 +279,19 @@ def _write_axes(page: Page, rows: Sequence[GainRow], stem: Path) -> None:
         page.image(drawn, f"{kind} over its own axis")
 
 
-def _panel(rows: Sequence[GainRow], kind: Kind, title: str, ylabel: str) -> Panel:
+def _panel(rows: Sequence[GainRow]) -> Panel:
     lines = []
-    own = [row for row in rows if row.kind == kind]
-    for number, case in enumerate(dict.fromkeys(row.case for row in own)):
-        chosen = [row for row in own if row.case == case]
-        style = STYLES[kind][number]
+    for style, case in zip(STYLES, dict.fromkeys(row.case for row in rows), strict=True):
+        chosen = [row for row in rows if row.case == case]
         lines.append(Line.of(case, style, chosen, "predicted"))
         circle = Style(colour=style.colour, line="none", hollow=True)
         lines.append(Line.of(f"{case}, measured", circle, chosen, "measured"))
-    drawn = tuple(line for line in lines if line.y)
-    return Panel(title=title, ylabel=ylabel, lines=drawn, log_y=True)
+    return Panel(
+        title="Ridge, white wine",
+        ylabel="error, conscious / post-hoc",
+        lines=tuple(lines),
+        log_y=True,
+    )
 
 
 def _cell(row: GainRow) -> str:

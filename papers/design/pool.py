@@ -18,18 +18,16 @@ from pacprivacy._random import public_generator
 from pacprivacy.design import LinearTransform, LogisticFit, OrthogonalRidge, RidgePenalty
 from pacprivacy.design.objective import objective_constant
 from pacprivacy.mechanism import Mechanism
-from pacprivacy.noise import calibrate, propose_rule_variance
+from pacprivacy.noise import calibrate
 from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.theory import posterior_success
 from papers.design.data import REGRESSION, load_binary, load_regression
 from papers.simulate import budget_of, simulate_pool
 
-__all__ = ["RULES", "PoolRow", "PoolRule", "pool_rows"]
+PoolRule = Literal["exact", "risk"]
 
-PoolRule = Literal["exact", "risk", "risk, shrunk"]
-
-RULES: Final[tuple[PoolRule, ...]] = ("exact", "risk", "risk, shrunk")
+RULES: Final[tuple[PoolRule, ...]] = ("exact", "risk")
 N_STEPS: Final = 50  # of the fit, the default of PrivateLogisticRegression
 AS_GIVEN: Final = "the coordinates of the experiment, computed from all training rows"
 
@@ -38,28 +36,10 @@ AS_GIVEN: Final = "the coordinates of the experiment, computed from all training
 class PoolRow:
     """What simulated releases from a pool are worth under one rule and budget.
 
-    Attributes
-    ----------
-    dataset : str
-        The data.
-    rule : str
-        ``exact``: the information budget, ridge with the penalty for its noise. ``risk``: the
-        same membership success, with the penalty that is best without noise. ``risk, shrunk``:
-        the same with a penalty for the noise that ``risk`` will need; ridge only.
-    mi_nats, success : float
-        The budget, and the membership success that it implies; ``risk`` guarantees the latter.
-    mi_upper_nats : float
-        Proved bound on the information that a release gives away.
-    metric : str
-        What ``utility`` is, on the test rows.
-    utility, standard_error : float
-        Mean over the simulated releases, and its standard error.
-    no_noise : float
-        The same without noise, over the halves of the pool.
-    noise_variance : float
-        Total variance of the noise.
-    n_subsets, n_releases : int
-        Halves in the pool; simulated releases.
+    ``exact`` meets the information budget, ridge with the penalty for its noise. ``risk`` meets the
+    membership success that the budget implies, with the penalty that is best without noise.
+    ``mi_upper_nats`` is the proved bound on the information that a release gives away, and
+    ``no_noise`` the utility without noise, over the halves of the pool.
     """
 
     dataset: str
@@ -110,8 +90,6 @@ def pool_rows(
     fits = _Fits(model, pool)
     rows = []
     for rule in rules:
-        if rule == "risk, shrunk" and not model.is_ridge:
-            continue
         for mi_nats in mi_budgets:
             rng = public_generator(seed, f"{dataset} {rule}", round(1e9 * mi_nats))
             rows.append(_row(dataset, fits, rule, mi_nats, n_releases, rng))
@@ -129,22 +107,11 @@ class _Fits:
         """Return the weights of all halves, with the penalty for an information budget."""
         if aim not in self._kept:
             mechanism = self.model.mechanism(aim)
-            found = run_mechanism(
+            outputs = run_mechanism(
                 mechanism, self.model.data, self.pool, rng=0, n_jobs=1, progress=False
             )
-            self._kept[aim] = found.values
+            self._kept[aim] = outputs.values
         return self._kept[aim]
-
-    def aim(self, rule: PoolRule, mi_nats: float) -> float | None:
-        """Return the information budget that the penalty prepares for."""
-        if rule == "exact" and self.model.is_ridge:
-            return mi_nats
-        if rule != "risk, shrunk":
-            return None
-        # The noise of risk, over the spread of the fits: what the budget d/2C would ask for.
-        plain = self.values(None)
-        asked = propose_rule_variance(plain, budget_of(rule, mi_nats), pool=self.pool, rng=0)
-        return float(plain.shape[1] * plain.var(axis=0).sum() / (2.0 * asked))
 
 
 def _row(
@@ -156,7 +123,8 @@ def _row(
     rng: np.random.Generator,
 ) -> PoolRow:
     model = fits.model
-    values = fits.values(fits.aim(rule, mi_nats))
+    # Only the penalty of a ridge for `exact` prepares for the noise.
+    values = fits.values(mi_nats if rule == "exact" and model.is_ridge else None)
     plan = calibrate(values, budget_of(rule, mi_nats), pool=fits.pool, rng=0)
     scores = model.scores(simulate_pool(plan, n_releases, rng))
     return PoolRow(

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-__all__ = ["ADASSP", "BUDGETS", "DESCENT", "RIDGE", "Mode", "printed_cell"]
-
 Mode = Literal["post-hoc", "conscious"]
 Pairs = tuple[tuple[float, float], ...]
 

@@ -45,16 +45,6 @@ from papers.design.tables import (
 from papers.page import Page, as_number, as_percent
 from papers.run import Job, Settings
 
-__all__ = [
-    "SECTION",
-    "SETTINGS",
-    "AdasspRow",
-    "PoissonSums",
-    "adassp_rows",
-    "fit_poisson",
-    "ridge_rows",
-]
-
 N_SUBSETS: Final = 1024
 N_RELEASES: Final = 1000
 
@@ -238,9 +228,9 @@ def adassp_rows(
                 **options,
             )
             for calibration, (i, pure) in product(CALIBRATIONS, enumerate(EPSILONS)):
-                told = pure if calibration == "paper's epsilon" else _equal_success(fit, pure)
+                epsilon = pure if calibration == "paper's epsilon" else _equal_success(fit, pure)
                 rng = public_generator(seed, f"adassp {dataset} {bound}", i)
-                fits = [fit(epsilon=told, simulate=rng) for _ in range(n_releases)]
+                fits = [fit(epsilon=epsilon, simulate=rng) for _ in range(n_releases)]
                 errors = split.test_errors(np.array([found.value["coef"] for found in fits]))
                 rows.append(
                     AdasspRow(
@@ -249,7 +239,7 @@ def adassp_rows(
                         calibration=calibration,
                         pure_epsilon=pure,
                         success=success_for_epsilon(pure),
-                        epsilon=told,
+                        epsilon=epsilon,
                         delta=DELTA,
                         own_success=fits[0].certificate.membership_bound,
                         utility=float(errors.mean()),
@@ -283,8 +273,7 @@ class RidgeTables:
         "mean of several.",
         "*Ours*: one secret half of a balanced pool for all coordinates together. `exact` has the "
         "conscious penalty, `risk` the penalty that is best without noise: the defaults of "
-        "`PrivateRidge`. At small budgets that is too little; the last column shrinks as much as "
-        "the noise of `risk` asks for.",
+        "`PrivateRidge`.",
         "AdaSSP is differentially private (δ = 1e-5, as printed). The paper runs it at the ε of "
         "*pure* privacy with the same membership success; its noise is Gaussian: its own success "
         "is far smaller there, and the last column runs it where its own success is that of the "
@@ -295,7 +284,6 @@ class RidgeTables:
     quick_datasets: tuple[str, ...] = ("wine_red",)
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return the paper's protocol and our rules for every data set, and AdaSSP."""
         datasets = self.quick_datasets if quick else self.datasets
         jobs = []
         for dataset in datasets:
@@ -324,7 +312,6 @@ class RidgeTables:
         return (*jobs, Job(name="AdaSSP", function=adassp_rows, options=fits, kind=AdasspRow))
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write CSV files and the plot, and put plot and tables on the page."""
         paper = [row for row in rows if isinstance(row, DesignRow)]
         ours = [row for row in rows if isinstance(row, PoolRow)]
         write_rows(stem, rows)
@@ -335,7 +322,6 @@ class RidgeTables:
         _write_adassp(page, [row for row in rows if isinstance(row, AdasspRow)])
 
     def compare(self, rows: Sequence[Any]) -> tuple[Comparison, ...]:
-        """Return Tables 1 and 3: ridge for each data set, and AdaSSP."""
         paper = [row for row in rows if isinstance(row, DesignRow)]
         tables = {name: f"Tables 1 and 3, {NAMES[name]}" for name in self.datasets}
         adaptive = [

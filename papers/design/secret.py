@@ -28,8 +28,6 @@ from papers.design.descent import (
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "GradientsOfPool", "SecretRow", "secret_row"]
-
 _STREAM: Final = "same secret"
 N_TRIALS: Final = 200  # in a full run; benchmarks/noise/same_secret.py has a thousand
 N_TRIALS_QUICK: Final = 8
@@ -54,26 +52,10 @@ SUCCESSES: Final = {
 class SecretRow:
     """Trainings with one secret at one budget, and what attackers made of them.
 
-    Attributes
-    ----------
-    mi_nats : float
-        Total budget of a training.
-    accuracy, standard_error : float
-        Mean test accuracy, and its standard error.
-    fresh_accuracy, fresh_standard_error : float
-        The same with fresh secrets at the same total.
-    named, named_bound : float
-        How often the most probable subset was the secret one, and the bound on that.
-    membership, membership_bound : float
-        How often membership of a record was guessed right, mean over records, and the bound.
-    worst_membership : float
-        The attacker's mean posterior success on the record where it is highest.
-    learned_nats : float
-        Mean of what was really learned.
-    n_trials, n_subsets : int
-        Trainings, and candidates.
-    dataset : str
-        The data.
+    ``fresh_accuracy`` is with fresh secrets at the same total. ``named`` is how often the most
+    probable subset was the secret one; ``membership`` how often membership of a record was guessed
+    right, mean over records; ``worst_membership`` the attacker's mean posterior success on the
+    record where it is highest. ``learned_nats`` is the mean of what was really learned.
     """
 
     mi_nats: float
@@ -189,7 +171,6 @@ class SameSecret:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one job for each budget."""
         n_trials = min(settings.n_trials, N_TRIALS_QUICK if quick else N_TRIALS)
         return tuple(
             Job(
@@ -217,10 +198,9 @@ class SameSecret:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plots, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
-        few = [row for row in rows if row.n_subsets < PRINTED_SUBSETS]
-        ordered = sorted(few, key=lambda row: float(row.mi_nats))
+        on_small_pools = [row for row in rows if row.n_subsets < PRINTED_SUBSETS]
+        ordered = sorted(on_small_pools, key=lambda row: float(row.mi_nats))
         picture = draw_panels(
             stem.with_suffix(".png"),
             [

@@ -16,17 +16,6 @@ from papers.design.pool import PoolRow, PoolRule
 from papers.design.printed import BUDGETS, Mode
 from papers.page import Page, as_budget, as_number, as_percent, write_csv
 
-__all__ = [
-    "DESIGN_BUDGETS",
-    "MODES",
-    "DesignRow",
-    "Mode",
-    "compare_tables",
-    "draw_tables",
-    "write_rows",
-    "write_table",
-]
-
 DESIGN_BUDGETS: Final = BUDGETS  # 1/4 .. 1/1024 nats
 ROUNDING: Final = 0.005
 PRINTED_TRAININGS: Final = 500
@@ -48,10 +37,6 @@ MODES: Final[dict[Mode, tuple[str, str, Style, Style]]] = {
 RULE_STYLES: Final[dict[PoolRule, tuple[str, Style]]] = {
     "exact": ("exact, same information", Style(colour="#0072B2", marker="D", line="-.")),
     "risk": ("risk, same guaranteed success", Style(colour="#009E73", marker="o")),
-    "risk, shrunk": (
-        "risk, penalty for its noise",
-        Style(colour="#CC79A7", marker="v", line=":"),
-    ),
 }
 ORACLE: Final = "oracle"
 
@@ -60,24 +45,10 @@ ORACLE: Final = "oracle"
 class DesignRow:
     """What simulated releases of one design at one budget are worth.
 
-    Attributes
-    ----------
-    dataset, setting : str
-        The data, and how the signal (ridge) or the distance to go (descent) is known.
-    mode : str
-        ``post-hoc``: parameters that are best without privacy; ``conscious``: best with it.
-    mi_nats : float
-        Total budget, split evenly over dimensions and steps.
-    metric : str
-        What ``utility`` is, on the test rows.
-    utility, standard_error : float
-        Mean over the simulated releases, and its standard error.
-    n_releases : int
-        Number of simulated releases.
-    published : float or None
-        The printed figure, where there is one.
-    largest : str
-        For descent, what step sizes are capped at: ``1/L`` or, as in the public code, ``L``.
+    ``setting`` says how the signal (ridge) or the distance to go (descent) is known. ``mode`` is
+    ``post-hoc`` for parameters that are best without privacy, ``conscious`` for the best with it.
+    The budget is split evenly over dimensions and steps. ``largest`` is what the steps of a descent
+    are capped at: ``1/L`` or, as in the public code, ``L``.
     """
 
     dataset: str
@@ -155,9 +126,9 @@ def draw_tables(
 
 def _panel(dataset: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]) -> Panel:
     lines = []
-    own = [row for row in paper if row.dataset == dataset and row.setting == ORACLE]
+    of_dataset = [row for row in paper if row.dataset == dataset and row.setting == ORACLE]
     for mode, (label, published, style, hollow) in MODES.items():
-        cells = [row for row in own if row.mode == mode]
+        cells = [row for row in of_dataset if row.mode == mode]
         lines.append(Line.of(label, style, cells, "utility"))
         lines.append(Line.of(published, hollow, cells, "published"))
     released = [row for row in ours if row.dataset == dataset]
@@ -170,9 +141,9 @@ def _panel(dataset: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]) ->
     )
     return Panel(
         title=NAMES[dataset],
-        ylabel=own[0].metric,
+        ylabel=of_dataset[0].metric,
         lines=tuple(line for line in lines if line.y),
-        log_y=own[0].metric == "mean squared error",
+        log_y=of_dataset[0].metric == "mean squared error",
     )
 
 
@@ -180,14 +151,14 @@ def write_table(
     page: Page, dataset: str, paper: Sequence[DesignRow], ours: Sequence[PoolRow]
 ) -> None:
     """Put the tables of one data set on the page."""
-    own = [row for row in paper if row.dataset == dataset]
+    of_dataset = [row for row in paper if row.dataset == dataset]
     released = {(row.rule, row.mi_nats): row for row in ours if row.dataset == dataset}
-    budgets = sorted({row.mi_nats for row in own}, reverse=True)
+    budgets = sorted({row.mi_nats for row in of_dataset}, reverse=True)
     rules = [rule for rule in RULE_STYLES if (rule, budgets[0]) in released]
     page.heading(NAMES[dataset], level=3)
     page.text(
-        f"{own[0].metric.capitalize()} (mean ± standard error), design parameters from the fit on "
-        f"all training rows. {_without_noise(released, budgets[0])}"
+        f"{of_dataset[0].metric.capitalize()} (mean ± standard error), design parameters from the "
+        f"fit on all training rows. {_without_noise(released, budgets[0])}"
     )
     page.table(
         [
@@ -200,14 +171,17 @@ def write_table(
             *[_heading(rule) for rule in rules],
             "`risk` information <=",
         ],
-        [_main_cells(own, released, rules, mi) for mi in budgets],
+        [_main_cells(of_dataset, released, rules, mi) for mi in budgets],
     )
-    settings = [name for name in dict.fromkeys(row.setting for row in own) if name != ORACLE]
+    settings = [name for name in dict.fromkeys(row.setting for row in of_dataset) if name != ORACLE]
     if settings:
         page.text("Design parameters from a constant: post-hoc → conscious, published in brackets.")
         page.table(
             ["budget, nats", *settings],
-            [[as_budget(mi), *[_pair(own, name, mi) for name in settings]] for mi in budgets],
+            [
+                [as_budget(mi), *[_pair(of_dataset, name, mi) for name in settings]]
+                for mi in budgets
+            ],
         )
 
 
@@ -215,7 +189,6 @@ def _heading(rule: PoolRule) -> str:
     return {
         "exact": "`exact`, same MI",
         "risk": "`risk`, same success",
-        "risk, shrunk": "`risk`, penalty for its noise",
     }[rule]
 
 
@@ -227,30 +200,32 @@ def _without_noise(released: dict[tuple[PoolRule, float], PoolRow], mi: float) -
 
 
 def _main_cells(
-    own: Sequence[DesignRow],
+    of_dataset: Sequence[DesignRow],
     released: dict[tuple[PoolRule, float], PoolRow],
     rules: Sequence[PoolRule],
     mi: float,
 ) -> list[str]:
     cells = [as_budget(mi), as_percent(posterior_success(mi))]
     for mode in MODES:
-        row = _find(own, ORACLE, mode, mi)
+        row = _find(of_dataset, ORACLE, mode, mi)
         cells += [as_number(row.published, 2), _measured(row)]
     cells += [_measured(released[rule, mi]) for rule in rules]
     risk = released.get(("risk", mi))
     return [*cells, "not run" if risk is None else f"{risk.mi_upper_nats:.3g} nats"]
 
 
-def _pair(own: Sequence[DesignRow], setting: str, mi: float) -> str:
-    post_hoc, conscious = (_find(own, setting, mode, mi) for mode in MODES)
+def _pair(of_dataset: Sequence[DesignRow], setting: str, mi: float) -> str:
+    post_hoc, conscious = (_find(of_dataset, setting, mode, mi) for mode in MODES)
     text = f"{as_number(post_hoc.utility)} → {as_number(conscious.utility)}"
     if post_hoc.published is None or conscious.published is None:
         return text
     return f"{text} ({post_hoc.published:.2f} → {conscious.published:.2f})"
 
 
-def _find(own: Sequence[DesignRow], setting: str, mode: Mode, mi: float) -> DesignRow:
-    return next(row for row in own if (row.setting, row.mode, row.mi_nats) == (setting, mode, mi))
+def _find(of_dataset: Sequence[DesignRow], setting: str, mode: Mode, mi: float) -> DesignRow:
+    return next(
+        row for row in of_dataset if (row.setting, row.mode, row.mi_nats) == (setting, mode, mi)
+    )
 
 
 def _measured(row: DesignRow | PoolRow) -> str:

@@ -12,8 +12,6 @@ from papers.page import Page, as_number, write_csv
 from papers.residual.classifiers import CLASSIFIED, fit_logits
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "BaseRow", "measure_base"]
-
 # Test accuracy and its spread, section 6; half a unit of the last digit where none is printed.
 PRINTED: Final = {
     "cifar10": (0.7181, 0.0088),
@@ -72,7 +70,6 @@ class BaseClassifiers:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per data set."""
         return tuple(
             Job(
                 name=f"{CLASSIFIED[name][0]}, base classifier",
@@ -85,7 +82,6 @@ class BaseClassifiers:
         )
 
     def write(self, page: Page, rows: Sequence[BaseRow], stem: Path) -> None:
-        """Write the CSV file and the table."""
         write_csv(stem.with_suffix(".csv"), rows)
         page.table(
             ["data", "trained on", "epochs", "test", "training", "printed"],
@@ -103,7 +99,6 @@ class BaseClassifiers:
         )
 
     def compare(self, rows: Sequence[BaseRow]) -> tuple[Comparison, ...]:
-        """Return test accuracies beside the printed ones."""
         cells = tuple(
             Cell(
                 name=f"{CLASSIFIED[row.dataset][0]}, {row.n_train} rows",

@@ -29,8 +29,6 @@ from papers.datasets import (
     load_mnist,
 )
 
-__all__ = ["CLASSIFIED", "Logits", "fit_classifier", "fit_logits", "image_features"]
-
 CLASSIFIED: Final[dict[str, tuple[str, Callable[[], Dataset]]]] = {
     "mnist": ("MNIST", load_mnist),
     "cifar10": ("CIFAR-10 (subset)", load_cifar10_subset),

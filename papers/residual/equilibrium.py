@@ -1,9 +1,4 @@
-"""Least noise for a true information budget, with the story of how it was found.
-
-The defender moves first and chooses the noise; the attacker answers with the best decoder, which
-on a pool is the posterior. The equilibrium is the noise of least cost whose *true* information is
-within the budget, found by the fixed point of the attacker's error matrix.
-"""
+"""What a rule of noise does at each budget: true information, total noise, unevenness ([RPAC])."""
 
 import math
 from collections.abc import Sequence
@@ -12,50 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from pacprivacy._checks import Vector, as_outputs, check_log_belief, freeze
-from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import DEFAULT_GAMMA, exact_information
+from pacprivacy._random import coerce_seed
+from pacprivacy.adversary import exact_information
 from pacprivacy.budget import Information
 from pacprivacy.errors import BudgetError
 from pacprivacy.noise import (
     AnyRule,
-    Exact,
     NoisePlan,
-    Protect,
     calibrate,
     distinct_plan_outputs,
-    exact_shapes,
-    spread_of,
-    weigh,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One iterate: which step, and the cost of its noise at the budget."""
-
-    step: int
-    cost: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equilibrium:
-    """The least noise found, certified, beside what the Gaussian bound needs; curator-only.
-
-    ``steps`` are all iterates of the search; ``free_nats`` is the budget from which on no noise is
-    needed. Costs are total variances, or ``tr(W Σ_B)`` with a cost of its own.
-    """
-
-    plan: NoisePlan
-    waterfill: NoisePlan
-    steps: tuple[Step, ...]
-    free_nats: float
-    cost: float
-    waterfill_cost: float
-
-    @property
-    def saving(self) -> float:
-        """How many times less the noise costs than that of the Gaussian bound."""
-        return self.waterfill_cost / self.cost if self.cost > 0 else np.inf
 
 
 def free_budget(outputs: object, log_belief: Vector | None = None) -> float:
@@ -65,61 +26,6 @@ def free_budget(outputs: object, log_belief: Vector | None = None) -> float:
     """
     values = as_outputs(outputs)
     return distinct_plan_outputs(values, check_log_belief(log_belief, len(values)))[1]
-
-
-def find_equilibrium(
-    outputs: object,
-    mi_nats: float,
-    *,
-    rule: Exact | Protect | None = None,
-    log_belief: Vector | None = None,
-    gamma: float = DEFAULT_GAMMA,
-    rng: np.random.Generator | int | None = None,
-) -> Equilibrium:
-    """Find the least noise whose true information is within a budget, and record the search.
-
-    :func:`pacprivacy.noise.calibrate` does the same without the record, and says what the
-    parameters are. A rule states a cost of noise of its own.
-
-    Guarantee
-    ---------
-    Claim RP-8. The plan meets the budget with probability ``1 - gamma`` over simulated draws, and
-    costs no more than what the log-determinant bound can certify.
-    """
-    values = as_outputs(outputs)
-    log_p = check_log_belief(log_belief, len(values))
-    budget, seed = Information(mi_nats), coerce_seed(rng)
-    plan = calibrate(values, budget, rule=rule or "exact", log_belief=log_p, gamma=gamma, rng=seed)
-    gaussian = calibrate(values, budget, rule="waterfill", log_belief=log_p)
-    steps: list[Step] = []
-    if not plan.is_noiseless:
-        spread = spread_of(values, np.exp(log_p))
-        searched = spread
-        if rule is not None:
-            searched = weigh(spread, np.exp(log_p), rule.cost_along(spread)).spread
-        generator = public_generator(seed, "shapes")  # the stream that calibrate searched with
-        exact_shapes(
-            searched,
-            log_p,
-            mi_nats=mi_nats,
-            rng=generator,
-            watch=lambda step, cost: steps.append(Step(step=step, cost=cost)),
-        )
-    return Equilibrium(
-        plan=plan,
-        waterfill=gaussian,
-        steps=tuple(steps),
-        free_nats=free_budget(values, log_p),
-        cost=_cost(plan, rule),
-        waterfill_cost=_cost(gaussian, rule),
-    )
-
-
-def _cost(plan: NoisePlan, rule: Exact | Protect | None) -> float:
-    if rule is None:
-        return plan.total_variance
-    covariance = plan.noise_covariance()
-    return float(np.sum(covariance * rule.cost_matrix(len(covariance))))
 
 
 def anisotropy(plan: NoisePlan) -> float:

@@ -31,26 +31,6 @@ from pacprivacy.theory import (
 from papers.charts import Line, Panel, Style
 from papers.page import as_budget
 
-__all__ = [
-    "FULL_TRAINING",
-    "QUICK_TRAINING",
-    "STYLES",
-    "VERSIONS",
-    "Law",
-    "Measure",
-    "NoiseRow",
-    "Version",
-    "law_of_dp",
-    "law_of_learned",
-    "law_of_printed_dp",
-    "law_of_rule",
-    "measure_law",
-    "noise_order",
-    "panel",
-    "simulate_noise",
-    "true_information",
-]
-
 GAMMA = 1e-6
 FLAT = 1e-13  # eigenvalues of a covariance below this share of the largest are rounding error
 
@@ -177,26 +157,11 @@ def _decompose(covariance: Matrix) -> tuple[Vector, Matrix]:
 class NoiseRow:
     """Noise of one rule on one pool of outputs.
 
-    Attributes
-    ----------
-    dataset, method : str
-        The data and the rule.
-    version : str
-        ``equal claim``: the rule meets the budget in its own reckoning. ``equal truth``: its
-        noise is scaled until the exact adversary learns exactly the budget.
-    mi_nats : float
-        The budget.
-    claimed_nats : float or None
-        Information that the rule proves, or that its decoder claims; none where the rule promises
-        something else.
-    true_nats, true_upper : float
-        What the exact adversary learns: estimate and upper bound (confidence ``1 - 1e-6``).
-    noise_variance : float
-        Total variance.
-    accuracy, standard_error, no_noise : float or None
-        For logits: how often the largest released one is right, and without noise.
-    n_candidates, n_train : int
-        Size of the pool; records the classifier was trained on.
+    ``equal claim``: the rule meets the budget in its own reckoning, ``claimed_nats``, which is None
+    where it promises something else. ``equal truth``: its noise is scaled until the exact adversary
+    learns the budget. ``true_nats`` and ``true_upper`` are what the exact adversary learns
+    (confidence ``1 - 1e-6``). For logits, ``accuracy`` is how often the largest released one is
+    right.
     """
 
     dataset: str

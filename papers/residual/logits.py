@@ -27,8 +27,6 @@ from papers.residual.laws import (
 )
 from papers.run import Job, Settings
 
-__all__ = ["SECTION", "Effort", "measure_logits"]
-
 BUDGETS: Final = (1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 QUICK_BUDGETS: Final = (1 / 4, 1.0)
 PROTECT_WEIGHT: Final = 1e4
@@ -127,7 +125,6 @@ class LogitFigure:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per data set."""
         effort = QUICK if quick else FULL
         return tuple(
             Job(
@@ -141,7 +138,6 @@ class LogitFigure:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plots, and put them on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.dataset for row in rows))
         ticks = [(mi, as_budget(mi)) for mi in sorted({row.mi_nats for row in rows})]
@@ -165,19 +161,19 @@ def _panels(rows: Sequence[NoiseRow], name: str) -> list[Panel]:
     """Return noise, accuracy, and the truth; where that is equal, accuracy beside ``exact``'s."""
     mine = [row for row in rows if row.dataset == name]
     title = CLASSIFIED[name][0]
-    found = [
+    panels = [
         panel(mine, title=title, ylabel="noise variance", field="noise_variance"),
         panel(mine, title=title, ylabel="accuracy of the largest logit", field="accuracy"),
     ]
     if mine[0].version == "equal claim":
-        return [*found, panel(mine, title=title, ylabel="true nats", field="true_nats")]
+        return [*panels, panel(mine, title=title, ylabel="true nats", field="true_nats")]
     exact = {row.mi_nats: row.accuracy for row in mine if row.method == "exact"}
     gains = [
         replace(row, accuracy=row.accuracy - level)
         for row in mine
         if row.accuracy is not None and (level := exact.get(row.mi_nats)) is not None
     ]
-    return [*found, panel(gains, title=title, ylabel="accuracy less exact's", field="accuracy")]
+    return [*panels, panel(gains, title=title, ylabel="accuracy less exact's", field="accuracy")]
 
 
 def _write_table(page: Page, rows: Sequence[NoiseRow]) -> None:

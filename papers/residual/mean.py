@@ -40,8 +40,6 @@ from papers.residual.laws import (
 from papers.run import Job, Settings
 from papers.simulate import budget_of
 
-__all__ = ["SECTION", "measure_means"]
-
 RULES: Final = {
     "Efficient-PAC": "diagonal",
     "Auto-PAC (A.2)": "spectral",
@@ -127,7 +125,6 @@ class MeanFigure:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per data set."""
         training = QUICK_TRAINING if quick else FULL_TRAINING
         return tuple(
             Job(
@@ -140,7 +137,6 @@ class MeanFigure:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
         write_csv(stem.with_suffix(".csv"), rows)
         names = list(dict.fromkeys(row.dataset for row in rows))
         budgets = sorted({row.mi_nats for row in rows})
@@ -161,11 +157,11 @@ class MeanFigure:
 
 def _panels(rows: Sequence[NoiseRow], name: str) -> list[Panel]:
     """Return noise at equal claims and at equal truth, and the first relative to ``exact``."""
-    found = []
+    panels = []
     for version in VERSIONS:
         mine = [row for row in rows if (row.dataset, row.version) == (name, version)]
         title = f"{DATASETS[name]}, {version}"
-        found.append(panel(mine, title=title, ylabel="noise variance", field="noise_variance"))
+        panels.append(panel(mine, title=title, ylabel="noise variance", field="noise_variance"))
     mine = [row for row in rows if (row.dataset, row.version) == (name, "equal claim")]
     least = {row.mi_nats: row.noise_variance for row in mine if row.method == "exact"}
     ratios = [
@@ -175,8 +171,8 @@ def _panels(rows: Sequence[NoiseRow], name: str) -> list[Panel]:
     ]
     if ratios:
         title = f"{DATASETS[name]}, equal claim"
-        found.append(panel(ratios, title=title, ylabel="noise / exact", field="noise_variance"))
-    return found
+        panels.append(panel(ratios, title=title, ylabel="noise / exact", field="noise_variance"))
+    return panels
 
 
 def _write_table(page: Page, rows: Sequence[NoiseRow]) -> None:

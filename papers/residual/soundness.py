@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,33 +23,16 @@ from pacprivacy.sample import Balanced
 from pacprivacy.simulation import run_mechanism
 from pacprivacy.statistics import Mean
 from papers.alg.protocol import load_split
-from papers.charts import Line, Panel, Style, draw_panels
-from papers.page import Page, as_budget, as_number, write_csv
-from papers.run import Job, Settings
-
-__all__ = ["SECTION", "SoundRow", "enumerable_means", "measure_decoder"]
 
 N_SUBSETS: Final = 16
 BUDGETS: Final = (1 / 128, 1 / 16, 1 / 4, 1.0, 2.0)
-QUICK_BUDGETS: Final = (1 / 16, 1 / 4, 1.0)
 BASE: Final = Training(n_steps=500)
-QUICK_BASE: Final = Training(n_steps=300, chunk=50, batch=256, n_check=1 << 16)
 DECODERS: Final[dict[str, tuple[Follower, dict[str, int]]]] = {
     "exact posterior": ("exact", {}),
     "network": ("mlp", {}),
     "network, briefly taught": ("mlp", {"warm_up": 0, "follower_steps": 1, "hidden": 16}),
     "network, two projections": ("mlp", {"n_slices": 2}),
     "network, one projection": ("mlp", {"n_slices": 1}),
-}
-QUICK_DECODERS: Final = ("exact posterior", "network", "network, one projection")
-STYLES: Final = {
-    name: Style(colour=colour, marker=marker)
-    for name, colour, marker in zip(
-        DECODERS,
-        ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#D55E00"),
-        "DovP^",
-        strict=True,
-    )
 }
 
 
@@ -121,97 +103,5 @@ def _fixed_point(values: Matrix, mi_nats: float, seed: int) -> float:
     start = axis_shape(waterfill(spread.eigenvalues, mi_nats=mi_nats))
     rng = public_generator(seed, "iris residual fixed point")
     log_p = np.full(N_SUBSETS, -np.log(N_SUBSETS))
-    found = refine_shape(start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=24)
-    return found.total_variance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SoundnessFigure:
-    """The section on soundness."""
-
-    name: str = "soundness"
-    title: str = "What a decoder's word is worth"
-    covers: str = "no figure of the paper: its Algorithm 2, looked at by the exact adversary"
-    notes: tuple[str, ...] = (
-        "Mean of Iris, a pool of 16 halves, all of them enumerated: the most there is to learn is "
-        "ln 16 = 2.77 nats.",
-        "Noise is learned until the decoder *claims* the budget. The truth is what the posterior "
-        "over all candidates learns from the same noise. A decoder can only understate (claim "
-        "W-2); what it missed is the shortfall.",
-        "With the exact posterior as the follower claim and truth agree and the noise is that of "
-        "the exact fixed point. A good network comes close. A network that is taught too little, "
-        "or sees projections only, lets the leader take the noise away: the release looks private "
-        "and is not. The budget cannot tell which of these happened.",
-    )
-
-    def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one piece of work per decoder."""
-        base, budgets = (QUICK_BASE, QUICK_BUDGETS) if quick else (BASE, BUDGETS)
-        return tuple(
-            Job(
-                name=f"soundness, {decoder}",
-                function=measure_decoder,
-                arguments=(decoder, budgets, base, settings.seed),
-                kind=SoundRow,
-                needs=("jax", "optax"),
-            )
-            for decoder in (QUICK_DECODERS if quick else DECODERS)
-        )
-
-    def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page."""
-        write_csv(stem.with_suffix(".csv"), rows)
-        budgets = sorted({row.mi_nats for row in rows})
-        honest = Line(
-            label="the budget itself",
-            style=Style(colour="#333333", marker="none", line=":"),
-            x=tuple(budgets),
-            y=tuple(budgets),
-        )
-        names = list(dict.fromkeys(row.decoder for row in rows))
-        picture = draw_panels(
-            stem.with_suffix(".png"),
-            [
-                Panel(
-                    title="True information",
-                    ylabel="nats",
-                    lines=(*(_line(rows, name, "true_nats") for name in names), honest),
-                    log_y=True,
-                ),
-                Panel(
-                    title="Noise",
-                    ylabel="total variance",
-                    lines=tuple(_line(rows, name, "noise_variance") for name in names),
-                    log_y=True,
-                ),
-            ],
-            title="Noise that a decoder calls private, seen by the exact adversary",
-            xlabel="budget that the decoder claims, nats",
-            ticks=[(mi, as_budget(mi)) for mi in budgets],
-        )
-        page.image(picture, "true information and noise against the claimed budget")
-        _write_table(page, rows)
-
-
-def _line(rows: Sequence[SoundRow], name: str, field: str) -> Line:
-    return Line.of(name, STYLES[name], [row for row in rows if row.decoder == name], field)
-
-
-def _write_table(page: Page, rows: Sequence[SoundRow]) -> None:
-    page.table(
-        ["decoder", "budget", "claimed, nats", "true, nats", "shortfall", "noise / fixed point"],
-        [
-            [
-                row.decoder,
-                as_budget(row.mi_nats),
-                f"{as_number(row.claimed_nats, 4)} ± {row.claimed_error:.1g}",
-                as_number(row.true_nats, 4),
-                as_number(row.shortfall, 4),
-                f"{row.noise_variance / row.fixed_point:.3f}",
-            ]
-            for row in rows
-        ],
-    )
-
-
-SECTION: Final = SoundnessFigure()
+    shape = refine_shape(start, spread, log_p, mi_nats=mi_nats, rng=rng, n_steps=24)
+    return shape.total_variance

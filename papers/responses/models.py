@@ -25,8 +25,6 @@ from pacprivacy.sample import Balanced, Pool
 from pacprivacy.simulation import train_subsets
 from papers.datasets import Dataset, cache_folder, load_adult, load_bank
 
-__all__ = ["DATASETS", "N_SUBSETS", "Answers", "load_answers", "make_booster", "split_dataset"]
-
 N_SUBSETS: Final = 128
 SPLIT_SEED: Final = 42
 TEST_SHARE: Final = 0.2
@@ -42,20 +40,9 @@ Labels = npt.NDArray[np.int64]
 class Answers:
     """What every model says about every test row, with the truth.
 
-    Attributes
-    ----------
-    scores : array of shape (m, q)
-        Probability of class 1.
-    truth : integer array of shape (q,)
-        The test labels.
-    nonprivate : float
-        Test accuracy of the same model trained on the whole universe.
-    pool : Pool
-        The subsets.
-    labels : int8 array of shape (m, q)
-        Votes.
-    signs : float32 array of shape (m, n_units)
-        +1 where a unit is in a subset, else -1.
+    ``scores`` (m, q) are probabilities of class 1 and ``labels`` the votes; ``signs`` is +1 where a
+    unit is in a subset, else -1. ``nonprivate`` is the test accuracy of the same model trained on
+    the whole universe.
     """
 
     scores: Vector
@@ -67,7 +54,9 @@ class Answers:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", (self.scores > 0.5).astype(np.int8))
-        object.__setattr__(self, "signs", self.pool.signs(0, self.pool.n_units))
+        object.__setattr__(
+            self, "signs", np.where(self.pool.masks(), np.float32(1), np.float32(-1))
+        )
         for array in (self.scores, self.truth, self.labels, self.signs):
             freeze(array)
 

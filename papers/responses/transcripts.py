@@ -1,8 +1,7 @@
 """The tables of [RESP] on Adult and Bank: accuracy of private answers, and what they give away.
 
 A transcript asks every test row once, in random order, with one secret model; seeded secrets and
-noise on public data, which protect nobody. Besides the published tables: 10^5 questions in a row
-at 2^-20 nats each.
+noise on public data, which protect nobody.
 """
 
 from __future__ import annotations
@@ -13,68 +12,32 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pacprivacy._random import SimulatedSource, public_generator
 from pacprivacy.session.responder import Responder
 from pacprivacy.theory import posterior_success
-from papers.charts import Line, Panel, Style, draw_panels
 from papers.page import Page, as_number, as_percent, write_csv
 from papers.published import Published
 from papers.responses.models import N_SUBSETS, Answers, load_answers
 from papers.run import Job, Settings
-
-__all__ = [
-    "BOUND_TABLE",
-    "SECTION",
-    "BoundCell",
-    "ResponseRow",
-    "Responses",
-    "bound_cells",
-    "measure_dataset",
-    "measure_responses",
-]
 
 ACCURACY_TABLE: Final = "responses_accuracy.csv"
 BOUND_TABLE: Final = "responses_mi_to_posterior.csv"
 BOUND_POWERS: Final = tuple(range(4, 33, 4))
 BOUND_QUESTIONS: Final = tuple(10**k for k in range(7))
 POWERS: Final = {"one_hot": tuple(range(2, 33, 2)), "score": tuple(range(4, 33, 4))}
-LONG_RUN: Final = 100_000
-LONG_POWER: Final = 20
 N_TRANSCRIPTS: Final = {"one_hot": 40, "score": 4}
-N_TRANSCRIPTS_LONG: Final = 20
 QUICK_SUBSETS: Final = 16
-STYLES: Final = {
-    "one_hot": Style(colour="#0072B2", marker="o"),
-    "score": Style(colour="#D55E00", marker="s", line="--"),
-}
-PUBLISHED_STYLES: Final = {
-    "one_hot": Style(colour="#56B4E9", marker="o", line=":", hollow=True),
-    "score": Style(colour="#E69F00", marker="s", line=":", hollow=True),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseRow:
     """What private answers at one budget per question are worth, and what they cost.
 
-    Attributes
-    ----------
-    neg_log2_b : int
-        Budget of a question is ``2**-neg_log2_b`` nats.
-    accuracy, standard_error : float
-        Mean over transcripts.
-    no_noise, nonprivate : float
-        Mean accuracy of the models, and of a model of all training rows.
-    spent_nats, success : float
-        Mean of the sum of charges, and the bound on membership success that it gives.
-    counted_nats, counted_success : float
-        The same where every question is charged in full, as published.
-    attacker : float
-        Success of the optimal attacker, averaged over transcripts and units.
-    published, published_nonprivate : float or None
-        The published accuracies, where they are at hand.
+    A question has ``2**-neg_log2_b`` nats. ``nonprivate`` is the accuracy of a model of all
+    training rows. ``spent_nats`` is the mean sum of charges, ``success`` the bound that it gives;
+    the ``counted`` ones charge every question in full, as published. ``attacker`` is the success of
+    the optimal attacker, mean over transcripts and units.
     """
 
     dataset: str
@@ -94,11 +57,6 @@ class ResponseRow:
     attacker: float
     published: float | None
     published_nonprivate: float | None
-
-    @property
-    def query_nats(self) -> float:
-        """Budget of one question."""
-        return 2.0**-self.neg_log2_b
 
     @property
     def gap(self) -> float:
@@ -146,43 +104,22 @@ def measure_responses(
     powers: Sequence[int],
     *,
     n_transcripts: int,
-    n_queries: int | None = None,
+    answers: Answers,
     seed: int = 0,
-    answers: Answers | None = None,
 ) -> list[ResponseRow]:
-    """Simulate transcripts at every budget.
-
-    Parameters
-    ----------
-    dataset : {"adult", "bank"}
-        Where the models' answers come from.
-    output : {"one_hot", "score"}
-        Votes or probabilities.
-    powers : sequence of int
-        Budgets per question, as ``2**-power``.
-    n_transcripts : int
-        Fresh secrets and orders.
-    n_queries : int, optional
-        Questions per transcript: the test rows, over again in fresh orders; once by default.
-    seed : int
-        Of secrets, noise and orders.
-    answers : Answers, optional
-        The models' answers; trained or read from the cache by default.
-    """
-    found = load_answers(dataset, n_jobs=-1) if answers is None else answers
+    """Simulate transcripts, with fresh secrets and orders, at ``2**-power`` nats a question."""
     rows = []
     for power in powers:
         runs = [
             _transcript(
-                found,
+                answers,
                 output,
                 power,
-                n_queries or len(found.truth),
                 public_generator(seed, f"{dataset} {output} {power}", trial),
             )
             for trial in range(n_transcripts)
         ]
-        rows.append(_row(dataset, output, power, n_queries or len(found.truth), runs, found))
+        rows.append(_row(dataset, output, power, runs, answers))
     return rows
 
 
@@ -194,11 +131,9 @@ class _Run:
     attacker: float
 
 
-def _transcript(
-    answers: Answers, output: str, power: int, n_queries: int, rng: np.random.Generator
-) -> _Run:
-    order = _order(len(answers.truth), n_queries, rng)
-    budget = 2.0**-power
+def _transcript(answers: Answers, output: str, power: int, rng: np.random.Generator) -> _Run:
+    n_queries, budget = len(answers.truth), 2.0**-power
+    order = rng.permutation(n_queries)
     responder = Responder(
         answers.pool,
         query_nats=budget,
@@ -206,10 +141,10 @@ def _transcript(
         source=SimulatedSource(rng),
     )
     if output == "one_hot":
-        released = responder.answer_votes(answers.labels[:, order], n_classes=2)
+        released = responder.reply_votes(answers.labels[:, order], n_classes=2).values
     else:
         ones = answers.scores[:, order]
-        released = responder.answer_scores(np.stack([1.0 - ones, ones], axis=2))
+        released = responder.reply_scores(np.stack([1.0 - ones, ones], axis=2)).values
     tilt = np.abs(np.exp(responder.belief.log_p) @ answers.signs)
     return _Run(
         accuracy=float((released.argmax(axis=1) == answers.truth[order]).mean()),
@@ -219,14 +154,8 @@ def _transcript(
     )
 
 
-def _order(n_rows: int, n_queries: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    passes = [rng.permutation(n_rows) for _ in range(-(-n_queries // n_rows))]
-    return np.concatenate(passes)[:n_queries]
-
-
-def _row(
-    dataset: str, output: str, power: int, n_queries: int, runs: list[_Run], answers: Answers
-) -> ResponseRow:
+def _row(dataset: str, output: str, power: int, runs: list[_Run], answers: Answers) -> ResponseRow:
+    n_queries = len(answers.truth)
     accuracies = np.array([run.accuracy for run in runs])
     spent = float(np.mean([run.spent_nats for run in runs]))
     counted = n_queries * 2.0**-power
@@ -277,7 +206,6 @@ class Responses:
     )
 
     def jobs(self, settings: Settings, *, quick: bool) -> tuple[Job, ...]:
-        """Return one job for each data set: its models are trained once."""
         return tuple(
             Job(
                 name=f"answers, {name}",
@@ -289,9 +217,7 @@ class Responses:
         )
 
     def write(self, page: Page, rows: Sequence[Any], stem: Path) -> None:
-        """Write the CSV file and the plot, and put both on the page with the table of bounds."""
         write_csv(stem.with_suffix(".csv"), rows)
-        page.image(_draw(rows, stem.with_suffix(".png")), "accuracy against budget per question")
         page.table(
             [
                 "data, output, questions",
@@ -316,7 +242,7 @@ class Responses:
 
 
 def measure_dataset(dataset: str, quick: bool) -> list[ResponseRow]:
-    """Return the rows of one data set; Adult has the long run too."""
+    """Return the rows of one data set."""
     answers = load_answers(dataset, n_subsets=QUICK_SUBSETS if quick else N_SUBSETS)
     rows = []
     for output, powers in POWERS.items():
@@ -325,16 +251,6 @@ def measure_dataset(dataset: str, quick: bool) -> list[ResponseRow]:
             output,
             (4, 20) if quick else powers,
             n_transcripts=2 if quick else N_TRANSCRIPTS[output],
-            answers=answers,
-        )
-    if dataset == "adult":
-        rows += measure_responses(
-            dataset,
-            "one_hot",
-            (LONG_POWER,),
-            n_transcripts=2 if quick else N_TRANSCRIPTS_LONG,
-            n_queries=LONG_RUN,
-            seed=1,
             answers=answers,
         )
     return rows
@@ -363,32 +279,6 @@ def _bound_cells(cells: Sequence[BoundCell], power: int) -> list[str]:
         *[f"{100 * cell.success:.4f} %" for cell in chosen],
         f"{max(known):.1e}" if known else "not available",
     ]
-
-
-def _draw(rows: Sequence[ResponseRow], path: Path) -> Path:
-    panels = []
-    for dataset in dict.fromkeys(row.dataset for row in rows):
-        own = [row for row in rows if row.dataset == dataset and row.n_queries < LONG_RUN]
-        lines = [Line.level("non-private", Style(colour="#333333"), own[0].nonprivate)]
-        for output in dict.fromkeys(row.output for row in own):
-            chosen = [row for row in own if row.output == output]
-            lines.append(
-                Line.of(f"{output}, ours", STYLES[output], chosen, "accuracy", x="query_nats")
-            )
-            style = PUBLISHED_STYLES[output]
-            known = Line.of(f"{output}, published", style, chosen, "published", x="query_nats")
-            if known.y:
-                lines.append(known)
-        panels.append(Panel(title=dataset.capitalize(), ylabel="accuracy", lines=tuple(lines)))
-    largest = max(row.neg_log2_b for row in rows)
-    ticks = [(2.0**-power, f"2^-{power}") for power in BOUND_POWERS if power <= largest]
-    return draw_panels(
-        path,
-        panels,
-        title="Accuracy of private answers",
-        xlabel="budget of one question, nats",
-        ticks=ticks,
-    )
 
 
 SECTION: Final = Responses()

@@ -75,6 +75,14 @@ def test_page_has_a_line_for_every_cell(tmp_path: Path) -> None:
     assert "fewer halves" in text
 
 
+def test_page_explains_misses_only(tmp_path: Path) -> None:
+    for cells, explained in ((ITEM.cells, True), (ITEM.cells[:1], False)):
+        page = Page("test")
+        agreement.add_to_page(page, [replace(ITEM, cells=cells)])
+        text = page.save(tmp_path / "page.md").read_text(encoding="utf-8")
+        assert ("Why some differ: fewer halves" in text) == explained
+
+
 def test_one_command_prints_all_that_is_stored(tmp_path: Path) -> None:
     lines: list[object] = []
     options: dict[str, Any] = {"quick": False, "n_jobs": 1, "report": lines.append}

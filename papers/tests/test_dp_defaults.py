@@ -8,7 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 import gains
-from pacprivacy.dp import DPLogisticRegression, DPSGDClassifier
+from pacprivacy.dp import (
+    DPLogisticRegression,
+    DPSGDClassifier,
+    Logistic,
+    PoissonBatch,
+    Steps,
+    dp_sgd,
+)
 from papers.cs208.data import load_study
 from papers.datasets import load_mnist, load_wine_white
 from papers.tests.conftest import Require
@@ -46,3 +53,37 @@ def test_descent_is_no_majority_vote(require_data: Require) -> None:
         release = gains.calibrated(gains.DP_METHODS["logistic"][name], train, 2 * 0.588 - 1)
         accuracy = np.mean((rows @ release.value > 0) == (records.y[held_out] > 0))
         assert accuracy >= 0.72, (name, accuracy)
+
+
+def test_adult_is_scaled_by_public_constants(require_data: Require) -> None:
+    require_data("adult.data.gz", "adult.test.gz")
+    study = load_study("adult")
+    assert study.X.shape == (32_561, 108)
+    assert len(study.X_test) + len(study.questions) == 16_281
+    assert study.X.min() >= 0.0
+    assert study.X.max() <= 1.0
+    clipped = np.mean(np.linalg.norm(study.X, axis=1) > study.x_bound)
+    assert clipped < 0.05
+
+
+def test_mnist_zero_against_seven(require_data: Require) -> None:
+    require_data("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz")
+    mnist = load_mnist()
+    parts = []
+    for images, labels in ((mnist.X, mnist.y), (mnist.X_test, mnist.y_test)):
+        chosen = (labels == 0) | (labels == 7)
+        flat = images[chosen].reshape(-1, 784) / 255.0
+        parts.append((np.column_stack([flat, np.ones(len(flat))]), labels[chosen]))
+    (X, y), (X_test, y_test) = parts
+    release = dp_sgd(
+        X,
+        y,
+        loss=Logistic(classes=(0, 7)),
+        epsilon=1.0,
+        delta=1e-5,
+        x_bound=10.0,
+        batch=PoissonBatch(size=600, n_public=12_000),
+        steps=Steps(n_steps=100, learning_rate=1.0, clip_norm=1.0),
+    )
+    assert np.mean(np.where(X_test @ release.value > 0, 7, 0) == y_test) >= 0.98
+    assert not release.certificate.simulation

@@ -17,7 +17,7 @@ from pacprivacy.residual import LearnedNoise
 from pacprivacy.sample import Balanced
 from pacprivacy.theory import epsilon_equivalent, gaussian_parameter, posterior_success
 from papers.page import Page
-from papers.residual import QUICK, RESIDUAL, logits, mean, soundness
+from papers.residual import QUICK, RESIDUAL, logits, mean
 from papers.residual.classifiers import CLASSIFIED, fit_logits
 from papers.residual.laws import (
     Measure,
@@ -31,7 +31,6 @@ from papers.residual.laws import (
     simulate_noise,
     true_information,
 )
-from papers.residual.soundness import SoundRow
 
 OUTPUTS = np.random.default_rng(0).standard_normal((48, 3)) @ np.diag([3.0, 1.0, 0.2])
 
@@ -180,28 +179,13 @@ def test_pages_show_every_rule_and_the_order(tmp_path: Path) -> None:
     page = Page("test")
     mean.SECTION.write(page, noise_rows("iris"), tmp_path / "mean")
     logits.SECTION.write(page, noise_rows("mnist"), tmp_path / "logits")
-    row = SoundRow(
-        decoder="network",
-        mi_nats=0.25,
-        claimed_nats=0.25,
-        claimed_error=0.001,
-        true_nats=1.0,
-        true_lower=0.9,
-        true_upper=1.1,
-        noise_variance=0.5,
-        fixed_point=1.0,
-        n_steps=10,
-    )
-    soundness.SECTION.write(page, [row], tmp_path / "sound")
     text = page.save(tmp_path / "page.md").read_text(encoding="utf-8")
-    for name in ("mean.png", "logits_equal_claim.png", "logits_equal_truth.png", "sound.png"):
+    for name in ("mean.png", "logits_equal_claim.png", "logits_equal_truth.png"):
         assert (tmp_path / name).stat().st_size > 5000
         assert name in text
-    assert (tmp_path / "sound.csv").read_text().startswith("decoder,mi_nats")
     order = noise_order(noise_rows("iris"), "equal claim", 0.25)
     assert order.endswith("SR-PAC, learned 4, exact 8, Auto-PAC (A.2) 12, Efficient-PAC 16.")
     assert order in text
-    assert "0.7500" in text  # the shortfall
 
 
 def test_baselines_are_what_they_say() -> None:

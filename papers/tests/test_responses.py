@@ -44,16 +44,7 @@ def test_votes_end_at_a_coin_where_models_differ(answers):
     assert tiny.gap == 0.9 - tiny.accuracy
 
 
-def test_long_runs_ask_every_row_again(answers):
-    (row,) = measure_responses(
-        "adult", "score", (6,), n_transcripts=2, n_queries=2 * Q + 7, answers=answers
-    )
-    assert row.n_queries == 2 * Q + 7
-    assert 0.5 <= row.attacker <= 1.0
-
-
-def test_page_holds_table_and_picture(answers, tmp_path):
-    pytest.importorskip("matplotlib")
+def test_page_holds_the_tables(answers, tmp_path):
     rows = [
         *measure_responses("adult", "one_hot", (4, 20), n_transcripts=2, answers=answers),
         *measure_responses("adult", "score", (4, 20), n_transcripts=2, answers=answers),
@@ -64,7 +55,6 @@ def test_page_holds_table_and_picture(answers, tmp_path):
     assert "adult, one_hot, 300" in text
     assert "T = 1000000" in text
     assert (tmp_path / "responses.csv").read_text().count("\n") == 5
-    assert (tmp_path / "responses.png").stat().st_size > 10_000
     names = [job.name for job in SECTION.jobs(None, quick=False)]
     assert names == ["answers, adult", "answers, bank"]
 

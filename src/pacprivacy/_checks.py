@@ -15,7 +15,6 @@ from pacprivacy.errors import BudgetError, MechanismError, PacPrivacyError, Pool
 
 NAMED: Final = 6  # columns that a message names before it only counts them
 
-_NAMED: Final = 6
 _CHUNK_NUMBERS: Final = 1 << 18  # two megabytes, which stay in the cache
 
 LARGEST_OUTPUT = 1e140
@@ -189,7 +188,7 @@ def check_log_belief(log_belief: Vector | None, n_subsets: int) -> Vector:
     return normalised
 
 
-def shorten(names: Sequence[Any], limit: int = _NAMED) -> str:
+def shorten(names: Sequence[Any], limit: int = NAMED) -> str:
     """Return names for a message; of many only the first."""
     shown = ", ".join(repr(name)[:60] for name in names[:limit])
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
@@ -197,8 +196,7 @@ def shorten(names: Sequence[Any], limit: int = _NAMED) -> str:
 
 def listed(names: Sequence[Any]) -> str:
     """Return names for a message; of many only the first."""
-    shown = ", ".join(repr(name) for name in names[:NAMED])
-    return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return shorten(names)
 
 
 def suggestion(name: str, names: Collection[str], *, otherwise: str) -> str:

@@ -136,9 +136,9 @@ class ProcessBound:
 def own_generators(seed: int) -> Iterator[None]:
     """Seed the global generators of NumPy and Python for a block of code.
 
-    Code of others draws from these where it is not told otherwise (``random_state=None``). What it
-    draws then depends on ``seed``, not on who drew before, and whoever draws afterwards finds the
-    generators as they were. One at a time in a process: others wait.
+    Other libraries draw from these by default (``random_state=None``). Their draws then depend on
+    ``seed`` alone, and the generators are restored afterwards. One block at a time in a process:
+    other threads wait.
     """
     with _ONE_AT_A_TIME:
         theirs = mtrand.get_bit_generator()
@@ -173,7 +173,7 @@ def fresh_seed() -> int:
 def coerce_seed(rng: np.random.Generator | int | None) -> int:
     """Turn an ``rng`` argument into one integer seed.
 
-    ``None`` means a fresh seed that nobody else knows.
+    ``None`` means a fresh secret seed.
     """
     if rng is None:
         return fresh_seed()

@@ -1,7 +1,9 @@
 """Released numbers as people read them: rows of a table, on a terminal, in a file, in a frame."""
 
 import csv
+import datetime
 import html
+import itertools
 import math
 import re
 import textwrap
@@ -21,6 +23,11 @@ LONGEST_NAME: Final = 40
 NONE: Final = "-"  # stands for an error that is not known
 LONGEST_TITLE: Final = 31  # of a sheet in Excel
 _NO_TITLE: Final = re.compile(r"[\\/*?:\[\]]")
+_NUMBER: Final = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+_BIN: Final = re.compile(rf"^(.*?){_NUMBER} to (?:under )?{_NUMBER}$")
+_LOCATED: Final = re.compile(r"\b(?:mean|median|quantiles) of (.+?)(?: by |\)|$)")
+FIRST_DAY: Final = datetime.date(1970, 1, 1).toordinal()
+LAST_DAY: Final = 2_900_000  # of the calendar, in the year 9909
 SUPPRESSED: Final = ".."  # stands for a number whose interval is too wide
 # How released numbers are to be read, wherever it is said:
 DATES: Final = "dates are days since 1970-01-01: "
@@ -40,6 +47,15 @@ class Row(NamedTuple):
     upper: float
     spread: float = 0.0
     noise_std: float = 0.0
+    is_date: bool = False
+
+
+def are_dates(mechanism: str, public: Sequence[str]) -> bool:
+    """Whether the numbers of a release are dates: means and quantiles of columns of dates."""
+    match = _LOCATED.search(mechanism)
+    texts = (text.removeprefix(DATES).split(", ") for text in public if text.startswith(DATES))
+    dates = {name for names in texts for name in names}
+    return match is not None and set(match[1].split(", ")) <= dates
 
 
 def suppress_wide(rows: Sequence[Row], widest: float) -> list[Row]:
@@ -52,6 +68,19 @@ def suppress_wide(rows: Sequence[Row], widest: float) -> list[Row]:
     ]
 
 
+def read_bin(name: str) -> tuple[str, float, float] | None:
+    """Return what is before a bin in a name, and its ends: ``age 10 to under 20``."""
+    match = _BIN.match(name)
+    return None if match is None else (match[1], float(match[2]), float(match[3]))
+
+
+def in_bin_order(names: Sequence[str], places: Sequence[int]) -> list[int]:
+    """Return places with the bins of each column from low to high; the rest as it is."""
+    bins = {place: read_bin(names[place]) or (names[place], 0.0, 0.0) for place in places}
+    runs = itertools.groupby(places, key=lambda place: bins[place][0])
+    return [place for _, run in runs for place in sorted(run, key=lambda each: bins[each][1])]
+
+
 def row_texts(row: Row) -> tuple[str, str]:
     """Write a number and its standard error to the same decimal: ``50.2`` and ``0.4``.
 
@@ -60,6 +89,11 @@ def row_texts(row: Row) -> tuple[str, str]:
     value, error = row.value, row.std_error
     if math.isnan(value):
         return SUPPRESSED, SUPPRESSED
+    if row.is_date and 0 < value < LAST_DAY:
+        day = datetime.date.fromordinal(FIRST_DAY + math.floor(value)).isoformat()
+        return day, NONE if math.isnan(
+            error
+        ) else f"{row_texts(row._replace(is_date=False))[1]} days"
     if math.isnan(error):
         return f"{value:,.6g}", NONE
     if not 1e-300 < error < math.inf:
@@ -78,7 +112,8 @@ def row_interval(row: Row) -> str:
     """Write the interval of a number, to the decimal of its error."""
     if math.isnan(row.lower):
         return NONE
-    lower, upper = (row_texts(row._replace(value=end))[0] for end in (row.lower, row.upper))
+    ends = (row.lower, math.ceil(row.upper) if row.is_date else row.upper)
+    lower, upper = (row_texts(row._replace(value=end))[0] for end in ends)
     return f"{lower} to {upper}"
 
 

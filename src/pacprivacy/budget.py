@@ -85,6 +85,8 @@ class Membership(_Joins):
     def __post_init__(self) -> None:
         advice = "Use 0.6 for a strong promise, 0.75 for a moderate one."
         value = check_positive("success", self.success, advice=advice)
+        if 50 < value < 100:
+            advice = f"Write {value / 100:g} for {value:g} %."
         if not 0.5 < value < 1:
             raise BudgetError(
                 f"success must be above 1/2 (a coin guesses that well) and below 1; "
@@ -139,7 +141,7 @@ class ResidualEntropy(_Joins):
     """At least this much of the secret's entropy is left after the release.
 
     Stated as a ``share`` of the entropy before, or in ``nats``. The secret is uniform over ``m``
-    candidates, so this is ``Information(ln m - what is left)``; ``on(m)`` says it that way.
+    candidates, so this is ``Information(ln m - nats)``, which ``on(m)`` returns.
 
     Examples
     --------
@@ -234,37 +236,35 @@ class Spent:
     delta: Amount | None = None
     gamma: Amount = 0.0
 
+    def sums(self) -> dict[str, Any]:
+        """Return the stated amounts of the kinds that add up, by name."""
+        return {name: value for name in SUMS if (value := getattr(self, name)) is not None}
+
     def __add__(self, other: Spent) -> Spent:
         """Add two amounts; of two levels the higher one counts."""
         return Spent(
             n_releases=self.n_releases + other.n_releases,
             success_level=_joined(max, self.success_level, other.success_level),
             gamma=min(1.0, self.gamma + other.gamma),
-            **{name: _joined(add, getattr(self, name), getattr(other, name)) for name in SUMS},
+            **_merged(add, self.sums(), other.sums()),
         )
 
     def left_of(self, limits: Spent) -> Spent:
         """Return the remaining limits, by the amounts that add up."""
-        left: dict[str, Any] = {
-            name: limit - (getattr(self, name) or 0.0)
-            for name in SUMS
-            if (limit := getattr(limits, name)) is not None
-        }
+        spent = self.sums()
+        left = {name: limit - spent.get(name, 0.0) for name, limit in limits.sums().items()}
         return Spent(**left)
 
     def tightest(self, other: Spent) -> Spent:
         """Return limits that meet both."""
-        least: dict[str, Any] = {
-            name: _joined(min, getattr(self, name), getattr(other, name))
-            for name in ("success_level", *SUMS)
-        }
-        return Spent(**least)
+        level = _joined(min, self.success_level, other.success_level)
+        return Spent(success_level=level, **_merged(min, self.sums(), other.sums()))
 
-    def above(self, prior: float = BLIND) -> Spent:
+    def above(self) -> Spent:
         """Say a level of success as an increment above a guess without a release."""
         if self.success_level is None:
             return self
-        return replace(self, success_level=None, success_increment=self.success_level - prior)
+        return replace(self, success_level=None, success_increment=self.success_level - BLIND)
 
 
 SUMS: Final = ("mi_nats", "success_increment", "mu_squared", "epsilon", "delta")
@@ -277,6 +277,12 @@ def _joined(
     if first is None or second is None:
         return first if second is None else second
     return join(first, second)
+
+
+def _merged(
+    join: Callable[[float, float], float], first: dict[str, Any], second: dict[str, Any]
+) -> dict[str, Any]:
+    return {**first, **second, **{k: join(first[k], second[k]) for k in first if k in second}}
 
 
 BudgetLike: TypeAlias = AnyBudget | str

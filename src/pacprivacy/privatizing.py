@@ -75,7 +75,7 @@ def privatize(
         Backend: ``"loky"``, ``"threading"`` or, with an open client, ``"dask"``; by default
         as joblib is configured.
     checkpoint : path, optional
-        File from which an interrupted run goes on.
+        File from which an interrupted run resumes.
     rng : Generator or int, optional
         Seed of public randomness (pool, mechanism, proof). Never of the secret or the noise.
     progress : bool, optional
@@ -85,7 +85,7 @@ def privatize(
         that such a release protects nobody.
     target : Accuracy, optional
         Stop spending once the released value is good enough on public data: observations of
-        growing precision leave one after the other, the value is their mean, and ``budget`` is
+        growing precision are released one by one, the value is their mean, and ``budget`` is
         the most that they may cost together.
     levels : int, optional
         Number of looks when there is a target; 12 for information, 4 where membership is limited.

@@ -12,48 +12,33 @@ filled by what the used rows say. Names of columns and the levels of categories 
 is used: they are declared with ``levels``, or those that occur in all records, which the
 certificate then lists as published without noise.
 
-Over :class:`pacprivacy.Tables` every function takes ``table``: the name of a table, or joined ones
-as SQL has them after FROM. A candidate then has the joined rows of its units:
-
->>> clinic_costs = pac.stats.mean("cost", by="region", table="visits JOIN people ON person = id")
+Rows of several tables are joined before, and ``units`` names the person; or ask
+:func:`pacprivacy.sql`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypedDict, Unpack
+from dataclasses import replace
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
-import numpy.typing as npt
-import scipy
 
-from pacprivacy._checks import Matrix, as_told
-from pacprivacy.errors import DataError, MechanismError
-from pacprivacy.mechanism import (
-    Batch,
-    Data,
-    Mechanism,
-    MechanismWrapper,
-    coerce_data,
-    subset_sums,
-)
-from pacprivacy.queries import CandidateTables, JoinedRows, Tables, joined_rows_plan
-from pacprivacy.sample import Pool
+from pacprivacy._checks import as_told
+from pacprivacy.errors import MechanismError
+from pacprivacy.mechanism import Mechanism
 from pacprivacy.statistics import (
     MOST_LEVELS,
     OLS,
     POLICIES,
     Compare,
-    Histogram,
     LogisticRegression,
     Missing,
     OfficialTable,
     Poisson,
     Ridge,
     Statistic,
-    SummedStatistic,
     TableCount,
     TableHistogram,
     TableMean,
@@ -136,7 +121,7 @@ def _is_range(name: Any, pair: Any) -> bool:
 
 
 class StatisticOptions(TypedDict, total=False):
-    """Options of every statistic: fields of :class:`Statistic`, and ``table`` for joined tables."""
+    """Options of every statistic: fields of :class:`Statistic`."""
 
     by: Names
     where: str | None
@@ -147,7 +132,6 @@ class StatisticOptions(TypedDict, total=False):
     categories: Names
     date_formats: Mapping[str, str] | None
     ranges: Mapping[str, tuple[float, float]] | None
-    table: str | None
 
 
 def _with_options(statistic: Statistic, options: StatisticOptions) -> Mechanism:
@@ -163,7 +147,7 @@ def _with_options(statistic: Statistic, options: StatisticOptions) -> Mechanism:
     missing = options.get("missing", "drop")
     _text("missing", missing)
     formats = _mapping("date_formats", options.get("date_formats"), "{'day': '%d/%m/%Y'}")
-    whole = replace(
+    return replace(
         statistic,
         by=_names("by", options.get("by")) or statistic.by,
         where=_text("where", options.get("where")),
@@ -175,8 +159,6 @@ def _with_options(statistic: Statistic, options: StatisticOptions) -> Mechanism:
         date_formats={name: "".join(texts[:1]) for name, texts in formats.items()},
         ranges=_ranges(options.get("ranges")),
     )
-    table = _text("table", options.get("table"))
-    return whole if table is None else JoinedStatistic(inner=whole, table=table)
 
 
 def _shares(q: Any) -> tuple[float, ...]:
@@ -196,8 +178,7 @@ def mean(columns: Names = None, **options: Unpack[StatisticOptions]) -> Mechanis
         All columns that are not used otherwise by default.
     **options
         ``by``, ``where``, ``weights``, ``levels``, ``missing``, ``fill``, ``categories``,
-        ``date_formats`` and ``ranges`` as in :class:`Statistic`; over several tables ``table``,
-        what stands after FROM. So for the other functions here.
+        ``date_formats`` and ``ranges`` as in :class:`Statistic`; so for the other functions here.
     """
     return _with_options(TableMean(columns=_names("columns", columns)), options)
 
@@ -285,7 +266,6 @@ def histogram(
     *,
     bins: int | Sequence[float],
     ranges: tuple[float, float] | None = None,
-    table: str | None = None,
     by: Names = None,
     where: str | None = None,
     weights: str | None = None,
@@ -296,10 +276,6 @@ def histogram(
     ``bins`` are edges, or a number of bins of equal width between ``ranges``.
     """
     _text("column", column)
-    if table is not None:
-        counted = Histogram(bins=bins, ranges=ranges)
-        filled = f"{_text('table', table)} WHERE {column} IS NOT NULL"
-        return JoinedStatistic(inner=counted, table=filled, columns=column)
     if not isinstance(bins, int):
         edges = tuple(bins)
     elif ranges is None or bins < 1:
@@ -355,104 +331,3 @@ def poisson(target: str, columns: Names = None, **options: Unpack[StatisticOptio
     return _with_options(
         Poisson(target=_text("target", target), columns=_names("columns", columns)), options
     )
-
-
-# --- joined tables: the engine joins once, and every candidate has rows of its units -------------
-
-_OURS = ("pac_u", "pac_two", "pac_unit")  # columns that are not the user's
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JoinedStatistic(MechanismWrapper):
-    """A statistic of the rows that a FROM clause gives on the tables of a candidate.
-
-    ``rows`` are those of all units, and ``units`` the unit of each; None where rows have none of
-    their own (two people in one row, say), and the tables of every candidate are joined anew.
-
-    Guarantee
-    ---------
-    Claim Q-2. Both ways a candidate has the rows that the clause gives on the tables of Q-1.
-    """
-
-    table: str
-    columns: str = "*"
-    rows: Data | None = field(default=None, repr=False, compare=False)
-    units: npt.NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
-    plan: JoinedRows | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def name(self) -> str:
-        """Name shown in the certificate."""
-        return f"{self.inner.name} in {' '.join(self.table.split())}"
-
-    def prepare(self, data: Data) -> Self:
-        """Join the tables of all units, and fix the statistic on these rows."""
-        tables = data.parts[0]
-        if not isinstance(tables, Tables):
-            raise DataError(
-                f"data must be pac.Tables for a statistic of a table; got {type(tables).__name__}. "
-                "Leave table out, or make Tables of your frames."
-            )
-        if self.rows is not None:
-            return self
-        plan, units = joined_rows_plan(self.table, tables, self.columns), None
-        if plan.of_all is not None and not any(tables.ask(q)[0][0] for q in plan.crossings):
-            frame = tables.ask(plan.of_all, fetch="to_arrow_table")
-            if not any(frame.column("pac_two").to_pylist()):
-                units = frame.column("pac_u").to_numpy().astype(np.int64)
-        if units is None:
-            frame = tables.take(np.arange(tables.n_units)).ask(plan.query, fetch="to_arrow_table")
-        rows = coerce_data(_labelled(frame, plan))
-        return replace(self, inner=self.inner.prepare(rows), rows=rows, units=units, plan=plan)
-
-    def inner_records(
-        self, data: Data, units: npt.NDArray[Any] | None
-    ) -> tuple[Data, npt.NDArray[Any] | None]:
-        """Return the joined rows of all units; refuse rows that are of two units."""
-        if self.rows is None or self.units is None:
-            raise DataError(
-                "joined rows must each be of one unit where every unit has a coin; got rows of "
-                "two. Use a pool: sample=pac.Balanced()."
-            )
-        return self.rows, self.units if units is None else np.asarray(units)[self.units]
-
-    def coin_obstacle(self) -> str:
-        """Return that a joined row may be of two units, which is known only when it is read."""
-        return "a row of joined tables may be of two {units}"
-
-    def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the statistic of one candidate."""
-        candidate: CandidateTables = parts[0]
-        if self.rows is None or self.units is None:
-            plan = self.plan or joined_rows_plan(self.table, candidate.tables, self.columns)
-            frame = candidate.ask(plan.query, fetch="to_arrow_table")
-            return self.inner.evaluate((_labelled(frame, plan),), rng)
-        inside = np.zeros(candidate.tables.n_units, dtype=np.bool_)
-        inside[candidate.units] = True
-        positions = np.flatnonzero(inside[self.units])
-        return self.inner.evaluate(self.rows.take(positions), rng)
-
-    @property
-    def batch(self) -> Batch | None:
-        """All candidates at once, if the statistic is a function of sums over rows."""
-        summed = isinstance(self.inner, SummedStatistic) and self.inner.batch is not None
-        return self._batch if summed and self.units is not None else None
-
-    def _batch(self, data: Data, pool: Pool) -> Matrix:
-        assert isinstance(self.inner, SummedStatistic)
-        assert self.rows is not None  # fixed with the units
-        assert self.units is not None
-        features = self.inner.features(self.inner.read(self.rows.parts))
-        places = (self.units, np.arange(len(self.units)))
-        of_unit = scipy.sparse.csr_array(
-            (np.ones(len(self.units)), places), shape=(pool.n_units, len(features))
-        )
-        sums = of_unit @ features
-        return self.inner.combine(subset_sums(pool, lambda some: sums[some], sums.shape[1]))
-
-
-def _labelled(frame: Any, plan: JoinedRows) -> Any:
-    """Return the user's columns without names that occur in two tables."""
-    labels = plan.labels
-    once = [i for i, label in enumerate(labels) if labels.count(label) == 1]
-    return frame.select([f"c{i}" for i in once]).rename_columns([labels[i] for i in once])

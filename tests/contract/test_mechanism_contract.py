@@ -50,7 +50,7 @@ CASES = {
     "mean": (Mean(), X),
     "covariance": (Covariance(), X),
     "histogram": (Histogram(bins=4, universe_facts=True), X),
-    "declared histogram": (Histogram(bins=[-1, 0, 1], density=True), X[:, 0]),
+    "declared histogram": (Histogram(bins=[-1, 0, 1]), X[:, 0]),
     "kmeans by reference": (mechanism.KMeans(n_clusters=2), X),
     "kmeans by label": (mechanism.KMeans(order="labels", n_init=3), (X, Y > 0)),
     "linear svm": (LinearSVM(), (X, np.where(Y > 0, "high", "low"))),

@@ -11,7 +11,7 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.sample import DEFAULT_SUBSETS, Balanced, Half, Poisson, Pool
-from pacprivacy.sample.bits import pool_padding
+from pacprivacy.sample.pool import pool_padding
 
 N = 61
 STRATA = np.repeat(["a", "b", "c"], [30, 21, 10])

@@ -25,9 +25,7 @@ from pacprivacy.audit import AuditResult
 from pacprivacy.release import Certificate
 from pacprivacy.reporting import (
     About,
-    CuratorFigures,
     ReportData,
-    build_report_contents,
     render_page,
 )
 from pacprivacy.theory import clopper_pearson
@@ -209,42 +207,38 @@ def data(**changes: Any) -> ReportData:
         "not_promised": 5 * certificate.not_promised,
         "unit": "person",
     } | changes
-    figures = CuratorFigures(unit_success_edges=(0.5, 0.55, 0.6), unit_success_counts=(90, 60))
-    plain = build_report_contents(
+    return ReportData(
         replace(certificate, **changes),
         about=About(title="Incomes by region", by="A. Curator", dataset="people.csv"),
         values=ROWS,
         audit=[ATTACK],
     )
-    return replace(plain, curator=figures)
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    public = render_page(data().to_public())
-    curator = render_page(data())
+    public = render_page(data())
     hostile = replace(data(mechanism=INJECTED, notes=(INJECTED,)), values=(), audit=())
     contents = {
         "public": public,
-        "curator": curator,
-        "officer": render_page(data().to_public(), officer=True),
+        "officer": render_page(data(), officer=True),
         "hostile": render_page(hostile),
         # What a flaw in escaping would let through must still not run.
         "injected": public.replace("</h1>", f"</h1>{INJECTED}"),
-        "flawed": curator.replace('role="img" aria-label=', 'role="img" data-label='),
+        "flawed": public.replace('role="img" aria-label=', 'role="img" data-label='),
     }
     for name, content in contents.items():
         (folder / f"{name}.html").write_text(content, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in contents}
 
 
-@pytest.mark.parametrize("version", ["public", "curator", "hostile"])
+@pytest.mark.parametrize("version", ["public", "hostile"])
 def test_no_complaints_and_no_network(
     browser: Browser, pages: dict[str, Path], version: str
 ) -> None:
     browser.open(pages[version])
-    assert browser.run("document.querySelectorAll('svg').length") >= 4
+    assert browser.run("document.querySelectorAll('svg').length") >= 3
     assert browser.complaints() == []
     assert browser.requests() == [pages[version].as_uri()]
     assert browser.run("window.hit") is None
@@ -255,12 +249,6 @@ def test_errors_would_be_seen(browser: Browser, pages: dict[str, Path]) -> None:
     browser.run("document.title")
     assert browser.complaints() != []
     assert browser.run("window.hit") is None
-
-
-def test_public_page_has_no_curator_reading(browser: Browser, pages: dict[str, Path]) -> None:
-    browser.open(pages["public"])
-    assert browser.run("document.getElementById('bound')") is None
-    assert "curator's" not in browser.run("document.body.innerText").lower()
 
 
 def test_certificate_is_copied(browser: Browser, pages: dict[str, Path]) -> None:
@@ -288,7 +276,7 @@ SCREENS = ("desktop", "phone", "dark desktop", "dark phone")
 
 
 def test_light_dark_and_paper(browser: Browser, pages: dict[str, Path]) -> None:
-    browser.open(pages["curator"])
+    browser.open(pages["public"])
     paper = "getComputedStyle(document.body).backgroundColor"
     seen = {}
     for name in SCREENS:
@@ -335,7 +323,7 @@ def test_what_is_not_hidden_is_as_large_as_the_promise(
             assert one[1:] == other[1:]
 
 
-@pytest.mark.parametrize(("version", "most"), [("public", 2), ("curator", 2), ("officer", 1)])
+@pytest.mark.parametrize(("version", "most"), [("public", 2), ("officer", 1)])
 def test_sheets_of_paper(browser: Browser, pages: dict[str, Path], version: str, most: int) -> None:
     browser.open(pages[version])
     assert 1 <= browser.n_printed_pages() <= most
@@ -353,7 +341,7 @@ def flaws(browser: Browser) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SCREENS)
-@pytest.mark.parametrize("version", ["curator", "officer"])
+@pytest.mark.parametrize("version", ["public", "officer"])
 def test_axe_finds_no_flaw(
     browser: Browser, pages: dict[str, Path], version: str, name: str
 ) -> None:

@@ -18,6 +18,7 @@ from pacprivacy.estimators import (
     PrivateEstimator,
     PrivateForestClassifier,
     PrivateKMeans,
+    PrivateLinearRegression,
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivatePCA,
@@ -44,6 +45,7 @@ ESTIMATORS = [
     PrivateKMeans(2, **SETTINGS),
     PrivatePCA(1, **SETTINGS),
     PrivateLinearSVC(**SETTINGS),
+    PrivateLinearRegression(**{**SETTINGS, "budget": Information(2.0)}),
     PrivateRidge(1.0, **SETTINGS),
     PrivateLogisticRegression(**SETTINGS),
     PrivatePoissonRegressor(**SETTINGS),
@@ -59,6 +61,7 @@ NO_LABELS = "labels of the records are not kept; predict names the cluster of wh
 
 EXEMPT: dict[type, dict[str, str]] = {
     PrivateEstimator: {"check_parameters_default_constructible": BUDGET_DEFAULT},
+    PrivateLinearRegression: {"check_parameters_default_constructible": BUDGET_DEFAULT},
     PrivateRidge: {"check_parameters_default_constructible": BUDGET_DEFAULT},
     PrivateLogisticRegression: {
         "check_parameters_default_constructible": BUDGET_DEFAULT,

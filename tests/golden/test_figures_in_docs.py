@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pacprivacy.cli.plan import measurements, who_is_ahead
 from pacprivacy.theory import posterior_success
 from papers.accuracy_first import ACCURACY_FIRST
 from papers.alg import ALG
-from papers.cs208 import CS208
 from papers.design import DESIGN
 from papers.residual import RESIDUAL
 
@@ -59,13 +57,11 @@ def test_success_at_priors_follows_from_the_budget() -> None:
             assert float(text.removesuffix(" %")) == pytest.approx(found, abs=0.051)
 
 
-def test_the_fight_on_its_page_and_in_the_advice_is_the_one_that_was_measured() -> None:
+def test_the_fight_on_its_page_is_the_one_that_was_measured() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "versus" / "page.py"))
     results = script["load_results"]()
     page = (ROOT / "docs" / "versus.md").read_text(encoding="utf-8")
     assert script["fill"](page, results) == page
-    kept = ROOT / "src" / "pacprivacy" / "cli" / "advice.json"
-    assert json.loads(kept.read_text(encoding="utf-8")) == script["advice_of"](results)
 
 
 def test_the_readme_says_what_was_measured_against_differential_privacy() -> None:
@@ -86,10 +82,16 @@ def test_the_readme_says_what_was_measured_against_differential_privacy() -> Non
     ]
     assert printed == measured
     ((n_ahead, n_tasks),) = re.findall(r"level or ahead in \[(\d+) of (\d+) tasks\]", text)
-    rows = [row for row in measurements() if round(50 + 50 * row.advantage, 1) == float(success)]
-    assert [sum(row.ahead != "DP" for row in rows), len(rows)] == [int(n_ahead), int(n_tasks)]
-    assert {row.task for row in rows if row.ahead == "DP"} == {"crosstab", "histogram"}
-    assert {"DP", "PAC"} <= {who_is_ahead([row]) for row in rows}
+    script = runpy.run_path(str(ROOT / "benchmarks" / "versus" / "page.py"))
+    ahead = [
+        (result["task"], script["winner"](row, result["larger_is_better"]))
+        for result in script["load_results"]()
+        for row in result["rows"]
+        if round(50 + 50 * row["advantage"], 1) == float(success)
+    ]
+    assert [sum(who != "DP" for _, who in ahead), len(ahead)] == [int(n_ahead), int(n_tasks)]
+    assert {task for task, who in ahead if who == "DP"} == {"crosstab", "histogram"}
+    assert "PAC" in {who for _, who in ahead}
 
 
 def named(text: str) -> set[tuple[str, int]]:
@@ -104,13 +106,13 @@ def named(text: str) -> set[tuple[str, int]]:
 def test_every_group_of_a_paper_and_every_figure_that_it_stands_for_has_a_row() -> None:
     groups = (ROOT / "docs" / "howto" / "reproduce.md").read_text(encoding="utf-8")
     for paper, page in (
-        (ALG, "alg"), (DESIGN, "design"), (RESIDUAL, "residual"), (CS208, "cs208"),
+        (ALG, "alg"), (DESIGN, "design"), (RESIDUAL, "residual"),
         (ACCURACY_FIRST, "accuracy-first"),
     ):  # fmt: skip
         text = (ROOT / "docs" / "papers" / f"{page}.md").read_text(encoding="utf-8")
         rows = [line for line in text.splitlines() if line.startswith("|")]
         covered = set().union(*(named(section.covers) for section in paper.sections))
-        assert covered or paper is CS208
+        assert covered
         assert covered <= named("\n".join(rows)), (page, covered - named("\n".join(rows)))
         for section in paper.sections:
             assert f"`{section.name}`" in groups, (paper.name, section.name)
@@ -137,3 +139,21 @@ def test_refinements_were_attacked_as_the_claim_says() -> None:
     assert f"where 70 % are {rate * runs:,.0f} ± {deviation:.0f}" in claims
     assert runs >= 2000
     assert hits <= rate * runs + 3 * deviation
+
+
+STUDY_ROWS = {
+    "explained hours (`ols`)": "hours explained",
+    "quartiles of weights": "weights, quartiles",
+    "ages, a histogram": "ages",
+    "relationship, shares": "relationship",
+}
+
+
+def test_errors_of_a_study_are_what_was_measured() -> None:
+    page = (ROOT / "docs" / "howto" / "repeated-study.md").read_text(encoding="utf-8")
+    tables = json.loads((ROOT / "benchmarks" / "results" / "study.json").read_text("utf-8"))[
+        "tables"
+    ]
+    cells = re.findall(r"(?<=\| )([^|\n]+) \| (\d\.\d\d)(?= \|)", page)
+    shown = {STUDY_ROWS.get(name, name): float(error) for name, error in cells}
+    assert shown == pytest.approx({name: each["error"] for name, each in tables.items()}, abs=0.006)

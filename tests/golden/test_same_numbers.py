@@ -59,7 +59,6 @@ UNSTABLE = (
     "residual curves",
     "residual quantities",
     "rule risk, pca, membership",
-    "stackelberg, votes",
     "target under information",
 )
 # Estimates from few draws, some of which fall on the other side of an edge elsewhere.

@@ -27,7 +27,6 @@ from pacprivacy.adversary.advantage import (
     _on_a_line,
     advantage_bounds,
     advantage_deviation,
-    advantage_upper,
     line_advantage,
 )
 from pacprivacy.adversary.view_and_belief import View, ViewTilts, draw_views, view_posterior
@@ -363,20 +362,6 @@ def test_nobody_is_left_out_among_many_units(folds: int) -> None:
         assert (found.lower <= truth + 2e-4).all()
         if allowed is None:
             assert found.value.mean() == pytest.approx(truth.mean(), rel=0.1)
-
-
-@pytest.mark.parametrize("folds", [2, 5])
-def test_a_bound_is_foretold_by_moments_of_other_draws(folds: int) -> None:
-    pool = Balanced(n_subsets=60, folds=folds).draw(40, rng=1)
-    view, tilts, units = turned(line_view(pool, 0.25), 0.6), ViewTilts(pool), np.arange(40)
-    rng, n = np.random.default_rng(0), 1 << 14
-    found = advantage_bounds(view, pool, n_draws=n, gamma=1e-6, rng=rng)
-    settings: Any = {"n_draws": n, "gamma": 1e-6, "n_measured": n // 2, "rng": rng}
-    foretold, variance = advantage_upper(view, tilts, units, **settings)
-    assert (variance < 0.25 / tilts.share / (1 - tilts.share)).all()
-    apart = np.sqrt(variance * (1 / n + 2 / n))  # of two means, on n and on n/2 draws
-    assert (np.abs(foretold - found.upper) < 5 * apart).all()
-    assert (found.upper - found.value > 3 * np.sqrt(variance / n)).all()
 
 
 @pytest.mark.claim("A-2")

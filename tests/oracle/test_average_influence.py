@@ -11,8 +11,8 @@ import pytest
 
 import pacprivacy as pac
 from coin_truth import average_advantage, gauss, informed, probabilities, samples, uninformed
-from pacprivacy.adversary import LARGE_MOVE, InfluenceWager, QuantileWindow, betting_bound
-from pacprivacy.adversary.betting import GAMMA, Wager
+from pacprivacy.adversary import LARGE_MOVE, InfluenceWager, QuantileWindow
+from pacprivacy.adversary.betting import BETS, GAMMA, Wager
 from pacprivacy.errors import BudgetError, MechanismError
 from pacprivacy.mechanism import Mechanism, coerce_data
 from pacprivacy.noise import AveragePlan, plan_average
@@ -26,7 +26,7 @@ from pacprivacy.statistics import (
     check_influence,
     quantile_places,
 )
-from pacprivacy.statistics.own_influence import InfluencedStatistic
+from pacprivacy.statistics.influence import InfluencedStatistic
 
 KEEPS = (0.1, 0.3, 0.5, 0.8, 0.95, 0.99)
 ROUNDING = 1e-12  # of sums of probabilities
@@ -247,16 +247,22 @@ def test_no_attacker_beats_the_certificate_of_quantiles_of_units() -> None:
 # --- by draws ----------------------------------------------------------------------------------
 
 
+def wealth(numbers: np.ndarray, cap: float) -> float:
+    """The mean wealth of all bets that the mean of these numbers is below a cap."""
+    return float(np.mean([np.prod(1 + bet * (cap - numbers) / (1 - cap)) for bet in BETS]))
+
+
 @pytest.mark.claim("C-12")
-def test_betting_is_as_tight_as_it_was_measured() -> None:
-    for n_draws, excess in ((2000, 0.0098), (20_000, 0.0010)):
-        bound = betting_bound(np.full(n_draws, 0.17), gamma=1e-9)
-        assert abs(bound - 0.17 - excess) < 0.00005
-    none = betting_bound(np.zeros(2000), gamma=1e-9)
-    assert abs(none - 0.0118) < 0.00005
-    some = np.array([1.0, 0.0])
-    assert betting_bound(some, gamma=1e-9, counts=np.array([0.0, 2000.0])) == pytest.approx(none)
-    assert betting_bound(np.ones(5), gamma=1e-9) == betting_bound(np.zeros(0), gamma=1e-9) == 1.0
+@pytest.mark.parametrize(
+    ("number", "n_draws", "cap"),
+    [(0.17, 2000, 0.17 + 0.0098), (0.17, 20_000, 0.17 + 0.0010), (0.0, 2000, 0.0118)],
+)
+def test_betting_is_as_tight_as_it_was_measured(number: float, n_draws: int, cap: float) -> None:
+    for shift, proved in ((-5e-5, False), (5e-5, True)):
+        wager = Wager(1, cap + shift, 1e-9)
+        for _ in range(n_draws):
+            wager.add(np.array([number]), np.array([0]))
+        assert wager.done[0] == proved
 
 
 @pytest.mark.claim("C-12")
@@ -282,8 +288,11 @@ def test_a_wager_is_done_when_the_bound_is_below_the_cap() -> None:
         wager.add(distances, np.arange(3))
         assert len(seen) < 2500
     gains = gauss(np.array(seen))
-    assert max(betting_bound(g, gamma=GAMMA) for g in gains.T) < 0.2
-    assert betting_bound(np.zeros(len(seen)), gamma=GAMMA) < 0.05
+    assert min(wealth(each, 0.2) for each in gains.T) > 1 / GAMMA
+    assert wealth(np.zeros(len(seen)), 0.05) > 1 / GAMMA
+    assert (
+        min(wealth(gains.max(axis=1)[:-1], 0.2), wealth(np.zeros(len(seen) - 1), 0.05)) < 1 / GAMMA
+    )
 
 
 def least_squares(

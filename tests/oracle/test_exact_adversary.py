@@ -18,7 +18,7 @@ from pacprivacy.adversary import (
     side_knowledge,
 )
 from pacprivacy.adversary.advantage import advantage_bounds
-from pacprivacy.adversary.membership import noiseless_membership_risk
+from pacprivacy.adversary.membership import noiseless_membership
 from pacprivacy.adversary.view_and_belief import (
     View,
     ViewTilts,
@@ -245,7 +245,7 @@ def test_groups_of_one_size_are_counted_without_error(groups: list[int]) -> None
     for group in set(groups):
         inside = table[np.array(groups) == group].sum(axis=0)
         counted += np.maximum(inside, groups.count(group) - inside) / 8
-    exact = noiseless_membership_risk(make_view(outputs, groups=np.array(groups)), pool)
+    exact = noiseless_membership(make_view(outputs, groups=np.array(groups)), pool).per_unit
     np.testing.assert_allclose(exact, counted, atol=2e-12)
     assert (exact >= counted).all()
     risk = membership_risk(law.view(outputs), pool, n_draws=400_000, rng=16)
@@ -491,7 +491,7 @@ def test_all_partitions_of_six_units_agree_with_counting() -> None:
     uniform = np.full(45, 1 / 45)
     expected = 0.5 + 0.5 * advantage_by_counting(pool, groups, uniform)
     view = Law(groups=groups).view(np.zeros((45, 1)))
-    assert np.abs(noiseless_membership_risk(view, pool) - expected).max() < 1e-9
+    assert np.abs(noiseless_membership(view, pool).per_unit - expected).max() < 1e-9
     # A belief is one possible observation: the two laws, weighed by it.
     belief = np.random.default_rng(0).dirichlet(np.ones(45))
     one = np.zeros(45, dtype=np.int64)

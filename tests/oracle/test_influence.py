@@ -13,7 +13,6 @@ from scipy.special import ndtr, ndtri
 
 import pacprivacy as pac
 from coin_truth import (
-    average_advantage,
     blind_gain,
     gauss,
     hit_rate,
@@ -21,19 +20,14 @@ from coin_truth import (
     interval_laws,
     lattice_outputs,
     samples,
-    uninformed,
 )
 from pacprivacy.adversary import (
-    MeanInfluence,
     influence_advantage,
     influence_hits,
     influence_parameter,
     influence_risk,
     influence_success,
-    least_mean_noise,
-    mean_advantage,
 )
-from pacprivacy.adversary.influence import binomial_law
 from pacprivacy.errors import BudgetError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import SumPlan, plan_sums
@@ -223,72 +217,3 @@ def test_formulas_round_to_the_safe_side() -> None:
     groups = dict(influence_risk(np.array([0.1, 0.4, 0.2]), keep=0.9).groups)
     assert groups[2] == pytest.approx(0.5 + gauss(0.6) / 2)
     assert groups[5] == pytest.approx(0.5 + gauss(0.7) / 2)
-
-
-# --- a mean over the units that are used: (9) -----------------------------------------------------
-
-
-@pytest.mark.claim("C-5")
-def test_means_by_enumeration() -> None:
-    rng = np.random.default_rng(9)
-    for _ in range(150):
-        n, keep = int(rng.integers(3, 9)), float(rng.choice(KEEPS))
-        width = int(rng.integers(1, 3))
-        points = np.column_stack([draw_column(rng, n) for _ in range(width)])
-        influence = MeanInfluence.of(points)
-        std = float(influence.extreme * rng.uniform(0.05, 2.0)) or 1.0
-        inside = samples(n).astype(float)
-        size = inside.sum(axis=1, keepdims=True)
-        outputs = inside @ points / np.maximum(size, 1.0) / std  # of nobody: 0
-        bound = mean_advantage(influence, noise_std=std, keep=keep)
-        assert average_advantage(outputs, keep).max() <= bound
-        if width == 1 and np.ptp(outputs) < 60:
-            assert 2 * uninformed(outputs[:, 0], keep).max() <= bound + ROUNDING
-
-
-@pytest.mark.claim("C-5")
-def test_the_noise_of_a_mean_is_what_its_bound_asks() -> None:
-    rng = np.random.default_rng(1)
-    for n, most in ((100, 1.02), (3430, 1.001)):
-        points = rng.normal(size=(n, 1))
-        influence = MeanInfluence.of(points)
-        std = least_mean_noise(influence, advantage=0.176, keep=0.95)
-        assert mean_advantage(influence, noise_std=std, keep=0.95) <= 0.176
-        nominal = influence.extreme / (0.95 * n * influence_parameter(0.588))
-        assert 1.0 <= std / nominal < most
-    one_value = MeanInfluence.of(np.ones((9, 1)))
-    assert 0 < least_mean_noise(one_value, advantage=0.1, keep=0.5) < 1e-10
-    with pytest.raises(BudgetError, match="empty samples"):
-        least_mean_noise(MeanInfluence.of(np.eye(3)), advantage=0.01, keep=0.05)
-
-
-@pytest.mark.claim("C-5")
-def test_the_noise_of_a_mean_follows_the_size_of_its_points() -> None:
-    points = np.random.default_rng(1).normal(size=(50, 1))
-    plain = least_mean_noise(MeanInfluence.of(points), advantage=0.176, keep=0.9)
-    for scale in (1e-139, 1e-60, 1e60, 1e139):
-        scaled = MeanInfluence.of(points * scale)
-        std = least_mean_noise(scaled, advantage=0.176, keep=0.9)
-        assert std / scale == pytest.approx(plain, rel=1e-9)
-    for scale in (1e-300, 1e-170, 1e-145, 1e160, 1e300):  # squares vanish or overflow
-        with pytest.raises(BudgetError, match="squares neither vanish nor overflow"):
-            MeanInfluence.of(points * scale)
-    for noise_std in (0.0, -1.0, math.nan):
-        with pytest.raises(BudgetError, match="noise_std must be positive"):
-            mean_advantage(MeanInfluence.of(points), noise_std=noise_std, keep=0.9)
-
-
-@pytest.mark.claim("C-5")
-@pytest.mark.parametrize(("n", "keep"), [(1, 0.3), (9, 0.05), (200, 0.99), (5000, 0.95)])
-def test_binomial_law(n: int, keep: float) -> None:
-    from scipy.stats import binom
-
-    counts, law = binomial_law(n, keep)
-    np.testing.assert_allclose(law, binom.pmf(counts, n, keep), rtol=1e-9, atol=1e-300)
-
-
-@pytest.mark.claim("C-5")
-def test_binomial_law_of_many_is_cut_off_where_nothing_is_left() -> None:
-    counts, law = binomial_law(3_000_000, 0.99)
-    assert len(counts) < 30_000
-    assert abs(float(law @ counts) - 2_970_000) < 1e-3

@@ -39,7 +39,7 @@ from pacprivacy.dp import (
 )
 from pacprivacy.dp.accuracy_first import CovNR, OutputNR
 from pacprivacy.dp.noise import dp_noise_source
-from papers.cs208.network import fine_tune, pretrain
+from papers.cs208.network import pretrain
 
 Array = npt.NDArray[Any]
 Release = Callable[[Array, Array], Any]
@@ -316,9 +316,9 @@ def test_an_image_that_is_odd_is_not_refused() -> None:
     network = pretrain(images.astype(np.uint8), np.arange(12) % 2, n_features=3, n_epochs=0, rng=0)
 
     def release(images: Array, labels: Array) -> Any:
-        return fine_tune(
-            network, images, labels, loss=Logistic(classes=(0, 1)), epsilon=1.0, delta=1e-4,
-            batch=FullBatch(n_public=12), steps=STEPS, simulate=0,
+        return dp_sgd(
+            network.transform(images), labels, loss=Logistic(classes=(0, 1)), epsilon=1.0,
+            delta=1e-4, x_bound=1.0, batch=FullBatch(n_public=12), steps=STEPS, simulate=0,
         )  # fmt: skip
 
     labels = np.array([0.0, 1.0] * 6)

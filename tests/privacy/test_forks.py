@@ -40,7 +40,7 @@ from pacprivacy.sample import Balanced
 from pacprivacy.session.account import Account
 from pacprivacy.session.leases import Leases
 from pacprivacy.session.responder import Responder
-from pacprivacy.session.secret_holder import SecretHolder
+from pacprivacy.session.secret import SecretHolder
 from pacprivacy.session.session import SingleSession
 from pacprivacy.statistics import Mean
 from tests.serving import Folder, people
@@ -55,7 +55,7 @@ POOL = Balanced(n_subsets=16).draw(20, rng=0)
 VOTES = POOL.masks()[:, :8].astype(np.int64)
 ASKED = people(20, seed=1)[0]
 MANY = np.random.default_rng(2).normal(size=400)
-SUMS = pac.plan(np.mean, MANY, "membership<=0.6", sample=pac.Coins()).sampler
+SUMS = pac.plan(np.mean, MANY, "membership<=0.6", sample=pac.Coins())
 PLAN = calibrate(np.random.default_rng(1).normal(size=(16, 2)), pac.Information(0.1))
 
 
@@ -140,7 +140,7 @@ def open_leases(folder: Path) -> Leases:
 
 def answered(folder: Path) -> Responder:
     responder = Responder(POOL, query_nats=0.01, total_nats=1.0, source=SystemSource())
-    responder.answer_votes(VOTES[:, :2], n_classes=2)  # so that a block of noise is there
+    responder.reply_votes(VOTES[:, :2], n_classes=2)  # so that a block of noise is there
     return responder
 
 
@@ -199,7 +199,7 @@ CASES: dict[type, Case] = {
     ),
     Responder: Case(
         answered,
-        lambda responder: responder.answer_votes(VOTES, n_classes=2),
+        lambda responder: responder.reply_votes(VOTES, n_classes=2).values,
         lambda responder: (responder.spent.mi_nats, responder.n_free, responder._noise._next),
     ),
     AnswerNoise: Case(taken, lambda noise: noise.take(2), lambda noise: noise._next),
@@ -486,7 +486,7 @@ def test_a_fork_does_not_wait_for_a_lock_that_nobody_will_open() -> None:
     try:
         for use in (
             lambda: session.release(mean, pac.Information(0.1)),
-            lambda: responder.answer_votes(VOTES, n_classes=2),
+            lambda: responder.reply_votes(VOTES, n_classes=2).values,
         ):
             assert in_fork(use).startswith("SecretError: ")
     finally:
@@ -532,10 +532,10 @@ def test_a_fork_cannot_use_a_reservation(tmp_path: Path) -> None:
 
     def attempt() -> Any:
         os.getpid = lambda: number
-        return ledger.cancel(reservation)
+        return ledger.commit(reservation, "ab" * 32)
 
     assert in_fork(attempt).startswith("LedgerError: reservation must be used by the process")
     assert sys.modules["os"].getpid() == number
     with pytest.raises(LedgerError, match="must stay in its process"):
         pickle.dumps(reservation)
-    ledger.cancel(reservation)
+    ledger.commit(reservation, "ab" * 32)

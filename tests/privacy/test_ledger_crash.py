@@ -100,7 +100,7 @@ exec(sys.argv[3])  # other data and releases
 def session(tell, point, plant, n_before):
     around(Ledger, "reserve", after=lambda: os.write(tell, b"."))
     if plant == "skipped ledger":
-        from pacprivacy.session.secret_holder import SpendLog
+        from pacprivacy.session.secret import SpendLog
         for name in ("spend", "keep", "commit"):
             setattr(account.Account, name, getattr(SpendLog, name))
         around(account.Account, "commit", after=lambda: os.write(tell, b"."))

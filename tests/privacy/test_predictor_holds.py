@@ -103,7 +103,7 @@ def test_the_bound_does_not_depend_on_where_one_stops():
         responder = Responder(pool, query_nats=0.1, total_nats=2.0, source=source)
         responder._noise = noise  # one block for all transcripts: quicker, and each draw used once
         while (best := responder.belief.success_per_unit(pool).max()) < 0.75:
-            responder.answer_votes(votes, n_classes=2)
+            responder.reply_votes(votes, n_classes=2)
         success.append(best)  # the belief is calibrated
         spent.append(responder.spent.mi_nats)
         if number % 40 == 0:
@@ -407,7 +407,7 @@ def test_units_that_pay_later_pay_as_much(n_classes, monkeypatch):
             patch.setattr(VoteBalances, "settle", lambda own: settled.append(settle(own)))
             left = []
             for table in tables:
-                responder.answer_votes(table, n_classes=n_classes)
+                responder.reply_votes(table, n_classes=n_classes)
                 left.append(units.increment_left)
         count = len(settled)
         units.settle()
@@ -459,7 +459,7 @@ def test_whoever_is_stopped_at_any_moment_goes_on_with_everybodys_own_masks(monk
             advantage=0.9,
             two_votes=True,
         )
-        responder.answer_votes(masks[:, [0, 3, 5, 9]], n_classes=2)  # some owe
+        responder.reply_votes(masks[:, [0, 3, 5, 9]], n_classes=2)  # some owe
         units, calls, number = responder._units, itertools.count(), number + 1
 
         def stops(self, *asked, calls=calls, number=number, **options):
@@ -470,14 +470,14 @@ def test_whoever_is_stopped_at_any_moment_goes_on_with_everybodys_own_masks(monk
         with monkeypatch.context() as patch:
             patch.setattr(ViewTilts, "masks", stops)
             try:
-                responder.answer_votes(masks[:, [1, 2, 1, 7, 7, 1, 12, 13, 1]], n_classes=2)
+                responder.reply_votes(masks[:, [1, 2, 1, 7, 7, 1, 12, 13, 1]], n_classes=2)
                 stopped = False
             except KeyboardInterrupt:
                 stopped = True
         np.testing.assert_array_equal(units._masks, real(units._tilts, units._watched, np.float64))
         for said, array in zip(units._others_lowest, (units.balance, units.reserve), strict=True):
             assert said <= array[units._others].min() or units._booked or units._owed.any()
-        responder.answer_votes(masks[:, :1], n_classes=2)
+        responder.reply_votes(masks[:, :1], n_classes=2)
     assert number >= 3  # two were stopped
 
 
@@ -499,7 +499,7 @@ def transcripts(pool, n, seed=0):
         batch = votes
         while batch.shape[1]:
             try:
-                responder.answer_votes(batch, n_classes=2)
+                responder.reply_votes(batch, n_classes=2)
             except BudgetExceededError:
                 batch = batch[:, : batch.shape[1] // 2]
         inside = np.exp(responder.belief.log_p) @ pool.masks()[:, 0]

@@ -106,11 +106,11 @@ def planned(statistic: Any, table: pd.DataFrame) -> tuple[str, Any, float]:
         )
     except Exception as error:  # also one that is not ours
         return f"{type(error).__name__}: {error}", None, 0.0
-    drawn = plan.drawn
-    everybody = np.ones(len(drawn.plan.factors), dtype=bool)
-    integers = drawn.plan.lattice.add(drawn.sums, drawn.plan.factors, everybody)
+    noise = plan.noise
+    everybody = np.ones(len(noise.factors), dtype=bool)
+    integers = noise.lattice.add(plan.sums, noise.factors, everybody)
     told = f"{plan.certificate.to_json()} {plan.outputs.structure!r}"
-    return told, integers / drawn.plan.lattice.units_per_std, plan.certificate.presence.mu
+    return told, integers / noise.lattice.units_per_std, plan.certificate.presence.mu
 
 
 def with_row(table: pd.DataFrame, row: dict[str, Any], *, first: bool) -> pd.DataFrame:

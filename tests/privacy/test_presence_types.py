@@ -26,7 +26,7 @@ N = 400
 def planned(statistic: Any, table: pd.DataFrame) -> tuple[np.ndarray, str]:
     """Exact sums, and all that is told besides."""
     plan: Any = pac.plan(statistic, table, BUDGET, sample=Coins(rows_per_unit=1), units="unit")
-    return plan.drawn.sums.total().values, plan.certificate.to_json()
+    return plan.sums.total().values, plan.certificate.to_json()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,10 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy._random import secret_source
+from pacprivacy.adversary import session_cap
+from pacprivacy.budget import Spent
 from pacprivacy.errors import CertificateError, QueryError
+from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import SumPlan, plan_sums
 from pacprivacy.queries import QuerySums, make_query_mechanism, tables as tables_module
@@ -162,3 +165,39 @@ def test_an_error_of_the_engine_shows_no_value(clinic: pac.Tables) -> None:
         pac.sql(text, clinic, "membership<=0.7")
     assert "x999" not in str(failed.value)
     assert failed.value.__cause__ is None
+
+
+@pytest.mark.claim("K-2")
+@pytest.mark.parametrize("dataset", ["d", "*"])
+def test_the_owners_own_limit_holds_where_others_filled_the_clocks(
+    tmp_path: Any, dataset: str
+) -> None:
+    x = np.random.default_rng(0).uniform(0, 1, 3000)
+    owner, everybody = session_cap(0.55), session_cap(0.75)
+    ledger = Ledger(tmp_path / "study.db")
+    ledger.create_budget("d", "*", limits=Spent(mu_squared=everybody))
+    ledger.create_budget("d", "ann", limits=Spent(mu_squared=everybody))
+    ledger.create_budget(dataset, "bob", limits=Spent(mu_squared=owner))
+    where: Any = {"ledger": ledger, "dataset": "d", "principal": "bob"}
+    query = "SELECT sum(x) AS s FROM p"
+
+    def people(low: int, high: int) -> pac.Tables:
+        frame = pd.DataFrame({"id": np.arange(low, high), "x": x[low:high]})
+        return pac.Tables({"p": frame}, unit="p.id")
+
+    coins = pac.Coins(keep=0.9)
+    with pac.Session(people(0, 1000), budget=pac.Membership(0.75), sample=coins, **where) as one:
+        one.sql(query, "membership<=0.51", principal="ann")
+    with pac.Session.resume(people(0, 1000), **where) as one:  # clocks end at 0.75 from here on
+        one.sql(query, "membership<=0.73", principal="ann")
+    paid = np.zeros(3000)
+    with pac.Session.resume(people(900, 2500), **where) as one:
+        for _ in range(3):
+            release = one.sql(query, share=0.5)
+            assert isinstance(release.bundle, CoinBundle)
+            ids = [int(key) for key in one._secret.data.parts[0].unit_keys()]
+            paid[ids] += np.square(release.bundle.charges)
+    booked = next(b.spent.mu_squared for b in ledger.balance("d", "bob") if b.principal == "bob")
+    assert booked is not None
+    assert paid.max() <= booked <= owner
+    assert paid.max() > 0.5 * owner  # the owner did release

@@ -89,7 +89,7 @@ def coverage(plan: Any, keep: float, n_draws: int) -> Any:
     hits = np.zeros(len(truth))
     for draw in range(n_draws):
         kept = draw_coins(plan.bundle.n_units, keep, SimulatedSource(2 * draw))
-        value = plan.value_of(plan.sampler.observe(kept, SimulatedSource(2 * draw + 1)))
+        value = plan.value_of(plan.observe(kept, SimulatedSource(2 * draw + 1)))
         low, high = bars.interval(bars.numbers_of(value), 0.95, "records")
         hits += (low <= truth) & (truth <= high)
     return hits[measured] / n_draws

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from pacprivacy.sample import Balanced, Half, Poisson
-from pacprivacy.sample.bits import draw_pool_bits
+from pacprivacy.sample.pool import draw_pool_bits
 
 LEVEL = 1e-8
 

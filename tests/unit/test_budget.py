@@ -25,7 +25,7 @@ def test_information_must_be_positive_and_finite(bad: object) -> None:
 def test_membership_must_be_between_a_coin_and_certainty(bad: object) -> None:
     with pytest.raises(BudgetError, match=r"success must be .*; got") as error:
         pac.Membership(bad)  # type: ignore[arg-type]
-    assert "Use 0.6" in str(error.value)
+    assert "0.6 for" in str(error.value)
 
 
 @pytest.mark.parametrize("bad", [0, -0.1, 50, math.inf, "1.0.0"])

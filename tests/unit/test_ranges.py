@@ -19,7 +19,7 @@ from pacprivacy.noise import (
     Boxed,
     Empirical,
     calibrate,
-    propose_rule_variance,
+    propose_rule_noise,
 )
 from pacprivacy.noise.iid import N_RESERVE
 from pacprivacy.sample import Balanced, Half
@@ -95,7 +95,7 @@ def test_outputs_too_close_to_square_are_refused_with_advice(rule: str) -> None:
     with pytest.raises(MechanismError, match=r"differ by at least 1e-140 .* Rescale"):
         calibrate(values, Information(0.1), rule=rule)
     with pytest.raises(MechanismError, match=r"differ by at least 1e-140 .* Rescale"):
-        propose_rule_variance(values, Information(0.1), rule=rule)
+        propose_rule_noise(values, Information(0.1), rule=rule)
     free = calibrate(values, Information(1.0), rule=rule)
     assert free.is_noiseless
 

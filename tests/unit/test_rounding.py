@@ -14,7 +14,7 @@ import pacprivacy as pac
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 from pacprivacy.dp import DPCertificate
 from pacprivacy.release import Certificate
-from pacprivacy.reporting import build_report_contents, render_page
+from pacprivacy.reporting import ReportData, render_page
 
 SOURCE = Path(pac.__file__).parent
 
@@ -69,7 +69,7 @@ def certificate() -> Certificate:
 
 @pytest.mark.claim("R-5")
 def test_text_page_and_notebook_round_the_same_bound_alike(certificate: Certificate) -> None:
-    page = render_page(build_report_contents(certificate))
+    page = render_page(ReportData(certificate))
     shown = {"text": str(certificate), "notebook": certificate._repr_html_(), "page": page}
     for where, text in shown.items():
         assert "58.9 times in 100" in text, where

@@ -113,7 +113,7 @@ def _transcript(
             source=SimulatedSource(rng),
         )
         try:
-            return responder.answer_votes(votes, n_classes=2), price
+            return responder.reply_votes(votes, n_classes=2).values, price
         except BudgetExceededError:
             continue
     raise BudgetExceededError("no price fits")

@@ -48,7 +48,7 @@ def plan_coins(
     def draw(number: int) -> Any:
         source = SimulatedSource(number)
         kept = draw_coins(plan.certificate.n_units, keep, source)
-        return plan.value_of(plan.sampler.observe(kept, source))
+        return plan.value_of(plan.observe(kept, source))
 
     return draw
 

@@ -1,23 +1,12 @@
 """The optimal adversary on a finite pool, in closed form.
 
-Whoever knows the universe, the pool, the mechanism and the noise law can do no better than the
+An attacker who knows the universe, pool, mechanism and noise law can do no better than the
 posterior computed here, so its success is a certificate and not the result of one attack.
 """
 
 from pacprivacy.adversary.advantage import (
     advantage_room as advantage_room,
-    advantage_upper as advantage_upper,
     has_line_advantage as has_line_advantage,
-    line_advantage as line_advantage,
-    line_advantage_posteriors as line_advantage_posteriors,
-)
-from pacprivacy.adversary.average_risk import (
-    LARGE_MOVE as LARGE_MOVE,
-    LARGE_MOVE_SHARE as LARGE_MOVE_SHARE,
-    AverageRisk as AverageRisk,
-    InfluenceProof as InfluenceProof,
-    average_gains as average_gains,
-    average_hits as average_hits,
 )
 from pacprivacy.adversary.balances import (
     RESERVE as RESERVE,
@@ -34,17 +23,8 @@ from pacprivacy.adversary.betting import (
     STORED_UNITS as STORED_UNITS,
     DrawnInfluence as DrawnInfluence,
     InfluenceWager as InfluenceWager,
-    betting_bound as betting_bound,
-)
-from pacprivacy.adversary.clocks import (
-    SESSION_SLACK as SESSION_SLACK,
-    Clocks as Clocks,
-    cap_success as cap_success,
-    session_cap as session_cap,
-    session_risk as session_risk,
 )
 from pacprivacy.adversary.heat import (
-    IN_CACHE as IN_CACHE,
     Heat as Heat,
     heat_by_information as heat_by_information,
     heat_charges as heat_charges,
@@ -53,19 +33,26 @@ from pacprivacy.adversary.heat import (
     heat_room as heat_room,
     heat_slope as heat_slope,
     noiseless_heat_charges as noiseless_heat_charges,
-    noiseless_heat_paid as noiseless_heat_paid,
 )
 from pacprivacy.adversary.influence import (
     GROUP_SIZES as GROUP_SIZES,
+    LARGE_MOVE as LARGE_MOVE,
+    LARGE_MOVE_SHARE as LARGE_MOVE_SHARE,
+    SESSION_SLACK as SESSION_SLACK,
+    AverageRisk as AverageRisk,
+    Clocks as Clocks,
+    InfluenceProof as InfluenceProof,
     InfluenceRisk as InfluenceRisk,
-    MeanInfluence as MeanInfluence,
+    average_gains as average_gains,
+    average_hits as average_hits,
+    cap_success as cap_success,
     influence_advantage as influence_advantage,
     influence_hits as influence_hits,
     influence_parameter as influence_parameter,
     influence_risk as influence_risk,
     influence_success as influence_success,
-    least_mean_noise as least_mean_noise,
-    mean_advantage as mean_advantage,
+    session_cap as session_cap,
+    session_risk as session_risk,
 )
 from pacprivacy.adversary.information import (
     DEFAULT_GAMMA as DEFAULT_GAMMA,
@@ -85,7 +72,6 @@ from pacprivacy.adversary.membership import (
     membership_risk as membership_risk,
     membership_trade_off as membership_trade_off,
     noiseless_membership as noiseless_membership,
-    noiseless_membership_risk as noiseless_membership_risk,
     side_knowledge as side_knowledge,
 )
 from pacprivacy.adversary.quantile_influence import (

@@ -99,12 +99,6 @@ class AdvantageSums:
         mean: Vector = np.maximum(self.sums[0] / self.n_draws, np.abs(self.before))
         return mean
 
-    @property
-    def variance(self) -> Vector:
-        mean, square = self.sums[0] / self.n_draws, self.sums[2] / self.n_draws
-        variance: Vector = np.maximum(square - mean**2, 0.0)
-        return variance
-
     def upper(self, center: Vector, gamma: float) -> Vector:
         """Return upper bounds of ``E |a|`` around an independent guess of it (claim T-5)."""
         bound, level = 0.5 / np.minimum(self.share, 1 - self.share), self._level(gamma)
@@ -317,25 +311,6 @@ def advantage_room(
     most = 0.5 / float(np.minimum(share, 1 - share).min())
     level = math.log((3 if most > 1 else 1) * len(RATES) * 2 / gamma) / n_draws
     return 0.5 * float(advantage_deviation(np.full(1, 4 * variance), np.full(1, most), level)[0])
-
-
-def advantage_upper(
-    view: View,
-    tilts: ViewTilts,
-    units: Units,
-    *,
-    n_draws: int,
-    gamma: float,
-    n_measured: int,
-    rng: np.random.Generator,
-) -> tuple[Vector, Vector]:
-    """Predict the bounds of a few units for ``n_draws`` draws, and their variances."""
-    sums = AdvantageSums(units, tilts.before(view.log_prior, units), tilts.share[units])
-    for draws in draw_view_blocks(view, n_measured, rng):
-        sums.add(tilts, tilts.fold(view_posterior(view, draws)))
-    center, variance, scale = sums.value, sums.variance, n_draws / n_measured
-    sums.sums, sums.n_draws = sums.sums * scale, n_draws
-    return sums.upper(center, gamma / 2), variance
 
 
 def has_line_advantage(view: View) -> bool:

@@ -276,7 +276,7 @@ class VoteBalances:
     def settle(self) -> None:
         """Charge all units their debts and the bookings that were never replaced."""
         booked, cubes = self._booked, self._owed_cubes
-        if booked:  # an interruption: nobody knows what it would have been
+        if booked:  # an interruption: the charge is unknown
             cubes = self.cubes
             self._charge(self._watched, np.full(len(self._watched), booked), 0.0, cubes)
         size, more = float(np.abs(self._owed).sum()), booked + self._owed_more

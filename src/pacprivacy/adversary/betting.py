@@ -1,13 +1,13 @@
 """Upper bounds on means by betting against them, valid whenever one stops.
 
-Whoever bets a share ``λ`` that numbers in [0, 1] fall below ``u`` has the wealth
+A gambler who bets a share ``λ`` that numbers in [0, 1] fall below ``u`` has the wealth
 ``prod (1 + λ (u - x)/(1 - u))``. If their mean is ``u`` or more, wealth does not grow on average,
 so it ever passes ``1/γ`` with probability ``γ`` at most. The mean of several such bets is one, too.
 
-No union over units is needed: what is claimed is about the unit that is placed worst, whichever
-that is, and a wrong claim needs that unit's own bound to fail. Nor is one over scales of the noise
-that are tried from large to small, each on draws of its own, until the first that is not proved:
-the first scale at which the claim is wrong is one, and is accepted with probability ``γ`` at most.
+No union over units is needed: the claim is about the worst-placed unit, and a wrong claim needs
+that unit's own bound to fail. Nor is a union over scales of the noise, which are tried from large
+to small, each on draws of its own, until one is not proved: the first scale at which the claim is
+wrong is accepted with probability ``γ`` at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import ClassVar, Final, Self
 import numpy as np
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector, freeze
-from pacprivacy.adversary.average_risk import (
+from pacprivacy.adversary.influence import (
     LARGE_MOVE,
     AverageRisk,
     InfluenceProof,
@@ -32,44 +32,8 @@ BETS: Final = (0.95, 0.6, 0.3, 0.15, 0.07, 0.03)
 GAMMA: Final = 2.5e-10  # of each of two claims, for two lists of scales
 N_CLAIMS: Final = 4
 STORED_UNITS: Final = 100
-_BISECTIONS: Final = 60
 _BETS: Final = np.array(BETS)
 _LOG_ROUNDING: Final = 1e-9  # of sums of logarithms of a few thousand numbers
-
-
-def betting_bound(numbers: Vector, *, gamma: float, counts: Vector | None = None) -> float:
-    """Return an upper bound on the mean of numbers in [0, 1] that are drawn independently.
-
-    ``counts`` says how often each was drawn; once by default.
-
-    Guarantee
-    ---------
-    Claim C-12. Fails with probability ``gamma`` at most, also if the number of draws was chosen by
-    what they showed.
-
-    Examples
-    --------
-    >>> round(betting_bound(np.full(2000, 0.17), gamma=1e-9) - 0.17, 4)
-    0.0098
-    """
-    if not len(numbers):
-        return 1.0
-    each = np.ones(len(numbers)) if counts is None else counts
-
-    def is_above(u: float) -> bool:
-        gains = np.log1p(np.outer(_BETS, (u - numbers) / (1 - u)))
-        return bool(_log_mean(gains @ each) >= math.log(1 / gamma) + _LOG_ROUNDING)
-
-    low, high = 0.0, 1 - 2.0**-40
-    if not is_above(high):
-        return 1.0
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        if is_above(middle):
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 def _log_mean(log_wealth: Matrix) -> Vector:
@@ -99,50 +63,12 @@ class Wager:
         self.done[units] |= _log_mean(self._log_wealth[:, units]) >= self._enough
 
 
-class _RareWager:
-    """The same of something that happens or not: wealth follows from how often it did."""
-
-    def __init__(self, n_units: int, cap: float) -> None:
-        self._enough = math.log(1 / GAMMA) + _LOG_ROUNDING
-        self._lost, self._won = np.log1p(-_BETS), np.log1p(_BETS * cap / (1 - cap))
-        self._counts = np.zeros((2, n_units))
-        self._needed: dict[int, float] = {}
-        self.done = np.zeros(n_units, dtype=np.bool_)
-
-    def add(self, happened: Mask, units: Integers) -> None:
-        """Add one draw of the given units."""
-        self._counts[0, units] += happened
-        self._counts[1, units] += ~happened
-        lost, won = self._counts[:, units]
-        top = int(lost.max(initial=0)) + 1
-        # All that matters is how often: a table of few rows, and how many draws each needs.
-        needed = np.array([self._draws_needed(count) for count in range(top)])
-        self.done[units] |= won >= needed[lost.astype(np.int64)]
-
-    def _draws_needed(self, lost: int) -> float:
-        """Return how many draws without it prove the cap, after so many with it."""
-        known = self._needed.get(lost)
-        if known is None:
-            low, high = 0, 1
-            while not self._is_enough(lost, high):
-                low, high = high, 2 * high
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if self._is_enough(lost, middle) else (middle, high)
-            known = self._needed[lost] = float(high)
-        return known
-
-    def _is_enough(self, lost: int, won: int) -> bool:
-        wealth = lost * self._lost + won * self._won
-        return bool(_log_mean(wealth[:, None])[0] >= self._enough)
-
-
 class InfluenceWager:
     """Bets that no unit shows more than a cap on average, nor moves the release far too often."""
 
     def __init__(self, n_units: int, advantage: float, large_moves: float) -> None:
         self._advantages = Wager(n_units, advantage)
-        self._moves = _RareWager(n_units, large_moves)
+        self._moves = Wager(n_units, large_moves)
 
     @property
     def done(self) -> Mask:
@@ -150,34 +76,24 @@ class InfluenceWager:
         return self._advantages.done & self._moves.done
 
     def progress(self, units: Integers) -> float:
-        """Return how far the bets on advantages are that still run, of the unit placed worst."""
+        """Return the progress of the open bets on advantages, of the slowest unit."""
         return self._advantages.progress(units[~self._advantages.done[units]])
 
     def add(self, distances: Vector, units: Integers) -> None:
         """Add how far the given units move the release in one draw; infinite if undefined."""
         open_units = ~self._advantages.done[units]
         self._advantages.add(draw_gains(distances[open_units]), units[open_units])
-        self._moves.add(distances > LARGE_MOVE, units)
+        self._moves.add((distances > LARGE_MOVE).astype(np.float64), units)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DrawnInfluence(InfluenceProof):
     """Influence on simulated samples, of the units that were hardest to prove; curator-only.
 
-    Parameters
-    ----------
-    distances : array of shape (n_draws, units), curator-only
-        Distances by which stored units move the release, in deviations of ``noise_std`` and with
-        rounding; infinite where it is not defined, NaN after it was proved.
-    advantage, large_moves : float
-        Proved bound of every unit.
-    n_drawn : int
-        Number of units that were proved by draws.
-    farthest : float
-        Bound for all other units, but for an event of probability
-        ``off_event``.
-    noise_std : array, curator-only
-        The noise that the distances are in deviations of.
+    ``distances``, shape (n_draws, units), are in deviations of ``noise_std`` and with rounding;
+    infinite where the value is undefined, NaN after the unit was proved. ``advantage`` and
+    ``large_moves`` are the proved bounds of every unit. ``n_drawn`` units were proved by draws;
+    ``farthest`` bounds the distance of all others, but for an event of probability ``off_event``.
     """
 
     kind: ClassVar[str] = "draws"
@@ -226,7 +142,6 @@ class DrawnInfluence(InfluenceProof):
 
     @property
     def not_checkable(self) -> dict[str, str]:
-        """The bundle holds the units that were hardest to prove."""
         return {
             "n_draws": "that the stored figures are the influence of units: the file has those of "
             f"{self.distances.shape[1]} of {self.n_drawn} units that were proved by draws, and one "
@@ -235,7 +150,6 @@ class DrawnInfluence(InfluenceProof):
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """Distances, and the bounds that they prove."""
         numbers = [self.advantage, self.large_moves, self.farthest, self.off_event]
         return {
             "distances": self.distances,
@@ -246,7 +160,6 @@ class DrawnInfluence(InfluenceProof):
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], keep: float) -> Self:
-        """Rebuild it."""
         advantage, large_moves, farthest, off_event = (float(x) for x in arrays["numbers"])
         distances = np.asarray(arrays["distances"], dtype=np.float64)
         n_drawn = int(arrays["n_drawn"][0])

@@ -35,7 +35,6 @@ from pacprivacy.adversary.view_and_belief import (
     View,
     ViewTilts,
     draw_view_blocks,
-    make_view,
     view_posterior,
 )
 
@@ -182,16 +181,6 @@ def heat_charges(
 def noiseless_heat_charges(view: View, pool: Candidates, heat: Heat) -> Vector:
     """Return the charge of every unit for a release without noise: exact sums over its values."""
     return _charge_by_sums(ViewTilts(pool), heat, _group_posteriors(view), 0.0, 0.0)
-
-
-def noiseless_heat_paid(
-    pool: Candidates, log_p: Vector, groups: Units | None, heat: Heat | None
-) -> Vector | None:
-    """Return the charge of every unit for a release without noise; None without a limit."""
-    if heat is None:
-        return None
-    view = make_view(np.zeros((pool.n_subsets, 1)), log_p, groups=groups)
-    return noiseless_heat_charges(view, pool, heat)
 
 
 def heat_room(variance: float, n_draws: int, *, width: float, gamma: float) -> float:
@@ -363,7 +352,7 @@ class _Tests:
         return after - self._slope * moved - self._goal
 
     def add(self, moved: Matrix) -> None:
-        step = max(1, IN_CACHE // max(1, moved.shape[1]))  # nobody may be left to test
+        step = max(1, IN_CACHE // max(1, moved.shape[1]))  # there may be no unit to test
         for start in range(0, len(moved), step):
             rows = moved[start : start + step]
             columns = [np.square(rows), *(self._over(rows, tried) for tried in self._tried)]

@@ -1,51 +1,46 @@
-"""Success of attackers when every unit has a coin.
+"""Success of attackers when every unit has a coin: one release, a session, and on average.
 
-One unit moves the released numbers by its *influence*, measured in deviations of the noise. For
-sums it is the same whoever else is used, so the bound holds against an attacker who knows all
-other coins, and with it against everybody. For a mean over the units that are used it depends on
-them, and the bound is an average over their coins.
+A unit changes the released sums by its *influence*, measured in deviations of the noise. It is the
+same whoever else is used, so the bound holds against an attacker who knows all other coins. In a
+session the squares of influence add up, on a clock for every unit. Where influence depends on the
+other used units, the bound is an average over their coins; an average hides rare large changes, so
+the probability of a change by more than three deviations is limited, too.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from pacprivacy._checks import LARGEST_OUTPUT, SMALLEST_RANGE, Matrix, Vector
-from pacprivacy.errors import BudgetError
+from pacprivacy._checks import Vector, freeze
+from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.theory import gaussian_equivalent, success_at
-from pacprivacy.theory.bounds import falling_root
 
 FALSE_ALARM_RATES: Final = (1e-3, 1e-6)
 GROUP_SIZES: Final = (2, 5)
+SESSION_SLACK: Final = 1e-7  # of success: what whole-number noise may cost over a session
+MOVES: Final = (0.5, 1.0, 2.0, 3.0)  # deviations of the noise, whose probability is stated
+LARGE_MOVE: Final = MOVES[-1]
+LARGE_MOVE_SHARE: Final = 0.25  # of the advantage: the largest probability of a large move
 _ROUND_UP: Final = 1 + 2.0**-48  # of a distribution function in double precision
-_WIDEST_BINOMIAL: Final = 1 << 20  # laws of more coins are cut off where nothing is left
-_TAIL_STD: Final = 40.0
-_POINT_ROUNDING: Final = 2.0**-40  # of means of floats, as a share of the largest
+_ROUND_UP_GAINS: Final = 1 + 2.0**-40
+_ROUND_UP_SQUARES: Final = 1 + 2.0**-50
+_ROUNDING_SHARE: Final = 2.0**-46  # of the cap: more than rounding a clock up adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfluenceRisk:
     """Bounds on the success of attackers, for the unit with the largest charge; public.
 
-    Parameters
-    ----------
-    parameter : float
-        The largest influence of a unit, in deviations of the noise.
-    advantage : float
-        True positives minus false positives of the best attacker.
-    success : float
-        How often the best attacker is right where used and left out are equally likely.
-    success_at_keep : float
-        How often where the unit is used with its own probability, and ``keep`` without a release.
-    hits : tuple of pairs
-        For each rate of false alarms, the share of used units that an attacker finds.
-    groups : tuple of pairs
-        For each size of a group whose coins agree, the success of guessing which way.
+    ``parameter`` is the largest influence of a unit, ``advantage`` true minus false positives.
+    ``success`` is for even odds, ``success_at_keep`` for a unit that is used with probability
+    ``keep``. ``hits`` pairs rates of false alarms with the share of used units that is found,
+    ``groups`` pairs sizes of groups whose coins agree with the success of guessing which way.
     """
 
     parameter: float
@@ -139,113 +134,179 @@ def influence_risk(charges: Vector, *, keep: float, total_variation: float = 0.0
     )
 
 
-# --- a mean over the units that are used -------------------------------------------------------
+# --- a session of sums: squares of influence, which add up --------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanInfluence:
-    """Distances between units and their mean, for bound (9), in any unit; curator-only.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clocks:
+    """Squared influence that every unit has paid so far, used or left out; rounded up.
 
-    ``extreme`` is the largest distance of a unit from the mean of the others, ``spread`` the mean
-    squared distance of the others from that mean.
-    """
-
-    n_units: int
-    extreme: float
-    spread: float
-
-    @classmethod
-    def of(cls, points: Matrix) -> MeanInfluence:
-        """Measure points, one a unit, in coordinates in which the noise is the same everywhere."""
-        n = len(points)
-        if n < 3:
-            raise BudgetError(f"points must be at least 3; got {n}. Release sums of so few units.")
-        size = float(np.abs(points).max(initial=0.0))
-        if not (size == 0 or SMALLEST_RANGE <= size <= LARGEST_OUTPUT):
-            raise BudgetError(
-                f"points must be between {SMALLEST_RANGE:g} and {LARGEST_OUTPUT:g} in size, where "
-                "squares neither vanish nor overflow; got other values. Rescale them."
-            )
-        squares = np.square(points - points.mean(axis=0)).sum(axis=1)
-        rounding = _POINT_ROUNDING * size * points.shape[1]
-        extreme = math.sqrt(float(squares.max())) * n / (n - 1) + rounding
-        others = float(squares.sum()) - float(squares.max()) * n / (n - 1)
-        return cls(n_units=n, extreme=extreme, spread=max(0.0, others) / (n - 1) + rounding**2)
-
-
-def mean_advantage(
-    influence: MeanInfluence, *, noise_std: float, keep: float, rounding: float = 0.0
-) -> float:
-    """Return the advantage on a mean of the units that are used, on average over coins.
-
-    ``rounding`` is what rounding the mean to a grid may add to a distance, in deviations.
+    ``spent`` is curator-only. ``cap`` limits every clock; ``slack`` is the total variation of the
+    noise of all releases so far.
 
     Guarantee
     ---------
-    Claim C-5. The mean of no unit is any fixed value. For every attacker, whatever they know of
-    the other coins, on average over these. Rounded up.
+    Claim C-8. Assumes releases of sums, each chosen from earlier ones, all records and public
+    randomness. Ensures that an attacker who knows everything but one unit's coin guesses it from
+    all of them with success :attr:`success` at most, at even odds.
     """
-    if not (noise_std > 0.0 and rounding >= 0.0):
-        raise BudgetError(
-            f"noise_std must be positive and rounding not negative; got {noise_std} and "
-            f"{rounding}. Take the noise from least_mean_noise."
-        )
-    n = influence.n_units
-    counts, law = binomial_law(n - 1, keep)
-    k = counts[counts > 0].astype(np.float64)
-    within = (n - 1 - k) / (k * (n - 2)) * influence.spread
-    distance = np.sqrt(influence.extreme**2 + within) / (k + 1) / noise_std + rounding
+
+    spent: Vector = field(repr=False)
+    cap: float
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        freeze(self.spent)
+
+    @classmethod
+    def begin(cls, success: float, n_units: int) -> Self:
+        """Return clocks at zero under a total membership success."""
+        return cls(spent=np.zeros(n_units), cap=session_cap(success))
+
+    def extended(self, n_units: int) -> Self:
+        """Return clocks for more units; new clocks start at zero."""
+        return replace(self, spent=np.append(self.spent, np.zeros(n_units - len(self.spent))))
+
+    @property
+    def left(self) -> Vector:
+        """Remaining budget of every unit, less an allowance for rounding up."""
+        most = self.cap * (1 - _ROUNDING_SHARE)
+        return np.asarray(np.maximum(most - self.spent, 0.0))
+
+    @property
+    def busiest(self) -> float:
+        """Largest amount that any unit has paid."""
+        return float(self.spent.max(initial=0.0))
+
+    @property
+    def success(self) -> float:
+        """The membership success that is promised over the session."""
+        return cap_success(self.cap)
+
+    def after(self, charges: Vector, slack: float) -> Self:
+        """Return the clocks after a release; refuse one that a unit cannot pay."""
+        squares = np.square(charges) * _ROUND_UP_SQUARES
+        spent = np.where(squares == 0, self.spent, np.nextafter(self.spent + squares, np.inf))
+        if not self.slack + slack <= SESSION_SLACK:
+            raise BudgetExceededError(
+                "the session must release fewer numbers in all: each costs a little for being a "
+                "whole number of grid steps. Nothing was drawn or spent. Start a new session."
+            )
+        if not (spent <= self.cap).all():
+            raise BudgetExceededError(
+                "the release must be paid for by every unit; some have less left. Nothing was "
+                "drawn or spent. Ask for less."
+            )
+        return replace(self, spent=spent, slack=self.slack + slack)
+
+    def allowances(self, share: float, n_left: int | None, n_done: int) -> Vector:
+        """Return the allowance of every unit for the next release.
+
+        It is a share of the remaining budget. Where ``n_left`` releases are to come, a unit that
+        paid less than others may pay the geometric mean of an even share and of its savings
+        against a straight line.
+        """
+        even = self.left * share
+        if n_left is None:
+            return even
+        line = self.cap * (n_done + 1) / (n_done + n_left)
+        saved = np.maximum(line - self.spent, 0.0)
+        return np.asarray(np.minimum(self.left, np.sqrt(even * np.maximum(saved, even))))
+
+
+def session_cap(success: float) -> float:
+    """Return the squared influence that a unit may pay in all, rounded down."""
+    return influence_parameter(success, SESSION_SLACK) ** 2 * (1 - 2.0**-44)
+
+
+def session_risk(cap: float, keep: float) -> InfluenceRisk:
+    """Return bounds on the success of attackers on all releases of a session."""
+    alike = np.full(max(GROUP_SIZES), math.sqrt(cap) * (1 + 2.0**-50))
+    return influence_risk(alike, keep=keep, total_variation=SESSION_SLACK)
+
+
+def cap_success(cap: float) -> float:
+    """Return the membership success of a cap, rounded up."""
+    return influence_success(math.sqrt(cap) * (1 + 2.0**-50), SESSION_SLACK)
+
+
+# --- influence that depends on the other used units ----------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageRisk:
+    """Bounds on the success of attackers, on average over the coins, for the most exposed unit.
+
+    ``moves`` pairs distances in deviations of the noise with the probability that the unit changes
+    the release by more. The figures, from ``n_draws`` simulated samples, are too small with
+    probability ``gamma``; closed forms have 0 of both.
+    """
+
+    advantage: float
+    moves: tuple[tuple[float, float], ...]
+    gamma: float = 0.0
+    n_draws: int = 0
+
+    @property
+    def large_moves(self) -> float:
+        """Probability that a unit moves the release by more than three deviations."""
+        return dict(self.moves)[LARGE_MOVE]
+
+    def within(self, advantage: float, large_moves: float) -> bool:
+        """Whether every figure is within its limit; NaN is not."""
+        return self.advantage <= advantage and self.large_moves <= large_moves
+
+
+class InfluenceProof(ABC):
+    """Evidence for the influence of units on a release; curator-only."""
+
+    __slots__ = ()
+    KINDS: ClassVar[dict[str, type[InfluenceProof]]] = {}
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def risk(self, noise_std: Vector, rounding: float) -> AverageRisk:
+        """Return bounds on the success of attackers, by the noise of each direction.
+
+        ``rounding`` is what rounding the value to whole numbers may add to a distance.
+        """
+
+    @property
+    def not_checkable(self) -> dict[str, str]:
+        """Fields of a certificate that a stored proof does not show, and why."""
+        return {}
+
+    @property
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything, for a file; :meth:`of_arrays` reads it."""
+
+    @classmethod
+    @abstractmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], keep: float) -> InfluenceProof:
+        """Rebuild it; whatever does not fit together raises."""
+
+
+def average_gains(distance: Vector) -> Vector:
+    """Return ``G`` of distances in deviations, rounded up."""
     from scipy.special import erf  # slow to import, not always needed
 
-    advantages = np.ones(len(counts))
-    advantages[counts > 0] = np.minimum(1.0, erf(distance / math.sqrt(8.0)))
-    return min(1.0, float(law @ advantages) * (1 + 1e-9) + 1e-15)
+    advantage: Vector = np.minimum(1.0, erf(distance / math.sqrt(8.0)) * _ROUND_UP_GAINS)
+    return advantage
 
 
-def least_mean_noise(
-    influence: MeanInfluence, *, advantage: float, keep: float, rounding: float = 0.0
-) -> float:
-    """Return the least noise at which :func:`mean_advantage` is within a bound, rounded up."""
+def average_hits(
+    advantage: float, moves: tuple[tuple[float, float], ...], total_variation: float
+) -> dict[str, float]:
+    """Return the largest share of used units that are flagged, for each rate of false alarms.
 
-    def excess(log_std: float) -> float:
-        reached = mean_advantage(
-            influence, noise_std=math.exp(log_std), keep=keep, rounding=rounding
-        )
-        return reached - advantage
-
-    start = math.log(max(influence.extreme, 1e-290) / influence.n_units)
-    low, high = start - 1.0, start + 1.0
-    while excess(high) > 0:
-        high += 2.0
-        if high > start + 100.0:
-            raise BudgetError(
-                "success must leave room for empty samples and for rounding; got too small a "
-                "one for so few units. Allow a larger success or release sums."
-            )
-    while excess(low) <= 0:
-        low -= 2.0
-        if low < start - 100.0:
-            return math.exp(low)
-    return math.exp(falling_root(excess, low, high))
-
-
-def binomial_law(n: int, keep: float) -> tuple[np.ndarray, Vector]:
-    """Return numbers of kept units and their probabilities, exact but for 1e-11 of each.
-
-    By the ratios of neighbours from the mode on, then divided by their sum, which is 1. Of many
-    coins the numbers more than 40 deviations from the mean are left out, below 1e-300 in all.
+    ``Φ(Φ⁻¹(FPR) + r) + P(move > r)`` for the best ``r``, or ``FPR`` plus the advantage: claim C-10.
     """
-    if keep >= 1.0 or n == 0:
-        return np.array([n if keep >= 1.0 else 0]), np.ones(1)
-    mode = min(n, int((n + 1) * keep))
-    low, high = 0, n
-    if n > _WIDEST_BINOMIAL:
-        reach = int(_TAIL_STD * math.sqrt(n * keep * (1 - keep))) + 40
-        low, high = max(0, mode - reach), min(n, mode + reach)
-    up = np.arange(mode, high, dtype=np.float64)
-    down = np.arange(mode, low, -1, dtype=np.float64)
-    odds = keep / (1 - keep)
-    rising = np.cumprod((n - up) / (up + 1) * odds)
-    falling = np.cumprod(down / (n - down + 1) / odds)[::-1]
-    law = np.concatenate([falling, [1.0], rising])
-    return np.arange(low, high + 1), law / math.fsum(law.tolist())
+    return {
+        f"{rate:g}": min(
+            1.0,
+            rate + advantage,
+            *(influence_hits(r, rate, total_variation) + chance for r, chance in moves),
+        )
+        for rate in FALSE_ALARM_RATES
+    }

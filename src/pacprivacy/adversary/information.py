@@ -83,6 +83,7 @@ def exact_information(
 
 
 ROUND_UP: Final = 1 + 1e-12
+LEAST_PRIOR: Final = float(np.finfo(np.float64).tiny)  # the inverse of less overflows
 Summand = Callable[[Matrix, Vector], Vector]
 
 
@@ -100,25 +101,10 @@ class InformationDivergence:
         return cls(name=name, estimate=estimate, success=success)
 
 
-def _total_variation(p: Matrix, prior: Vector) -> Vector:
-    distance: Vector = 0.5 * np.abs(p - prior).sum(axis=1)
-    return distance
-
-
-def _chi_square(p: Matrix, prior: Vector) -> Vector:
-    excess: Vector = np.square(p) @ (1 / prior) - 1
-    return np.maximum(excess, 0.0)
-
-
-def _squared_hellinger(p: Matrix, prior: Vector) -> Vector:
-    distance: Vector = 1 - np.sqrt(p) @ np.sqrt(prior)
-    return np.maximum(distance, 0.0)
-
-
 SUMMANDS: Final[Mapping[DivergenceName, Summand]] = {
-    "total variation": _total_variation,
-    "chi-square": _chi_square,
-    "squared Hellinger": _squared_hellinger,
+    "total variation": lambda p, prior: 0.5 * np.abs(p - prior).sum(axis=1),
+    "chi-square": lambda p, prior: np.maximum(np.square(p) @ (1 / prior) - 1, 0.0),
+    "squared Hellinger": lambda p, prior: np.maximum(1 - np.sqrt(p) @ np.sqrt(prior), 0.0),
 }
 
 
@@ -133,9 +119,11 @@ def information_divergences(
     n_draws = n_draws or information_draws(view.n_subsets)
     rng = view_generator(rng, "divergences")
     prior = np.exp(view.log_prior)
-    alive = prior > 0
-    law = prior[alive]
+    alive = prior >= LEAST_PRIOR
+    law, n_faint = prior[alive], int(((prior > 0) & ~alive).sum())
     widest = float(1 / law.min()) - 1
+    # The mean of a candidate's P²/p is at most 1, so chi-square is at most their number less one.
+    most = {"chi-square": len(law) + n_faint - 1.0 if n_faint else widest}
     sums = np.zeros((len(SUMMANDS), 2))
     for draws in draw_view_blocks(view, n_draws, rng):
         p = view_posterior(view, draws)[:, alive]
@@ -145,7 +133,7 @@ def information_divergences(
     tau = view.slack
     slack = {
         "total variation": 2 * tau,
-        "chi-square": 4 * len(law) * tau + 2 * tau * float((1 / law).sum()),
+        "chi-square": 4 * len(law) * tau + 2 * tau * float((1 / law).sum()) + n_faint,
         "squared Hellinger": 4 * math.sqrt(tau) + 4 * tau,
     }
     result = []
@@ -157,7 +145,7 @@ def information_divergences(
             mean, variance, n_draws, low=0.0, high=max(high, 1e-300), gamma=gamma / len(SUMMANDS)
         )
         lower = max(0.0, estimate.lower - slack[name])
-        upper = max(estimate.value, min(high, estimate.upper + slack[name]))
+        upper = max(estimate.value, min(most.get(name, high), estimate.upper + slack[name]))
         result.append(InformationDivergence.of(name, replace(estimate, lower=lower, upper=upper)))
     return tuple(result)
 
@@ -174,11 +162,6 @@ def noiseless_information_divergences(view: View) -> tuple[InformationDivergence
         "squared Hellinger": float(mass @ (1 - np.sqrt(mass))),
     }
     return tuple(
-        InformationDivergence.of(name, _closed(max(0.0, value)))
+        InformationDivergence.of(name, Estimate.exact(max(0.0, value), max(0.0, value) * ROUND_UP))
         for name, value in divergences.items()
     )
-
-
-def _closed(value: float) -> Estimate:
-    upper = value * ROUND_UP
-    return Estimate(value=value, lower=value, upper=upper, confidence=1.0, n_draws=0)

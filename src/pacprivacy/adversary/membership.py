@@ -38,7 +38,7 @@ from pacprivacy.adversary.view_and_belief import (
 from pacprivacy.theory import Estimate
 
 ROUNDING = 1e-12  # sums of a few thousand weights that add up to one
-SIDE_UNITS = 2048  # units looked at when an attacker is told others; a sample where there are more
+SIDE_UNITS = 2048  # units whose success is computed under side knowledge; sampled from more
 SIDE_PILOT = 128  # draws that rank them
 SIDE_BEST = 128  # of them, by gain and by success: looked at closely
 SIDE_BLOCK = 1 << 20  # posterior entries at a time
@@ -137,8 +137,8 @@ def membership_draws(n_subsets: int) -> int:
     return int(np.clip(5 * 10**7 // n_subsets, 8192, 1 << 17))
 
 
-def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
-    """Return the success per unit when only the secret's group is released; exact."""
+def noiseless_membership(view: View, pool: Candidates) -> MembershipRisk:
+    """Return the membership success when only the secret's group is released; exact, no draws."""
     check_view_size(view.n_subsets, pool)
     tilts = ViewTilts(pool)
     weights = np.exp(view.log_prior)
@@ -149,22 +149,10 @@ def noiseless_membership_risk(view: View, pool: Candidates) -> Vector:
     for place, masks in tilts.blocks(EVERYONE, np.float64, whole=True):
         sums = np.add.reduceat(masks[order] * weights[order][:, None], starts, axis=0)
         advantage[place] = np.abs(sums).sum(axis=0)
-    return np.minimum(0.5 + 0.5 * advantage + ROUNDING, 1.0)
-
-
-def noiseless_membership(
-    pool: Candidates, log_p: Vector, groups: npt.NDArray[np.int64] | None
-) -> MembershipRisk:
-    """Return membership success of a release without noise: exact, no draws."""
-    view = make_view(np.zeros((pool.n_subsets, 1)), log_p, groups=groups)
-    per_unit = noiseless_membership_risk(view, pool)
-
-    def closed(value: float) -> Estimate:
-        return Estimate(value=value, lower=value, upper=value, confidence=1.0, n_draws=0)
-
+    per_unit = np.minimum(0.5 + 0.5 * advantage + ROUNDING, 1.0)
     return MembershipRisk(
-        worst=closed(float(per_unit.max())),
-        mean=closed(float(per_unit.mean())),
+        worst=Estimate.exact(float(per_unit.max())),
+        mean=Estimate.exact(float(per_unit.mean())),
         per_unit=per_unit,
         lower_per_unit=per_unit.copy(),
         upper_per_unit=per_unit.copy(),
@@ -275,10 +263,10 @@ def side_knowledge(
 ) -> SideKnowledge:
     """Estimate membership success for an attacker who knows ``n_told`` other memberships.
 
-    The sharp edge of a finite pool: whoever knows the pool and a few memberships knows the secret
-    without any release. For each of ``n_sets`` sampled sets a secret is drawn, the pool is
-    restricted to the candidates that agree with it there, and the best guess is computed for other
-    units (a sample of ``SIDE_UNITS`` where there are more), before and after the release.
+    The sharp edge of a finite pool: an attacker who knows the pool and a few memberships knows
+    the secret without any release. For each of ``n_sets`` sampled sets of units a secret is drawn,
+    the pool is restricted to the candidates that agree with it on the set, and the best guess about
+    other units (at most ``SIDE_UNITS``) is computed before and after the release.
     """
     generator = public_generator(coerce_seed(rng), "side-knowledge", n_told)
     with_release, without, increments = np.empty((3, n_sets))

@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Matrix, Vector, freeze
-from pacprivacy.adversary.average_risk import MOVES, AverageRisk, InfluenceProof, average_gains
+from pacprivacy.adversary.influence import MOVES, AverageRisk, InfluenceProof, average_gains
 from pacprivacy.errors import BudgetError
 from pacprivacy.statistics import quantile_places
 
 WINDOW_STD: Final = 8.0  # deviations of ranks and of numbers of used records, to either side
 WINDOW_MORE: Final = 24  # ranks beyond them, for few records
-GAP_CHANCE: Final = 1e-16  # of so many records in a row that are left out
+GAP_CHANCE: Final = 1e-16  # of so many consecutive records being left out
 _COUNTS_AT_ONCE: Final = 1 << 22  # numbers in a table of probabilities
 _MASS_ROUNDING: Final = 1e-14  # times n log n: of logarithms of factorials
 
@@ -34,20 +34,10 @@ Gain = Callable[[Vector], Vector]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuantileWindow:
-    """The records around a quantile, in order; curator-only.
+    """The records around a quantile, in increasing order; curator-only.
 
-    Parameters
-    ----------
-    values : array, curator-only
-        The records of ranks ``first``, ``first + 1``, ..., in increasing order.
-    first : int
-        Rank of the first one, from 1 on.
-    n_rows : int
-        Number of records, each of a unit of its own.
-    probability : float, public
-        Which quantile.
-    keep : float, public
-        Probability with which a unit is used.
+    ``values`` are those of ranks ``first``, ``first + 1``, ..., counted from 1, of ``n_rows``
+    records, each of a unit of its own.
     """
 
     values: Vector = field(repr=False)
@@ -232,7 +222,6 @@ class QuantileInfluence(InfluenceProof):
 
     @property
     def not_checkable(self) -> dict[str, str]:
-        """The records around the quantiles are taken from the file."""
         return {
             "n_draws": "none were needed; that the stored records around each quantile are those "
             "of the table"
@@ -240,7 +229,6 @@ class QuantileInfluence(InfluenceProof):
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The windows, one after another."""
         sizes = [len(window.values) for window in self.windows]
         described = [
             (w.first, w.n_rows, cell) for w, cell in zip(self.windows, self.cells, strict=True)
@@ -255,7 +243,6 @@ class QuantileInfluence(InfluenceProof):
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], keep: float) -> Self:
-        """Rebuild the windows."""
         sizes, ranks = _whole(arrays["sizes"]), _whole(arrays["ranks"]).reshape(-1, 3)
         values = np.asarray(arrays["values"], dtype=np.float64)
         ends = np.cumsum(sizes)
@@ -376,35 +363,20 @@ def _move_law(window: QuantileWindow) -> _MoveLaw:
             k, p = counts[piece][chosen, None], place[piece][chosen, None]
             # Who is below ``ranks``, who above; the unit itself is no one of the others.
             if stay:  # the place is the same: units below move it down
-                far, to_itself = (
-                    binomial_mass(p - 2, ranks - 2, keep),
-                    binomial_mass(p - 1, ranks - 1, keep),
-                )
-                _add_products(
-                    tables[0], tables[1], far, to_itself, binomial_mass(k - p, n - ranks, keep)
-                )
+                others = binomial_mass(k - p, n - ranks, keep)
+                _add_products(tables[0], binomial_mass(p - 2, ranks - 2, keep), others)
+                _add_products(tables[1], binomial_mass(p - 1, ranks - 1, keep), others)
             else:  # the place is the next one: units above move it up
                 start = binomial_mass(p - 1, ranks - 1, keep)
-                far, to_itself = (
-                    binomial_mass(k - p - 1, n - ranks - 1, keep),
-                    binomial_mass(k - p, n - ranks, keep),
-                )
-                _add_products(tables[2], tables[3], far, to_itself, start, upwards=True)
+                _add_products(tables[2], start, binomial_mass(k - p - 1, n - ranks - 1, keep))
+                _add_products(tables[3], start, binomial_mass(k - p, n - ranks, keep))
     between = (1 - keep) ** np.arange(steps)[:, None]
     down, own_down, up, own_up = (table * between * keep for table in tables)
     return _MoveLaw(down=down * keep, own_down=own_down, up=up * keep, own_up=own_up)
 
 
-def _add_products(
-    far_table: Matrix, own_table: Matrix, far: Matrix, own: Matrix, other: Matrix,
-    *, upwards: bool = False,
-) -> None:  # fmt: skip
-    """Add sums over counts of products of two ranks, ``far`` and the unit's rank."""
-    width = far.shape[1]
-    for step in range(1, min(len(far_table) + 1, width)):
-        if upwards:  # from the lower, ``other``, to the higher
-            far_table[step - 1, :-step] += np.einsum("kj,kj->j", other[:, :-step], far[:, step:])
-            own_table[step - 1, :-step] += np.einsum("kj,kj->j", other[:, :-step], own[:, step:])
-        else:
-            far_table[step - 1, :-step] += np.einsum("kj,kj->j", far[:, :-step], other[:, step:])
-            own_table[step - 1, :-step] += np.einsum("kj,kj->j", own[:, :-step], other[:, step:])
+def _add_products(table: Matrix, lower: Matrix, higher: Matrix) -> None:
+    """Add sums over counts of products of the probabilities of two ranks."""
+    width = lower.shape[1]
+    for step in range(1, min(len(table) + 1, width)):
+        table[step - 1, :-step] += np.einsum("kj,kj->j", lower[:, :-step], higher[:, step:])

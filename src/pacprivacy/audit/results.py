@@ -76,13 +76,6 @@ class AuditResult:
             f"bound={self.bound:.6g}, verdict={self.verdict!r})"
         )
 
-    def plot(self, path: str | Path | None = None) -> Any:
-        """Draw the success beside the promise; also to a file, if ``path`` is named."""
-        return draw("plot_audit", [self], path)
-
-    def _repr_html_(self) -> str:
-        return _results_html([self])
-
     def to_public_dict(self) -> dict[str, Any]:
         return {
             "schema_version": self.schema_version,
@@ -112,39 +105,18 @@ class AuditResults(tuple[AuditResult, ...]):
         return audit_text(self)
 
     def _repr_html_(self) -> str:
-        return _results_html(self)
+        return f"<pre>{html.escape(str(self))}</pre>"
 
-    def plot(self, path: str | Path | None = None, *, title: str = "") -> Any:
-        return draw("plot_audit", self, path, title=title)
-
-
-def _results_html(results: Sequence[AuditResult]) -> str:
-    names = ("attack", "question", "success", "interval", "blind", "promised", "verdict")
-    head = "".join(f'<th style="text-align:left">{name}</th>' for name in names)
-    body = "".join(_html_row(result) for result in results)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _html_row(result: AuditResult) -> str:
-    success = result.success
-    cells = (
-        result.attack,
-        result.question,
-        f"{_digits(success.value)} %",
-        f"{_digits(success.lower)} to {_digits(success.upper)} %",
-        f"{_digits(result.prior)} %",
-        f"{_bound(result.bound)} %",
-        result.verdict,
-    )
-    style = "text-align:left" + (";font-weight:bold" if result.verdict == "VIOLATED" else "")
-    return "<tr>" + "".join(f'<td style="{style}">{html.escape(c)}</td>' for c in cells) + "</tr>"
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw every success beside the promise; also to a file, with ``path``."""
+        return draw("plot_audit", self, path)
 
 
 def audit_text(results: Sequence[AuditResult]) -> str:
     """Return several results as a table for a terminal of 80 columns."""
     confidence = min((result.success.confidence for result in results), default=0.99)
     interval = f"{100 * confidence:.4g} % interval"
-    lines = [f"{'attack':<25}{'success':>9}{interval:>15}{'blind':>7}{'promised':>10}  verdict"]
+    lines = [f"{'attack':<21}{'success':>8}{interval:>18}{'blind':>8}{'promised':>10}  verdict"]
     lines += [_row(result) for result in results]
     return "\n".join(lines)
 
@@ -153,7 +125,7 @@ def _row(result: AuditResult) -> str:
     success = result.success
     interval = f"{_digits(success.lower)} to {_digits(success.upper)}"
     return (
-        f"{result.attack:<25}{_digits(success.value) + ' %':>9}{interval:>15}"
+        f"{result.attack:<21}{_digits(success.value) + ' %':>8}{interval:>18}"
         f"{_digits(result.prior) + ' %':>8}{_bound(result.bound) + ' %':>10}  {result.verdict}"
     )
 

@@ -187,10 +187,7 @@ class Target:
         return Releases(indices=indices, values=self.draw(indices, rng), groups=groups)
 
     def members(self, units: Integers | slice) -> Mask:
-        if isinstance(units, slice):
-            return self.pool.signs(units.start, units.stop, dtype=np.int8) > 0
-        columns = [self.pool.signs(int(i), int(i) + 1, dtype=np.int8) for i in units]
-        return np.concatenate(columns, axis=1) > 0
+        return self.pool.inside(units).view(np.bool_)
 
     def shares(self, units: Integers | slice) -> Vector:
         """Return the share of the subsets that contain each unit, as far as the attacker knows."""

@@ -16,13 +16,12 @@ from pacprivacy.audit import (
     audit_text,
 )
 from pacprivacy.cli.console import AsJson, Quiet, Verb, console_choices, show, show_json
-from pacprivacy.cli.options import BundleFile, Plot, check_plot_option, find_bundle_option
+from pacprivacy.cli.options import BundleFile, find_bundle_option
 from pacprivacy.release import (
     Certificate,
     PoolCertificate,
     load_bundle,
 )
-from pacprivacy.reporting import plot_audit
 
 VIOLATED: Final = 4
 SCHEMA_VERSION: Final = 1
@@ -49,7 +48,6 @@ def _audit(
         int | None,
         typer.Option("--seed", min=0, metavar="N", help="Seed of the simulated releases."),
     ] = None,
-    plot: Plot = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -61,17 +59,14 @@ def _audit(
     """
     certificate = Certificate.read(release)
     path = find_bundle_option(release, bundle)
-    check_plot_option(plot)
     used_seed = coerce_seed(seed)
     results = run_audit(
         load_bundle(path), certificate, attacks=attack, n_trials=trials, rng=used_seed
     )
-    if plot is not None:
-        plot_audit(results, plot, title=f"Audit of {release.name}: {certificate.mechanism}")
     if as_json:
         show_json(_as_json(results, release, certificate, used_seed))
     elif not quiet:
-        _show(results, release, certificate, plot)
+        _show(results, release, certificate)
     if _violated(results):
         raise typer.Exit(VIOLATED)
 
@@ -106,9 +101,7 @@ def _whose(certificate: Certificate) -> str:
     )
 
 
-def _show(
-    results: Sequence[AuditResult], release: Path, certificate: Certificate, plot: Path | None
-) -> None:
+def _show(results: Sequence[AuditResult], release: Path, certificate: Certificate) -> None:
     nats = ""
     if isinstance(certificate, PoolCertificate):
         nats = f", at most {at_most(certificate.mi_upper_nats, decimals=6)} nats"
@@ -121,8 +114,6 @@ def _show(
     for result in results:
         for note in result.notes:
             show(f"  {result.attack}: {note}", style="dim")
-    if plot is not None:
-        show(f"Plot: {plot}")
     if _violated(results):
         show("\nVIOLATED: an attack beats the promise. Do not publish.", style="bold red")
     else:
@@ -134,5 +125,5 @@ audit = Verb(
     example="""\
   pac audit out/release.json
   pac audit out/release.json --attack bayes --attack naming --trials 10000
-  pac audit out/release.json --json --plot audit.png""",
+  pac audit out/release.json --json > audit.json""",
 )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
-from typing import Annotated, Any, Final, Literal, Never, get_type_hints
+from typing import Annotated, Any, Final, Literal, Never, cast, get_type_hints
 
 import typer
 from rich.console import Console
@@ -99,7 +99,8 @@ def _spread(function: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=kind))
             continue
         records[parameter.name], hints = record, get_type_hints(record, include_extras=True)
-        for field in fields(record):
+        own = inspect.get_annotations(cast("type[object]", record))  # before inherited ones
+        for field in sorted(fields(record), key=lambda each: each.name not in own):
             typed = inspect.Parameter(
                 field.name, kind, default=field.default, annotation=hints[field.name]
             )
@@ -189,6 +190,10 @@ def tell_curator(notes: Iterable[str], *, quiet: bool) -> None:
 
 _PARAMETERS: Final = (  # as the library names them, and as they are typed
     (r"a pool(?::| \()\s*(?:sample=)?pac\.Balanced(?:\(\))?\)?", "--sample pool"),
+    (
+        r"^budget must be given for a new session; got None, (.*?) For example .*",
+        r'--total must be given for a new session, \1 For example --total "membership<=0.6".',
+    ),
     (r"^(budget|keep|missing|rule) must\b", r"--\1 must"),
     (r"^q must\b", "--quantiles must"),
     (r"\bq=\(([\d., ]+)\)", lambda match: "--quantiles " + match[1].replace(" ", "")),
@@ -221,17 +226,18 @@ BUDGET_REFUSED: Final = 3
 INTERRUPTED: Final = 130
 
 # Typer brings its own copy of click in some versions and imports click in others.
+_POSSIBLE: Final = re.compile(r" \(Possible options: ([^,)]+).*\)$")
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 # For the list of verbs, which loads none of them.
 VERBS: Final = {
-    "demo": "Privatise the Iris mean and a k-means fit at three budgets.",
+    "demo": "Release a mean and a k-means fit of public data.",
     "plan": "Show privacy against utility for several budgets.",
     "schema": "Describe the columns of a table in a file, to be checked by hand.",
     "release": "Release a statistic or a model of a table.",
-    "sql": "Answer a query over tables with keys.",
+    "sql": "Answer a SQL query over tables.",
     "predict": "Apply a released model to new rows.",
-    "serve": "Answer questions of a model that stays, over HTTP.",
+    "serve": "Answer questions about a saved model or tables over HTTP.",
     "verify": "Recompute a certificate from the curator's bundle.",
     "audit": "Attack simulated releases and compare with the promise.",
     "report": "Write a page that explains a release.",
@@ -245,7 +251,7 @@ pac: release any function of your data with a certificate of what every attacker
 can learn.
 
 Type next:
-  pac demo                         see it work on Iris, in under a minute
+  pac demo                         see it work on public data, in half a minute
   pac plan people.csv --model mean see what a budget costs, before it is spent
   pac release people.csv --model mean --budget "membership<=0.6" -o out
                                    a private release of your own table
@@ -333,6 +339,7 @@ class _Verbs(TyperGroup):
             context = getattr(error, "ctx", None)
             verb = "pac" if context is None else context.command_path
             message = error.format_message()  # type: ignore[attr-defined]
+            message = _POSSIBLE.sub(r". Did you mean \1?", message)
             stop = "" if message.endswith((".", "?")) else "."
             complain(f"{message}{stop} See '{verb} --help'.")
             code = BAD_INPUT

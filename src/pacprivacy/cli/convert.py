@@ -19,42 +19,37 @@ from pacprivacy.cli.console import (
 from pacprivacy.errors import BudgetError
 
 CAVEAT: Final = """\
-Success is the most that any guess with this prior can reach once the release is
-seen. Balanced success is of one guess: the attacker is shown the release and a
-record that was used or not with equal odds; the advantage is twice what it is
-above 1/2, and bounds true positives minus false ones. Epsilon and mu match the
-balanced success and nothing else: PAC privacy and differential privacy are
-different promises. One (epsilon, delta) holds for the worst mechanism that has
-it; a Gaussian mechanism is read by its own curve. Membership(q) bounds that one
-guess directly, with far less noise."""
+Success is the most that a guess can reach after the release, where it is right
+as often as its prior before. Membership success: used or left out, both being
+equally likely; the advantage is twice what is above 1/2. Epsilon and mu allow
+the same membership success; PAC privacy and differential privacy are different
+promises. Membership(q) limits that one guess directly, with far less noise."""
 SHOWN_PRIORS: Final = (0.5, 0.01)
 
 
-def _information(option: str, value: float, *, prior: float, delta: float, share: float) -> float:
+def _information(option: str, value: float, *, prior: float, delta: float) -> float:
     """Return the largest information budget with at most the given success."""
     if option == "--success":
         return theory.mi_for_success(value, prior)
     if option == "--epsilon":
-        return theory.mi_for_membership(theory.success_for_epsilon(value, delta), share)
+        return theory.mi_for_membership(theory.success_for_epsilon(value, delta))
     if option == "--mu":
-        return theory.mi_for_membership(theory.gaussian_success(value), share)
+        return theory.mi_for_membership(theory.gaussian_success(value))
     return value
 
 
-def _read_as_all(mi_nats: float, *, prior: float, delta: float, share: float) -> dict[str, Any]:
+def _read_as_all(mi_nats: float, *, prior: float, delta: float) -> dict[str, Any]:
     """Read an information budget as success rates, as an epsilon and as Gaussian DP."""
     priors = [prior, *(p for p in SHOWN_PRIORS if p != prior)]
-    reached = theory.membership_success(mi_nats, share)
+    reached = theory.membership_success(mi_nats)
     advantage = min(1.0, 2 * reached - 1)
     gaussian = theory.read_as_dp(reached, delta or theory.READ_AT_DELTA)
     return {
         "mi_nats": mi_nats,
         "success": {format_console_number(p): theory.posterior_success(mi_nats, p) for p in priors},
         "membership": {
-            "share": share,
             "success": reached,
             "advantage": advantage,
-            "success_at_share": theory.success_at(advantage, share),
         },
         "epsilon_equivalent": _finite(theory.epsilon_equivalent(reached, delta)),
         "delta": delta,
@@ -85,9 +80,6 @@ def _convert(
         str, option("--prior", "RATE", "Success of the best guess without release.")
     ] = "1/2",
     delta: Annotated[str, option("--delta", "DELTA", "The delta that goes with epsilon.")] = "0",
-    share: Annotated[
-        str, option("--share", "RATE", "Share of the candidates that a record is in.")
-    ] = "1/2",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -107,9 +99,8 @@ def _convert(
         read_console_number("--prior", prior),
         read_console_number("--delta", delta),
     )
-    at_share = read_console_number("--share", share)
-    mi_nats = _information(*statements[0], prior=at_prior, delta=at_delta, share=at_share)
-    readings = _read_as_all(mi_nats, prior=at_prior, delta=at_delta, share=at_share)
+    mi_nats = _information(*statements[0], prior=at_prior, delta=at_delta)
+    readings = _read_as_all(mi_nats, prior=at_prior, delta=at_delta)
     if as_json:
         show_json(readings)
     elif not quiet:
@@ -124,14 +115,9 @@ def _rows(readings: dict[str, Any]) -> list[tuple[str, str]]:
         for prior, rate in readings["success"].items()
     ]
     one = readings["membership"]
-    share = f"a record in {100 * one['share']:.4g} % of candidates"
     rows += [
-        (f"balanced success, {share}", f"{percent_at_most(one['success'], 3)} %"),
+        ("membership success", f"{percent_at_most(one['success'], 3)} %"),
         ("its advantage", at_most(one["advantage"], decimals=5)),
-        (
-            f"success at the prior {100 * one['share']:.4g} %",
-            f"{percent_at_most(one['success_at_share'], 3)} %",
-        ),
     ]
     delta, gaussian = readings["delta"], readings["gaussian"]
     worst = f"DP at delta {format_console_number(delta)}, worst case" if delta else "pure DP"

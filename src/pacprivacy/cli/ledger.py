@@ -50,8 +50,7 @@ Type next:
   pac ledger show study.db         the remaining amount of every budget
   pac ledger spend-log study.db    every entry
   pac ledger verify study.db       whether an entry was changed
-  pac ledger report study.db       a page of all accounts, month by month
-  pac ledger export study.db -o log.json"""
+  pac ledger report study.db       a page of all accounts, month by month"""
 
 _Where = Annotated[
     str,
@@ -142,8 +141,9 @@ def _show(
         )
     elif not quiet:
         show_table(
-            ("dataset", "principal", "kind", "limit", "spent", "left"),
+            ("dataset", "principal", "kind", "limit", "spent", "remaining"),
             [row for balance in balances for row in _balance_rows(balance)],
+            left=("principal", "kind"),
         )
         show(f"\n{verification.n_entries} entries, last hash {verification.head}")
     _check_intact(book, verification)
@@ -188,40 +188,39 @@ def _spend_log(
     """Show the entries of a ledger in order.
 
     'reserve' spends, 'commit' says that the release exists, 'cancel' gives back what was not
-    used. A reserve without a commit was left by a crash; it stays spent.
+    used. A reserve without a commit was left by a crash; it stays spent. A percentage is the
+    membership success that this release alone would allow.
     """
     entries = Ledger(where, create=False).entries(dataset=dataset, principal=principal)
     if as_json:
         show_json([entry.to_public_dict() for entry in entries])
     elif not quiet:
         show_table(
-            ("entry", "time (UTC)", "kind", "dataset", "principal", "what", "amount"),
+            ("entry", "date", "kind", "dataset", "principal", "what", "amount"),
             [_entry_row(entry) for entry in entries],
             left=("kind", "dataset", "principal", "what"),
         )
 
 
 def _entry_row(entry: LedgerEntry) -> tuple[str, ...]:
-    names = {
-        "mi_nats": "nats",
-        "success_increment": "success",
-        "mu_squared": "influence²",
-        "epsilon": "eps",
-        "delta": "delta",
-    }
-    amounts = [
-        f"{format_console_number(getattr(entry.amounts, kind))} {names[kind]}"
-        for kind in entry.units
-    ]
+    amounts = [_amount_text(kind, getattr(entry.amounts, kind)) for kind in entry.units]
     return (
         str(entry.seq),
-        entry.time[:16].replace("T", " "),
+        entry.time[:10],
         entry.kind,
         entry.dataset,
         entry.principal,
         entry.what,
         ", ".join(amounts),
     )
+
+
+def _amount_text(kind: str, amount: float) -> str:
+    """Write an amount of an entry; with coins the success that it alone would allow."""
+    if kind == "mu_squared":
+        return f"{percent_at_most(cap_success(amount))} %"
+    names = {"mi_nats": "nats", "success_increment": "success", "epsilon": "eps", "delta": "delta"}
+    return f"{format_console_number(amount)} {names[kind]}"
 
 
 def _verify(
@@ -236,8 +235,7 @@ def _verify(
     """Check every entry, every budget and the end of the chain.
 
     Fails with exit code 2 and names the first entry that is wrong. Note the last hash where
-    nobody who writes the ledger can reach it: with --head, entries that were written anew are
-    found out too.
+    nobody who writes the ledger can reach it: with --head, rewritten entries are detected, too.
     """
     book = Ledger(where, create=False)
     verification = book.verify(head=head)
@@ -317,26 +315,6 @@ def _report(
         show(f"Wrote {output}")
 
 
-def _export(
-    where: _Where,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write.")
-    ],
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Write all entries, with their hashes, to a JSON file for an auditor.
-
-    It holds names, amounts, times and digests of certificates; nothing about a secret.
-    """
-    book = Ledger(where, create=False)
-    written = book.export(output)
-    if as_json:
-        show_json({"ledger": book.label, "file": str(written)})
-    elif not quiet:
-        show(f"Wrote {written}")
-
-
 ledger = typer.Typer(
     help="Budgets, what was spent of them, and whether the book is intact.",
     rich_markup_mode=None,
@@ -370,6 +348,5 @@ for _name, _verb in {
   pac ledger verify study.db --head 552427af11cf...""",
     ),
     "report": Verb(function=_report, example="  pac ledger report study.db -o ledger.html"),
-    "export": Verb(function=_export, example="  pac ledger export study.db -o log.json"),
 }.items():
     _verb.join(ledger, _name)

@@ -63,66 +63,6 @@ Target = Annotated[
     ),
 ]
 Columns = Annotated[str | None, option("--columns", "A,B", "Columns to use; default all.")]
-GroupBy = Annotated[
-    str | None, option("--group-by", "A,B", "One result for every level of categories.")
-]
-Where = Annotated[str | None, option("--where", "TEXT", 'Condition on rows: "age >= 18".')]
-Weights = Annotated[str | None, option("--weights", "COL", "Column of weights.")]
-DeclaredLevels = Annotated[
-    str | None,
-    option(
-        "--levels",
-        "LIST",
-        "Levels of categories, public: 'region=north,south;sex=f,m'. Default: the data's.",
-    ),
-]
-Categories = Annotated[
-    str | None,
-    option("--categories", "A,B", "Columns whose entries are levels, whatever they look like."),
-]
-DateFormats = Annotated[
-    str | None,
-    option("--date-format", "LIST", "How dates are written, if unclear: 'day=%d/%m/%Y'."),
-]
-MissingValues = Annotated[
-    str,
-    typer.Option(
-        "--missing",
-        metavar="HOW",
-        help="Gaps: drop, mean, category or error; of what is used.",
-        autocompletion=console_choices(POLICIES),
-    ),
-]
-Fill = Annotated[float | None, option("--fill", "X", "Value reported for an empty group.")]
-Quantiles = Annotated[
-    str | None, option("--quantiles", "LIST", "Probabilities of quantiles; default 0.25,0.5,0.75.")
-]
-Decimal = Annotated[
-    str | None, option("--decimal", "MARK", "Decimal mark of the file, . or ,; needed if unclear.")
-]
-Delimiter = Annotated[
-    str | None, option("--delimiter", "MARK", "Field separator of a CSV file; detected if omitted.")
-]
-Encoding = Annotated[
-    str | None, option("--encoding", "NAME", "Encoding of a CSV file; detected if omitted.")
-]
-SchemaFile = Annotated[
-    Path | None,
-    option("--schema", "FILE", "Kinds of the columns, in TOML: see pac schema."),
-]
-Sheet = Annotated[
-    str | None, option("--sheet", "NAME", "Sheet of an Excel file; default the first.")
-]
-HeaderRow = Annotated[
-    int | None,
-    typer.Option(
-        "--header-row", metavar="N", min=1, help="Row of the column names; default the first."
-    ),
-]
-Unit = Annotated[
-    str | None,
-    option("--unit", "COL", "Column of the person, if people have several rows."),
-]
 Subsets = Annotated[
     int | None,
     option(
@@ -131,37 +71,6 @@ Subsets = Annotated[
         "Candidate subsets, even; default 2000, or 256 for a model fitted one by one.",
     ),
 ]
-RuleName = Annotated[
-    str | None,
-    typer.Option(
-        "--rule",
-        metavar="NAME",
-        help="Noise rule; the least certified noise if absent.",
-        autocompletion=console_choices(RULES),
-    ),
-]
-Sample = Annotated[
-    str | None,
-    typer.Option(
-        "--sample",
-        metavar="KIND",
-        help="coins: one for each person (default if possible); or pool.",
-        autocompletion=console_choices(SAMPLES),
-    ),
-]
-Keep = Annotated[
-    float | None,
-    option("--keep", "P", "With coins: probability of being used; by default by the table's size."),
-]
-Clip = Annotated[
-    str | None,
-    option(
-        "--clip",
-        "R",
-        "With coins: most that one person adds, 1 being the tenth largest; auto (default) or none.",
-    ),
-]
-Bins = Annotated[int | None, option("--bins", "N", "Histogram bins.")]
 Ranges = Annotated[
     str | None,
     option(
@@ -170,27 +79,12 @@ Ranges = Annotated[
         "Public ranges of columns: 0,120 or 'age=0,120;pay=0,1e6'. Histograms need them.",
     ),
 ]
-UniverseFacts = Annotated[
-    bool,
-    typer.Option(
-        "--universe-facts",
-        help="Publish exact ranges, means and scales of all records; the certificate names them.",
-    ),
-]
 Name = Annotated[str | None, option("--name", "TEXT", "Name of the release.")]
-Clusters = Annotated[int | None, option("--clusters", "N", "Number of clusters of kmeans.")]
-Components = Annotated[int | None, option("--components", "N", "Directions that pca keeps.")]
-Cost = Annotated[
-    float | None, option("--C", "X", "Inverse regularisation of svm; less is stabler.")
-]
-Trees = Annotated[int | None, option("--trees", "N", "Of forest; default 3.")]
-Depth = Annotated[int | None, option("--depth", "N", "Of the forest's trees; default 3.")]
 Jobs = Annotated[int | None, option("--jobs", "N", "Worker processes.")]
 Checkpoint = Annotated[Path | None, option("--checkpoint", "FILE", "Go on from here after a stop.")]
 Folder = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the release files.")
 ]
-Plot = Annotated[Path | None, option("--plot", "FILE", "Draw the result: .png, .svg or .pdf.")]
 ExcelFile = Annotated[
     Path | None,
     option("--excel", "FILE", "Write the numbers to an Excel file, too: one sheet a table."),
@@ -207,28 +101,12 @@ Dataset = Annotated[
     str | None,
     option("--dataset", "NAME", "Name in the ledger; by default the file's ('pac sql': default)."),
 ]
-Principal = Annotated[
-    str | None, option("--principal", "NAME", "Name in the ledger of the one who spends.")
-]
-Total = Annotated[
-    str | None,
-    option("--total", "TEXT", "Budget of all releases together; the ledger's by default."),
-]
 State = Annotated[
     Path | None,
     option("--state", "FILE", "File of the session's secret; default beside the ledger."),
 ]
 
 
-StudyPlace = Annotated[
-    Path | None, option("--study", "FILE", "Several statistics in one release; TOML.")
-]
-Strata = Annotated[
-    str | None, option("--strata", "COL", "Column of survey strata; widens or narrows the errors.")
-]
-Cluster = Annotated[
-    str | None, option("--cluster", "COL", "Column of survey clusters; widens the errors.")
-]
 _WITH_STUDY: Final = (
     *("unit", "sample", "keep", "clip", "schema", "sheet", "header_row"),
     *("decimal", "delimiter", "encoding", "date_format"),
@@ -236,40 +114,160 @@ _WITH_STUDY: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
+class ReadingOptions:
+    """Options of a verb for reading a table; as typed."""
+
+    decimal: Annotated[
+        str | None,
+        option("--decimal", "MARK", "Decimal mark of the file, . or ,; needed if unclear."),
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        option("--delimiter", "MARK", "Field separator of a CSV file; detected if omitted."),
+    ] = None
+    encoding: Annotated[
+        str | None, option("--encoding", "NAME", "Encoding of a CSV file; detected if omitted.")
+    ] = None
+    date_format: Annotated[
+        str | None,
+        option("--date-format", "LIST", "How dates are written, if unclear: 'day=%d/%m/%Y'."),
+    ] = None
+    sheet: Annotated[
+        str | None, option("--sheet", "NAME", "Sheet of an Excel file; default the first.")
+    ] = None
+    header_row: Annotated[
+        int | None,
+        typer.Option(
+            "--header-row", metavar="N", min=1, help="Row of the column names; default the first."
+        ),
+    ] = None
+
+    def typed(self, schema: Reading | None = None) -> Reading:
+        """Return how the file is to be read; what is typed wins over a schema."""
+        if self.decimal not in (None, ".", ","):
+            raise DataError(
+                f"--decimal must be . or ,; got {self.decimal!r}. Leave it out to find out."
+            )
+        mark = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
+        if mark is not None and len(mark) != 1:
+            raise DataError(
+                f"--delimiter must be one character; got {self.delimiter!r}. Try ; or tab."
+            )
+        before = Reading() if schema is None else schema
+        formats = {} if self.date_format is None else _read_date_formats(self.date_format)
+        return replace(
+            before,
+            decimal=self.decimal or before.decimal,
+            delimiter=mark or before.delimiter,
+            encoding=self.encoding or before.encoding,
+            date_formats={**before.date_formats, **formats},
+            sheet=self.sheet or before.sheet,
+            header_row=self.header_row or before.header_row,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions(ReadingOptions):
     """Options of a verb for reading a table and choosing a model; as typed."""
 
     target: Target = None
     columns: Columns = None
-    unit: Unit = None
-    sample: Sample = None
-    keep: Keep = None
-    clip: Clip = None
+    unit: Annotated[
+        str | None,
+        option("--unit", "COL", "Column of the person, if people have several rows."),
+    ] = None
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample",
+            metavar="KIND",
+            help="coins: one for each person (default if possible); or pool.",
+            autocompletion=console_choices(SAMPLES),
+        ),
+    ] = None
+    keep: Annotated[
+        float | None,
+        option(
+            "--keep", "P", "With coins: probability of being used; by default by the table's size."
+        ),
+    ] = None
+    clip: Annotated[
+        str | None,
+        option(
+            "--clip",
+            "R",
+            "With coins: largest influence of one person, 1 being the tenth largest; auto or none.",
+        ),
+    ] = None
     subsets: Subsets = None
-    rule: RuleName = None
-    bins: Bins = None
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            "--rule",
+            metavar="NAME",
+            help="Noise rule; the least certified noise if absent.",
+            autocompletion=console_choices(RULES),
+        ),
+    ] = None
+    bins: Annotated[int | None, option("--bins", "N", "Histogram bins.")] = None
     ranges: Ranges = None
-    universe_facts: UniverseFacts = False
-    clusters: Clusters = None
-    components: Components = None
-    cost: Cost = None
-    trees: Trees = None
-    depth: Depth = None
-    group_by: GroupBy = None
-    where: Where = None
-    weights: Weights = None
-    levels: DeclaredLevels = None
-    categories: Categories = None
-    missing: MissingValues = "drop"
-    fill: Fill = None
-    quantiles: Quantiles = None
-    decimal: Decimal = None
-    delimiter: Delimiter = None
-    encoding: Encoding = None
-    date_format: DateFormats = None
-    schema: SchemaFile = None
-    sheet: Sheet = None
-    header_row: HeaderRow = None
+    universe_facts: Annotated[
+        bool,
+        typer.Option(
+            "--universe-facts",
+            help="Publish exact ranges, means and scales of all records; the certificate says so.",
+        ),
+    ] = False
+    clusters: Annotated[int | None, option("--clusters", "N", "Number of clusters of kmeans.")] = (
+        None
+    )
+    components: Annotated[int | None, option("--components", "N", "Directions that pca keeps.")] = (
+        None
+    )
+    cost: Annotated[
+        float | None, option("--C", "X", "Inverse regularisation of svm; less is stabler.")
+    ] = None
+    trees: Annotated[int | None, option("--trees", "N", "Of forest; default 3.")] = None
+    depth: Annotated[int | None, option("--depth", "N", "Of the forest's trees; default 3.")] = None
+    group_by: Annotated[
+        str | None, option("--group-by", "A,B", "One result for every level of categories.")
+    ] = None
+    where: Annotated[str | None, option("--where", "TEXT", 'Condition on rows: "age >= 18".')] = (
+        None
+    )
+    weights: Annotated[str | None, option("--weights", "COL", "Column of weights.")] = None
+    levels: Annotated[
+        str | None,
+        option(
+            "--levels",
+            "LIST",
+            "Levels of categories, public: 'region=north,south;sex=f,m'. Default: the data's.",
+        ),
+    ] = None
+    categories: Annotated[
+        str | None,
+        option("--categories", "A,B", "Columns whose entries are levels, whatever they look like."),
+    ] = None
+    missing: Annotated[
+        str,
+        typer.Option(
+            "--missing",
+            metavar="HOW",
+            help="Gaps: drop, mean, category or error; of what is used.",
+            autocompletion=console_choices(POLICIES),
+        ),
+    ] = "drop"
+    fill: Annotated[float | None, option("--fill", "X", "Value reported for an empty group.")] = (
+        None
+    )
+    quantiles: Annotated[
+        str | None,
+        option("--quantiles", "LIST", "Probabilities of quantiles; default 0.25,0.5,0.75."),
+    ] = None
+    schema: Annotated[
+        Path | None,
+        option("--schema", "FILE", "Kinds of the columns, in TOML: see pac schema."),
+    ] = None
     jobs: Jobs = None
     checkpoint: Checkpoint = None
 
@@ -372,26 +370,24 @@ class TableOptions:
 
         With ``declared``, formats of dates that the schema guessed are left out.
         """
-        typed = read_reading_options(self.decimal, self.delimiter, self.encoding, self.date_format)
         described = self.described
-        schema = (described.without_guessed_dates() if declared else described).reading
-        merged = replace(
-            schema,
-            decimal=typed.decimal or schema.decimal,
-            delimiter=typed.delimiter or schema.delimiter,
-            encoding=typed.encoding or schema.encoding,
-            date_formats={**schema.date_formats, **typed.date_formats},
-        )
-        return with_sheet(merged, self.sheet, self.header_row)
+        return self.typed((described.without_guessed_dates() if declared else described).reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions:
     """Several statistics, or one of a survey; as typed, options of a verb each."""
 
-    study: StudyPlace = None
-    strata: Strata = None
-    cluster: Cluster = None
+    study: Annotated[
+        Path | None, option("--study", "FILE", "Several statistics in one release; TOML.")
+    ] = None
+    strata: Annotated[
+        str | None,
+        option("--strata", "COL", "Column of survey strata; widens or narrows the errors."),
+    ] = None
+    cluster: Annotated[
+        str | None, option("--cluster", "COL", "Column of survey clusters; widens the errors.")
+    ] = None
 
     def file(self, model: str | None, table: TableOptions) -> StudyFile | None:
         """Return the study, if there is one; refuse what belongs into its file."""
@@ -419,8 +415,13 @@ class AccountOptions:
 
     ledger: LedgerPlace = None
     dataset: Dataset = None
-    principal: Principal = None
-    total: Total = None
+    principal: Annotated[
+        str | None, option("--principal", "NAME", "Name in the ledger of the one who spends.")
+    ] = None
+    total: Annotated[
+        str | None,
+        option("--total", "TEXT", "Budget of all releases together; the ledger's by default."),
+    ] = None
     state: State = None
 
     def read_total(self) -> AnyBudget | None:
@@ -453,13 +454,15 @@ def _read_clip(text: str | None) -> float | Literal["auto"] | None:
     return radius
 
 
-def check_coin_budget(budget: AnyBudget | None, *, name: str = "--budget") -> None:
+def check_coin_budget(
+    budget: AnyBudget | None, *, name: str = "--budget", advice: str = ", or use --sample pool"
+) -> None:
     """Refuse a budget that coins cannot meet: they limit membership."""
     limits = None if budget is None else budget_limits(budget, 2)
     if limits is not None and (limits.success_level is None or limits.mi_nats is not None):
         raise BudgetError(
-            f"{name} must limit membership alone with --sample coins; got {budget}. Write "
-            '"membership<=0.6", or use --sample pool.'
+            f"{name} must limit membership alone, as people have coins; got {budget}. Write "
+            f'"membership<=0.6"{advice}.'
         )
 
 
@@ -478,53 +481,36 @@ def check_coin_session(
         )
 
 
-def read_reading_options(
-    decimal: str | None,
-    delimiter: str | None,
-    encoding: str | None,
-    date_format: str | None = None,
-) -> Reading:
-    """Collect how the file is to be read."""
-    if decimal not in (None, ".", ","):
-        raise DataError(f"--decimal must be . or ,; got {decimal!r}. Leave it out to find out.")
-    mark = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
-    if mark is not None and len(mark) != 1:
-        raise DataError(f"--delimiter must be one character; got {delimiter!r}. Try ; or tab.")
-    formats = {} if date_format is None else _read_date_formats(date_format)
-    return Reading(decimal=decimal, delimiter=mark, encoding=encoding, date_formats=formats)
-
-
-def with_sheet(reading: Reading, sheet: str | None, header_row: int | None) -> Reading:
-    """Return how a file is read, with another sheet or header row if they are named."""
-    return replace(
-        reading, sheet=sheet or reading.sheet, header_row=header_row or reading.header_row
-    )
-
-
 def _read_date_formats(text: str) -> dict[str, str]:
     """Read ``COL=%d/%m/%Y`` for every column, separated by semicolons."""
-    pieces = [tuple(part.strip() for part in piece.partition("=")) for piece in text.split(";")]
-    if not all(column and ("%" in written or written == ISO) for column, _, written in pieces):
+    formats = _read_by_column(text)
+    known = ("%" in written or written == ISO for written in formats.values())
+    if not (all(formats) and all(known)):
         raise DataError(
             f"--date-format must be COL=FORMAT for every column; got {text[:60]!r}. "
             'Write it as "day=%d/%m/%Y;born=%d.%m.%y", or "day=ISO" for 2024-05-31.'
         )
-    return {column: written for column, _, written in pieces}
+    return formats
 
 
 def _read_levels(text: str) -> dict[str, tuple[str, ...]]:
     """Read ``COL=A,B`` for every category, separated by semicolons."""
     levels: dict[str, tuple[str, ...]] = {}
-    for piece in text.split(";"):
-        column, sign, listed = piece.partition("=")
+    for column, listed in _read_by_column(text).items():
         names = tuple(level.strip() for level in listed.split(","))
-        if not sign or not column.strip() or not all(names) or len(set(names)) != len(names):
+        if not column or not all(names) or len(set(names)) != len(names):
             raise DataError(
-                f"--levels must be COL=A,B for every category; got {piece[:60]!r}. "
+                f"--levels must be COL=A,B for every category; got {f'{column}={listed}'[:60]!r}. "
                 'Write it as "region=north,south;sex=f,m".'
             )
-        levels[column.strip()] = names
+        levels[column] = names
     return levels
+
+
+def _read_by_column(text: str) -> dict[str, str]:
+    """Return what is written for each column, ``COL=TEXT;COL=TEXT``."""
+    pieces = (piece.partition("=") for piece in text.split(";"))
+    return {column.strip(): written.strip() for column, _, written in pieces}
 
 
 def _read_numbers(name: str, text: str) -> tuple[float, ...]:
@@ -535,10 +521,9 @@ def read_range_options(name: str, text: str) -> DeclaredRanges:
     """Read ``LO,HI`` for all columns, or ``COL=LO,HI`` for each, separated by semicolons."""
     if "=" not in text:
         return read_console_pair(name, text)
-    pieces = (piece.partition("=") for piece in text.split(";"))
     return {
-        column.strip(): read_console_pair(f"{name} for {column.strip()!r}", pair)
-        for column, _, pair in pieces
+        column: read_console_pair(f"{name} for {column!r}", pair)
+        for column, pair in _read_by_column(text).items()
     }
 
 
@@ -551,23 +536,6 @@ def find_bundle_option(release: Path, bundle: Path | None) -> Path:
             f"Name it with --bundle, or ask the curator to run this."
         )
     return path
-
-
-def check_plot_option(plot: Path | None) -> None:
-    """Refuse a picture that cannot be drawn, before any work is done for it."""
-    if plot is None:
-        return
-    from pacprivacy.reporting import FORMATS  # slow to import, and needed for pictures only
-
-    if plot.suffix.lower() not in FORMATS:
-        raise DataError(
-            f"--plot must end in {', '.join(FORMATS)}; got {plot.name[:60]!r}. Name it plot.png."
-        )
-    if not plot.parent.is_dir():
-        raise DataError(
-            f"--plot must be in a folder that is there; got {str(plot.parent)[:60]!r}. "
-            "Make it, or choose another."
-        )
 
 
 def split_option_names(name: str, columns: str) -> tuple[str, ...]:

@@ -9,21 +9,14 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show_json, tell_curator
-from pacprivacy.cli.options import (
-    DataFile,
-    DateFormats,
-    Decimal,
-    Delimiter,
-    Encoding,
-    read_reading_options,
-    split_option_names,
-)
+from pacprivacy.cli.options import DataFile, ReadingOptions, split_option_names
 from pacprivacy.errors import DataError
 from pacprivacy.release import Release
 from pacprivacy.tables import check_table_columns, predict as apply_model, read_table
 
 
 def _predict(
+    *,
     release: Annotated[
         Path, typer.Argument(metavar="RELEASE", help="The release.json of a model.")
     ],
@@ -41,10 +34,7 @@ def _predict(
             "--public-key", metavar="FILE", help="Refuse a release that its owner has not signed."
         ),
     ] = None,
-    decimal: Decimal = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    date_format: DateFormats = None,
+    reading: ReadingOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -62,7 +52,7 @@ def _predict(
             f"--output must be in a folder that is there; got {str(output.parent)[:60]!r}. "
             "Make it, or choose another."
         )
-    table = read_table(data, read_reading_options(decimal, delimiter, encoding, date_format))
+    table = read_table(data, reading.typed())
     kept = () if keep is None else split_option_names("--keep", keep)
     check_table_columns(table, kept)
     predicted, known = apply_model(source, table)

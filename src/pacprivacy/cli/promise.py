@@ -38,7 +38,7 @@ SUMS: Final = ("count", "sum", "mean", "variance", "crosstab", "histogram")
 ONLY_PAC: Final = (
     *("sample", "keep", "clip", "subsets", "rule", "universe_facts"),
     *("clusters", "components", "C", "trees", "depth", "jobs", "checkpoint"),
-    *("ledger", "dataset", "principal", "total", "state", "share", "plot"),
+    *("ledger", "dataset", "principal", "total", "state", "share"),
 )
 ONLY_SUMS: Final = ("unit", "weights", "missing", "fill")
 

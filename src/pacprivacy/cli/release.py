@@ -47,14 +47,7 @@ BudgetText = Annotated[
         help='"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
     ),
 ]
-_Budget = Annotated[
-    str | None,
-    option(
-        "--budget",
-        "TEXT",
-        '"membership<=0.6", "mi<=1/64", "epsilon<=1", or several joined with "&".',
-    ),
-]
+_Budget = Annotated[str | None, *get_args(BudgetText)[1:]]
 _Model = Annotated[str | None, *get_args(options.ModelName)[1:]]
 _Share = Annotated[
     str | None,
@@ -111,7 +104,6 @@ def _release(
     simulate: Simulate = False,
     sign: Sign = None,
     account: options.AccountOptions,
-    plot: options.Plot = None,
     full: Full = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -138,7 +130,7 @@ def _release(
     have a certificate of their own and no curator.npz.
     """
     limits = _read_budget(budget, share, account)  # refused before the data are read
-    stated = {**asdict(table), **asdict(account), "share": share, "plot": plot}
+    stated = {**asdict(table), **asdict(account), "share": share}
     _check_options(promise, rows_per_unit, stated, sign)
     known = Spent() if limits is None else budget_limits(limits, table.subsets or SUBSETS_BATCHED)
     file = study.file(model, table)
@@ -157,23 +149,15 @@ def _release(
         if model is None or file is not None:
             raise DataError("--study, --strata and --cluster must be left out with --promise dp.")
         assert budget is not None  # there is no share without a ledger
-        release = _release_dp(request, budget, output, (seed or 0) if simulate else None, quiet)
+        check_release_folder(output)
+        draws = (seed or 0) if simulate else None
+        release = release_dp_promise(request, budget, simulate=draws, quiet=quiet)
     else:
         drawn = _drawn(table, seed, simulate=simulate, quiet=quiet)
         limit = _Limit(limits=limits, share=_read_share(share), account=account)
         release = _release_pac(request, file, limit, output, table, drawn=drawn)
     files = save_release(release, output, sign=sign)
-    if plot is not None and isinstance(release, Release):
-        release.plot(plot)
     show_release(release, files, full=full, as_json=as_json, quiet=quiet)
-
-
-def _release_dp(
-    asked: PromisedStatistic, budget: str, output: Path, seed: int | None, quiet: bool
-) -> Release | DPRelease:
-    """Release a statistic that hides presence; with a seed it is a simulation."""
-    check_release_folder(output)
-    return release_dp_promise(asked, budget, simulate=seed, quiet=quiet)
 
 
 def _drawn(
@@ -222,8 +206,8 @@ def _release_pac(
         options.check_coin_budget(total, name="--total")
     check_release_folder(output)
     unit = asked.options.unit or (None if file is None else file.whole.get("unit"))
-    remembered = account.ledger is not None and unit is not None
-    reading = replace(asked.reading, ids=frozenset({unit} if remembered else ()))
+    ids = () if account.ledger is None or unit is None else (unit,)
+    reading = replace(asked.reading, ids=frozenset(ids))
     if file is None:
         study = read_model_study(asked.data, asked.model, asked.options, reading, sample=sample)
         if limits is not None and account.ledger is None:
@@ -253,7 +237,6 @@ def _check_options(
     """Refuse a promise that is none, options that do not go with it, and files that cannot be."""
     if sign is not None:
         read_key(sign, private=True)
-    options.check_plot_option(stated["plot"])
     if promise not in PROMISES:
         advice = suggestion(promise, PROMISES, otherwise="Leave it out for pac.")
         raise DataError(f"--promise must be pac or dp; got {promise[:60]!r}. {advice}")

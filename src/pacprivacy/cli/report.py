@@ -23,16 +23,6 @@ def _report(
     officer: Annotated[
         bool, typer.Option("--officer", help="One printed page for a privacy officer.")
     ] = False,
-    bundle: Annotated[
-        Path | None,
-        option("--bundle", "FILE", "The curator's bundle; curator.npz beside the release."),
-    ] = None,
-    curator: Annotated[
-        bool,
-        typer.Option(
-            "--curator", help="The curator's version, with risk per unit; do not publish."
-        ),
-    ] = False,
     audit: Annotated[
         Path | None,
         option("--audit", "FILE", "What 'pac audit --json' printed, to show."),
@@ -53,9 +43,8 @@ def _report(
 ) -> None:
     """Write a page about the release and its promise.
 
-    One HTML file that works offline and prints on two pages. The public version is a function of
-    the release file. The curator's version adds the risk per unit, from the bundle; the
-    officer's is a certificate on one page, with a glossary.
+    One HTML file that works offline and prints on two pages. It is a function of the release file.
+    The officer's page is a certificate on one page, with a glossary.
     """
     with show_status("gathering the figures", quiet=quiet):
         page = write_report(
@@ -66,8 +55,6 @@ def _report(
             dataset=dataset,
             date=date,
             officer=officer,
-            curator=curator,
-            bundle=bundle,
             audit=audit or (),
             session=session or (),
         )
@@ -75,11 +62,10 @@ def _report(
         Release.load(release_file(release)).to_excel(excel)
     size = page.stat().st_size
     if as_json:
-        version = "officer" if officer else "curator" if curator else "public"
+        version = "officer" if officer else "public"
         show_json({"report": str(page), "version": version, "bytes": size})
     elif not quiet:
-        who = "curator only" if curator else "may be published"
-        show(f"Wrote {page} ({who}, {size / 1024:.0f} kB)")
+        show(f"Wrote {page} (may be published, {size / 1024:.0f} kB)")
 
 
 report = Verb(
@@ -88,5 +74,5 @@ report = Verb(
   pac report out/release.json --title "Incomes by region" --by "A. Curator"
   pac report out/release.json --officer
   pac report out/release.json --excel values.xlsx
-  pac report out/release.json --curator --audit audit.json -o curator.html""",
+  pac report out/release.json --audit audit.json""",
 )

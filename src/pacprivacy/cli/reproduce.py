@@ -1,14 +1,15 @@
 """``pac reproduce``: a paper's tables and figures, recomputed.
 
 The papers are not part of the library: they live in the folder ``papers`` of the source checkout,
-which registers them under the entry points ``pacprivacy.papers``. Each is a function that writes
-its files into a folder and returns its page.
+which registers them under the entry points ``pacprivacy.papers``. Each is a function
+``(folder, *, quick, only, n_jobs, report)`` that writes its files, calls ``report`` after every
+piece, and returns its page.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 import typer
 
@@ -16,22 +17,6 @@ from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
 from pacprivacy.errors import DataError
 
 GROUP: Final = "pacprivacy.papers"
-
-
-class Reproduce(Protocol):
-    """Interface of an entry point: it writes its files and returns its page."""
-
-    def __call__(
-        self,
-        folder: Path,
-        *,
-        quick: bool,
-        only: Sequence[str],
-        n_jobs: int,
-        report: Callable[[object], None],
-    ) -> Path:
-        """Do the work; call ``report`` after every piece."""
-        ...
 
 
 def _reproduce(
@@ -59,10 +44,9 @@ def _reproduce(
     Needs the source checkout with its folder papers installed: pip install --editable ./papers.
 
     alg: PAC-Private Algorithms. design: Privacy-Conscious Algorithm Design, and private answers.
-    residual: Residual-PAC Privacy. accuracy-first: Accuracy First. cs208: learning under
-    differential privacy. A full run takes up to an hour on two cores; what was done is kept in
-    DIR/checkpoints when it is stopped. picture: the picture of the README. agreement: the printed
-    figures beside ours, as stored.
+    residual: Residual-PAC Privacy. accuracy-first: Accuracy First. A full run takes up to an
+    hour on two cores; what was done is kept in DIR/checkpoints when it is stopped. agreement: the
+    printed figures beside ours, as stored.
     Everything is simulated on public data: what is written protects nobody.
     """
     if jobs == 0 or jobs < -1:
@@ -82,7 +66,7 @@ def _reproduce(
         show(f"Wrote {page}")
 
 
-def _find(paper: str) -> Reproduce:
+def _find(paper: str) -> Callable[..., Path]:
     papers = {entry.name: entry for entry in entry_points(group=GROUP)}
     if not papers:
         raise DataError(
@@ -91,7 +75,7 @@ def _find(paper: str) -> Reproduce:
         )
     if paper not in papers:
         raise DataError(f"paper must be one of {', '.join(sorted(papers))}; got {paper!r}.")
-    run: Reproduce = papers[paper].load()
+    run: Callable[..., Path] = papers[paper].load()
     return run
 
 
@@ -100,10 +84,8 @@ reproduce = Verb(
     example="""\
   pac reproduce alg --quick -o out/quick
   pac reproduce alg --only kmeans,svm -o out/alg
-  pac reproduce design --only ridge,equal -o out/design
+  pac reproduce design --only ridge,descent -o out/design
   pac reproduce residual --quick -o out/residual
   pac reproduce accuracy-first --quick -o out/accuracy-first
-  pac reproduce cs208 --quick -o out/cs208
-  pac reproduce agreement
-  pac reproduce picture -o docs/images""",
+  pac reproduce agreement""",
 )

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, show, show_json
-from pacprivacy.cli.options import read_reading_options
 from pacprivacy.tables import Schema, read_table, schema_notes
 
 
 def _schema(
     *,
     data: options.DataFile,
-    decimal: options.Decimal = None,
-    delimiter: options.Delimiter = None,
-    encoding: options.Encoding = None,
-    sheet: options.Sheet = None,
-    header_row: options.HeaderRow = None,
+    reading: options.ReadingOptions,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -24,9 +19,7 @@ def _schema(
     Whatever was guessed from the records says so, and does not count as declared until it is taken
     out of "guessed". The file is for the curator: it holds levels and rough ranges of the records.
     """
-    typed = options.with_sheet(
-        read_reading_options(decimal, delimiter, encoding), sheet, header_row
-    )
+    typed = reading.typed()
     table = read_table(data, typed)
     guess = Schema.guess(table, typed)
     if as_json:

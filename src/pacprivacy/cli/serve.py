@@ -13,11 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from pacprivacy._system import read_regular
-from pacprivacy.budget import AnyBudget, budget_limits, parse_budget
+from pacprivacy.budget import parse_budget
 from pacprivacy.cli import options
 from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
 from pacprivacy.cli.sql import Schemas, Via, open_sql_tables
-from pacprivacy.errors import BudgetError, DataError, LedgerError, PacPrivacyError
+from pacprivacy.errors import DataError, LedgerError, PacPrivacyError
 from pacprivacy.estimators import PrivatePredictor
 from pacprivacy.sample import Coins
 from pacprivacy.session import Session
@@ -65,7 +65,6 @@ def _serve(
         "membership<=0.505"
     ),
     rate: Annotated[float, option("--rate", "X", "Requests a second of one principal.")] = 50.0,
-    rows: Annotated[int, option("--rows", "N", "Most rows in one request.")] = 1000,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -84,7 +83,7 @@ def _serve(
             "predictor.save('churn.pac', ledger='study.db')."
         )
     _check_door(host, behind_proxy or tls_cert is not None)
-    _check_budget("--per-query", parse_budget(per_query))
+    options.check_coin_budget(parse_budget(per_query), name="--per-query", advice="")
     if (tls_cert is None) != (tls_key is None):
         raise DataError("--tls-cert and --tls-key must be given together; got one of them.")
     for file in (tls_cert, tls_key):
@@ -96,11 +95,9 @@ def _serve(
             f"--tokens must hold a principal; got {str(tokens)[:60]!r}, which holds none. "
             f"Make a token with 'pac serve --grant NAME'."
         )
-    limits = serving.Limits(
-        rate=_above_zero("--rate", rate),
-        rows=int(_above_zero("--rows", rows)),
-        per_query=per_query,
-    )
+    if not 0 < rate < 1e9:
+        raise DataError(f"--rate must be above 0; got {rate!r}. Leave it out.")
+    limits = serving.Limits(rate=rate, per_query=per_query)
     predictor, session = None, None
     if models is not None:
         predictor = PrivatePredictor.load(models, ledger=ledger, dataset=dataset, state=state)
@@ -143,18 +140,8 @@ def _open_tables(
         raise DataError("--unit must be given with --tables; got none. Use --unit customer.id.")
     tables = open_sql_tables(source, schemas, unit=unit, via=via)
     budget = None if total is None else parse_budget(total)
-    if budget is not None:
-        _check_budget("--total", budget)
+    options.check_coin_budget(budget, name="--total", advice="")
     return Session(tables, budget=budget, sample=Coins(), **names)
-
-
-def _check_budget(name: str, budget: AnyBudget) -> None:
-    """Refuse a budget that no session with coins can have."""
-    limits = budget_limits(budget, 2)
-    if limits.success_level is None or limits.mi_nats is not None:
-        raise BudgetError(
-            f"{name} must limit membership alone; got {budget}. For example membership<=0.6."
-        )
 
 
 def _serving() -> Any:
@@ -208,12 +195,6 @@ def _check_tls(file: Path | None) -> None:
             f"--tls-cert and --tls-key must be PEM files; got {str(file)[:60]!r}: "
             f"{error.strerror}. Check the path."
         ) from None
-
-
-def _above_zero(name: str, value: float) -> float:
-    if not 0 < value < 1e9:
-        raise DataError(f"{name} must be above 0; got {value!r}. Leave it out.")
-    return value
 
 
 def _log(quiet: bool) -> None:

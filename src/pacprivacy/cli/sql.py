@@ -23,12 +23,13 @@ from pacprivacy.errors import DataError
 from pacprivacy.privatizing import sql as answer
 from pacprivacy.queries import AT_LEAST, Tables
 from pacprivacy.session import Session
-from pacprivacy.tables import declared_levels, read_folder
+from pacprivacy.tables import SUFFIXES, declared_levels, read_folder
 
 _Source = Annotated[
     str,
     typer.Argument(
-        metavar="TABLES", help="DuckDB file, folder of .parquet and .csv, or postgresql://..."
+        metavar="TABLES",
+        help="DuckDB file, one table as .csv or .parquet, a folder of them, or postgresql://...",
     ),
 ]
 _Query = Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT of aggregates.")]
@@ -69,7 +70,7 @@ _AtLeast = Annotated[
 ]
 _Fill = Annotated[
     float | None,
-    typer.Option("--fill", metavar="X", help="What a cell without a value is, as an average of 0."),
+    typer.Option("--fill", metavar="X", help="Value reported for an empty group."),
 ]
 
 
@@ -157,7 +158,7 @@ def open_sql_tables(
     """Open the tables of a file or folder, read by schemas if there are any."""
     paths = read_sql_paths(via)
     tables: Any = source
-    if schemas is not None:
+    if schemas is not None or Path(source).suffix in SUFFIXES:
         tables = read_folder(Path(source), schemas, _id_columns(unit, paths))
     return Tables(tables, unit=unit, via=paths)
 
@@ -214,6 +215,8 @@ def _read_keys(texts: list[str], schemas: Path | None) -> Any:
 sql = Verb(
     function=_sql,
     example="""\
+  pac sql visits.csv "SELECT avg(cost) AS cost FROM visits" --unit visits.person \\
+      --budget "membership<=0.6" -o out-cost
   pac sql shop.duckdb "SELECT region, avg(amount) AS amount FROM orders GROUP BY region" \\
       --unit customer.id --via orders=customer_id --keys universe \\
       --budget "membership<=0.6" -o out""",

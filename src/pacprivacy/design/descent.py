@@ -497,26 +497,19 @@ def _least_point(pull: Array, cap: Array, n_steps: int) -> Array:
     return np.where(flat > 0.0, high.view(np.float64), 0.0).reshape(pull.shape)
 
 
-def _mean_inverse_size(n_records: int, *, rate: float = 0.5) -> float:
-    """Return ``E[1/k | k >= 1]`` for ``k ~ Binomial(n, rate)``, the size of a Poisson subset."""
+def _mean_inverse_size(n_records: int) -> float:
+    """Return ``E[1/k | k >= 1]`` for ``k ~ Binomial(n, 1/2)``, the size of a Poisson subset."""
     from scipy.stats import binom  # slow to import, not always needed
 
-    if n_records < 1 or not 0.0 < rate <= 1.0:
-        raise BudgetError(
-            f"n_records must be at least 1 and rate above 0 and at most 1; got {n_records} and "
-            f"{rate}. Use rate 0.5 for the smallest prior."
-        )
-    middle = n_records * rate
-    reach = _TAIL_STDS * np.sqrt(middle * (1.0 - rate)) + 50.0
+    middle = n_records / 2
+    reach = _TAIL_STDS * np.sqrt(middle / 2) + 50.0
     sizes = np.arange(max(1, int(middle - reach)), min(n_records, int(middle + reach) + 1) + 1)
-    weights = binom.pmf(sizes, n_records, rate)
+    weights = binom.pmf(sizes, n_records, 0.5)
     return float((weights / sizes).sum() / weights.sum())
 
 
-def subset_gradient_variance(
-    sample_variance: ArrayLike, n_records: int, *, rate: float = 0.5
-) -> Array:
-    """Variance of the mean over a Poisson subset, given that it is not empty.
+def subset_gradient_variance(sample_variance: ArrayLike, n_records: int) -> Array:
+    """Variance of the mean over a Poisson(1/2) subset, given that it is not empty.
 
     Guarantee
     ---------
@@ -525,7 +518,7 @@ def subset_gradient_variance(
     if n_records < 2:
         raise BudgetError(f"n_records must be at least 2; got {n_records}. Pass more records.")
     spread = check_not_negative("sample_variance", sample_variance)
-    return np.asarray(spread * (_mean_inverse_size(n_records, rate=rate) - 1.0 / n_records))
+    return np.asarray(spread * (_mean_inverse_size(n_records) - 1.0 / n_records))
 
 
 def _pull(

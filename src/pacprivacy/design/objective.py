@@ -1,6 +1,5 @@
 """Losses that descent and logistic regression minimise, and logistic regression as a mechanism."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
@@ -232,27 +231,18 @@ class LogisticFit(Mechanism):
             "classes": np.asarray(frame.classes),
         }
 
-    @property
-    def _loss(self) -> Objective:
-        return Objective(loss="logistic", penalty=self.penalty)
-
     def _fit(self, rows: Matrix, targets: Vector, inside: Matrix) -> Matrix:
-        def pull(ahead: Matrix) -> Matrix:
-            slopes: Matrix = self._loss.slopes(rows @ ahead, targets[:, None]) * inside
-            return rows.T @ slopes
-
-        return self._descend(pull, inside.sum(axis=0), rows.shape[1])
-
-    def _descend(self, pull: Callable[[Matrix], Matrix], sizes: Vector, n_features: int) -> Matrix:
-        """Return the weights after the last step, shape (m, d); ``pull`` gives the gradients."""
-        frame = fixed_mechanism(self.frame, "frame")
+        """Return the weights of all subsets after the last step, shape (m, d)."""
+        frame, sizes = fixed_mechanism(self.frame, "frame"), inside.sum(axis=0)
+        loss = Objective(loss="logistic", penalty=self.penalty)
         # A subset's Gram matrix is at most that of the universe, so this bounds its smoothness.
         top = 0.25 * frame.smoothness * frame.n_records / sizes + self.penalty
         ratio = np.sqrt(self.penalty / top)
         momentum = (1.0 - ratio) / (1.0 + ratio)
-        weights = ahead = np.zeros((n_features, len(sizes)))
+        weights = ahead = np.zeros((rows.shape[1], len(sizes)))
         for _ in range(self.n_steps):
-            gradient = pull(ahead) / sizes + self.penalty * ahead
+            slopes = loss.slopes(rows @ ahead, targets[:, None]) * inside
+            gradient = rows.T @ slopes / sizes + self.penalty * ahead
             new = ahead - gradient / top
             ahead = new + momentum * (new - weights)
             weights = new
@@ -262,9 +252,6 @@ class LogisticFit(Mechanism):
         members = (columns > 0).T.astype(np.float64) @ inside
         if len(columns.T) == 1:
             members = np.vstack([members, inside.sum(axis=0) - members])
-        self._check_members(members)
-
-    def _check_members(self, members: Matrix) -> None:
         if not members.all():
             raise MechanismError(
                 f"{self.name} must see every class in every subset; got a subset without one. "

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -42,19 +42,6 @@ class TunePoint:
     no_noise: float
     noise_variance: float
     mi_upper_nats: float
-
-    @classmethod
-    def of(
-        cls, theta: Any, plan: NoisePlan, utility: float, standard_error: float, no_noise: float
-    ) -> Self:
-        return cls(
-            theta=theta,
-            utility=utility,
-            standard_error=standard_error,
-            no_noise=no_noise,
-            noise_variance=plan.total_variance,
-            mi_upper_nats=plan.mi_upper,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +159,16 @@ def tune_budgets(
             plan = dry_run.calibrate(outputs, budget, rule=rule)
             seeded = public_generator(dry_run.seed, "tune")
             released = simulate_tuned_releases(plan, n_releases, seeded)
-            judged = _mean_utility(utility, outputs, released)
-            curve.append(TunePoint.of(theta, plan, *judged, no_noise))
+            worth, standard_error = _mean_utility(utility, outputs, released)
+            point = TunePoint(
+                theta=theta,
+                utility=worth,
+                standard_error=standard_error,
+                no_noise=no_noise,
+                noise_variance=plan.total_variance,
+                mi_upper_nats=plan.mi_upper,
+            )
+            curve.append(point)
     return tuple(
         TuneResult(points=tuple(curve), budget=limit, n_subsets=n_subsets, make=make_mechanism)
         for curve, limit in zip(curves, map(str, limits), strict=True)

@@ -355,7 +355,6 @@ def advantage(
     events: Accountable | Iterable[Accountable],
     *,
     neighbours: Neighbours = "add_remove",
-    discretization: float = COARSE,
 ) -> float:
     """Return the advantage of the best attacker; parameters as of :func:`account`.
 
@@ -367,7 +366,7 @@ def advantage(
     listed = read_events(events, neighbours).events
     distance = _closed_form(listed)
     if distance is None:
-        combined = _compose_losses(listed, neighbours, discretization, _TAIL)
+        combined = _compose_losses(listed, neighbours, COARSE, _TAIL)
         distance = float(combined.get_delta_for_epsilon(0.0))
     # Each of the two laws is that far from its continuous one, in total variation.
     return min(1.0, distance * (1 + _ROUNDED) + 2 * event_grid_distance(listed))
@@ -401,7 +400,6 @@ def trade_off(
     events: Accountable | Iterable[Accountable],
     *,
     neighbours: Neighbours | None = None,
-    discretization: float = COARSE,
 ) -> TradeOffCurve:
     """Return the trade-off curve of mechanisms; parameters as of :func:`account`.
 
@@ -416,7 +414,7 @@ def trade_off(
     0.74
     """
     composed = read_events(events, neighbours)
-    combined = _compose_losses(composed.events, composed.neighbours, discretization, _TAIL)
+    combined = _compose_losses(composed.events, composed.neighbours, COARSE, _TAIL)
     losses = np.concatenate([np.arange(0.0, 8.0, 0.01), np.arange(8.0, 64.0, 0.5)])
     distance = event_grid_distance(composed.events)
     deltas = np.asarray(combined.get_delta_for_epsilon(losses)) * (1 + _ROUNDED)

@@ -172,13 +172,11 @@ class RidgeProblem(Problem):
         return solve_trust_region(matrix, products / self.n_records, radius=self.radius)
 
     def excess_risk(self, models: Matrix) -> Vector:
-        """Return the risk of each row above the least risk within the ball."""
         away = models - self.best
         curved = 0.5 * np.einsum("ki,ij,kj->k", away, self._risk, away)
         return np.asarray(curved + away @ self._slope)
 
     def theory_epsilon(self, alpha: float) -> float:
-        """Return the level at which the expected excess risk is at most ``alpha``."""
         return ridge_problem_epsilon(
             alpha, n_records=self.n_records, n_features=self.n_features, radius=self.radius
         )
@@ -234,11 +232,9 @@ class LogisticProblem(Problem):
         )
 
     def excess_risk(self, models: Matrix) -> Vector:
-        """Return the risk of each row above the least risk within the ball."""
         return np.asarray(self._risk(models) - self._least_risk)
 
     def theory_epsilon(self, alpha: float) -> float:
-        """Return the level that the paper's theorem demands."""
         return logistic_problem_epsilon(
             alpha,
             n_records=self.n_records,
@@ -292,7 +288,6 @@ class RidgeOptimumProblem(RidgeProblem):
     model = Problem.model  # the optimum itself is perturbed
 
     def theory_epsilon(self, alpha: float) -> float:
-        """Return the level at which the expected excess risk is at most ``alpha``."""
         return ridge_optimum_epsilon(
             alpha, n_records=self.n_records, n_features=self.n_features, penalty=self.penalty
         )
@@ -629,7 +624,6 @@ class CovNR(Method):
     y_bound: float
 
     def prepare(self, X: Any, y: Any) -> RidgeProblem:
-        """Return the sums of the clipped data; curator-only."""
         return RidgeProblem(
             X,
             y,
@@ -676,7 +670,6 @@ class OutputNR(Method):
     """
 
     def prepare(self, X: Any, y: Any) -> Problem:
-        """Return the optimum on the clipped data; curator-only."""
         if self.y_bound is None:
             return LogisticProblem(X, y, penalty=self.penalty, x_bound=self.x_bound)
         return RidgeOptimumProblem(

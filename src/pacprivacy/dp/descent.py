@@ -362,7 +362,7 @@ def release_dp_descent(
         "noise multiplier": noise,
         "steps": n_steps,
     }
-    by_renyi = _renyi(event, batch.neighbours, left)
+    by_renyi = _renyi((event,), left, batch.neighbours)
     if by_renyi is not None:
         figures["Rényi epsilon"] = by_renyi
     return publish_event(
@@ -372,7 +372,7 @@ def release_dp_descent(
         simulation=source.is_simulation,
         mechanism=f"{what} by {describe_dp_descent(batch, steps, n_records)}",
         assumptions=(*assumptions, PUBLIC),
-        advantage=_advantage(event, batch.neighbours),
+        advantage=_advantage(event, neighbours=batch.neighbours),
         accounting=figures,
         noise={"sum of gradients": std * steps.clip_norm},
     )
@@ -492,7 +492,7 @@ def dp_descent_epsilon(
     if isinstance(batch, FullBatch):
         return gaussian_epsilon(_distance_of_neighbours(batch) * math.sqrt(n_steps) / noise, delta)
     event = dp_descent_event(batch, n_records, n_steps=n_steps, noise=noise)
-    return _epsilon(event, batch.neighbours, delta, accounting.FINE)
+    return _epsilon((event,), delta, batch.neighbours, accounting.FINE)
 
 
 def dp_descent_noise(
@@ -511,21 +511,9 @@ def _distance_of_neighbours(batch: Batch) -> float:
     return 1.0 if batch.neighbours == "add_remove" else 2.0
 
 
-@lru_cache(maxsize=256)
-def _advantage(event: GaussianEvent, neighbours: Neighbours) -> float:
-    return accounting.advantage(event, neighbours=neighbours)
-
-
-@lru_cache(maxsize=256)
-def _renyi(event: GaussianEvent, neighbours: Neighbours, delta: float) -> float | None:
-    return accounting.renyi_epsilon((event,), delta, neighbours)
-
-
-@lru_cache(maxsize=1024)
-def _epsilon(
-    event: GaussianEvent, neighbours: Neighbours, delta: float, discretization: float
-) -> float:
-    return accounting.pld_epsilon((event,), delta, neighbours, discretization)
+_advantage = lru_cache(maxsize=256)(accounting.advantage)
+_renyi = lru_cache(maxsize=256)(accounting.renyi_epsilon)
+_epsilon = lru_cache(maxsize=1024)(accounting.pld_epsilon)
 
 
 @lru_cache(maxsize=256)
@@ -535,7 +523,7 @@ def _search(event: GaussianEvent, neighbours: Neighbours, epsilon: float, delta:
     def excess(log_noise: float) -> float:
         multiplier = math.exp(log_noise) * event.noise_multiplier
         trial = replace(event, noise_multiplier=multiplier)
-        return min(_epsilon(trial, neighbours, delta, accounting.COARSE), 1e6) - epsilon
+        return min(_epsilon((trial,), delta, neighbours, accounting.COARSE), 1e6) - epsilon
 
     # Distributions are short where there is much noise: come from there.
     high = math.log(8.0)

@@ -128,10 +128,6 @@ def _occurring(y: Array) -> Array:
     return labels
 
 
-def dp_estimator_label_notes(classes: Sequence[Any] | str | None) -> tuple[str, ...]:
-    return (PUBLIC_LABELS,) if isinstance(classes, str) else ()
-
-
 # Penalties on the sum of losses for rows of norm 1: accuracy is flat there on Adult, Bank and Rice.
 LEAST_PENALTY: Final = {"objective": 2.0, "output": 10.0}
 CURVATURES: Final = 6.0  # times the least penalty that the objective allows: most of ε is then left
@@ -180,7 +176,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
     n_public : int
         Number of records as far as it is public; a guess will do. Descent needs it where records
         may be added or removed, since their true number is not public then.
-    n_steps, learning_rate, clip_norm, momentum, squares, average
+    n_steps, learning_rate, clip_norm, momentum, squares
         As in :class:`pacprivacy.dp.Steps`, for rows of norm at most 1. By default the steps are
         Adam's; with ``squares=0`` their length follows from the noise.
     """
@@ -192,7 +188,6 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
     clip_norm: float = 0.5
     momentum: float = 0.9
     squares: float = 0.99
-    average: bool = False
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on the records and release the weights."""
@@ -203,7 +198,7 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
         rows = self._clipped(features, bound) / bound
         release = self._train(rows, labels, tuple(known.tolist()))
         scaled = f"Rows are divided by x_bound = {bound:g} first; it is public."
-        self._keep(release, scaled, *dp_estimator_label_notes(self.classes))
+        self._keep(release, scaled, *((PUBLIC_LABELS,) if isinstance(self.classes, str) else ()))
         self.classes_: Array = known
         weights = np.atleast_2d(np.asarray(self.release_.value, dtype=np.float64))
         n_features = weights.shape[1] - int(self.fit_intercept)
@@ -253,7 +248,6 @@ class DPLinearClassifier(ClassifierMixin, DPLinear, ABC):  # type: ignore[misc]
                 clip_norm=self.clip_norm,
                 momentum=self.momentum,
                 squares=self.squares,
-                average=self.average,
                 penalty=penalty,
             ),
             epsilon=self.epsilon,

@@ -1,7 +1,7 @@
 """Linear models as private estimators, with scikit-learn's parameter names."""
 
 from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -26,32 +26,17 @@ from pacprivacy.mechanism import (
     UnitLabels,
     Value,
 )
-from pacprivacy.noise import as_rule, propose_rule_variance
-from pacprivacy.privatizing import plan
 from pacprivacy.release import Certificate
-from pacprivacy.sample import Balanced, Coins, Pool
-from pacprivacy.session import FEWEST_UNITS, DryRun
+from pacprivacy.sample import Balanced, Coins
 
 POOL_PENALTY: Final = 0.1
-
-
-def count_fit_units(n_records: int, units: UnitLabels) -> int:
-    return n_records if units is None else len(np.unique(np.asarray(units)))
+POOL_STEPS: Final = 50
 
 
 def _has_coins(model: PrivateBase) -> bool:
     """Whether every unit had a coin in a fit."""
     certificate: Certificate | None = model.certificate_  # None in a trial
     return certificate is not None and certificate.sampling != "pool"
-
-
-def has_default_coins(model: PrivateBase, n_units: int) -> bool:
-    """Whether nothing asks for a pool: there are enough units, and membership alone is limited."""
-    by_pool = (model.sample, model.n_subsets, model.rule, model.checkpoint, model.target)
-    limits = budget_limits(model._limit)
-    alone = limits.mi_nats is None and limits.success_level is not None
-    unset = all(setting is None for setting in (*by_pool, model.levels))
-    return alone and unset and n_units >= FEWEST_UNITS
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -119,27 +104,21 @@ class _LinearModel(PrivateBase):
             value = {**value, "classes": np.asarray(value["classes"])}
         return super()._attributes({"lower": -unclipped, "upper": unclipped, **value})
 
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
+    def _read(self, X: MatrixLike, y: MatrixLike, units: UnitLabels) -> tuple[Any, Any]:
+        data, sample = super()._read(X, y, units)
+        return data, Balanced(folds="auto") if sample is None else sample
+
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> Descent:
+        return self._descent(len(data[0]))
+
+    def _takes_coins(self, data: Any, units: UnitLabels) -> bool:
         if self.method not in ("auto", "descent", "pool"):
             raise MechanismError(
                 f"method must be 'auto', 'descent' or 'pool'; got {self.method!r}. Use 'auto'."
             )
-        n_records = len(data[0])
-        if self._takes_coins(count_fit_units(n_records, units)):
-            mechanism = self._descent(n_records)
-            if not isinstance(self.sample, Coins):
-                sample = Coins()
-        elif sample is None:
-            sample = Balanced(folds="auto")
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
-
-    def _takes_coins(self, n_units: int) -> bool:
-        """Whether to descend with coins."""
         if isinstance(self.sample, Coins) or self.method == "descent":
             return True
-        return self.method == "auto" and has_default_coins(self, n_units)
+        return self.method == "auto" and super()._takes_coins(data, units)
 
 
 class _LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
@@ -150,7 +129,7 @@ class _LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
     coef_, intercept_ : arrays of shapes (n_classes, n_features) and (n_classes,)
         Released, for the features as they were given; one row if there are two classes.
     classes_ : array of shape (n_classes,)
-        Labels that occur in the universe.
+        Labels that occur in the table.
     """
 
     def decision_function(self, X: MatrixLike) -> Matrix:
@@ -193,9 +172,8 @@ class PrivateLinearSVC(_LinearClassifier):
 
     Parameters
     ----------
-    C, tol, max_iter
-        As in :class:`pacprivacy.mechanism.LinearSVM`. A small ``C`` needs less noise. Descent has
-        the penalty of ``C`` and takes ``n_steps`` in place of the others.
+    C : float
+        Inverse strength of the penalty. A small one needs less noise.
 
     Examples
     --------
@@ -210,11 +188,9 @@ class PrivateLinearSVC(_LinearClassifier):
     C: float = 1.0
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    tol: float = 1e-6
-    max_iter: int = 10_000
 
     def _mechanism(self, seed: int | None) -> LinearSVM:
-        return LinearSVM(C=self.C, tol=self.tol, max_iter=self.max_iter)
+        return LinearSVM(C=self.C)
 
     def _descent(self, n_records: int) -> Descent:
         penalty = 1.0 / (check_positive("C", self.C, advice="Use 1.") * n_records)
@@ -231,9 +207,7 @@ class PrivateLogisticRegression(_LinearClassifier):
         Penalty on the weights of the standardised features, ``alpha/2 |w|²`` beside the *mean*
         loss as in ``SGDClassifier``. More of it needs less noise. By default 0 with descent, where
         the number of steps limits weights, and 0.1 from a pool.
-    max_iter : int
-        Steps of a fit from a pool, where several classes are one against the rest; descent then has
-        the softmax loss.
+        Several classes are one against the rest from a pool; descent has the softmax loss.
 
     Examples
     --------
@@ -248,7 +222,6 @@ class PrivateLogisticRegression(_LinearClassifier):
     alpha: float | None = None
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    max_iter: int = 50
 
     def predict_proba(self, X: MatrixLike) -> Matrix:
         """Return probabilities of the classes; from a pool each one's share of the sum."""
@@ -266,7 +239,7 @@ class PrivateLogisticRegression(_LinearClassifier):
 
     def _mechanism(self, seed: int | None) -> design.LogisticFit:
         penalty = POOL_PENALTY if self.alpha is None else self.alpha
-        return design.LogisticFit(penalty=penalty, n_steps=self.max_iter)
+        return design.LogisticFit(penalty=penalty, n_steps=POOL_STEPS)
 
     def _descent(self, n_records: int) -> Descent:
         return self._descend("logistic", self.alpha or 0.0)
@@ -396,12 +369,12 @@ class PrivateLinearRegression(RegressorMixin, PrivateBase):  # type: ignore[misc
             f"form must be 'orthogonal' or 'joint'; got {self.form!r}. Use 'orthogonal'."
         )
 
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        if has_default_coins(self, count_fit_units(len(data[0]), units)):
-            sample = Coins()
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> Mechanism:
+        if not isinstance(mechanism, design.OrthogonalRidge):
+            return mechanism
+        # With one penalty for all coordinates no rotation changes the fit: none is searched.
+        rotated = isinstance(mechanism.penalty, design.RidgePenalty)
+        return mechanism if rotated else replace(mechanism, transform="whitening")
 
 
 @dataclass(eq=False, repr=False)
@@ -413,10 +386,8 @@ class PrivateRidge(PrivateLinearRegression):
     alpha : "conscious", "post-hoc" or float
         Penalty on the coefficients in the coordinates of ``form``. ``conscious`` multiplies the
         one that is best without privacy by ``1 + C``, ``C`` the variance of the noise over that of
-        the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone ``C`` is
-        found from a plan with the post-hoc penalty; where there is a pool, from its fits.
-    snr : "universe" or float
-        As in :class:`pacprivacy.design.RidgePenalty`, where ``alpha`` is not a number.
+        the fits: ``d/2B`` for ``B`` nats of information. For a budget on membership alone it is
+        ``post-hoc``: the noise is small beside the fits.
 
     Examples
     --------
@@ -431,7 +402,6 @@ class PrivateRidge(PrivateLinearRegression):
     alpha: Literal["conscious", "post-hoc"] | float = "conscious"
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    snr: design.Snr = "universe"
 
     def _mechanism(self, seed: int | None) -> Mechanism:
         if not isinstance(self.alpha, str):
@@ -442,52 +412,4 @@ class PrivateRidge(PrivateLinearRegression):
                 "Use 'conscious'."
             )
         aim = budget_limits(self._limit).mi_nats if self.alpha == "conscious" else None
-        return self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
-
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        by_membership = budget_limits(self._limit).mi_nats is None
-        sampled = as_rule(self.rule).n_reserve > 0
-        coins = self.sample if isinstance(self.sample, Coins) else None
-        if has_default_coins(self, count_fit_units(len(data[0]), units)):
-            coins = sample = Coins()
-        if self.alpha == "conscious" and coins is not None:
-            aim = self._noise_with_coins(coins, mechanism, data, units=units, seed=rng)
-            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
-        elif self.alpha == "conscious" and by_membership and not sampled:
-            sample, aim = self._noise_to_come(mechanism, data, units, rng)
-            mechanism = self._with_penalty(design.RidgePenalty(mi_nats=aim, snr=self.snr))
-            units = None  # they are in the pool
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
-
-    def _noise_with_coins(
-        self, sample: Coins, mechanism: Mechanism, data: Any, *, units: UnitLabels, seed: int | None
-    ) -> float | None:
-        """Return the information budget for as much noise as coins need, over sampling errors."""
-        planned = plan(mechanism, data, self._limit, sample=sample, units=units, rng=seed)
-        bars = planned.error_bars
-        assert bars is not None  # post-processing is ours
-        measured = bars.spread > 0
-        ratio = np.square(bars.noise_std[measured] / bars.spread[measured]) * (1 - bars.share)
-        return None if not ratio.any() else len(ratio) / (2.0 * float(ratio.mean()))
-
-    def _noise_to_come(
-        self, mechanism: Mechanism, data: Any, units: UnitLabels, seed: int | None
-    ) -> tuple[Pool, float | None]:
-        """Draw the pool; return it with the information budget for as much noise."""
-        assert not isinstance(self.sample, Coins)  # they have a plan of their own
-        dry_run = DryRun(
-            data,
-            sample=self.sample,
-            n_subsets=self.n_subsets,
-            units=units,
-            n_jobs=1,
-            rng=seed,
-            progress=False,
-        )
-        pool, _ = dry_run.draw(mechanism, self._limit, rule=self.rule, checkpoint=self.checkpoint)
-        fits = dry_run.run(mechanism).values
-        noise = propose_rule_variance(fits, self._limit, pool=pool, rule=self.rule, rng=seed)
-        spread = float(fits.var(axis=0).sum())
-        return pool, None if noise == 0.0 else fits.shape[1] * spread / (2.0 * noise)
+        return self._with_penalty(design.RidgePenalty(mi_nats=aim))

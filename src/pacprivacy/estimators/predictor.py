@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from pacprivacy import ledger as ledgers
 from pacprivacy._certificates import write_release
 from pacprivacy._checks import Array
-from pacprivacy._random import coerce_seed, fresh_seed, public_generator, secret_source
+from pacprivacy._random import BitSource, coerce_seed, fresh_seed, public_generator, secret_source
 from pacprivacy._sklearn import read_new, read_seed
 from pacprivacy._system import open_regular, single_threaded, write_atomically
 from pacprivacy.budget import BudgetLike, Information, as_budget, budget_limits
@@ -170,14 +170,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         certificate = certify_answer_bundle(bundle)  # first: it refuses a budget that cannot be met
         models = train_subsets(mechanism.evaluate, data, pool, n_jobs=self.n_jobs, rng=root)
         self._models, self.classes_ = models, classes
-        self._responder = Responder(
-            pool,
-            query_nats=bundle.query_nats,
-            total_nats=bundle.total_nats,
-            advantage=bundle.advantage,
-            two_votes=bundle.two_votes,
-            source=secret_source(root, simulate=self.simulate),
-        )
+        self._responder = _responder_of(bundle, secret_source(root, simulate=self.simulate))
         self.bundle_, self.certificate_ = bundle, certificate
         return self
 
@@ -233,12 +226,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not self._models:
             raise SecretError("predictor must be open; it is closed. Fit it again.")
         content = _to_bytes(self)
-        leases = Leases(
-            ledger,
-            hashlib.sha256(content).hexdigest(),
-            dataset=dataset or target.stem,
-            state=state,
-        )
+        digest = hashlib.sha256(content).hexdigest()
+        leases = Leases(ledger, digest, dataset=dataset or target.stem, state=state)
         leases.payer = principal
         try:
             limits = budget_limits(self.bundle_.budget, self.bundle_.pool.n_subsets)
@@ -273,23 +262,14 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             setattr(predictor, name, value)
         bundle: AnswerBundle = predictor.bundle_
         predictor.certificate_ = certify_answer_bundle(bundle)
-        leases = Leases(
-            ledger,
-            hashlib.sha256(content).hexdigest(),
-            dataset=dataset or target.stem,
-            state=state,
-        )
+        digest = hashlib.sha256(content).hexdigest()
+        leases = Leases(ledger, digest, dataset=dataset or target.stem, state=state)
         try:
             leases.payer, predictor._book = principal, leases
-            predictor._responder = Responder(
-                bundle.pool,
-                query_nats=bundle.query_nats,
-                total_nats=bundle.total_nats,
-                advantage=bundle.advantage,
-                two_votes=bundle.two_votes,
-                source=secret_source(0, simulate=False),
-                book=leases,
-                standing=leases.resume(bundle.pool.n_subsets),
+            predictor._responder = _responder_of(
+                bundle,
+                secret_source(0, simulate=False),
+                leases,
             )
         except BaseException:
             leases.close()
@@ -360,8 +340,8 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def distil(self, student: Any, X_public: MatrixLike) -> Any:
         """Train another model on private answers to public questions, and return it.
 
-        The student has seen nothing but answered labels: it may be published, pickled and asked
-        without end. Spends one answer per row of ``X_public``.
+        The student was trained on answered labels alone: it may be published, pickled and used
+        without limit. Spends one answer per row of ``X_public``.
         """
         return clone(student).fit(X_public, self.predict(X_public))
 
@@ -401,7 +381,7 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     for model in self._models
                 )
             return np.stack(answers)[:, where]
-        except Exception as error:  # its words may be of somebody
+        except Exception as error:  # its message may quote a record
             raise MechanismError(
                 f"every model must answer every question; one stopped with {type(error).__name__}. "
                 f"Nothing was drawn or spent. Ask something else."
@@ -460,6 +440,22 @@ class PrivatePredictor(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "a fitted predictor must stay in its process; got a request to pickle or copy it. "
             "Distil it into a model that may leave."
         )
+
+
+def _responder_of(
+    bundle: AnswerBundle, source: BitSource, leases: Leases | None = None
+) -> Responder:
+    """Return the responder under the terms of a bundle; with leases, as it was left."""
+    return Responder(
+        bundle.pool,
+        query_nats=bundle.query_nats,
+        total_nats=bundle.total_nats,
+        advantage=bundle.advantage,
+        two_votes=bundle.two_votes,
+        source=source,
+        book=leases,
+        state=None if leases is None else leases.resume(bundle.pool.n_subsets),
+    )
 
 
 def _versions() -> dict[str, str]:

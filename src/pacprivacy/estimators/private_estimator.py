@@ -51,7 +51,7 @@ from pacprivacy.noise import AnyRule, as_rule
 from pacprivacy.privatizing import privatize
 from pacprivacy.release import Certificate, Release
 from pacprivacy.sample import Balanced, Coins, Pool, PoolStrategy
-from pacprivacy.session import SUBSETS_BATCHED, Accuracy
+from pacprivacy.session import FEWEST_UNITS, SUBSETS_BATCHED, Accuracy
 from pacprivacy.theory import posterior_success
 
 DEFAULT_BUDGET: Final = Membership(0.6)
@@ -99,7 +99,7 @@ class PrivateBase(Fitted, ABC):
         Limits on every attacker.
     sample : Pool, strategy or Coins, optional
         Which subsets are candidates. By default random halves and their complements, of every
-        class if there are classes. ``pac.Coins()`` where it is known what one unit changes.
+        class if there are classes. ``pac.Coins()`` where the influence of one unit is known.
     n_subsets : int, optional
         Number of candidates.
     rule : str or rule object, optional
@@ -115,7 +115,7 @@ class PrivateBase(Fitted, ABC):
         ``False`` hides the progress bar that a terminal shows.
     simulate : bool
         Take the secret and the noise from ``random_state`` too. For experiments: the certificate
-        says that such a release protects nobody.
+        says that such a release protects no one.
     target : Accuracy, optional
         Stop spending once the estimator is good enough on public data: its ``score``, or
         ``metric(estimator, *on)``. ``budget`` is then the most that may be spent.
@@ -171,6 +171,10 @@ class PrivateBase(Fitted, ABC):
         seed = read_seed(self.random_state)
         mechanism = self._mechanism(seed)
         data, sample = self._read(X, y, units)
+        with_coins = self._with_coins(mechanism, data)
+        if with_coins is not None and self._takes_coins(data, units):
+            mechanism = with_coins
+            sample = self.sample if isinstance(self.sample, Coins) else Coins()
         self._release(mechanism, data, sample=sample, units=units, rng=seed)
         return self
 
@@ -221,6 +225,26 @@ class PrivateBase(Fitted, ABC):
         self.certificate_: Certificate = release.certificate
         self.release_: Release = release
         self._adopt(release.value)
+
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> Mechanism | None:
+        """Return what is computed where every unit has a coin; None: it has a pool by default."""
+        return None
+
+    def _takes_coins(self, data: Any, units: UnitLabels) -> bool:
+        """Whether every unit has a coin: on request, or where nothing asks for a pool.
+
+        By default there must be enough units, and a limit on membership alone.
+        """
+        if isinstance(self.sample, Coins):
+            return True
+        by_pool = (self.sample, self.n_subsets, self.rule, self.checkpoint, self.target)
+        limits = budget_limits(self._limit)
+        alone = limits.mi_nats is None and limits.success_level is not None
+        if not alone or any(setting is not None for setting in (*by_pool, self.levels)):
+            return False
+        n_rows = len(data[0] if isinstance(data, tuple) else data)
+        n_units = n_rows if units is None else len(np.unique(np.asarray(units)))
+        return n_units >= FEWEST_UNITS
 
     @property
     def _limit(self) -> AnyBudget:
@@ -323,7 +347,7 @@ class PrivateEstimator(PrivateBase):
     estimator_ : estimator
         The released one: parameters, released attributes with noise, classes, feature names.
     classes_ : array of shape (n_classes,)
-        Labels that occur in the universe, if the estimator is a classifier.
+        Labels that occur in the table, if the estimator is a classifier.
 
     Notes
     -----

@@ -15,7 +15,6 @@ from sklearn.metrics.pairwise import euclidean_distances
 from pacprivacy._checks import Array, Integers, Matrix
 from pacprivacy._sklearn import read_new
 from pacprivacy.budget import BudgetLike
-from pacprivacy.estimators.linear_models import count_fit_units, has_default_coins
 from pacprivacy.estimators.predictor import project_to_simplex
 from pacprivacy.estimators.private_estimator import DEFAULT_BUDGET, PrivateBase
 from pacprivacy.mechanism import (
@@ -24,6 +23,7 @@ from pacprivacy.mechanism import (
     KMeans,
     Lloyd,
     MatrixLike,
+    Mechanism,
     UnitLabels,
     Value,
 )
@@ -39,8 +39,8 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     ----------
     feature_seed : int
         Public seed of the order in which trees test the features; named in the certificate.
-    n_estimators, max_depth and all others
-        As in :class:`pacprivacy.mechanism.Forest`: what keeps thresholds and scores stable.
+    n_estimators, max_depth, ranges, universe_facts
+        As in :class:`pacprivacy.mechanism.Forest`, which has more settings.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     features_ : array of shape (n_estimators, max_depth)
         The column that each tree tests on each level.
     classes_ : array of shape (n_classes,)
-        Labels that occur in the universe.
+        Labels that occur in the table.
 
     Examples
     --------
@@ -65,10 +65,6 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
     max_depth: int = 3
-    n_thresholds: int = 32
-    neighbour_weight: float = 0.5
-    pull: float = 0.1
-    smoothing: float = 10.0
     ranges: Any = None
     universe_facts: bool = False
     feature_seed: int = 0
@@ -90,10 +86,6 @@ class PrivateForestClassifier(ClassifierMixin, PrivateBase):  # type: ignore[mis
         return Forest(
             n_estimators=self.n_estimators,
             max_depth=self.max_depth,
-            n_thresholds=self.n_thresholds,
-            neighbour_weight=self.neighbour_weight,
-            pull=self.pull,
-            smoothing=self.smoothing,
             ranges=self.ranges,
             universe_facts=self.universe_facts,
             seed=self.feature_seed,
@@ -114,9 +106,8 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_clusters, n_init, max_iter
-        As in :class:`pacprivacy.mechanism.KMeans`; the first start is from the centres of all
-        records. With coins ``n_clusters`` alone has a meaning.
+    n_clusters : int
+        From a pool each fit starts at the centres of all records.
 
     Attributes
     ----------
@@ -135,8 +126,6 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     n_clusters: int = 8
     _: KW_ONLY
     budget: BudgetLike = DEFAULT_BUDGET
-    n_init: int = 1
-    max_iter: int = 300
 
     def fit_predict(
         self, X: MatrixLike, y: MatrixLike = None, *, units: UnitLabels = None
@@ -162,17 +151,11 @@ class PrivateKMeans(ClusterMixin, _Transformer):  # type: ignore[misc]
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
 
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        by_default = has_default_coins(self, count_fit_units(len(data), units))
-        if by_default or isinstance(self.sample, Coins):
-            mechanism = Lloyd(n_clusters=self.n_clusters)
-            sample = Coins() if by_default else self.sample
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> Lloyd:
+        return Lloyd(n_clusters=self.n_clusters)
 
     def _mechanism(self, seed: int | None) -> KMeans:
-        return KMeans(n_clusters=self.n_clusters, n_init=self.n_init, max_iter=self.max_iter)
+        return KMeans(n_clusters=self.n_clusters)
 
     def _attributes(self, value: Value) -> dict[str, Any]:
         return {"cluster_centers_": value}
@@ -231,16 +214,12 @@ class PrivatePCA(_Transformer):
     def _mechanism(self, seed: int | None) -> PCA:
         return PCA(n_components=self.n_components, center=self.center)
 
-    def _release(
-        self, mechanism: Any, data: Any, *, sample: Any, units: UnitLabels, rng: int | None
-    ) -> None:
-        n_records, n_columns = data.shape
-        summed = self.center == "subset" and n_columns <= MOST_COLUMNS
-        by_default = summed and has_default_coins(self, count_fit_units(n_records, units))
-        if by_default or isinstance(self.sample, Coins):
-            mechanism = PrincipalComponents(n_components=self.n_components)
-            sample = Coins() if by_default else self.sample
-        super()._release(mechanism, data, sample=sample, units=units, rng=rng)
+    def _with_coins(self, mechanism: Mechanism, data: Any) -> PrincipalComponents:
+        return PrincipalComponents(n_components=self.n_components)
+
+    def _takes_coins(self, data: Any, units: UnitLabels) -> bool:
+        summed = self.center == "subset" and data.shape[1] <= MOST_COLUMNS
+        return isinstance(self.sample, Coins) or (summed and super()._takes_coins(data, units))
 
     def _attributes(self, value: Value) -> dict[str, Any]:
         return super()._attributes(value) | {"n_components_": len(value["components"])}

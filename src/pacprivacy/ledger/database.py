@@ -300,7 +300,7 @@ ENTRIES: Final = sa.Table(
     sa.Index("pac_entries_session", "session"),
 )
 
-# Where the file of a service stands; not in the chain, for it moves with every answer.
+# The latest file of each service; not in the chain, since every answer changes it.
 MARKS: Final = sa.Table(
     "pac_marks",
     _TABLES,

@@ -46,7 +46,7 @@ def _scaled(amounts: Spent, rounding: str) -> Units:
         amounts = replace(amounts, delta=0.0)
     if amounts.delta is not None and amounts.epsilon is None:
         raise BudgetError("epsilon must be given with delta; got delta alone. Add epsilon=.")
-    stated = {name: value for name in SUMS if (value := getattr(amounts, name)) is not None}
+    stated = amounts.sums()
     if not stated:
         raise BudgetError(
             "a charge must state at least one amount; got none. Use Spent(mi_nats=0.25)."
@@ -115,7 +115,7 @@ class LedgerEntry:
     def covered(self) -> dict[str, Any]:
         """Return the fields that the hash covers, as plain JSON types: all but the hash.
 
-        An amount that is not of the entry's version is covered where somebody has put it there.
+        An amount that is not of the entry's version is covered if it was added to the row.
         """
         columns = {
             column: self.units.get(kind)

@@ -36,23 +36,17 @@ from pacprivacy.ledger.entries import (
 
 
 class Reservation:
-    """Spent budget in the hands of one process; it cannot be copied or pickled.
+    """Spent budget in the hands of one process; it cannot be copied or pickled."""
 
-    Because there is one object in one process, and it is marked before the secret is touched,
-    an unmarked one proves that nothing was drawn: only such a one can be cancelled.
-    """
-
-    __slots__ = ("_lock", "_process", "_state", "entry", "ledger_id")
+    __slots__ = ("_process", "entry", "ledger_id")
 
     def __init__(self, entry: LedgerEntry, ledger_id: str) -> None:
         self.entry = entry
         self.ledger_id = ledger_id
         self._process = Process()
-        self._state = "unused"
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"Reservation({self.entry.what!r}, {self._state})"
+        return f"Reservation({self.entry.what!r})"
 
     def __reduce__(self) -> NoReturn:
         raise LedgerError(
@@ -60,30 +54,13 @@ class Reservation:
             "Reserve again."
         )
 
-    def mark_used(self) -> None:
-        """Say that the secret or the noise is about to be used; call it before, not after."""
-        with self._lock:
-            self._check()
-            self._state = "used"
-
-    def mark_cancelled(self) -> None:
-        """Say that it will never be used; refuse if it was."""
-        with self._lock:
-            self._check()
-            if self._state == "used":
-                raise LedgerError(
-                    "reservation must be unused to be cancelled; it was used, so it stays spent."
-                )
-            self._state = "cancelled"
-
-    def _check(self) -> None:
+    def check_process(self) -> None:
+        """Refuse to go on in another process than the one that reserved."""
         if not self._process.is_here:
             raise LedgerError(
                 "reservation must be used by the process that made it; got another process, so "
                 "it stays spent. Reserve again."
             )
-        if self._state == "cancelled":
-            raise LedgerError("reservation must be open; it was cancelled. Reserve again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +81,18 @@ class Balance:
 
 
 def _balance_of(connection: Connection, budget: LedgerEntry) -> Balance:
-    gone = database_spent(connection, budget)
+    spent = database_spent(connection, budget)
     return Balance(
         dataset=budget.dataset,
         principal=budget.principal,
         limits=budget.amounts,
-        spent=amounts_of(gone),
-        left=amounts_of(_left(budget, gone)),
+        spent=amounts_of(spent),
+        left=amounts_of(_left(budget, spent)),
     )
 
 
-def _left(budget: LedgerEntry, gone: Units) -> Units:
-    return {kind: max(0, limit - gone.get(kind, 0)) for kind, limit in budget.units.items()}
+def _left(budget: LedgerEntry, spent: Units) -> Units:
+    return {kind: max(0, limit - spent.get(kind, 0)) for kind, limit in budget.units.items()}
 
 
 ADVICE: Final = {"mu_squared": ", with --membership for releases with coins"}
@@ -153,11 +130,11 @@ def _check_family(family: tuple[str, ...], amounts: Units, limited: set[str], wh
             )
 
 
-def _check_room(budget: LedgerEntry, amounts: Units, gone: Units) -> None:
-    for kind, remaining in _left(budget, gone).items():
+def _check_room(budget: LedgerEntry, amounts: Units, spent: Units) -> None:
+    for kind, remaining in _left(budget, spent).items():
         if amounts.get(kind, 0) > remaining:
             shown, requested = (
-                getattr(amounts_of({kind: number}), kind) for number in (remaining, amounts[kind])
+                amounts_of({kind: number}).sums()[kind] for number in (remaining, amounts[kind])
             )
             raise BudgetExceededError(
                 f"{kind} must be at most what is left of the budget of dataset "
@@ -310,8 +287,8 @@ class Ledger:
     def create_budget(self, dataset: str, principal: str = EVERY, *, limits: Spent) -> LedgerEntry:
         """Set the limit of a principal for a dataset; it cannot be changed later.
 
-        ``"*"`` stands for all principals (or datasets) together: those who may talk to each other
-        need a budget for all of them.
+        ``"*"`` means all principals (or datasets) together: principals who may share answers need
+        a budget together.
         """
         entry = LedgerEntry(
             kind="budget",
@@ -338,23 +315,17 @@ class Ledger:
         session: str | None = None,
         name: str | None = None,
         after: SessionPlace | None = None,
-        simulation: bool = False,
     ) -> Reservation:
         """Spend before anything is drawn; the result allows one release. A refusal writes nothing.
 
-        ``name`` is that of the reservation, from :meth:`new_name` and used once, for whoever has
-        to write it down before. ``after`` is where the session must stand; a SecretError says that
-        another process has gone on.
+        ``name`` is that of the reservation, from :meth:`new_name` and used once, for a caller who
+        has to store it before. ``after`` is the required place of the session; a SecretError says
+        that another process continued it.
 
         Guarantee
         ---------
         Claim K-4. ``after`` is compared in the transaction that reserves.
         """
-        if simulation:
-            raise LedgerError(
-                "a ledger must hold real releases only; got a simulation. Leave out the ledger, "
-                "or simulate=True."
-            )
         entry = LedgerEntry(
             kind="reserve",
             dataset=_name("dataset", dataset, every=False),
@@ -391,7 +362,7 @@ class Ledger:
         reservation.entry = db.append_to_database(connection, entry)
 
     def _check_place(self, connection: Connection, session: str, after: SessionPlace) -> None:
-        """Refuse to go on with a session that another process has gone on with."""
+        """Refuse a session that another process has continued."""
         mark = db.read_database_mark(connection, session)
         last, committed = db.read_last_reservation(connection, session) or ("", False)
         if (last if mark is None else mark) != after.name or (after.unseen and committed):
@@ -418,10 +389,10 @@ class Ledger:
     ) -> LedgerEntry:
         """Record that the release of a reservation exists, by the digest of its certificate.
 
-        With ``last`` it must be the session's last one: otherwise another process has gone on
-        without knowing of this release, and nobody may see it.
+        With ``last`` it must be the session's last one: otherwise another process continued the
+        session without knowing of this release, which must not be published.
         """
-        reservation.mark_used()
+        reservation.check_process()
         entry = reservation.entry
         with self._writing() as connection:
             if last and entry.session is not None:
@@ -431,16 +402,6 @@ class Ledger:
             return self._append(
                 connection, reservation, "commit", certificate=_plain(certificate_digest)
             )
-
-    def cancel(self, reservation: Reservation) -> LedgerEntry:
-        """Give back a reservation that was provably not used.
-
-        Only with the very object that :meth:`reserve` returned, and only before
-        :meth:`Reservation.mark_used`. What a crash left behind stays spent.
-        """
-        reservation.mark_cancelled()
-        with self._writing() as connection:
-            return self._append(connection, reservation, "cancel", units=reservation.entry.units)
 
     def balance(self, dataset: str, principal: str = EVERY) -> tuple[Balance, ...]:
         """Return every budget that limits a principal's spends on a dataset."""
@@ -496,7 +457,7 @@ class Ledger:
         """Check every entry, every budget and the end of the chain.
 
         ``head`` is the hash of an entry that was noted earlier, and must still be in the chain:
-        without it, a ledger that was written anew cannot be told from a true one.
+        without it, a ledger that was written anew passes.
         """
         return _verify_database(self._database, head)
 

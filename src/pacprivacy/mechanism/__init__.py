@@ -56,11 +56,9 @@ from pacprivacy.mechanism.data import (
 from pacprivacy.mechanism.descent import (
     FEATURE_BITS as FEATURE_BITS,
     Descent as Descent,
-    DescentFeatures as DescentFeatures,
     LinearProblem as LinearProblem,
     LossName as LossName,
     StepMechanism as StepMechanism,
-    StepPath as StepPath,
     StepProblem as StepProblem,
     steps_of as steps_of,
 )
@@ -74,8 +72,7 @@ from pacprivacy.mechanism.estimator import (
 )
 from pacprivacy.mechanism.forest import Forest as Forest
 from pacprivacy.mechanism.jax_descent import JaxDescent as JaxDescent
-from pacprivacy.mechanism.kmeans import KMeans as KMeans
-from pacprivacy.mechanism.lloyd import Lloyd as Lloyd
+from pacprivacy.mechanism.kmeans import KMeans as KMeans, Lloyd as Lloyd
 from pacprivacy.mechanism.mechanism import (
     FILLED_GAPS as FILLED_GAPS,
     AppliedModel as AppliedModel,

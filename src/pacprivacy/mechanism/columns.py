@@ -1,8 +1,8 @@
 """Named columns of whatever holds rows: numbers with gaps, categories, and dates.
 
-Everything here looks at one row at a time. What must be known of all rows, such as the levels of a
-category or the format of dates, is handed in: it is declared, or fixed once on the universe, and so
-the same for every candidate.
+Everything here reads one row at a time. What must be known of all rows, such as the levels of a
+category or the format of dates, is an argument: it is declared, or fixed once with all records, and
+so the same for every candidate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WRITTEN: Final = re.compile(
 
 def is_data_table(part: Any) -> bool:
     """Whether a part is an in-memory data frame or series that narwhals can read."""
-    if isinstance(part, np.ndarray):  # quick, for what is most often asked about
+    if isinstance(part, np.ndarray):  # quick, for the most frequent case
         return False
     try:
         frame = nw.from_native(part, eager_only=True, allow_series=True, pass_through=True)
@@ -128,6 +128,11 @@ class Columns:
             self._columns = {str(column.name): column for column in table.iter_columns()}
         else:
             array = np.asarray(part)
+            if array.ndim == 0:
+                raise MechanismError(
+                    f"{wanted_by} must be given a frame or an array; got {type(part).__name__}. "
+                    "Join the tables before and name the person in units=, or use pac.sql."
+                )
             if array.dtype.names is not None:
                 self._columns = {name: array[name] for name in array.dtype.names}
             elif array.ndim == 1:

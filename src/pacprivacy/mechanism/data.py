@@ -37,7 +37,7 @@ Value: TypeAlias = Any  # what a mechanism returns: numbers, arrays, frames, est
 MINIMUM_ROWS: Final = 4
 _NAMED: Final = 5  # columns that an error names before it only counts them
 _PLAIN_KINDS: Final = "biufcUSMm"
-_FEW: Final = 10  # levels that nobody takes for names
+_FEW: Final = 10  # levels that are too few for names
 _MOST_ROWS_EACH: Final = 50  # on average; more are places or products, not people
 _MOST_COLUMNS: Final = 1000  # whose entries are looked at; of more, those with such a name
 _LAST_WORDS: Final = re.compile(
@@ -52,7 +52,7 @@ _CHUNK_NUMBERS: Final = 2**21  # float64 numbers held at a time, about 16 MB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """The universe: arrays, frames or series of the same rows; one object if ``single``."""
+    """All records: arrays, frames or series of the same rows; one object if ``single``."""
 
     parts: Parts = field(repr=False)
     n_rows: int
@@ -402,7 +402,7 @@ def find_data_classes(y: Labels, name: str, declared: Classes | None = None) -> 
     if declared is not None:
         if len(set(declared)) != len(declared) or set(declared) != set(classes):
             raise MechanismError(
-                f"classes must be the {len(classes)} distinct labels of the universe; got "
+                f"classes must be the {len(classes)} distinct labels of all records; got "
                 f"{len(declared)} that differ from them. Leave classes=None to take them from it."
             )
         classes = tuple(declared)
@@ -423,8 +423,8 @@ def code_data_labels(
     place = np.minimum(np.searchsorted(ordered, y), len(classes) - 1)
     if not (ordered[place] == y).all():
         raise MechanismError(
-            f"{name} must be given labels of the universe only; got another one. "
-            "Call prepare(data) with the whole universe first."
+            f"{name} must be given labels of all records only; got another one. "
+            "Call prepare(data) with all records first."
         )
     codes: Integers = order[place].astype(np.int64)
     counts = np.bincount(codes, minlength=len(classes))

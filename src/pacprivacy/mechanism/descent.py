@@ -371,7 +371,29 @@ class DescentPath(StepPath):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Descent(StepMechanism):
+class GradientSteps(StepMechanism):
+    """Settings of steps along gradients; :class:`Descent` explains them."""
+
+    n_steps: int = 60
+    rate: float | Literal["auto"] = "auto"
+    radius: float | Literal["auto"] = "auto"
+    n_batches: int = 1
+    momentum: float = 0.0
+    average: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_count("n_steps", self.n_steps, 1, advice="Use about 60.")
+        check_count("n_batches", self.n_batches, 1, advice="Use 1.")
+        _check_settings(
+            rate=1.0 if self.rate == "auto" else self.rate,
+            radius=1.0 if self.radius == "auto" else self.radius,
+            momentum=self.momentum,
+            average=self.average,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Descent(GradientSteps):
     """Weights of a linear model by gradient descent from zero.
 
     With coins every step is a noisy sum of gradients, and each unit pays for its own. In a pool
@@ -422,12 +444,6 @@ class Descent(StepMechanism):
     """
 
     loss: LossName = "logistic"
-    n_steps: int = 60
-    rate: float | Literal["auto"] = "auto"
-    radius: float | Literal["auto"] = "auto"
-    n_batches: int = 1
-    momentum: float = 0.0
-    average: float = 0.5
     penalty: float = 0.0
     clip: float | None = 4.0
     directions: bool = True
@@ -443,13 +459,8 @@ class Descent(StepMechanism):
                 f"loss must be one of {', '.join((*_LOSSES, 'quantile'))}; got "
                 f"{as_told(self.loss)}. Use 'logistic' for classes."
             )
-        check_count("n_steps", self.n_steps, 1, advice="Use about 60.")
-        check_count("n_batches", self.n_batches, 1, advice="Use 1.")
-        check_settings(
-            rate=1.0 if self.rate == "auto" else self.rate,
-            radius=1.0 if self.radius == "auto" else self.radius,
-            momentum=self.momentum,
-            average=self.average,
+        super().__post_init__()
+        _check_settings(
             penalty=self.penalty,
             clip=1.0 if self.clip is None else self.clip,
             level=self.level,
@@ -554,7 +565,7 @@ class Descent(StepMechanism):
         return fitted
 
 
-def check_settings(**settings: Any) -> None:
+def _check_settings(**settings: Any) -> None:
     """Refuse numbers out of their range."""
     for name, number in settings.items():
         low, high = _RANGES[name]

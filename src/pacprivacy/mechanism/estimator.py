@@ -441,7 +441,7 @@ class LinearSVM(Mechanism):
         Inverse strength of the regularisation. A small ``C`` is the stabiliser: the hyperplanes
         move less between subsets and need less noise.
     classes : tuple, public, optional
-        The classes in the order of the rows; by default the sorted labels of the universe.
+        The classes in the order of the rows; by default the sorted labels of all records.
     tol, max_iter : float > 0 and int >= 1, public
         Where the solver stops: its distance from the optimum varies between subsets and costs
         noise.

@@ -88,14 +88,14 @@ class Forest(Mechanism):
         universe, rounded outwards to three binary digits; with ``universe_facts`` the exact
         extremes, which thresholds may then show, and the certificate says so.
     classes : tuple, optional, public
-        The classes in the order of the scores; by default the sorted labels of the universe.
+        The classes in the order of the scores; by default the sorted labels of all records.
     layout : optional
         Set by :meth:`prepare`.
 
     Guarantee
     ---------
     Claim M-3. Every threshold and every leaf score is a coordinate of the measured vector; what
-    else the released value shows is fixed by the parameters and the universe.
+    else the released value shows is fixed by the parameters and by all records.
 
     Notes
     -----

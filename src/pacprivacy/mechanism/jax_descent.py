@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Array, Matrix, Vector, check_count
+from pacprivacy._checks import Array, Matrix, Vector
 from pacprivacy._system import import_jax, without_jax_checks
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism.data import Parts
 from pacprivacy.mechanism.descent import (
     FEATURE_BITS,
     DescentPath,
-    StepMechanism,
+    GradientSteps,
     StepProblem,
-    check_settings,
 )
 
 RECORDS: Final = 256  # whose gradients are computed side by side
@@ -71,7 +70,7 @@ class JaxProblem(StepProblem):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class JaxDescent(StepMechanism):
+class JaxDescent(GradientSteps):
     """Weights by gradient descent on any loss that JAX can differentiate (extra ``[jax]``).
 
     With coins every step is a noisy sum of gradients of single records, and each unit pays for its
@@ -98,22 +97,9 @@ class JaxDescent(StepMechanism):
 
     loss: Callable[..., Any]
     start: Any = field(repr=False)
-    n_steps: int = 60
-    rate: float | Literal["auto"] = "auto"
-    radius: float | Literal["auto"] = "auto"
-    n_batches: int = 1
-    momentum: float = 0.0
-    average: float = 0.5
 
     def __post_init__(self) -> None:
-        check_count("n_steps", self.n_steps, 1, advice="Use about 60.")
-        check_count("n_batches", self.n_batches, 1, advice="Use 1.")
-        check_settings(
-            rate=1.0 if self.rate == "auto" else self.rate,
-            radius=1.0 if self.radius == "auto" else self.radius,
-            momentum=self.momentum,
-            average=self.average,
-        )
+        super().__post_init__()
         if not np.isfinite(self._flat).all():
             raise MechanismError("start must be finite; got NaN or infinite entries. Use zeros.")
 

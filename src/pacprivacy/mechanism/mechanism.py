@@ -153,7 +153,7 @@ def fixed_mechanism(value: Fixed | None, name: str) -> Fixed:
     if value is None:
         raise MechanismError(
             f"{name} must be fixed before a subset is evaluated; got None. "
-            "Call prepare(data) with the whole universe first."
+            "Call prepare(data) with all records first."
         )
     return value
 
@@ -415,7 +415,7 @@ class NamedMechanism(MechanismWrapper):
     """A mechanism whose released value has the names and units of the columns.
 
     ``describe`` is a method of the columns; ``declarations`` of levels and gaps were declared,
-    ``facts`` read off the universe; ``applied`` is :attr:`Mechanism.model`.
+    ``facts`` read off all records; ``applied`` is :attr:`Mechanism.model`.
     """
 
     columns: MechanismScaling = field(repr=False, compare=False)

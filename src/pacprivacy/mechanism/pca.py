@@ -19,7 +19,7 @@ class PCA(Mechanism):
 
     The value is a dict with ``components``, shape (n_components, p), and ``mean``, shape (p,);
     both are measured. Components are rotated within their span to lie as near as they can to
-    those of the whole universe (orthogonal Procrustes), so that neither signs nor the order of
+    those of all records (orthogonal Procrustes), so that neither signs nor the order of
     near-equal eigenvalues cost noise: row ``i`` is not the ``i``-th principal axis of the subset.
 
     Parameters
@@ -27,13 +27,13 @@ class PCA(Mechanism):
     n_components : int >= 1, public
         Dimension of the span.
     center : "subset" or "universe", public
-        Whether the mean is that of the subset, which is measured, or that of the whole universe,
+        Whether the mean is that of the subset, which is measured, or that of all records,
         which is public in this model and named in the certificate.
     orthonormal : bool, public
         Make the released components orthonormal again (the nearest such rows). Post-processing:
         it costs no privacy and always helps restoration.
     basis, mean : optional
-        Components and mean of the whole universe. Set by :meth:`prepare`.
+        Components and mean of all records. Set by :meth:`prepare`.
     """
 
     name = "PCA"

@@ -23,17 +23,15 @@ from pacprivacy.noise.covariance import (
     waterfill as waterfill,
     weighted_spread_mean as weighted_spread_mean,
 )
-from pacprivacy.noise.descent_errors import (
-    DescentErrors as DescentErrors,
-    simulate_descent_errors as simulate_descent_errors,
-)
 from pacprivacy.noise.descent_plan import (
     LEAST_STEPS_PER_STD as LEAST_STEPS_PER_STD,
+    DescentErrors as DescentErrors,
     DescentPlan as DescentPlan,
     DescentTranscript as DescentTranscript,
     DescentUnits as DescentUnits,
     StepNoise as StepNoise,
     plan_descent as plan_descent,
+    simulate_descent_errors as simulate_descent_errors,
     split_descent_units as split_descent_units,
 )
 from pacprivacy.noise.iid import (
@@ -79,7 +77,6 @@ from pacprivacy.noise.rules import (
     check_rule_feasible as check_rule_feasible,
     contrasts as contrasts,
     propose_rule_noise as propose_rule_noise,
-    propose_rule_variance as propose_rule_variance,
     weigh as weigh,
 )
 from pacprivacy.noise.shapes import Shape as Shape, exact_shapes as exact_shapes

@@ -41,7 +41,7 @@ class AnswerNoise(ProcessBound):
         self.check_process()
         if self._next + size > len(self._values):
             unused = self._values[self._next :]
-            # from few to many: whoever asks little does not wait for a large block
+            # from few to many, so that few answers do not wait for a large block
             count = max(size, _FIRST_BLOCK, min(_LARGEST_BLOCK, 2 * len(self._values)))
             fresh = sample_discrete_gaussian(np.full(count, UNITS, dtype=np.int64), self._source)
             self._values, self._next = np.concatenate([unused, fresh]), 0

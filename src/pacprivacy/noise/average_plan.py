@@ -127,24 +127,11 @@ def rounding_of(units_per_std: Integers) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AveragePlan:
-    """Noise, rounding and proof for the release of a value of the used units.
+    """Noise, rounding and proof for the release of a value of the used units; curator-only.
 
-    Parameters
-    ----------
-    value : SampleValue, curator-only
-        The value on every sample.
-    lattice : OutputLattice, curator-only
-        Directions, grids and noise.
-    proof : InfluenceProof, curator-only
-        Evidence for every figure of ``risk``.
-    risk : AverageRisk, curator-only
-        Success of attackers, on average over the coins.
-    keep : float, public
-        Probability with which a unit is used.
-    spread : array, curator-only
-        Deviation of every number from that of all records, by the coins.
-    published : tuple of str, public
-        Facts of all records that the release shows besides the noisy value.
+    ``proof`` is the evidence for every figure of ``risk``; ``spread`` the deviation of every number
+    by the coins. ``published``, public, are facts of all records that the release shows besides
+    the noisy value.
     """
 
     value: SampleValue = field(repr=False)
@@ -161,9 +148,9 @@ class AveragePlan:
         Guarantee
         ---------
         Claim C-11. Assumes that ``kept`` are coins of probability ``keep`` drawn after the plan.
-        Ensures that whoever guesses one unit's coin at even odds, whatever they know of the others,
-        has an advantage of :attr:`risk` at most, on average over the coins of the others. That is
-        one release: it does not join others of the same coins.
+        Ensures that an attacker who guesses one unit's coin at even odds, whatever they know of the
+        others, has an advantage of :attr:`risk` at most, on average over the coins of the others.
+        It combines with no other release of the same coins.
         """
         return self.value.outputs_of(self.lattice.release(self.value.value(kept), source))
 
@@ -220,8 +207,8 @@ def plan_average(
     ---------
     Claim C-11. ``risk`` is computed from the noise that is used. Its advantage, with what the
     sampled noise adds, is at most ``2 success - 1``, and a unit moves the release by more than
-    three deviations with at most a quarter of that probability. A plan does not depend on who is
-    used.
+    three deviations with at most a quarter of that probability. A plan does not depend on
+    the coins.
     """
     if not 0.0 < keep < 1.0:
         raise BudgetError(

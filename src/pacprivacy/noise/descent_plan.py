@@ -1,14 +1,12 @@
-"""Descent on the units that are used: noisy sums of gradients, and a clock for every unit.
+"""Descent on the used units: noisy sums of gradients, a clock for every unit, standard errors.
 
-Weights are functions of released sums alone, so every unit's gradient at every step is known to
-whoever knows its records, used or not. Each unit pays for its own gradient, used or left out; what
-it may still pay is spread over the steps to come, and a gradient that costs more is shortened. All
-steps have the same noise: that under which gradients of one norm, the radius, spend the budget. The
-radius and the setting of the path are chosen before a coin is drawn, by rehearsals on records of
-used and left-out units alike with noise of their own.
+Weights are functions of released sums alone. Each unit pays for its own gradient, used or left out;
+its remaining budget is spread over the steps to come, and a gradient that costs more is shortened.
+All steps have the same noise: gradients of one norm, the radius, spend the budget under it. Radius
+and rate are chosen before a coin is drawn, by rehearsals on all records with noise of their own.
 
-With several batches, units are dealt out by a public order; a step sums over one batch, and units
-pay only in the steps of their own.
+With several batches, units are assigned by a public order; a step sums over one batch, and units
+pay only in the steps of their own batch.
 """
 
 from __future__ import annotations
@@ -37,6 +35,8 @@ STEPS_BITS: Final = 30  # a deviation of the noise has 2^29 to 2^30 grid steps
 LEAST_STEPS_PER_STD: Final = 1 << (STEPS_BITS - 1)
 RESIDUAL_BITS: Final = 40  # of slopes, at most
 MOST_REHEARSED: Final = 1 << 14  # units; more change neither radius nor rate
+N_PATHS: Final = 1000  # simulated for standard errors: they are exact to about 2 %
+MOST_WEIGHTS: Final = 200  # of a model whose standard errors are simulated
 _EXACT_FLOAT: Final = 2.0**52
 _CHUNK: Final = 1 << 22  # numbers at a time
 _BELOW: Final = 1 - 2.0**-30
@@ -193,24 +193,10 @@ class DescentTranscript:
 class DescentPlan:
     """How a descent is released; everything but the coins and the noise.
 
-    Parameters
-    ----------
-    settings : StepMechanism, public
-        Steps, their length, penalty.
-    batches : tuple of DescentBatch, curator-only
-        Units of each step, in turn.
-    rate : float, public
-        Length of a step.
-    noise : tuple of StepNoise, public
-        Of every step.
-    keep : float, public
-        Probability with which a unit is used.
-    parameter : float, public
-        The influence that a unit may have in all steps together.
-    allowed : array of shape (n_units,), curator-only
-        Its square, of every unit: what its clock may reach.
-    rehearsed : array, public
-        The end of a rehearsal, with noise of its own.
+    ``batches``, curator-only, take turns; ``rate`` is the length of a step and ``noise`` that of
+    every step. ``parameter`` is the influence that a unit may have in all steps together,
+    ``allowed``, curator-only, the limit of every unit's clock. ``rehearsed`` is the end of a
+    rehearsal, with noise of its own.
     """
 
     settings: StepMechanism
@@ -235,7 +221,9 @@ class DescentPlan:
     @property
     def total_variation(self) -> float:
         """Distance of the sampled noise from a function of a continuous one (claim L-2)."""
-        return descent_total_variation(self.noise, math.prod(self.shape))
+        numbers = math.prod(self.shape)
+        units = np.repeat([float(step.units_per_std) for step in self.noise], numbers)
+        return lattice_total_variation_bound(len(units), units)
 
     @property
     def rows_digest(self) -> str:
@@ -249,13 +237,13 @@ class DescentPlan:
         return digest.hexdigest()
 
     def release(self, kept: Mask, source: BitSource) -> DescentTranscript:
-        """Descend along noisy sums of the gradients of the units that are used.
+        """Descend along noisy sums of the gradients of the used units.
 
         Guarantee
         ---------
         Claim C-14. Assumes that ``kept`` are coins of probability ``keep`` drawn after the plan.
-        Ensures that whoever knows everything but one unit's coin guesses it, at even odds, with the
-        success of ``parameter`` and :attr:`total_variation` at most.
+        Ensures that an attacker who knows everything but one unit's coin guesses it, at even odds,
+        with the success of ``parameter`` and :attr:`total_variation` at most.
         """
         if kept.dtype != np.bool_ or kept.shape != self.allowed.shape:
             raise BudgetError(
@@ -272,10 +260,7 @@ class DescentPlan:
         return self._descend(observe)
 
     def replay(self, integers: Integers) -> DescentTranscript:
-        """Recompute weights and clocks from the released integers.
-
-        They are functions of it: nobody's coin has a part in them.
-        """
+        """Recompute weights and clocks from the released integers alone."""
         steps = iter(integers)
         return self._descend(lambda batch, rows, slopes, noise: next(steps))
 
@@ -404,15 +389,20 @@ def plan_descent(
 ) -> DescentPlan:
     """Rehearse a descent on records of all units, and fix its noise and the length of its steps.
 
-    ``allowed`` is the influence that every unit may have, by default that of ``success``; who may
-    have less than a thousandth of the most is left out, used or not.
+    ``allowed`` is the largest influence of every unit, by default that of ``success``. Units with
+    less than a thousandth of the largest one have no part, used or not.
 
     Guarantee
     ---------
     Claim C-14. A function of all records, settings and public randomness; no argument depends on
-    who is used.
+    the coins.
     """
-    n_batches = check_batches(settings.n_batches, n_units)
+    n_batches = settings.n_batches
+    if n_batches > n_units:
+        raise BudgetError(
+            f"n_batches must be at most the number of units; got {n_batches} for {n_units}. Use "
+            "fewer."
+        )
     n_numbers = math.prod(problem.shape) * settings.n_steps
     slack = lattice_total_variation_bound(n_numbers, float(LEAST_STEPS_PER_STD))
     parameter = influence_parameter(success, slack)
@@ -448,17 +438,63 @@ def plan_descent(
     return replace(best, batches=batches)
 
 
-def check_batches(n_batches: int, n_units: int) -> int:
-    """Refuse batches without units."""
-    if n_batches > n_units:
-        raise BudgetError(
-            f"n_batches must be at most the number of units; got {n_batches} for {n_units}. Use "
-            "fewer."
-        )
-    return n_batches
+# --- standard errors -----------------------------------------------------------------------------
 
 
-def descent_total_variation(noise: tuple[StepNoise, ...], n_numbers: int) -> float:
-    """Return the slack of all steps together, for so many numbers a step."""
-    units = np.repeat([float(step.units_per_std) for step in noise], n_numbers)
-    return lattice_total_variation_bound(len(units), units)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescentErrors:
+    """The end without coins and noise, and simulated distances from it, one line a path."""
+
+    end: Vector
+    by_coins: Matrix
+    by_noise: Matrix
+
+
+def simulate_descent_errors(plan: DescentPlan, *, seed: int) -> DescentErrors | None:
+    """Simulate the distance of paths from the path without coins and noise; None if unknown.
+
+    A path that is off by ``d`` has a gradient that is off by ``Hd``, ``H`` being the second
+    derivatives of the rows whose gradient is not shortened: the others stay as long as they are.
+    The error by noise is a new one at every step; that by coins is what a sample of the units adds
+    at the end, the same at every step. A function of all records, the plan and public randomness.
+    """
+    walk = _walk(plan)
+    if walk is None:
+        return None
+    end, bends, gradients = walk
+    values, vectors = np.linalg.eigh((1.0 / plan.keep - 1.0) * gradients.T @ gradients)
+    generator = public_generator(seed, "descent-errors")
+    size = (len(end), N_PATHS)
+    sample = vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * generator.normal(size=size))
+    shifts = []
+    for by_noise in (False, True):
+        path = plan.settings.path(size, plan.rate)
+        for noise, hessian in zip(plan.noise, bends, strict=True):
+            std = noise.std / (plan.keep * plan.n_rows)
+            error = generator.normal(size=size) * std if by_noise else sample
+            path.move(hessian @ path.weights + error, std)
+        shifts.append(path.result.T)
+    if not all(np.isfinite(shift).all() for shift in shifts):
+        return None
+    return DescentErrors(end=end.ravel(), by_coins=shifts[0], by_noise=shifts[1])
+
+
+def _walk(plan: DescentPlan) -> tuple[Matrix, list[Matrix], Matrix] | None:
+    """Descend without coins and noise; return the end, second derivatives, and last gradients."""
+    if len(plan.batches) > 1:
+        return None
+    problem, units, (clock,) = plan.batches[0].problem, plan.batches[0].units, plan.clocks()
+    path = plan.settings.path(plan.shape, plan.rate)
+    bends: list[Matrix] = []
+    for place, noise in enumerate(plan.noise):
+        rows, slopes = problem.step(path.weights)
+        paid = clock.pay(rows, slopes, noise, 1.0 / (len(plan.noise) - place))
+        paid = np.ldexp(paid, FEATURE_BITS - noise.bits)
+        grid = math.ldexp(1.0, FEATURE_BITS - noise.bits)
+        free = np.asarray((np.abs(paid) >= np.abs(slopes) - grid).all(axis=1), dtype=np.float64)
+        hessian = problem.hessian(path.weights, free)
+        if hessian is None or len(hessian) > MOST_WEIGHTS:
+            return None
+        bends.append(hessian)
+        path.move(np.ldexp(rows.T @ paid, -FEATURE_BITS) / problem.n_rows, 0.0)
+    return path.result, bends, units.gradients(rows, paid) / problem.n_rows

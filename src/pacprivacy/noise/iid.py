@@ -72,16 +72,14 @@ class IidRule(Rule):
     def terms(
         self, limits: Spent, pool: Candidates | None, log_p: Vector, caps: Vector | None = None
     ) -> Terms:
-        if pool is None or not getattr(pool, "independent", False):
+        if pool is None or not pool.independent:
             raise PoolError(
                 "pool must hold independent subsets for this rule: a confidence or empirical "
                 "certificate speaks of a fresh draw. Use Half(...) or Poisson(...)."
             )
         budgets = [] if limits.mi_nats is None else [limits.mi_nats]
         if limits.success_level is not None:
-            budgets.append(
-                mi_for_membership(limits.success_level, float(getattr(pool, "prior", 1.0)))
-            )
+            budgets.append(mi_for_membership(limits.success_level, pool.prior))
         return min(budgets), None, None
 
     def plan(self, problem: PlanProblem) -> NoisePlan:
@@ -186,7 +184,6 @@ class Boxed(IidRule):
 
     @property
     def confidence(self) -> float:
-        """Probability, over the simulation, that the claim holds."""
         return 1 - self.gamma
 
     def clipped(self, values: Matrix) -> Matrix:
@@ -237,7 +234,6 @@ class Empirical(IidRule):
 
     @property
     def confidence(self) -> float:
-        """Nothing is claimed."""
         return 0.0
 
     def variances(self, values: Matrix) -> Vector:

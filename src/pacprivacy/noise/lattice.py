@@ -252,14 +252,14 @@ def _enclose_exp(gamma: Fraction, bits: int) -> tuple[int, int]:
 UNITS_PER_STD = 1 << 20  # the grid is at most a millionth of the noise
 
 
-def lattice_grid(noise_std: Vector) -> tuple[Vector, Integers]:
+def lattice_grid(noise_std: Vector, steps: int = UNITS_PER_STD) -> tuple[Vector, Integers]:
     """Choose a power-of-two grid step per direction; round the noise up to multiples of it."""
     if not (np.isfinite(noise_std).all() and (noise_std > 1e-280).all()):
         raise BudgetError(
-            "noise_std must be positive, finite and not below 1e-280 in every direction. "
-            "Rescale the mechanism's output."
+            "noise_std must be positive, finite and not below 1e-280 in every direction; got "
+            "others. Rescale the outputs."
         )
-    _, exponent = np.frexp(noise_std / UNITS_PER_STD)
+    _, exponent = np.frexp(noise_std / steps)
     grid_step = np.ldexp(1.0, exponent - 1)
     units = np.ceil(noise_std / grid_step).astype(np.int64)
     return grid_step, units

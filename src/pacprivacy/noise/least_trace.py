@@ -9,7 +9,7 @@ Tang 2024). What a promise needs is computed from the covariance that is used, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -25,11 +25,9 @@ TARGET_GAP: Final = 1.01  # updates end when the trace is this near its lower bo
 ENOUGH_GAP: Final = 1.03  # units are screened again until the trace over all of them is this near
 MAX_UPDATES: Final = 200
 MAX_SCREENINGS: Final = 6
-SETTLED_UPDATES: Final = 15  # between which units far inside are left out
-SMALL_WEIGHT: Final = 1e-4  # of the largest
-NEARLY_LARGEST: Final = 0.9  # of the squared norm that no unit may pass
 SCREENED_UNITS: Final = 1000
 SCREENED_UNITS_PER_CELL: Final = 20
+SPREAD_UNITS: Final = 500  # of those outside, whatever their norm
 CROWD_SHARE: Final = 1e-3  # of a cell's second moments, added in the shape of the crowd's
 LEAST_WEIGHT: Final = 1e-4  # of the largest: below it, squares of noise would show
 COUNT_NOISE: Final = 0.1  # relative noise up to which a sum that is only divided by may go
@@ -89,7 +87,6 @@ class LeastTrace:
     variances: Matrix = field(repr=False)
     norms: Vector = field(repr=False)
     gap: float
-    n_updates: int
 
 
 def mean_products(sums: UnitSums, factors: Vector | None = None) -> Cube:
@@ -131,7 +128,7 @@ def make_frame(
         Largest charge of a unit. It decides how much noise a sum may have that outputs are divided
         by, and nothing else.
     factors : array of shape (n_units,), curator-only, optional
-        Shrink what a unit adds, so that no coordinate is made for the sake of one unit.
+        Shrink contributions, so that no coordinate is made for the sake of one unit.
     """
     products = mean_products(sums, factors)
     pooled = products.sum(axis=0)
@@ -225,7 +222,7 @@ def least_trace(
 ) -> LeastTrace:
     """Return the shape of least trace under which no unit's norm exceeds the largest.
 
-    ``factors`` shrink what a unit adds. Units that are far inside by ``first_norms``, those of
+    ``factors`` shrink contributions. Units that are far inside by ``first_norms``, those of
     entries in any shape, are screened out of the updates; all units take part in ``norms``, from
     which a promise is computed. Updates end at ``target`` times the least trace.
 
@@ -237,11 +234,9 @@ def least_trace(
     chosen = _screen(sums, first_norms)
     weights = np.full(len(chosen), 1.0 / max(1, len(chosen)))
     best: LeastTrace | None = None
-    n_updates = 0
     for _ in range(MAX_SCREENINGS):
         active = _Active.of(sums, frame, factors, chosen)
-        weights, roots, vectors, updates = active.solve(weights, target)
-        n_updates += updates
+        weights, roots, vectors = active.solve(weights, target)
         trace = float(roots[frame.filled].sum())
         norms = entry_norms(sums, _matrices(frame, roots, vectors, trace))
         norms = sums.add_by_unit(norms) * np.square(factors)
@@ -249,15 +244,17 @@ def least_trace(
         lower = active.lower_bound(weights)
         gap = largest * trace**2 / lower if lower > 0 else 1.0
         if best is None or gap < best.gap:
-            best = LeastTrace(
-                basis=vectors, variances=trace * roots, norms=norms, gap=gap, n_updates=n_updates
-            )
+            best = LeastTrace(basis=vectors, variances=trace * roots, norms=norms, gap=gap)
         if gap <= target + ENOUGH_GAP - TARGET_GAP:
             break
         outside = np.setdiff1d(np.flatnonzero(norms > target), chosen, assume_unique=True)
         if not len(outside):
             break
-        worst = outside[np.argsort(-norms[outside], kind="stable")[:SCREENED_UNITS]]
+        order = outside[np.argsort(-norms[outside], kind="stable")]
+        # In a table of counts all units of a cell are equal: those of rare cells would be all that
+        # is chosen by the norm.
+        spread = order[:: len(order) // SPREAD_UNITS + 1]
+        worst = np.unique(np.concatenate([order[:SCREENED_UNITS], spread]))
         fresh = np.full(len(worst), 0.1 / len(worst))
         order = np.argsort(np.concatenate([chosen, worst]), kind="stable")
         weights = np.concatenate([0.9 * weights, fresh])[order]
@@ -343,37 +340,17 @@ class _Active:
                 moments[:, j, k] = moments[:, k, j] = column
         return moments
 
-    def solve(self, weights: Vector, target: float) -> tuple[Vector, Matrix, Cube, int]:
+    def solve(self, weights: Vector, target: float) -> tuple[Vector, Matrix, Cube]:
         """Update the weights until no norm is far above 1; return the shape with them."""
-        active, deciding, shares = self, np.arange(self.n_units), weights
         for update in range(1, MAX_UPDATES + 1):
-            roots, vectors = _roots(active.second_moments(shares) + self.floors)
-            norms = active.norms(roots, vectors)
+            roots, vectors = _roots(self.second_moments(weights) + self.floors)
+            norms = self.norms(roots, vectors)
             if update == MAX_UPDATES or norms.max(initial=0.0) <= target:
-                weights = weights.copy()
-                weights[deciding] = shares
-                return weights / weights.sum(), roots, vectors, update
+                return weights / weights.sum(), roots, vectors
             # The square: twice the step of Yu's update, which is the last one for separate cells.
-            shares = shares * np.square(norms)
-            shares = shares / shares.sum()
-            if update % SETTLED_UPDATES == 0:  # who is far inside has hardly any weight by now
-                kept = (shares > SMALL_WEIGHT * shares.max()) | (norms > NEARLY_LARGEST)
-                weights = weights.copy()
-                weights[deciding] = shares
-                active, deciding, shares = active.take(kept), deciding[kept], shares[kept]
+            weights = weights * np.square(norms)
+            weights = weights / weights.sum()
         raise AssertionError("the loop returns")
-
-    def take(self, kept: Mask) -> _Active:
-        """Return some of the units."""
-        place = np.cumsum(kept) - 1
-        entries = kept[self.owners]
-        return replace(
-            self,
-            points=self.points[entries],
-            owners=place[self.owners[entries]],
-            cells=self.cells[entries],
-            n_units=int(kept.sum()),
-        )
 
     def norms(self, roots: Matrix, vectors: Cube) -> Vector:
         trace = float(roots[self.filled].sum())

@@ -31,7 +31,7 @@ from pacprivacy.adversary import (
     View,
     make_view,
     noiseless_heat_charges,
-    noiseless_membership_risk,
+    noiseless_membership,
     unit_beliefs_of_view,
 )
 from pacprivacy.budget import Spent
@@ -386,7 +386,7 @@ class PlanProblem:
             revealed=Revealed(groups=groups, bases=values[first]),
             outputs=values,
             log_det_nats=nats,
-            information=Estimate(value=nats, lower=nats, upper=nats, confidence=1.0, n_draws=0),
+            information=Estimate.exact(nats),
             notes=(NOISELESS,),
         )
 
@@ -402,7 +402,7 @@ class PlanProblem:
         assert self.caps is not None  # one of the two limits membership
         if int(groups.max()) + 1 == len(groups) and not np.ptp(self.log_p):
             return not np.isfinite(self.caps).any()  # the output names the subset
-        return bool((noiseless_membership_risk(view, self.pool) <= self.caps).all())
+        return bool((noiseless_membership(view, self.pool).per_unit <= self.caps).all())
 
 
 def distinct_plan_outputs(values: Matrix, log_p: Vector) -> tuple[Integers, float]:

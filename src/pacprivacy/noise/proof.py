@@ -65,7 +65,6 @@ SMALL_MEMBERSHIP_GAIN = 0.004  # such proofs cost more
 SAFE_SHARE = 0.8  # share of the room left by a proof that the next attempt tries to use
 SMALLEST_SCALE = 1e-12
 LARGEST_RATIO = 2.0**39  # of an output to the noise; the lattice has room for a little more
-LATTICE_STEPS = 8
 SCALE_TOLERANCE = 3e-4
 SAME_SCALE = 0.1  # logarithm of a scale at which the same units are the worst placed
 
@@ -234,10 +233,8 @@ class _Search:
             scale = max(scale, self._information_scale(self._problem.mi_nats, room))
         if self._risk is not None:
             room = effort.membership_room
-            start = shape_scale(lambda c: self._excess(c) + room, start=self._near, tolerance=0.01)
-            rng, n_draws = self._problem.rng("measure"), effort.membership_draws
-            needed = self._risk.measure(start, rng, room, n_draws, self._gamma)
-            scale = max(scale, shape_scale(lambda c: self._excess(c) + needed, start=start))
+            needed = shape_scale(lambda c: self._excess(c) + room, start=self._near)
+            scale = max(scale, needed)
         return scale
 
     def enlarged(self, scale: float, failed: NoisePlan, effort: Effort) -> float:
@@ -246,8 +243,9 @@ class _Search:
         if self._risk is not None and failed.membership is not None and caps is not None:
             here, variance = self._risk.excess(scale)
             over = float((failed.membership.per_unit - caps).max())
-            if over > 0 and not self._has_grid(scale):
-                over += SAFETY_MARGIN_SD * math.sqrt(variance / effort.membership_draws)
+            if over > 0:
+                if not self._has_grid(scale):
+                    over += SAFETY_MARGIN_SD * math.sqrt(variance / effort.membership_draws)
                 shown = shape_scale(lambda c: self._excess(c) - here + over, start=scale)
             self._risk.look_at(2 * failed.membership.per_unit - 1)
         if self._risk is not None and failed.charges is not None:
@@ -287,7 +285,7 @@ class _Search:
 
     def _information_scale(self, beta: float, room: float) -> float:
         """Return the smaller scale of the Gaussian bound and of the exact information."""
-        by_bound = self._bound_scale(beta)
+        by_bound = max(self._least, _log_det_scale(self._shape, self._problem, beta))
         if room >= beta:
             return by_bound
         truth = self._probe
@@ -296,18 +294,6 @@ class _Search:
         )
         # The bound needs no draws; a scale smaller by a hair would need millions.
         return by_truth if by_truth < by_bound * (1 - SMALL_GAIN) else by_bound
-
-    def _bound_scale(self, beta: float) -> float:
-        """Return the scale at which the Gaussian bound holds, on the lattice that is used."""
-        problem, shape = self._problem, self._shape
-        weights = np.exp(problem.log_p)
-        scale = max(self._least, _log_det_scale(shape, problem, beta))
-        for attempt in range(LATTICE_STEPS):
-            plan = shape.scaled(scale).plan(problem.spread, rule="")
-            if log_det_of_plan(plan, weights) <= beta:
-                break
-            scale *= 1 + 1e-6 * 4**attempt  # rounding to the grid moved the points a little apart
-        return scale
 
 
 def _log_det_scale(shape: Scalable, problem: PlanProblem, nats: float) -> float:

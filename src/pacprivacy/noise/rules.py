@@ -164,77 +164,41 @@ def plan_by_formula(plan_for: Callable[[float], NoisePlan], problem: PlanProblem
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Variances of the outputs along directions, and the frame of directions with noise."""
+@dataclass(frozen=True, slots=True)
+class FormulaRule(PoolRule):
+    """Noise by a formula of the output's variances along its axes or principal directions."""
 
-    center: Vector
-    variances: Vector
-    frame: Callable[[npt.NDArray[np.bool_]], Frame]
-    notes: tuple[str, ...] = ()
-
-
-class CovarianceRule(PoolRule):
-    """Noise from the covariance of the outputs over the pool, by a formula."""
-
+    family: str
     formula: Formula
-
-    @abstractmethod
-    def measure(self, problem: PlanProblem) -> Measured: ...
+    along_axes: bool = False
 
     def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
-        measured = self.measure(problem)
+        if self.along_axes:
+            weights = np.exp(problem.log_p)
+            center = weighted_spread_mean(problem.values, weights)
+            variances = axis_spread_variances(problem.values, center, weights)
+        else:
+            center, variances = problem.spread.center, problem.spread.eigenvalues
 
         def plan_for(mi_nats: float) -> NoisePlan:
-            noise_var = self.formula(measured.variances, mi_nats=mi_nats)
+            noise_var = self.formula(variances, mi_nats=mi_nats)
             noisy = noise_var > 0
+            frame: Frame = SpreadFrame(spread=problem.spread)
+            if self.along_axes:
+                frame = AxisFrame(axes=np.flatnonzero(noisy), center=center)
             return make_plan(
                 rule=self.name,
-                frame=measured.frame(noisy),
-                center=measured.center,
+                frame=frame,
+                center=center,
                 noise_std=np.sqrt(noise_var[noisy]),
                 values=problem.values,
-                notes=measured.notes,
             )
 
         return plan_by_formula(plan_for, problem)
 
 
-@dataclass(frozen=True, slots=True)
-class AxisRule(CovarianceRule):
-    """A formula of the variances along the output's own coordinates."""
-
-    family: str
-    formula: Formula
-
-    def measure(self, problem: PlanProblem) -> Measured:
-        weights = np.exp(problem.log_p)
-        center = weighted_spread_mean(problem.values, weights)
-        return Measured(
-            center=center,
-            variances=axis_spread_variances(problem.values, center, weights),
-            frame=lambda noisy: AxisFrame(axes=np.flatnonzero(noisy), center=center),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadRule(CovarianceRule):
-    """A formula of the variances along the principal directions of the outputs."""
-
-    family: str
-    formula: Formula
-
-    def measure(self, problem: PlanProblem) -> Measured:
-        spread = problem.spread
-        return Measured(
-            center=spread.center,
-            variances=spread.eigenvalues,
-            frame=lambda noisy: SpreadFrame(spread=spread),
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoConfidence(CovarianceRule):
+class AutoConfidence(PoolRule):
     """The papers' Auto-PAC with confidence, as a shape of noise.
 
     The papers relate ``security`` to the number of simulations only up to an unnamed constant, so
@@ -254,7 +218,7 @@ class AutoConfidence(CovarianceRule):
         if not 0 < self.share < 1:
             raise BudgetError(f"share must be between 0 and 1; got {self.share!r}. Use 0.9.")
 
-    def measure(self, problem: PlanProblem) -> Measured:
+    def noisy_plan(self, problem: PlanProblem) -> NoisePlan:
         values, weights = problem.values, np.exp(problem.log_p)
         dimension = values.shape[1]
         if dimension > LARGEST_FULL_DIMENSION:
@@ -275,12 +239,18 @@ class AutoConfidence(CovarianceRule):
             basis=basis,
             values=values,
         )
-        return Measured(
-            center=center,
-            variances=eigenvalues,
-            frame=lambda noisy: SpreadFrame(spread=spread),
-            notes=(f"eigenvalues are {gaps}",),
-        )
+
+        def plan_for(mi_nats: float) -> NoisePlan:
+            return make_plan(
+                rule=self.name,
+                frame=SpreadFrame(spread=spread),
+                center=center,
+                noise_std=np.sqrt(self.formula(eigenvalues, mi_nats=mi_nats)),
+                values=values,
+                notes=(f"eigenvalues are {gaps}",),
+            )
+
+        return plan_by_formula(plan_for, problem)
 
     def formula(self, eigenvalues: Vector, *, mi_nats: float) -> Vector:
         """Inflate well-separated eigenvalues; otherwise use isotropic noise."""
@@ -371,11 +341,7 @@ class SearchingRule(PoolRule):
             plans = []
             with suppress(BudgetError) if problem.heat is not None else nullcontext():
                 plans.append(self._closed(problem, weighting))
-            if weighting is None:
-                shapes = _promising_shapes(problem, spread)
-            else:
-                weighted = _promising_shapes(problem, weighting.spread)
-                shapes = [weighting.unweighted(shape) for shape in weighted]
+            shapes = _promising_shapes(problem, weighting, "shapes")
             gamma = problem.gamma / max(1, len(shapes))
             share = replace(problem, gamma=gamma, measured=spread)
             for shape in shapes:
@@ -386,9 +352,7 @@ class SearchingRule(PoolRule):
                 "share must be large enough to be proved; this one is not for some unit of which "
                 "much is known already. Ask for a larger share or fewer subsets, or end here."
             )
-        if weighting is None:
-            return min(plans, key=lambda plan: plan.total_variance)
-        return min(plans, key=weighting.cost_of)
+        return min(plans, key=_total_variance if weighting is None else weighting.cost_of)
 
     def _weighting(self, problem: PlanProblem) -> Weighting | None:
         cost = self.cost_along(problem.spread)
@@ -397,7 +361,7 @@ class SearchingRule(PoolRule):
     def _closed(self, problem: PlanProblem, weighting: Weighting | None) -> NoisePlan:
         """Return the least noise, or the least cost, that the log-determinant bound proves."""
         if weighting is None:
-            return SpreadRule(self.name, waterfill).noisy_plan(problem)
+            return FormulaRule(self.name, waterfill).noisy_plan(problem)
         return plan_by_formula(partial(_weighted_plan, weighting, self.name), problem)
 
     def propose(self, problem: PlanProblem) -> NoisePlan:
@@ -405,23 +369,19 @@ class SearchingRule(PoolRule):
         if (free := problem.noiseless_plan(self.name)) is not None:
             return free
         weighting = self._weighting(problem)
-        spread = problem.spread if weighting is None else weighting.spread
         closed = self._closed(problem, weighting)
-        rng, log_p, shapes = problem.rng("propose"), problem.log_p, []
-        with suppress(BudgetError):  # what cannot be reached by a search is reached in closed form
-            if problem.per_unit is not None and problem.pool is not None:
-                shapes.append(
-                    risk_shapes(spread, problem.pool, log_p, problem.per_unit, rng=rng)[0]
-                )
-            if problem.mi_nats is not None:
-                shapes.append(exact_shapes(spread, log_p, mi_nats=problem.mi_nats, rng=rng)[0])
-            if weighting is not None:
-                shapes = [weighting.unweighted(shape) for shape in shapes]
-            # Noise that meets two limits is at least the larger of what each asks for.
-            most = max(shapes, key=lambda shape: shape.total_variance)
-            if most.total_variance < closed.total_variance:
-                return most.plan(problem.spread, rule=self.name)
-        return closed
+        shapes = []
+        with suppress(BudgetError):  # what no search reaches is reached in closed form
+            shapes = _promising_shapes(problem, weighting, "propose")
+        if len(shapes) < problem.claims:
+            return closed
+        # Noise that meets two limits is at least the larger of what each asks for.
+        most = max(shapes, key=lambda shape: shape.total_variance)
+        return min(most.plan(problem.spread, rule=self.name), closed, key=_total_variance)
+
+
+def _total_variance(plan: NoisePlan) -> float:
+    return plan.total_variance
 
 
 def _weighted_plan(weighting: Weighting, name: str, mi_nats: float) -> NoisePlan:
@@ -429,16 +389,19 @@ def _weighted_plan(weighting: Weighting, name: str, mi_nats: float) -> NoisePlan
     return weighting.unweighted(axis_shape(noise_var)).plan(weighting.plain, rule=name)
 
 
-def _promising_shapes(problem: PlanProblem, spread: Spread) -> list[Shape]:
+def _promising_shapes(
+    problem: PlanProblem, weighting: Weighting | None, stream: str
+) -> list[Shape]:
     """Return the best shape for membership and the best for information."""
-    log_p, rng, shapes = problem.log_p, problem.rng("shapes"), []
+    spread = problem.spread if weighting is None else weighting.spread
+    log_p, rng, shapes = problem.log_p, problem.rng(stream), []
     if problem.per_unit is not None and problem.pool is not None:
         with suppress(BudgetError):
             shapes = risk_shapes(spread, problem.pool, log_p, problem.per_unit, rng=rng)[:1]
     if problem.mi_nats is not None:
         informed = exact_shapes(spread, log_p, mi_nats=problem.mi_nats, rng=rng)
         shapes += informed[:1] if shapes or len(informed) > 1 else []
-    return shapes
+    return shapes if weighting is None else [weighting.unweighted(shape) for shape in shapes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,11 +454,6 @@ class Exact(SearchingRule):
         freeze(cost)
         object.__setattr__(self, "cost", cost)
 
-    def cost_matrix(self, dimension: int) -> Matrix:
-        cost = np.asarray(self.cost, dtype=np.float64)
-        _check_rows("cost", cost, dimension)
-        return np.diag(cost) if cost.ndim == 1 else cost
-
     def cost_along(self, spread: Spread) -> Matrix:
         cost = np.asarray(self.cost, dtype=np.float64)
         _check_rows("cost", cost, len(spread.center))
@@ -544,12 +502,6 @@ class Protect(SearchingRule):
         _, singular, right = np.linalg.svd(rows, full_matrices=False)
         orthonormal: Matrix = right[singular > 1e-10 * singular[0]]
         return orthonormal
-
-    def cost_matrix(self, dimension: int) -> Matrix:
-        """Return the cost as a matrix: the identity, plus ``weight - 1`` inside the subspace."""
-        rows = self._orthonormal(dimension)
-        cost: Matrix = np.eye(dimension) + (self.weight - 1) * (rows.T @ rows)
-        return cost
 
     def cost_along(self, spread: Spread) -> Matrix:
         along = spread.project(self._orthonormal(len(spread.center)))
@@ -607,11 +559,11 @@ class Shaped(PoolRule):
 
 
 RULES: Final[dict[str, Rule]] = {
-    "isotropic": AxisRule("isotropic", isotropic),
-    "isotropic_max": AxisRule("isotropic_max", isotropic_max),
-    "diagonal": AxisRule("diagonal", proportional),
-    "spectral": SpreadRule("spectral", proportional),
-    "waterfill": SpreadRule("waterfill", waterfill),
+    "isotropic": FormulaRule("isotropic", isotropic, along_axes=True),
+    "isotropic_max": FormulaRule("isotropic_max", isotropic_max, along_axes=True),
+    "diagonal": FormulaRule("diagonal", proportional, along_axes=True),
+    "spectral": FormulaRule("spectral", proportional),
+    "waterfill": FormulaRule("waterfill", waterfill),
     "confidence": AutoConfidence(),
     "exact": _LeastNoise("exact", holds_information=True),
     "risk": _LeastNoise("risk", holds_information=False),
@@ -708,18 +660,6 @@ def propose_rule_noise(
     """Return about the noise of :func:`calibrate`; nothing may be released on it."""
     chosen = as_rule(rule)
     return chosen.propose(chosen.pose(outputs, budget, pool=pool, rng=rng))
-
-
-def propose_rule_variance(
-    outputs: object,
-    budget: AnyBudget,
-    *,
-    pool: Candidates | None = None,
-    rule: AnyRule | None = None,
-    rng: np.random.Generator | int | None = None,
-) -> float:
-    """Return about the total variance of the noise that :func:`calibrate` will find."""
-    return propose_rule_noise(outputs, budget, pool=pool, rule=rule, rng=rng).total_variance
 
 
 def _check_rows(name: str, array: Matrix, dimension: int) -> None:

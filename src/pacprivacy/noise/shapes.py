@@ -14,19 +14,14 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, shortened
 from pacprivacy.adversary import (
-    IN_CACHE,
     Candidates,
     Floats,
     Heat,
     View,
     ViewTilts,
-    advantage_upper,
     exact_information,
-    has_line_advantage,
     heat_potential,
     heat_slope,
-    line_advantage,
-    line_advantage_posteriors,
     make_view,
     view_log_ratios,
 )
@@ -36,14 +31,11 @@ from pacprivacy.noise.lattice import Integers
 from pacprivacy.noise.plan import NoisePlan, make_plan
 
 PROBE_ELEMENTS = 1 << 23
-LINE_STEP = 0.05  # of the noise, for outputs of rank 1
 N_WORST = 128  # units that a search looks at
 COARSE_DRAWS = 1024  # draws of a search by membership; the place that it finds is measured on more
-MEASURED_DRAWS = 1 << 15
 SAFETY_MARGIN_SD = 1.3  # between search and proof, in standard deviations
 RANKING_DRAWS = (48, 256)  # draws that rank all units
 RANKING_COST = 10**10  # multiplications
-MOST_SHIFTED = 64  # directions, where units are also ranked by how far they move the mean
 TINY_SCALE = 1e-15  # below, powers of it leave the range of single precision
 
 LEAST_NOISE = 1e-18  # of the spread's variance: a search that may go on stops here
@@ -275,7 +267,7 @@ def _hiding_shape(spread: Spread, shifts: Matrix) -> Shape:
     """
     importance = np.full(len(shifts), 1.0 / len(shifts))
     typical = float(np.square(shifts).sum()) / len(shifts)
-    if typical <= 1e-18 * float(spread.eigenvalues.sum()):  # nobody's membership shifts the mean
+    if typical <= 1e-18 * float(spread.eigenvalues.sum()):  # no unit's membership shifts the mean
         return Shape(rotation=np.eye(spread.rank), noise_var=spread.eigenvalues)
     ridge = 1e-9 * typical
     values, vectors = np.ones(spread.rank), np.eye(spread.rank)
@@ -343,15 +335,6 @@ class ShapeProbe:
         gains = self.view.prior_entropy - np.log(total) + weighted / total
         return float(gains.mean()), float(gains.var(ddof=1))
 
-    def weighted(self, scale: float) -> tuple[Floats, Vector]:
-        """Return posteriors and their weights, from draws or on a grid."""
-        scaled = self.view.scaled(scale)
-        if has_line_advantage(scaled):
-            rows = list(line_advantage_posteriors(scaled, LINE_STEP))
-            return np.concatenate([p for p, _ in rows]), np.concatenate([w for _, w in rows])
-        p = self.posterior(scale)
-        return p, np.full(len(p), 1 / len(p))
-
     def _likelihoods(
         self, scale: float, n_draws: int | None = None
     ) -> tuple[Floats, Floats, Vector]:
@@ -382,13 +365,8 @@ class RiskShapeProbe:
     def focus(self, scale: float) -> None:
         """Keep the units that are closest to their caps at this scale: ranked on a few draws."""
         if self._tilts.n_units > 2 * N_WORST:
-            view, ranked = self._probe.view, self._probe.posterior(scale, _ranking(self._tilts))
-            self.look_at(self._tilts.sizes(ranked.astype(np.float32)) / len(ranked), 4 * N_WORST)
-            chosen = self._chosen
-            if view.points.shape[1] <= MOST_SHIFTED:  # who moves the mean most, too
-                squares = np.square(self._tilts.shifts(view.points, view.log_prior)).sum(axis=1)
-                self.look_at(_steps_of(squares), 4 * N_WORST)
-                self._choose(np.union1d(chosen, self._chosen))
+            ranked = self._probe.posterior(scale, _ranking(self._tilts))
+            self.look_at(self._tilts.sizes(ranked) / len(ranked), 4 * N_WORST)
             room = self._caps[self._chosen] - 0.5 * self._means(scale)[0]
             self._choose(self._chosen[np.argsort(room)[:N_WORST]])
 
@@ -401,30 +379,6 @@ class RiskShapeProbe:
     def _choose(self, units: Integers) -> None:
         self._chosen = np.sort(units).astype(np.int64)
         self._masks = self._tilts.masks(self._chosen, np.float32)
-        self._shift: Vector | float = 0.0
-
-    def measure(
-        self, scale: float, rng: np.random.Generator, room: float, n_draws: int, gamma: float
-    ) -> float:
-        """Measure the advantage at this scale on many draws; return the room to leave."""
-        view = self._probe.view.scaled(scale)
-        if has_line_advantage(view):
-            exact = line_advantage(view, self._tilts, self._chosen, LINE_STEP)[0]
-            self._shift = exact - self._means(scale)[0]
-            return room
-        n_measured = max(MEASURED_DRAWS, n_draws // 4)
-        bound, variance = advantage_upper(
-            view,
-            self._tilts,
-            self._chosen,
-            n_draws=n_draws,
-            gamma=gamma,
-            n_measured=n_measured,
-            rng=rng,
-        )
-        lucky = SAFETY_MARGIN_SD * np.sqrt(variance * (1 / n_measured + 1 / n_draws))
-        self._shift = bound + lucky - self._means(scale)[0]
-        return 0.0
 
     def _means(self, scale: float) -> tuple[Vector, Floats]:
         folded = self._tilts.fold(self._probe.posterior(scale)).astype(np.float32, copy=False)
@@ -439,7 +393,7 @@ class RiskShapeProbe:
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""
         mean, sizes = self._means(scale)
-        over = 0.5 + 0.5 * (mean + self._shift) - self._caps[self._chosen]
+        over = 0.5 + 0.5 * mean - self._caps[self._chosen]
         worst = int(np.argmax(over))
         return float(over[worst]), float(sizes[:, worst].var(dtype=np.float64)) / 4
 
@@ -450,11 +404,6 @@ class HeatShapeProbe(RiskShapeProbe):
     def __init__(self, probe: ShapeProbe, tilts: ViewTilts, heat: Heat) -> None:
         super().__init__(probe, tilts, heat.allowed)
         self._heat, (self._gain, self._square) = heat, heat.room()
-
-    def measure(
-        self, scale: float, rng: np.random.Generator, room: float, n_draws: int, gamma: float
-    ) -> float:
-        return room
 
     def focus(self, scale: float) -> None:
         """Keep the units whose mean square move is nearest to its limit."""
@@ -472,18 +421,12 @@ class HeatShapeProbe(RiskShapeProbe):
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over the limits, and its variance."""
-        p, weight = self._probe.weighted(scale)
-        tilted = (self._tilts.fold(p) @ self._masks).astype(np.float64)
-        over = np.full((2, len(self._chosen)), -1.0)
-        step = max(1, IN_CACHE // len(self._chosen))
-        for first in range(0, len(tilted), step):  # few rows at a time stay in the cache
-            rows = slice(first, first + step)
-            over += weight[rows] @ np.stack(self._growth(tilted[rows], self._chosen))
+        tilted = (self._tilts.fold(self._probe.posterior(scale)) @ self._masks).astype(np.float64)
+        growth = np.stack(self._growth(tilted, self._chosen))
+        over = growth.mean(axis=1) - 1.0
         which, worst = np.unravel_index(int(np.argmax(over)), over.shape)
-        unit = self._chosen[worst : worst + 1]
-        values = self._growth(tilted[:, worst : worst + 1], unit)[which][:, 0]
-        self.width = float(1 / (self._gain, self._square)[which][unit[0]])
-        return float(over[which, worst]), float(weight @ np.square(values - weight @ values))
+        self.width = float(1 / (self._gain, self._square)[which][self._chosen[worst]])
+        return float(over[which, worst]), float(growth[which, :, worst].var())
 
     def _growth(self, tilted: Matrix, units: Integers) -> tuple[Matrix, Matrix]:
         """Return the growth of the potential and the squared move, relative to their limits."""

@@ -40,9 +40,8 @@ CROWD: Final = 10  # the radius is at most the norm of the tenth largest unit
 STANDS_OUT: Final = 1.5  # times the norm of the tenth largest unit
 MAX_CROWD_ROUNDS: Final = 20
 MAX_KEPT_INTEGERS: Final = 1 << 25  # a quarter of a gigabyte
-LEAST_SHARE: Final = 1e-3  # of what a unit may cost; who may cost less is left out
+LEAST_SHARE: Final = 1e-3  # of the largest charge; units with a smaller one are left out
 CROWD_GAP: Final = 1.05  # how near to the least a noise must be that only serves as a norm
-SAMPLED: Final = 1 << 14  # entries that give a first idea of how large they are
 DECLARED_UNITS: Final = 1 << 30  # in place of the number of units, which must not show
 CLIP_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.998)
 
@@ -54,31 +53,12 @@ Cube = npt.NDArray[np.float64]
 class SumPlan:
     """Noise, rounding, clipping and charges of a release of sums over units.
 
-    Parameters
-    ----------
-    lattice : UnitLattice, curator-only
-        Directions, grids and noise.
-    factors : array of shape (n_units,), curator-only
-        Factor of a unit's contribution, below 1 if it is clipped.
-    charges : array of shape (n_units,), curator-only
-        Charge of every unit, used or left out, in deviations of the noise.
-    clipped : Sums, curator-only
-        The sums of all clipped units: what a release estimates.
-    integers : array of shape (entries, rank) or None, curator-only
-        Whole grid steps of every entry; of very many it is computed where it
-        is needed.
-    parameter : float, public
-        Largest charge of a unit, ``2 Φ⁻¹`` of the membership success.
-    keep : float, public
-        Probability with which a unit is used.
-    radius : float or None, public
-        Norm to which units are clipped.
-    gap : float, public
-        At most this times the least trace of noise for the clipped units.
-    centre : array, public
-        Centres subtracted from columns before summing.
-    published : tuple of str, public
-        Facts of all records that the release shows besides the noisy sums.
+    Curator-only: ``factors`` of the contributions, below 1 for clipped units; ``charges`` of all
+    units, used or left out, in deviations of the noise; ``clipped``, the sums of all clipped units,
+    which a release estimates; ``integers``, the grid steps of every entry, None where there are too
+    many to keep. Public: ``parameter``, the largest charge, ``2 Φ⁻¹`` of the membership success;
+    the clipping ``radius``; ``gap``, the trace of the noise over the least there is; ``centre`` of
+    the columns; ``published``, facts of all records that show besides the noisy sums.
     """
 
     lattice: UnitLattice = field(repr=False)
@@ -105,11 +85,6 @@ class SumPlan:
             self.charges, keep=self.keep, total_variation=self.lattice.total_variation
         )
 
-    @property
-    def n_clipped(self) -> int:
-        """Number of clipped units, curator-only."""
-        return int(np.count_nonzero(self.factors < 1.0))
-
     def integer_blocks(self, sums: UnitSums) -> Iterator[tuple[slice, Matrix]]:
         """Yield blocks of entries with their whole numbers of grid steps."""
         if self.integers is not None:
@@ -125,10 +100,10 @@ class SumPlan:
         Guarantee
         ---------
         Claim C-3. Assumes that ``sums`` are those of the plan and that ``kept`` are coins of
-        probability ``keep`` drawn after it. Ensures that whoever knows everything but one unit's
-        coin guesses it, at even odds, with the success of :attr:`risk` at most. That is one
-        release: a second one of the same coins costs every unit ``charges`` again, and the squares
-        add up. The caller keeps the account.
+        probability ``keep`` drawn after it. Ensures that an attacker who knows everything but one
+        unit's coin guesses it, at even odds, with the success of :attr:`risk` at most. A second
+        release of the same coins costs every unit ``charges`` again, and the squares add up; the
+        caller keeps the account.
         """
         self._check(sums, kept)
         total = self.lattice.add(sums, self.factors, kept, self.integers)
@@ -191,14 +166,14 @@ def plan_sums(
     keep : float, public
         Probability with which a unit is used; :meth:`Coins.resolve` chooses it.
     slopes : array of shape (n_cells, outputs, block), curator-only, optional
-        Derivatives of what the user reads by the sums, in the units in which errors are compared.
+        Derivatives of the outputs by the sums, in the units in which errors are compared.
     clip : "auto", float or None, public
         Radius, 1 being the influence of the tenth largest unit (of the largest, where there are
         fewer). None leaves outliers as they are, and the noise then tells how large the largest
         is. "auto" takes the radius of the least predicted error, not above 1.
     allowed : array of shape (n_units,), curator-only, optional
-        The most that each unit may cost, where that is less than what ``success`` stands for. Units
-        with an allowance of zero are left out.
+        Largest charge of each unit, where below that of ``success``. Units without an allowance
+        are left out.
 
     Guarantee
     ---------
@@ -222,10 +197,7 @@ def plan_sums(
         shape = least_trace(scaled, crowd.frame, factors, crowd.first_norms)
         gap, lattice = shape.gap, _choose_lattice(scaled, crowd.frame, shape, parameter)
     factors = np.where(shares > 0, factors, 0.0)
-    size = (len(sums.values), lattice.grid.shape[1])
-    integers = None
-    if math.prod(size) <= MAX_KEPT_INTEGERS:
-        integers = np.empty(size)
+    integers = _kept_integers(sums, lattice)
     charges = lattice.charges(sums, factors, integers)
     if allowed is not None and (charges > allowed).any():  # by what rounding adds to small shares
         room = allowed - 2.0 * lattice.rounding_allowance(sums)
@@ -304,8 +276,7 @@ def plan_declared(
         DECLARED_UNITS,
     )
     factors = np.ones(sums.n_units)
-    size = (len(sums.values), rank)
-    integers = np.empty(size) if math.prod(size) <= MAX_KEPT_INTEGERS else None
+    integers = _kept_integers(sums, lattice)
     charges = lattice.charges(sums, factors, integers)
     largest = declaration.unit_influence(lattice.grid, lattice.units_per_std)
     if not max(largest, float(charges.max(initial=0.0))) <= parameter:
@@ -325,14 +296,16 @@ def plan_declared(
     )
 
 
+def _kept_integers(sums: UnitSums, lattice: UnitLattice) -> Matrix | None:
+    """Return room for the grid steps of every entry; None where there are too many to keep."""
+    size = (len(sums.values), lattice.grid.shape[1])
+    return np.empty(size) if math.prod(size) <= MAX_KEPT_INTEGERS else None
+
+
 def _scale_to_allowance(
     sums: UnitSums, allowed: Vector | None, parameter: float
 ) -> tuple[UnitSums, Vector]:
-    """Return sums scaled to equal allowances, and the allowed share.
-
-    Who may cost half adds twice as much there, so noise that hides it hides the unit under what
-    is left to it.
-    """
+    """Return sums scaled to equal allowances, and the allowed share of every unit."""
     if allowed is None:
         return sums, np.ones(sums.n_units)
     shares = np.minimum(allowed / parameter, 1.0)
@@ -466,17 +439,10 @@ def _check_norms(norms: Vector) -> Vector:
 def _shrink_columns(sums: UnitSums) -> Vector:
     """Return the factors that bring every sum of a unit to the tenth largest of that sum."""
     factors = np.ones(len(sums.values))
-    # What is not above the tenth largest of some entries is not above that of all.
-    least = np.array([_tenth_largest(column) for column in np.abs(sums.values[:SAMPLED]).T])
-    above = []
-    for _, entries in sums.chunks():
-        places = np.flatnonzero(np.abs(sums.values[entries]) > least)
-        above.append(entries.start + np.unique(places // sums.block))
-    far = np.concatenate(above) if above else np.zeros(0, dtype=np.int64)
-    for column, floor in zip(np.abs(sums.values[far]).T, least, strict=True):
-        tenth = max(float(floor), _tenth_largest(column))
+    for column in np.abs(sums.values).T:
+        tenth = _tenth_largest(column)
         if tenth > 0:  # fewer are no crowd: the norm is all that there is
-            factors[far] = np.minimum(factors[far], tenth / np.maximum(column, tenth))
+            factors = np.minimum(factors, tenth / np.maximum(column, tenth))
     if sums.units is None:
         return factors
     of_units = np.ones(sums.n_units)
@@ -533,8 +499,6 @@ def _radii(norms: Vector) -> list[float]:
 
 def _tenth_largest(norms: Vector) -> float:
     """Return the tenth largest norm, 0 for fewer than ten."""
-    if len(norms) > 2 * SAMPLED:  # it is not below that of some
-        norms = norms[norms >= _tenth_largest(norms[:SAMPLED])]
     rank = len(norms) - CROWD
     return float(np.partition(norms, rank)[rank]) if rank >= 0 else 0.0
 

@@ -1,7 +1,7 @@
 """Sums over units in whole numbers: each unit is rounded by itself, and noise is an integer.
 
 Rounding a total would move it by up to half a step in every direction, more than a small unit
-itself does. Here what one unit changes is a vector of integers, and it is charged as such.
+itself does. Here the contribution of a unit is a vector of integers, and the unit pays for that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy._random import BitSource
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise.lattice import MAX_UNITS_PER_STD, sample_discrete_gaussian
+from pacprivacy.noise.lattice import MAX_UNITS_PER_STD, lattice_grid, sample_discrete_gaussian
 from pacprivacy.statistics import UnitSums
 from pacprivacy.theory import lattice_total_variation_bound
 
@@ -47,16 +47,11 @@ def round_up_two_digits(figures: Matrix) -> Matrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UnitLattice:
-    """Noise directions of every cell, their grids, and the noise on them.
+    """Noise directions of every cell, their grids, and the noise on them; curator-only.
 
-    Parameters
-    ----------
-    into, back : arrays of shape (n_cells, block, rank) and (n_cells, rank, block), curator-only
-        From sums to noise directions, and back.
-    grid : array of shape (n_cells, rank), curator-only
-        Step of the integers, a power of two.
-    units_per_std : integers of shape (n_cells, rank), public
-        Standard deviation of the noise in steps.
+    ``into``, shape (n_cells, block, rank), leads from sums to directions, ``back`` from these to
+    sums. ``grid`` has the step of every direction, a power of two, ``units_per_std`` the standard
+    deviation of the noise in steps.
     """
 
     into: Cube = field(repr=False)
@@ -67,15 +62,7 @@ class UnitLattice:
     @classmethod
     def choose(cls, into: Cube, back: Cube, noise_std: Matrix, n_units: int) -> UnitLattice:
         """Choose grids for standard deviations, which are rounded up to whole steps."""
-        steps = steps_per_std(n_units)
-        if not (np.isfinite(noise_std).all() and (noise_std > 1e-280).all()):
-            raise BudgetError(
-                "noise_std must be positive, finite and not below 1e-280 in every direction; got "
-                "others. Rescale what is summed."
-            )
-        _, exponent = np.frexp(noise_std / steps)
-        grid = np.ldexp(1.0, exponent - 1)
-        units = np.ceil(noise_std / grid).astype(np.int64)
+        grid, units = lattice_grid(noise_std, steps_per_std(n_units))
         if units.size and int(units.max()) > MAX_UNITS_PER_STD:
             raise BudgetError(
                 f"n_units must leave at most 2**31 steps a standard deviation; got {n_units}. "

@@ -12,10 +12,6 @@ from pacprivacy.queries.query_mechanism import (
     refuse_deep_nesting as refuse_deep_nesting,
 )
 from pacprivacy.queries.query_sums import QuerySums as QuerySums
-from pacprivacy.queries.sums_plan import (
-    JoinedRows as JoinedRows,
-    joined_rows_plan as joined_rows_plan,
-)
 from pacprivacy.queries.tables import (
     CandidateTables as CandidateTables,
     Tables as Tables,

@@ -406,6 +406,10 @@ class Engines:
         """Return the rows of a table as they were given."""
         return f"{BASE}.{quote(name)}"
 
+    def key(self, name: str) -> str:
+        """Return the key of a row ``t`` of a private table."""
+        return self.paths.key(name)
+
     def pairs(self, name: str) -> str:
         """Return the keys that the rows of a private table may have, with the unit of each."""
         through = self.paths.paths[name][1] is not None

@@ -66,7 +66,11 @@ REWRITINGS: Final = (
     ("quantile", "Use median or quantile_cont, which are read off counts"),
     ("distinct values", "GROUP BY the column with keys=, and see which groups have rows"),
     ("two units", "Join every private table to the unit alone, or ask two queries"),
-    ("subquery", "Join the table in place of the subquery, or count with FILTER"),
+    (
+        "subquery",
+        "Join the table in its place, count with FILTER, or write the mean of counts per unit as "
+        "count(*) / count(DISTINCT unit)",
+    ),
 )
 
 
@@ -280,7 +284,7 @@ class QuerySums(QueryMechanism, SumStatistic):
         read = np.array([_read(q, at) for q in plan.quantiles]).reshape(-1, len(at))
         for i, quantile in enumerate(plan.quantiles):
             counts, middle = at[:, list(quantile.bins)], read[i][:, None]
-            step = step_deviations(quantile.grid, counts, middle)[:, 0] * (not quantile.whole)
+            step = step_deviations(quantile.grid, counts, middle, whole=quantile.whole)[:, 0]
             ends = []
             for sign in (-1.0, 1.0):
                 shifted = read.copy()

@@ -1,23 +1,25 @@
 """Tables on a server that keeps its rows: sums per unit are computed there, in its own SQL.
 
-A statement is written from our tree, of what a list says means the same there as in DuckDB; what is
-on no list is refused with the server's name. What comes here is one line for every cell and unit.
-Which units are used is never known to the server.
+PostgreSQL and Spark. What comes here is one line for every cell and unit. Which units are used is
+never known to the server.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
+import logging
 import os
-import re
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pacprivacy.errors import DataError, QueryError
+from pacprivacy.queries.dialects import POSTGRES, SPARK, Dialect, Path, ServerRelation
 from pacprivacy.queries.engines import (
     BASE,
     KEPT,
@@ -33,73 +35,11 @@ from pacprivacy.queries.engines import (
     open_engine,
 )
 from pacprivacy.queries.grammar import checked_sql
-from pacprivacy.queries.tree import (
-    Call,
-    Case,
-    Cast,
-    Column,
-    Constant,
-    Derived,
-    Item,
-    Join,
-    Nested,
-    Node,
-    Operation,
-    Select,
-    Table,
-    call,
-    children,
-    quote,
-    with_children,
-    write_sql,
-)
+from pacprivacy.queries.tree import Select, quote
 
 BLOCK: Final = 2**22  # bytes of an answer that are read at once
 ANSWER: Final = "pac_answer"
 PREFIXES: Final = ("postgresql://", "postgres://")
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-# What means the same in DuckDB and PostgreSQL.
-OPERATIONS: Final = frozenset(
-    {
-        *_words("+ - * / % = <> < > <= >= AND OR NOT IN BETWEEN COALESCE GROUPING LIKE"),
-        *("NOT LIKE", "IS NULL", "IS NOT NULL", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"),
-    }
-)
-FUNCTIONS: Final = frozenset(
-    _words(
-        "abs ceil ceiling floor sign sqrt exp ln power greatest least nullif length "
-        "sum count count_star avg stddev_pop bool_or bool_and"
-    )
-)
-DATE_PARTS: Final = frozenset(_words("year quarter month day hour minute"))
-CASTS: Final = {
-    **{name: name for name in _words("SMALLINT INTEGER BIGINT DATE TIMESTAMP BOOLEAN VARCHAR")},
-    "DOUBLE": "DOUBLE PRECISION",
-    "DECIMAL": "DECIMAL(18, 3)",
-}
-DAY: Final = r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?"
-JOINS: Final = frozenset(_words("INNER CROSS LEFT RIGHT FULL"))
-NODES: Final = (Constant, Column, Case, Derived, Item, Join, Nested, Operation, Call, Cast)
-COLUMN_TYPES: Final = {
-    "smallint": "SMALLINT",
-    "integer": "INTEGER",
-    "bigint": "BIGINT",
-    "real": "DOUBLE",
-    "double precision": "DOUBLE",
-    "numeric": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "date": "DATE",
-    "timestamp without time zone": "TIMESTAMP",
-    "uuid": "UUID",
-    "text": "VARCHAR",
-    "character varying": "VARCHAR",
-    "character": "VARCHAR",
-}
 CATALOG: Final = """
     SELECT c.relname, n.nspname, a.attname, format_type(a.atttypid, a.atttypmod), c.relkind
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -114,141 +54,94 @@ SETTINGS: Final = (
     "-c client_encoding=UTF8 -c synchronize_seqscans=off -c max_parallel_workers_per_gather=0 "
     "-c idle_in_transaction_session_timeout=0"
 )
+# What fails is an error, names and texts are what they look like, and no digit is dropped.
+SPARK_SETTINGS: Final = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.groupByOrdinal": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+}
 
 
 def is_server(source: Any) -> bool:
     """Whether tables are on a server."""
-    return isinstance(source, str) and source.startswith(PREFIXES)
+    if isinstance(source, str):
+        return source.startswith(PREFIXES)
+    return type(source).__module__.startswith("pyspark.sql.")
 
 
-# --- statements ----------------------------------------------------------------------------------
+# --- servers -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relation(Node):
-    """A table of the server under a name; its text is ours."""
+class ServerTable:
+    """A table of a server: where it is, in the server's words, and the types of its columns."""
 
-    text: str
-    alias: str
-
-    def _sql(self) -> str:
-        return f"{self.text} AS {quote(self.alias)}"
+    place: str
+    columns: Mapping[str, str]
 
 
-def postgres_tree(node: Node, relations: Mapping[tuple[str, ...], str]) -> Node:
-    """Return a query as PostgreSQL means it; refuse what it has no words for.
+class Server(ABC):
+    """What keeps rows, and computes sums of them for the process that opened it."""
 
-    Guarantee
-    ---------
-    Claim Q-6. Every node, function, operator and type of the result is on a list above, and means
-    the same in both engines.
-    """
+    dialect: Dialect
 
-    def refuse(part: Node) -> QueryError:
-        shown = type(part).__name__.lower() if isinstance(part, Select) else write_sql(part)
+    def __init__(self) -> None:
+        self.process = os.getpid()
+
+    @abstractmethod
+    def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
+        """Return the tables by name, and the views that are ``declared`` private."""
+
+    @abstractmethod
+    def execute(self, text: str, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the answer to a statement in Arrow batches."""
+
+    @abstractmethod
+    def rows(self, text: str) -> list[Row]:
+        """Return the answer to a statement of ours."""
+
+    @abstractmethod
+    def digest(self, relation: str) -> list[Row]:
+        """Return what tells the rows of a relation from others, whatever their order."""
+
+    @abstractmethod
+    def interrupt(self, thread: int) -> None:
+        """Stop the statement that runs for a thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what is open on the server."""
+
+    def check_process(self) -> None:
+        """Refuse a fork, which shares the connection of its parent."""
+        if os.getpid() != self.process:
+            raise DataError(
+                "tables on a server must be used by the process that opened them; got another. "
+                "Make them there."
+            )
+
+    def stopped(self, error: Exception) -> QueryError:
+        """Return an error without the words of the server, which may show values."""
         return QueryError(
-            f"tables in PostgreSQL must be queried with what both engines mean alike; got "
-            f"«{shown[:80]}». Write it with sums, comparisons, CASE and date_part, or as a view."
+            f"the query must have a value for every row; {self.dialect.name} stopped with an error "
+            f"of the kind {type(error).__name__!r}. Its words may show values, so they are left "
+            "out: look for a cast, a division or a sum that fails on some rows."
         )
 
-    def written(part: Node) -> Node:
-        if isinstance(part, Table):
-            if part.path not in relations:
-                raise refuse(part)
-            return Relation(text=relations[part.path], alias=part.alias)
-        if isinstance(part, Call) and part.name == "date_part":
-            return date_part(part, part.arguments)
-        if isinstance(part, Call) and part.name in DATE_PARTS:
-            return date_part(part, (Constant(kind="STRING", text=part.name), *part.arguments))
-        if isinstance(part, Cast) and isinstance(part.operand, Constant):
-            return cast(part)
-        if (
-            isinstance(part, Constant)
-            and part.kind == "STRING"
-            and not re.fullmatch(DAY, part.text)
-        ):
-            return Cast(operand=part, type="VARCHAR")  # beside a day, 'today' would be one
-        new = with_children(part, [written(child) for child in children(part)])
-        if isinstance(new, Call):
-            return function(new)
-        if isinstance(new, Cast):
-            return cast(new)
-        if isinstance(new, Operation):
-            return operator(new)
-        if isinstance(new, Constant) and new.kind == "NUMERIC" and "e" in new.text.lower():
-            return cast(Cast(operand=new, type="DOUBLE"))
-        if isinstance(new, Join) and new.kind not in JOINS:
-            raise refuse(part)
-        if isinstance(new, Select):
-            plain = (new.order, new.limit, new.offset, new.ctes, new.qualify)
-            if not new.all_keys and plain == ((), None, None, (), None):
-                return new
-        elif isinstance(new, NODES):
-            return new
-        raise refuse(part)
 
-    def date_part(part: Call, arguments: Sequence[Node]) -> Node:
-        name = arguments[0]
-        if not isinstance(name, Constant) or name.text.lower() not in DATE_PARTS:
-            raise refuse(part)
-        unit = replace(name, text=name.text.lower())
-        return Cast(operand=call("date_part", unit, written(arguments[1])), type="BIGINT")
-
-    def function(part: Call) -> Node:
-        if part.name == "quantile_cont" and isinstance(part.arguments[1], Constant | Cast):
-            return Percentile(value=part.arguments[0], share=part.arguments[1], where=part.where)
-        if part.name not in FUNCTIONS or part.order:
-            raise refuse(part)
-        return part
-
-    def cast(part: Cast) -> Node:
-        kind, _, size = part.type.partition("(")
-        text = part.operand.text if isinstance(part.operand, Constant) else None
-        if kind not in CASTS or part.safe or (kind == "VARCHAR" and text is None):
-            raise refuse(part)
-        if text is not None and kind in ("DATE", "TIMESTAMP") and not re.fullmatch(DAY, text):
-            raise refuse(part)  # 'now' is a day there
-        return replace(part, type=f"{kind}({size}" if size else CASTS[kind])
-
-    def operator(part: Operation) -> Node:
-        if part.symbol not in OPERATIONS:
-            raise refuse(part)
-        if part.symbol == "/":  # of whole numbers it would be a whole number
-            first = Cast(operand=part.operands[0], type=CASTS["DOUBLE"])
-            return replace(part, operands=(first, *part.operands[1:]))
-        if "LIKE" in part.symbol:  # where a backslash is a sign of its own
-            pattern = part.operands[1].operand if isinstance(part.operands[1], Cast) else None
-            if not isinstance(pattern, Constant):
-                raise refuse(part)
-            plain = replace(pattern, text=pattern.text.replace("\\", "\\\\"))
-            return replace(part, operands=(part.operands[0], plain))
-        return part
-
-    return written(node)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Percentile(Node):
-    """A quantile in the words of the standard."""
-
-    value: Node
-    share: Node
-    where: Node | None = None
-
-    def _sql(self) -> str:
-        text = f"percentile_cont({write_sql(self.share)}) WITHIN GROUP (ORDER BY "
-        text += f"{write_sql(self.value)})"
-        return f"{text} FILTER (WHERE {write_sql(self.where)})" if self.where else text
-
-
-# --- the server ----------------------------------------------------------------------------------
-
-
-class Postgres:
+class Postgres(Server):
     """One connection to a server, which reads one state of its tables and changes nothing."""
 
+    dialect = POSTGRES
+
     def __init__(self, url: str) -> None:
-        self.url, self.process, self._lock = url, os.getpid(), threading.Lock()
+        super().__init__()
+        self.url, self._lock = url, threading.Lock()
         self.thread = 0  # whose statement runs
         psycopg = _psycopg()
         try:
@@ -256,15 +149,36 @@ class Postgres:
             self.connection.read_only = True
             self.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self.connection.execute("SELECT 1")  # begins the transaction that all statements see
-            self.close = weakref.finalize(self, _close, self.connection, self.process)
+            self._end = weakref.finalize(self, _close, self.connection, self.process)
         except psycopg.Error as error:
             raise DataError(
                 "tables must be on a server that answers; PostgreSQL did not "
                 f"({type(error).__name__}). Check host, name, user and password."
             ) from None
 
+    def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
+        tables: dict[str, ServerTable] = {}
+        lines = [row for row in self.rows(CATALOG) if row[4] in "rp" or row[0] in declared]
+        for (name, schema), columns in itertools.groupby(lines, lambda row: row[:2]):
+            place = f"{quote(schema)}.{quote(name)}"
+            kinds = {column: kind for _, _, column, kind, _ in columns}
+            tables[name] = ServerTable(place=place, columns=kinds)
+        return tables
+
+    def digest(self, relation: str) -> list[Row]:
+        number = "('x' || substr(md5(CAST(t AS TEXT)), 1, 15))::bit(60)::bigint"
+        query = f"SELECT count(*), bit_xor(h), sum(h) FROM (SELECT {number} AS h FROM "
+        return self.rows(f"{query}{relation} t) q")
+
+    def interrupt(self, thread: int) -> None:
+        """Stop the statement that runs for a thread; others wait for one connection."""
+        if self.thread == thread:
+            self.connection.cancel()
+
+    def close(self) -> None:
+        self._end()
+
     def execute(self, text: str, names: Sequence[str]) -> Iterator[Any]:
-        """Yield the answer to a statement in Arrow batches, every column as text."""
         import pyarrow
         from pyarrow import csv
 
@@ -282,17 +196,12 @@ class Postgres:
                 yield from csv.open_csv(lines, reading, parsing, convert)
 
     def rows(self, text: str) -> list[Row]:
-        """Return the answer to a statement of ours."""
         with self._running() as cursor:
             return list(cursor.execute(text).fetchall())
 
     @contextmanager
     def _running(self) -> Iterator[Any]:
-        if os.getpid() != self.process:
-            raise DataError(
-                "tables on a server must be used by the process that opened them; got another. "
-                "Make them there."
-            )
+        self.check_process()
         psycopg = _psycopg()
         with self._lock:
             self.thread = threading.get_ident()
@@ -300,11 +209,7 @@ class Postgres:
                 with self.connection.transaction(), self.connection.cursor() as cursor:
                     yield cursor
             except psycopg.Error as error:
-                raise QueryError(
-                    "the query must have a value for every row; PostgreSQL stopped with an error "
-                    f"of the kind {type(error).__name__!r}. Its words may show values, so they are "
-                    "left out: look for a cast, a division or a sum that fails on some rows."
-                ) from None
+                raise self.stopped(error) from None
             finally:
                 self.thread = 0
 
@@ -347,6 +252,127 @@ class _Stream(io.RawIOBase):
         return size
 
 
+_NUMBERS: Final = itertools.count()  # of sessions: what ours call a user's tables
+
+
+class Spark(Server):
+    """A session of Spark with settings of our own, over the tables of a user's session."""
+
+    dialect = SPARK
+
+    def __init__(self, session: Any) -> None:
+        from pyspark.sql import SparkSession
+
+        super().__init__()
+        if not isinstance(session, SparkSession):
+            raise DataError(
+                f"tables must be in a SparkSession; got a {type(session).__name__} of "
+                f"{type(session).__module__}. Start one with SparkSession.builder; Spark Connect "
+                "is not supported."
+            )
+        self._users, self.session = session, session.newSession()
+        for name, value in SPARK_SETTINGS.items():
+            self.session.conf.set(name, value)
+        self._mark, self._views = f"pac_{next(_NUMBERS)}", list[str]()
+
+    def tables(self, declared: frozenset[str]) -> dict[str, ServerTable]:
+        """Return tables and views by name; not views of private rows that are not ``declared``.
+
+        Each is a view that our session can read, which means what it means to the user's session.
+        """
+        tables: dict[str, ServerTable] = {}
+        with self._running():
+            listed = [table.name for table in self._users.catalog.listTables()]
+            frames = {name: self._users.table(_ticked(name)) for name in listed}
+            private = [leaf for name in declared & set(listed) for leaf in _leaves(frames[name])]
+            for name, frame in frames.items():
+                if name not in declared and any(
+                    leaf.sameResult(other) for leaf in _leaves(frame) for other in private
+                ):
+                    continue
+                if not frame._jdf.queryExecution().analyzed().deterministic():
+                    raise DataError(
+                        f"table {name!r} must have the same rows whenever it is read; got a view "
+                        "with random numbers. Write it to a table."
+                    )
+                view = f"{self._mark}_{len(self._views)}"
+                frame.createGlobalTempView(view)
+                self._views.append(view)
+                tables[name] = ServerTable(place=f"global_temp.{view}", columns=dict(frame.dtypes))
+        return tables
+
+    def execute(self, text: str, names: Sequence[str]) -> Iterator[Any]:
+        with self._running():
+            answer = self.session.sql(text).toArrow()
+        yield from answer.rename_columns(list(names)).to_batches()
+
+    def rows(self, text: str) -> list[Row]:
+        with self._running():
+            return [tuple(row) for row in self.session.sql(text).collect()]
+
+    def digest(self, relation: str) -> list[Row]:
+        number = "CAST(conv(substr(md5(to_json(struct(t.*))), 1, 15), 16, 10) AS DECIMAL(38, 0))"
+        query = f"SELECT count(*), bit_xor(CAST(h AS BIGINT)), sum(h) FROM (SELECT {number} AS h"
+        return self.rows(f"{query} FROM {relation} t) q")
+
+    def interrupt(self, thread: int) -> None:
+        self.session.sparkContext.cancelJobGroup(f"{self._mark} {thread}")
+
+    def close(self) -> None:
+        """Drop our names for the tables; the user's session goes on."""
+        while self._views:
+            self.session.catalog.dropGlobalTempView(self._views.pop())
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
+
+        self.check_process()
+        context, thread = self.session.sparkContext, threading.get_ident()
+        group = {
+            "spark.jobGroup.id": f"{self._mark} {thread}",
+            "spark.job.interruptOnCancel": "true",
+        }
+        before = {name: context.getLocalProperty(name) for name in group}
+        # It logs its errors, which quote values, before anybody can catch them.
+        logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+        silence = _Silence(thread)
+        logger.addFilter(silence)
+        try:
+            for name, value in group.items():
+                context.setLocalProperty(name, value)
+            yield
+        except (PySparkException, Py4JError) as error:
+            raise self.stopped(error) from None
+        finally:
+            logger.removeFilter(silence)
+            for name, value in before.items():
+                context.setLocalProperty(name, value)
+
+
+class _Silence(logging.Filter):
+    """Drops what is logged by one thread."""
+
+    def __init__(self, thread: int) -> None:
+        super().__init__()
+        self._thread = thread
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.thread != self._thread
+
+
+def _ticked(name: str) -> str:
+    return SPARK.quoting.name(name)
+
+
+def _leaves(frame: Any) -> list[Any]:
+    """Return what the rows of a frame are read from."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return [leaves.apply(place) for place in range(leaves.size())]
+
+
 # --- tables --------------------------------------------------------------------------------------
 
 
@@ -354,26 +380,23 @@ class _Stream(io.RawIOBase):
 class ServerSource:
     """Tables of a server; private ones may be views."""
 
-    url: str
-    places: Mapping[str, str]  # schema and name, quoted
-    columns: Mapping[str, Mapping[str, str]]  # types in the server's words
-    server: Postgres = field(repr=False)
+    server: Server = field(repr=False)
+    tables: Mapping[str, ServerTable]
     libraries: Mapping[str, str] = field(default_factory=dict)
     views: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, url: Any, declared: frozenset[str]) -> ServerSource:
-        """Read which tables there are; a view is one if it is declared private."""
-        server = Postgres(url)
-        places: dict[str, str] = {}
-        columns: dict[str, dict[str, str]] = {}
-        for table, schema, column, kind, form in server.rows(CATALOG):
-            if form in ("v", "m") and table not in declared:
-                continue
-            places[table] = f"{quote(schema)}.{quote(table)}"
-            if _column_type(kind):
-                columns.setdefault(table, {})[column] = kind
-        return cls(url=url, places=places, columns=columns, server=server)
+    def of(cls, source: Any, declared: frozenset[str]) -> ServerSource:
+        """Read which tables there are; columns of types that DuckDB has not are left out."""
+        server = Postgres(source) if isinstance(source, str) else Spark(source)
+        tables: dict[str, ServerTable] = {}
+        for name, table in server.tables(declared).items():
+            known = {
+                c: kind for c, kind in table.columns.items() if server.dialect.column_type(kind)
+            }
+            if known:
+                tables[name] = ServerTable(place=table.place, columns=known)
+        return cls(server=server, tables=tables)
 
     def __reduce__(self) -> Any:
         raise DataError("tables on a server must stay in their process. Make them where needed.")
@@ -381,7 +404,7 @@ class ServerSource:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all tables."""
-        return tuple(self.columns)
+        return tuple(self.tables)
 
     def open(self) -> Any:
         """Return an engine of our own, for the units and for sums."""
@@ -389,9 +412,10 @@ class ServerSource:
 
     def types(self, store: Any) -> Types:
         """Return the types of the columns of every table, as DuckDB has them."""
+        kind_of = self.server.dialect.column_type
         return {
-            name: {column: _column_type(kind) for column, kind in kinds.items()}
-            for name, kinds in self.columns.items()
+            name: {column: kind_of(kind) for column, kind in table.columns.items()}
+            for name, table in self.tables.items()
         }
 
     def engines(self, store: Any, types: Types, paths: UnitPaths) -> ServerEngines:
@@ -399,25 +423,9 @@ class ServerSource:
         return ServerEngines(store, types, paths, self)
 
     def relation(self, name: str) -> str:
-        """Return the rows of a table: texts in the order of their bytes, as in DuckDB."""
-        columns = []
-        for column, kind in self.columns[name].items():
-            plain = _column_type(kind)
-            written = quote(column)
-            if plain in ("VARCHAR", "DOUBLE"):
-                written = f"CAST({written} AS {CASTS.get(plain, plain)})"
-            if plain == "VARCHAR":
-                written += ' COLLATE "C"'
-            columns.append(f"{written} AS {quote(column)}")
-        return f"(SELECT {', '.join(columns)} FROM {self.places[name]})"
-
-
-def _column_type(kind: str) -> str:
-    """Return a type of PostgreSQL as DuckDB calls it; empty where there is none."""
-    size = re.fullmatch(r"numeric\((\d+),(\d+)\)", kind)
-    if size and int(size[2]) <= int(size[1]) <= 38:
-        return f"DECIMAL({size[1]},{size[2]})"
-    return COLUMN_TYPES.get(re.sub(r"\(.*\)", "", kind), "")
+        """Return the rows of a table, of types that mean the same in DuckDB."""
+        table = self.tables[name]
+        return f"(SELECT {self.server.dialect.columns(table.columns)} FROM {table.place})"
 
 
 class ServerEngines(Engines):
@@ -427,12 +435,13 @@ class ServerEngines(Engines):
         super().__init__(store, types, paths)
         if paths.whole_floats:
             raise DataError(
-                "keys must be of one type on both sides in PostgreSQL; got floats for whole "
+                "keys must be of one type on both sides on a server; got floats for whole "
                 "numbers. Make both whole numbers."
             )
         self._source, self._server = source, source.server
+        self._dialect, self._quote = source.server.dialect, source.server.dialect.quoting.name
         table, column = paths.unit
-        kind, key = types[table][column], quote(column)
+        kind, key = types[table][column], self._quote(column)
         store.execute(f"CREATE TABLE {UNITS} (key {kind}, code INTEGER)")
         query = f"SELECT DISTINCT {key} FROM {self.relation(table)} t WHERE {key} IS NOT NULL"
         numbered = f"SELECT CAST(key AS {kind}), 0 FROM pac_batch"
@@ -444,22 +453,22 @@ class ServerEngines(Engines):
         self.asked = store  # nothing else is in it
 
     def rows(self, text: str) -> list[Row]:
-        """Return the answer to a text of ours."""
         return self._server.rows(text)
 
     def relation(self, name: str) -> str:
-        """Return the rows of a table."""
         return self._source.relation(name)
 
+    def key(self, name: str) -> str:
+        return f"t.{self._quote(self.paths.paths[name][0])}"
+
     def pairs(self, name: str) -> str:
-        """Return the keys that the rows of a private table may have, with the unit of each."""
         _, other = self.paths.paths[name]
         if other is None:
-            key = quote(self.paths.unit[1])
+            key = self._quote(self.paths.unit[1])
             rows = self.relation(self.paths.unit[0])
             return f"(SELECT DISTINCT {key} AS key, {key} AS code FROM {rows} q)"
         return (
-            f"(SELECT DISTINCT t.{quote(other[1])} AS key, {self._unit(other[0])[0]} AS code "
+            f"(SELECT DISTINCT t.{self._quote(other[1])} AS key, {self._unit(other[0])[0]} AS code "
             f"FROM {self._unit(other[0])[1]})"
         )
 
@@ -467,39 +476,31 @@ class ServerEngines(Engines):
         """Return the unit of a row ``t`` of a private table, and the FROM clause that has it."""
         rows = f"{self.relation(name)} t"
         if self.paths.paths[name][1] is None:
-            return self.paths.key(name), rows
-        return "c.code", f"{rows} JOIN {self.pairs(name)} c ON {self.paths.key(name)} = c.key"
+            return self.key(name), rows
+        return "c.code", f"{rows} JOIN {self.pairs(name)} c ON {self.key(name)} = c.key"
 
     def contents(self, name: str) -> list[Row]:
-        """Return what tells the rows of a table from others, whatever their order."""
-        number = "('x' || substr(md5(CAST(t AS TEXT)), 1, 15))::bit(60)::bigint"
-        query = f"SELECT count(*), bit_xor(h), sum(h) FROM (SELECT {number} AS h FROM "
-        return self.rows(f"{query}{self.relation(name)} t) q")
+        return self._server.digest(self.relation(name))
 
     def load(self, query: Select) -> None:
         """Leave the rows where they are."""
 
     def interrupt(self, thread: int) -> None:
-        """Stop the statement that runs on the server, if it is of this thread."""
-        if self._server.thread == thread:  # others wait for one connection
-            self._server.connection.cancel()
+        self._server.interrupt(thread)
 
     def close(self) -> None:
-        """End the transaction and the connection."""
         self._server.close()
 
     def ask(self, connection: Any, query: Select, fetch: Fetch) -> Any:
-        """Return the answer to a query of a person over all units."""
         if fetch != "fetchall" or any(item.name in ("u", "pac_u") for item in query.items):
             raise QueryError(
-                "tables in PostgreSQL must be queried for sums over units; got a request for rows. "
-                "Use pac.sql with coins."
+                f"tables in {self._dialect.name} must be queried for sums over units; got a "
+                "request for rows. Use pac.sql with coins."
             )
         self._fill(connection, ANSWER, query, {})
         return connection.execute(f"SELECT * FROM {ANSWER}").fetchall()
 
     def keep(self, connection: Any, query: Select) -> None:
-        """Run sums per unit, and keep the answer as a table of the connection."""
         self._fill(connection, KEPT, query, {"u": "c.code"})
 
     def _fill(self, connection: Any, table: str, query: Select, values: Mapping[str, str]) -> None:
@@ -515,17 +516,21 @@ class ServerEngines(Engines):
         joined = f" JOIN {UNITS} c ON CAST(b.u AS {key}) = c.key" if values else ""
         columns = ", ".join(f"{quote(name)} {kind}" for name, kind in kinds.items())
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} ({columns})")
-        text = write_sql(postgres_tree(query, self._relations()))
+        text = self._dialect.write(query, self._relations(), kinds)
         numbered = f"SELECT {', '.join(shown)} FROM pac_batch b{joined}"
         self._insert(connection, table, text, list(kinds), numbered)
 
-    def _relations(self) -> dict[tuple[str, ...], str]:
-        relations: dict[tuple[str, ...], str] = {}
+    def _relations(self) -> dict[Path, ServerRelation]:
+        relations: dict[Path, ServerRelation] = {}
         for name in self._source.names:
-            relations[name,] = relations[BASE, name] = self.relation(name)
+            kinds = self._types[name]
+            texts = frozenset(column for column, kind in kinds.items() if kind == "VARCHAR")
+            plain = ServerRelation(text=self.relation(name), text_columns=texts)
+            relations[name,] = relations[BASE, name] = plain
             if name in self.paths.paths:
                 unit, rows = self._unit(name)
-                relations[WHOLE, name] = f"(SELECT t.*, {unit} AS {quote(UNIT)} FROM {rows})"
+                text = f"(SELECT t.*, {unit} AS {self._quote(UNIT)} FROM {rows})"
+                relations[WHOLE, name] = replace(plain, text=text)
         return relations
 
     def _insert(
@@ -543,7 +548,7 @@ class ServerEngines(Engines):
     def check_candidates(self) -> None:
         """Refuse candidates, whose rows would have to come here."""
         raise QueryError(
-            "tables in PostgreSQL must be queried for sums over units, with coins; got what needs "
-            "a pool of candidates. Use sample=pac.Coins() and a membership budget, or copy the "
-            "tables into a file of DuckDB."
+            f"tables in {self._dialect.name} must be queried for sums over units, with coins; got "
+            "what needs a pool of candidates. Use sample=pac.Coins() and a membership budget, or "
+            "copy the tables into a file of DuckDB."
         )

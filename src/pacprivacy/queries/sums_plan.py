@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from pacprivacy.errors import QueryError
 from pacprivacy.queries.engines import SHARE, UNIT, WHOLE, Row
 from pacprivacy.queries.grammar import fragment, read_sql
 from pacprivacy.queries.names import (
@@ -27,7 +26,6 @@ from pacprivacy.queries.names import (
     is_aggregate,
     outer_columns,
     reads_tables,
-    resolve_query,
     row_sources,
 )
 from pacprivacy.queries.query import COUNTS, CellQuery, key_items
@@ -136,7 +134,7 @@ def sums_plan(
         return str(error)
     keys = core.groups
     shown = [Item(value=value, name=f"s{i}") for i, value in enumerate(sums.values)]
-    shown.append(Item(value=call("bool_or", two), name="pac_two"))
+    shown.append(Item(value=two if two == FALSE else call("bool_or", two), name="pac_two"))
     per_unit = Select(
         items=(*key_items(keys, sets=core.sets), Item(value=unit, name="u"), *shown),
         source=_over_all(core.source, tables),
@@ -531,43 +529,3 @@ def _template(text: str) -> Node:
     query = read_sql(f"SELECT {text}")
     assert isinstance(query, Select)
     return query.items[0].value
-
-
-# --- rows of a join ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedRows:
-    """The rows of a FROM clause: those of a candidate by ``query``, with outputs called ``labels``.
-
-    ``of_all`` gives the rows of all units; ``pac_u`` is the unit of each, ``pac_two`` whether it
-    has another besides. None where a row has no unit of its own, as that of a subquery.
-    ``crossings`` are as those of :class:`SumsPlan`.
-    """
-
-    query: Select
-    labels: tuple[str, ...]
-    of_all: Select | None
-    crossings: tuple[Select, ...] = ()
-
-
-def joined_rows_plan(source: str, tables: Tables, columns: str = "*") -> JoinedRows:
-    """Return the rows of a FROM clause, with WHERE."""
-    resolved = resolve_query(f"SELECT {columns} FROM {source}", tables)
-    select = resolved.query
-    if not _only_picks(select):
-        raise QueryError(
-            f"table must be what stands after FROM: names, joins and WHERE; got «{source[:80]}». "
-            "Put the rest in a subquery: (SELECT ...)."
-        )
-    if not reads_tables(select, tables.private):
-        raise QueryError(
-            "table must read a private table; it reads only public ones. Name another."
-        )
-    try:
-        unit, two, crossings = _unit_of_rows(select, tables)
-    except NoSumError:
-        return JoinedRows(query=select, labels=resolved.labels, of_all=None)
-    extra = (Item(value=unit, name="pac_u"), Item(value=two, name="pac_two"))
-    whole = replace(select, items=(*select.items, *extra), source=_over_all(select.source, tables))
-    return JoinedRows(query=select, labels=resolved.labels, of_all=whole, crossings=crossings)

@@ -114,8 +114,8 @@ class Tables:
     ----------
     source : path, connection, or mapping of names to frames
         A DuckDB file, a folder of Parquet or CSV files (one table each), a DuckDB connection,
-        frames of pandas, polars or pyarrow by name, or ``postgresql://user@host/name``: a server
-        that keeps its rows, and hands out what units add to sums.
+        frames of pandas, polars or pyarrow by name; or a server that keeps its rows and hands out
+        sums per unit: ``postgresql://user@host/name``, or a ``SparkSession``.
     unit : str
         ``"table.column"``: who is protected, one value of this column each.
     via : mapping, optional
@@ -469,7 +469,7 @@ class Tables:
                 "SELECT count(*) FILTER (WHERE coalesce(c.n, 0) = 0), "
                 f"count(*) FILTER (WHERE c.n > 1) FROM {rows} t LEFT JOIN "
                 f"(SELECT key, count(*) AS n FROM {engines.pairs(name)} p GROUP BY key) c "
-                f"ON {engines.paths.key(name)} = c.key"
+                f"ON {engines.key(name)} = c.key"
             )
             if several and other is not None:
                 raise DataError(

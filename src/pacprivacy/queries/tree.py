@@ -7,7 +7,7 @@ Every name that came from a person is written in quotes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
@@ -45,26 +45,37 @@ def quote_text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def write_sql(node: Node) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quoting:
+    """How an engine's SQL writes a name, and a text."""
+
+    name: Callable[[str], str]
+    text: Callable[[str], str]
+
+    def named(self, alias: str, columns: tuple[str, ...] = ()) -> str:
+        """Return ``AS name(columns)``; nothing without a name."""
+        return f" AS {self.with_columns(alias, columns)}" if alias else ""
+
+    def with_columns(self, name: str, columns: tuple[str, ...]) -> str:
+        listed = f"({', '.join(map(self.name, columns))})" if columns else ""
+        return self.name(name) + listed
+
+
+DUCKDB_QUOTING: Final = Quoting(name=quote, text=quote_text)
+
+
+def write_sql(node: Node, quoting: Quoting = DUCKDB_QUOTING) -> str:
     """Return the text of a node."""
-    return node._sql()
+    return node._sql(quoting)
 
 
-def _all(nodes: Iterable[Node]) -> str:
-    return ", ".join(node._sql() for node in nodes)
+def _all(nodes: Iterable[Node], quoting: Quoting) -> str:
+    return ", ".join(node._sql(quoting) for node in nodes)
 
 
-def _after(word: str, node: Node | None) -> str:
+def _after(word: str, node: Node | None, quoting: Quoting) -> str:
     """Return a clause; nothing where it has nothing to say."""
-    return "" if node is None else f" {word} {node._sql()}"
-
-
-def _with_columns(name: str, columns: tuple[str, ...]) -> str:
-    return f"{quote(name)}({', '.join(map(quote, columns))})" if columns else quote(name)
-
-
-def _named(alias: str, columns: tuple[str, ...] = ()) -> str:
-    return f" AS {_with_columns(alias, columns)}" if alias else ""
+    return "" if node is None else f" {word} {node._sql(quoting)}"
 
 
 # --- nodes ---------------------------------------------------------------------------------------
@@ -76,7 +87,7 @@ class Node:
 
     at: tuple[int, int] = field(default=NOWHERE, compare=False, repr=False)
 
-    def _sql(self) -> str:
+    def _sql(self, quoting: Quoting) -> str:
         # There is no text for what must be replaced before anything is written.
         raise NotImplementedError(type(self).__name__)
 
@@ -88,9 +99,9 @@ class Constant(Node):
     kind: str
     text: str = ""
 
-    def _sql(self) -> str:
+    def _sql(self, quoting: Quoting) -> str:
         if self.kind == "STRING":
-            return quote_text(self.text)
+            return quoting.text(self.text)
         return "NULL" if self.kind == "NULL_LITERAL" else self.text
 
 
@@ -101,8 +112,9 @@ class Column(Node):
     name: str
     source: str = ""
 
-    def _sql(self) -> str:
-        return f"{quote(self.source)}.{quote(self.name)}" if self.source else quote(self.name)
+    def _sql(self, quoting: Quoting) -> str:
+        path = (self.source, self.name) if self.source else (self.name,)
+        return ".".join(map(quoting.name, path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +138,8 @@ class Order(Node):
     descending: bool = False
     nulls: str = ""
 
-    def _sql(self) -> str:
-        text = self.value._sql() + " DESC" * self.descending
+    def _sql(self, quoting: Quoting) -> str:
+        text = self.value._sql(quoting) + " DESC" * self.descending
         return f"{text} {self.nulls}" if self.nulls else text
 
 
@@ -141,16 +153,16 @@ class Call(Node):
     where: Node | None = None
     order: tuple[Order, ...] = ()
 
-    def _sql(self) -> str:
-        return self._written("")
+    def _sql(self, quoting: Quoting) -> str:
+        return self._written("", quoting)
 
-    def _written(self, end: str) -> str:
+    def _written(self, end: str, quoting: Quoting) -> str:
         text = "count(*)"
         if self.name != "count_star":
-            order = f" ORDER BY {_all(self.order)}" if self.order else ""
+            order = f" ORDER BY {_all(self.order, quoting)}" if self.order else ""
             distinct = "DISTINCT " * self.distinct
-            text = f"{self.name}({distinct}{_all(self.arguments)}{order}{end})"
-        return f"{text} FILTER (WHERE {self.where._sql()})" if self.where else text
+            text = f"{self.name}({distinct}{_all(self.arguments, quoting)}{order}{end})"
+        return f"{text} FILTER (WHERE {self.where._sql(quoting)})" if self.where else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +172,8 @@ class Operation(Node):
     symbol: str
     operands: tuple[Node, ...]
 
-    def _sql(self) -> str:
-        symbol, texts = self.symbol, [operand._sql() for operand in self.operands]
+    def _sql(self, quoting: Quoting) -> str:
+        symbol, texts = self.symbol, [operand._sql(quoting) for operand in self.operands]
         if symbol in SUFFIXES:
             return f"({texts[0]} {symbol})"
         if symbol == "BETWEEN":
@@ -180,9 +192,11 @@ class Case(Node):
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node
 
-    def _sql(self) -> str:
-        branches = " ".join(f"WHEN {w._sql()} THEN {v._sql()}" for w, v in self.branches)
-        return f"CASE {branches} ELSE {self.otherwise._sql()} END"
+    def _sql(self, quoting: Quoting) -> str:
+        branches = " ".join(
+            f"WHEN {w._sql(quoting)} THEN {v._sql(quoting)}" for w, v in self.branches
+        )
+        return f"CASE {branches} ELSE {self.otherwise._sql(quoting)} END"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +207,8 @@ class Cast(Node):
     type: str
     safe: bool = False
 
-    def _sql(self) -> str:
-        return f"{'TRY_' * self.safe}CAST({self.operand._sql()} AS {self.type})"
+    def _sql(self, quoting: Quoting) -> str:
+        return f"{'TRY_' * self.safe}CAST({self.operand._sql(quoting)} AS {self.type})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,20 +222,21 @@ class Window(Node):
     bounds: tuple[Node | None, Node | None] = (None, None)
     ignore_nulls: bool = False
 
-    def _sql(self) -> str:
+    def _sql(self, quoting: Quoting) -> str:
         over = []
         if self.partition:
-            over.append(f"PARTITION BY {_all(self.partition)}")
+            over.append(f"PARTITION BY {_all(self.partition, quoting)}")
         if self.order:
-            over.append(f"ORDER BY {_all(self.order)}")
+            over.append(f"ORDER BY {_all(self.order, quoting)}")
         if self.frame != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
             unit = "ROWS" if any("ROWS" in side for side in self.frame) else "RANGE"
             first, last = (
-                f"{bound._sql()} {BOUNDS[side]}" if bound is not None else BOUNDS[side]
+                f"{bound._sql(quoting)} {BOUNDS[side]}" if bound is not None else BOUNDS[side]
                 for side, bound in zip(self.frame, self.bounds, strict=True)
             )
             over.append(f"{unit} BETWEEN {first} AND {last}")
-        return f"{self.call._written(' IGNORE NULLS' * self.ignore_nulls)} OVER ({' '.join(over)})"
+        called = self.call._written(" IGNORE NULLS" * self.ignore_nulls, quoting)
+        return f"{called} OVER ({' '.join(over)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,12 +248,12 @@ class Nested(Node):
     operand: Node | None = None
     symbol: str = ""
 
-    def _sql(self) -> str:
-        query = f"({self.query._sql()})"
+    def _sql(self, quoting: Quoting) -> str:
+        query = f"({self.query._sql(quoting)})"
         if self.operand is None:
             return f"EXISTS {query}" if self.kind == "EXISTS" else query
         symbol = "IN" if self.symbol == "=" else f"{self.symbol} ANY"
-        return f"({self.operand._sql()} {symbol} {query})"
+        return f"({self.operand._sql(quoting)} {symbol} {query})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,8 +264,8 @@ class Table(Node):
     alias: str = ""
     columns: tuple[str, ...] = ()
 
-    def _sql(self) -> str:
-        return ".".join(map(quote, self.path)) + _named(self.alias, self.columns)
+    def _sql(self, quoting: Quoting) -> str:
+        return ".".join(map(quoting.name, self.path)) + quoting.named(self.alias, self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,8 +276,8 @@ class Derived(Node):
     alias: str = ""
     columns: tuple[str, ...] = ()
 
-    def _sql(self) -> str:
-        return f"({self.query._sql()}){_named(self.alias, self.columns)}"
+    def _sql(self, quoting: Quoting) -> str:
+        return f"({self.query._sql(quoting)}){quoting.named(self.alias, self.columns)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,14 +290,14 @@ class Join(Node):
     condition: Node | None = None
     using: tuple[str, ...] = ()
 
-    def _sql(self) -> str:
-        right = self.right._sql()
+    def _sql(self, quoting: Quoting) -> str:
+        right = self.right._sql(quoting)
         if isinstance(self.right, Join):
             right = f"({right})"
-        text = f"{self.left._sql()} {self.kind} JOIN {right}"
+        text = f"{self.left._sql(quoting)} {self.kind} JOIN {right}"
         if self.using:
-            return f"{text} USING ({', '.join(map(quote, self.using))})"
-        return text + _after("ON", self.condition)
+            return f"{text} USING ({', '.join(map(quoting.name, self.using))})"
+        return text + _after("ON", self.condition, quoting)
 
 
 Source = Table | Derived | Join
@@ -295,8 +310,8 @@ class Item(Node):
     value: Node
     name: str = ""
 
-    def _sql(self) -> str:
-        return self.value._sql() + _named(self.name)
+    def _sql(self, quoting: Quoting) -> str:
+        return self.value._sql(quoting) + quoting.named(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,8 +322,8 @@ class Cte(Node):
     query: Query
     columns: tuple[str, ...] = ()
 
-    def _sql(self) -> str:
-        return f"{_with_columns(self.name, self.columns)} AS ({self.query._sql()})"
+    def _sql(self, quoting: Quoting) -> str:
+        return f"{quoting.with_columns(self.name, self.columns)} AS ({self.query._sql(quoting)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,10 +335,11 @@ class Ordered(Node):
     offset: Node | None = None
     ctes: tuple[Cte, ...] = ()
 
-    def _around(self, text: str) -> str:
-        before = f"WITH {_all(self.ctes)} " if self.ctes else ""
-        order = f" ORDER BY {_all(self.order)}" if self.order else ""
-        return before + text + order + _after("LIMIT", self.limit) + _after("OFFSET", self.offset)
+    def _around(self, text: str, quoting: Quoting) -> str:
+        before = f"WITH {_all(self.ctes, quoting)} " if self.ctes else ""
+        order = f" ORDER BY {_all(self.order, quoting)}" if self.order else ""
+        limit, offset = _after("LIMIT", self.limit, quoting), _after("OFFSET", self.offset, quoting)
+        return before + text + order + limit + offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,20 +356,21 @@ class Select(Ordered):
     qualify: Node | None = None
     distinct: bool = False
 
-    def _sql(self) -> str:
-        groups = f" GROUP BY {_all(self.groups)}" if self.groups else ""
+    def _sql(self, quoting: Quoting) -> str:
+        groups = f" GROUP BY {_all(self.groups, quoting)}" if self.groups else ""
         if self.all_keys:
             groups = " GROUP BY ALL"
         elif self.sets:
-            sets = (f"({_all(self.groups[i] for i in chosen)})" for chosen in self.sets)
+            sets = (f"({_all((self.groups[i] for i in chosen), quoting)})" for chosen in self.sets)
             groups = f" GROUP BY GROUPING SETS ({', '.join(sets)})"
         return self._around(
-            f"SELECT {'DISTINCT ' * self.distinct}{_all(self.items)}"
-            + _after("FROM", self.source)
-            + _after("WHERE", self.where)
+            f"SELECT {'DISTINCT ' * self.distinct}{_all(self.items, quoting)}"
+            + _after("FROM", self.source, quoting)
+            + _after("WHERE", self.where, quoting)
             + groups
-            + _after("HAVING", self.having)
-            + _after("QUALIFY", self.qualify)
+            + _after("HAVING", self.having, quoting)
+            + _after("QUALIFY", self.qualify, quoting),
+            quoting,
         )
 
 
@@ -365,9 +382,10 @@ class SetOperation(Ordered):
     every: bool
     queries: tuple[Query, ...]
 
-    def _sql(self) -> str:
+    def _sql(self, quoting: Quoting) -> str:
         word = f" {self.symbol}{' ALL' * self.every} "
-        return self._around(word.join(f"({query._sql()})" for query in self.queries))
+        queries = word.join(f"({query._sql(quoting)})" for query in self.queries)
+        return self._around(queries, quoting)
 
 
 Query = Select | SetOperation

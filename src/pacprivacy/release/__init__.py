@@ -5,10 +5,6 @@ from pacprivacy.release.answer_bundle import (
     AnswerBundle as AnswerBundle,
     certify_answer_bundle as certify_answer_bundle,
 )
-from pacprivacy.release.average_bundle import (
-    AverageBundle as AverageBundle,
-    recompute_average as recompute_average,
-)
 from pacprivacy.release.bundle import (
     Bundle as Bundle,
     BundleSession as BundleSession,
@@ -30,9 +26,13 @@ from pacprivacy.release.certificate_text import (
     trade_off_text_rows as trade_off_text_rows,
 )
 from pacprivacy.release.coin_bundle import (
+    AverageBundle as AverageBundle,
     CoinEvidence as CoinEvidence,
     CoinProof as CoinProof,
     CoinSession as CoinSession,
+    DescentBundle as DescentBundle,
+    recompute_average as recompute_average,
+    recompute_descent as recompute_descent,
 )
 from pacprivacy.release.coin_certificate import (
     AverageCertificate as AverageCertificate,
@@ -40,10 +40,6 @@ from pacprivacy.release.coin_certificate import (
     OddsCertificate as OddsCertificate,
     write_average_certificate as write_average_certificate,
     write_coin_certificate as write_coin_certificate,
-)
-from pacprivacy.release.descent_bundle import (
-    DescentBundle as DescentBundle,
-    recompute_descent as recompute_descent,
 )
 from pacprivacy.release.error_bars import (
     NAMED as NAMED,

@@ -88,7 +88,6 @@ class AnswerBundle(_Words, CuratorBundle):
         return math.inf if nats is None else nats
 
     def to_archive(self) -> tuple[Arrays, Record]:
-        """Return the arrays, and a record of plain JSON types."""
         pool_arrays, pool_metadata = self.pool.to_arrays()
         record = {
             "pool": pool_metadata,
@@ -100,7 +99,6 @@ class AnswerBundle(_Words, CuratorBundle):
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: Record) -> Self:
-        """Rebuild a bundle; whatever does not fit together raises."""
         query = read_bundle_budget(record["query_budget"])
         if not isinstance(query, Information):
             raise TypeError("query_budget")

@@ -34,6 +34,7 @@ from pacprivacy.simulation import Outputs
 from pacprivacy.theory import lattice_total_variation_bound
 
 SCHEMA_VERSION: Final = 2
+RELATIVE: Final = 1e-6  # other processors round sums differently
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Record: TypeAlias = dict[str, Any]  # of plain JSON types
 Held = TypeVar("Held", bound="CuratorBundle")
@@ -298,7 +299,6 @@ class Bundle(CuratorBundle):
         return Belief(log_p=self.log_p).updated(log_likelihood)
 
     def to_archive(self) -> tuple[Arrays, Record]:
-        """Return the arrays, and a record of plain JSON types."""
         pool_arrays, pool_metadata = self.pool.to_arrays()
         arrays: Arrays = {
             **{name: getattr(self, name) for name in ARRAYS},
@@ -331,7 +331,6 @@ class Bundle(CuratorBundle):
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: Record) -> Self:
-        """Rebuild a bundle; whatever does not fit together raises."""
         pool_arrays = {k.removeprefix("pool_"): v for k, v in arrays.items() if "pool_" in k}
         part = record["session"]
         if part is not None and "observed" in arrays:

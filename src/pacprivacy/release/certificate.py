@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._certificates import digest_of, read_certificate
+from pacprivacy._certificates import digest_of, read_certificate, rows_html
 from pacprivacy._checks import LARGEST_COUNT, Amount, Count, Finite, Share, Vector
 from pacprivacy._rounding import two_digits
 from pacprivacy._values import DATES, ESTIMATES, NO_INTERVAL, SURVEY
@@ -29,7 +29,6 @@ from pacprivacy.release.bundle import Record
 from pacprivacy.release.certificate_text import (
     Rows,
     budget_text,
-    certificate_html,
     certificate_text,
     plural_text,
 )
@@ -233,7 +232,8 @@ class Certificate(ABC):
         return certificate_text(self)
 
     def _repr_html_(self) -> str:
-        return certificate_html(self)
+        rows = [row for row in self.rows() if row[0] in self.SHORT]
+        return rows_html(self.promise, rows, simulation=self.simulation)
 
     @property
     def readings(self) -> tuple[str, ...]:

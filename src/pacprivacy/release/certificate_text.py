@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pacprivacy._certificates import readings_text, rows_html
+from pacprivacy._certificates import readings_text
 from pacprivacy._rounding import at_least, at_most, failure_text, percent_at_most
 from pacprivacy._values import certificate_page, times_in_100
 from pacprivacy.adversary import FALSE_POSITIVES, SideKnowledge
@@ -62,7 +62,10 @@ def pool_rows(cert: PoolCertificate) -> Rows:
         ("Asked", budget_text(cert)),
         *_proved_rows(cert),
         ("Side knowledge", _side_text(cert)),
-        ("Pool", _pool_text(cert)),
+        (
+            "Pool",
+            f"{cert.scheme}, {cert.n_subsets} subsets of {cert.n_units} units (unit: {cert.unit})",
+        ),
         ("Mechanism", f"{cert.mechanism} -> {cert.output}"),
         ("Noise", _noise_text(cert)),
         ("Confidence", _confidence_text(cert)),
@@ -71,15 +74,12 @@ def pool_rows(cert: PoolCertificate) -> Rows:
 
 def promise_text(cert: PoolCertificate) -> str:
     """Return the promise about one unit, and first that a value without noise is exact."""
-    return _exact_text(cert) + _promise_text(cert)
-
-
-def _exact_text(cert: PoolCertificate) -> str:
-    if cert.kind != "exact" or cert.noise.n_directions:
-        return ""
-    if cert.mi_upper_nats == 0:
-        return "No noise was needed: all candidates agree, and the value is exact. "
-    return "No noise was needed: the budget allows the exact value of one candidate. "
+    exact = ""
+    if cert.kind == "exact" and cert.noise.n_directions == 0:
+        exact = "No noise was needed: the budget allows the exact value of one candidate. "
+        if cert.mi_upper_nats == 0:
+            exact = "No noise was needed: all candidates agree, and the value is exact. "
+    return exact + _promise_text(cert)
 
 
 def _promise_text(cert: PoolCertificate) -> str:
@@ -113,15 +113,6 @@ def studied_text(cert: Certificate) -> str:
 def who_text(cert: Certificate) -> str:
     """Return the pronoun of a unit."""
     return "who" if cert.unit == "person" else "that"
-
-
-def not_hidden_text(cert: Certificate) -> str:
-    """Return what no release hides, as short as the promise beside which it stands."""
-    return (
-        f"Who is in the table at all is not hidden, nor is what is true of its "
-        f"{plural_text(cert.unit)} as a whole: what the values say about all of them, they say "
-        f"about each."
-    )
 
 
 def plural_text(unit: str) -> str:
@@ -206,19 +197,16 @@ def _proved_rows(cert: PoolCertificate) -> Rows:
         text += f"; exact {exact.value:.6g} nats, at most {at_most(exact.upper, decimals=6)}"
     rows.append(("Information", alone + text))
     if cert.divergences:
-        rows.append(("Other distances", alone + _divergence_text(cert)))
+        parts = ", ".join(
+            f"{item.name} at most {at_most(item.estimate.upper, decimals=4)} "
+            f"(prior 50 % -> {percent_at_most(item.success['0.5'])} %)"
+            for item in cert.divergences
+        )
+        text = f"{alone}from independence, for any inference: {parts}"
+        rows.append(("Other distances", text))
     readings = readings_text(min(1.0, cert.promised_success))
     rows.append(("In terms of DP", f"{readings}; not a DP claim"))
     return rows
-
-
-def _divergence_text(cert: PoolCertificate) -> str:
-    parts = [
-        f"{item.name} at most {at_most(item.estimate.upper, decimals=4)} "
-        f"(prior 50 % -> {percent_at_most(item.success['0.5'])} %)"
-        for item in cert.divergences
-    ]
-    return "from independence, for any inference: " + ", ".join(parts)
 
 
 def _percent(estimate: Estimate) -> str:
@@ -261,19 +249,12 @@ def _increment_text(item: SideKnowledge) -> str:
     return f", +{mean} (+{largest})"
 
 
-def _pool_text(cert: PoolCertificate) -> str:
-    return f"{cert.scheme}, {cert.n_subsets} subsets of {cert.n_units} units (unit: {cert.unit})"
-
-
 def _noise_text(cert: PoolCertificate) -> str:
-    return f"none ({cert.rule})" if cert.noise.n_directions == 0 else noise_text(cert, cert.rule)
-
-
-def noise_text(cert: Certificate, rule: str) -> str:
-    """Return the noise in a sentence."""
     noise = cert.noise
+    if noise.n_directions == 0:
+        return f"none ({cert.rule})"
     return (
-        f"{rule}: total variance {noise.total_variance:.4g} over "
+        f"{cert.rule}: total variance {noise.total_variance:.4g} over "
         f"{noise.n_directions} of {cert.dimension} directions, standard deviation "
         f"{noise.smallest_std:.3g} to {noise.largest_std:.3g}; integer noise, grid "
         f"{noise.smallest_grid_step:.3g} or coarser"
@@ -300,12 +281,6 @@ def _session_text(cert: Certificate) -> str:
         if value is not None and key not in elsewhere
     }
     return "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in shown.items())
-
-
-def certificate_html(cert: Certificate) -> str:
-    """Return the promise and a few figures of a certificate as HTML."""
-    rows = [row for row in cert.rows() if row[0] in cert.SHORT]
-    return rows_html(cert.promise, rows, simulation=cert.simulation)
 
 
 def open_parts_text(

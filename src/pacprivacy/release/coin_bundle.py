@@ -1,7 +1,8 @@
-"""What curators' bundles of releases with coins share: the file, the session, common checks.
+"""Curators' bundles of releases with coins: their file and session, descents, and averages.
 
-A kind of evidence is a bundle with its own arrays and checks: sums, steps of a descent, or
-influence on average. Its fields are the layout of its file.
+A kind of evidence is a bundle with its own arrays and checks: sums (in
+:mod:`pacprivacy.release.sums_bundle`), steps of a descent, or influence on average. Its fields are
+the layout of its file.
 """
 
 from __future__ import annotations
@@ -9,26 +10,50 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Final, Self, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pacprivacy._certificates import plain_value
 from pacprivacy._checks import Integers, Vector, freeze
-from pacprivacy.adversary import SESSION_SLACK, influence_parameter
+from pacprivacy._system import single_threaded
+from pacprivacy.adversary import SESSION_SLACK, InfluenceProof, influence_parameter
 from pacprivacy.budget import Membership, Spent
-from pacprivacy.errors import CertificateError
-from pacprivacy.mechanism import Data, Mechanism, as_mechanism, coerce_data, split_data_units
-from pacprivacy.release.bundle import Arrays, CuratorBundle, CuratorStatements, Record
+from pacprivacy.errors import CertificateError, PacPrivacyError
+from pacprivacy.mechanism import (
+    Data,
+    Mechanism,
+    as_mechanism,
+    coerce_data,
+    split_data_units,
+    steps_of,
+)
+from pacprivacy.noise import (
+    LEAST_STEPS_PER_STD,
+    DescentPlan,
+    StepNoise,
+    plan_average,
+    split_descent_units,
+)
+from pacprivacy.release.bundle import RELATIVE, Arrays, CuratorBundle, CuratorStatements, Record
 from pacprivacy.release.certificate import CertificateNoise
+from pacprivacy.release.verification import compare_verified
 from pacprivacy.sample import code_units
-from pacprivacy.statistics import Declaration
+from pacprivacy.statistics import (
+    AveragedStatistic,
+    CoinUnits,
+    Declaration,
+    OrderStatistics,
+    statistic_with_coins,
+)
 from pacprivacy.theory import lattice_total_variation_bound
 
 LEDGER_ROUNDING: Final = 1e-9  # of squared influence: more than a ledger rounds a charge up
 ROUNDING: Final = 1 + 1e-12
-RELATIVE: Final = 1e-6  # other processors round sums differently
+_PREFIX: Final = "proof_"  # of the arrays of a proof in a file
 
 Above0: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
@@ -48,9 +73,9 @@ def unproved(reason: str) -> CertificateError:
 class CoinSession:
     """Where a release stands in its session; public but for what is said of each unit.
 
-    ``charge`` is what the release adds to the busiest clock. ``clocks`` are what every unit had
-    paid before it, ``allowed`` is the influence that each may have in it. ``absent`` is the largest
-    clock of a unit that is no longer in the table; ``data_digest`` is of all records, as they were.
+    ``charge`` is added to the busiest clock. ``clocks`` are those of all units before the release,
+    ``allowed`` the largest influence of each in it. ``absent`` is the largest clock of a unit that
+    is no longer in the table; ``data_digest`` is of all records at the time.
     """
 
     total: Spent
@@ -121,7 +146,6 @@ class CoinEvidence(CuratorBundle):
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def to_archive(self) -> tuple[Arrays, Record]:
-        """Return the arrays, and a record of plain JSON types."""
         content = self._contents()
         session, content["success"] = content.pop("session"), content.pop("budget").success
         content |= {name: session and getattr(session, name) for name in _OF_SESSION}
@@ -131,7 +155,6 @@ class CoinEvidence(CuratorBundle):
 
     @classmethod
     def from_archive(cls, arrays: Arrays, record: Record) -> Self:
-        """Rebuild a bundle; whatever does not fit together raises."""
         content = record | {name: _widen(array) for name, array in arrays.items()}
         content["budget"] = {"success": record["success"]}
         session = {name: content[name] for name in _OF_SESSION if content.get(name) is not None}
@@ -174,7 +197,7 @@ def _widen(array: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinProof(CoinEvidence):
-    """Evidence that holds against whoever knows all other units.
+    """Evidence that holds against an attacker who knows all other units.
 
     ``parameter`` is the influence that a unit may have, in deviations of the noise. With a
     ``declaration`` the noise follows from it alone.
@@ -248,3 +271,201 @@ def records_of(
     if isinstance(bundle, CoinProof) and bundle.declaration is not None:
         whole = whole.reading_by_entry()
     return whole.prepare(records), records, codes
+
+
+# --- a descent -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentBundle(CoinProof):
+    """Released integers and noise of every step, and the clock of every unit; curator-only.
+
+    ``integers`` has shape (steps, features, scores), in steps of ``2^-bits``; before the draw there
+    are none. ``spent`` is squared influence; ``rate`` of k-means is the number of its start. With
+    the records, the steps can be replayed: they are a function of ``integers``.
+    """
+
+    KIND: ClassVar[str] = "descent"
+
+    integers: Integers = field(repr=False)
+    spent: Vector = field(repr=False)
+    bits: Integers = field(repr=False)
+    step_units: Integers = field(repr=False)
+    n_features: Positive
+    n_scores: Positive
+    rate: Amount
+    rows_digest: str
+
+    def _shapes(self) -> dict[str, Shape]:
+        n_steps = len(self.bits)
+        return {
+            "integers": (np.int64, (n_steps, self.n_features, self.n_scores)),
+            "spent": (np.float64, (self.n_units,)),
+            "bits": (np.int64, (n_steps,)),
+            "step_units": (np.int64, (n_steps,)),
+        }
+
+    def _check_arrays(self) -> None:
+        sensible = (self.step_units > 0).all() and (np.abs(self.bits) < 200).all()
+        if not (len(self.bits) and sensible) or self.declaration is not None:
+            raise ValueError("step_units")
+        check_amounts(self.spent, self.n_units)
+
+    @property
+    def lattice(self) -> tuple[Vector, Integers]:
+        n_numbers = self.n_features * self.n_scores
+        return np.repeat(np.ldexp(1.0, -self.bits), n_numbers), np.repeat(
+            self.step_units, n_numbers
+        )
+
+    @property
+    def not_checkable(self) -> dict[str, str]:
+        return {
+            "influence": "that clocks are those of the records: with the data, recompute_descent "
+            "replays the steps"
+        }
+
+    def influence_text(self, largest: str) -> str:
+        return f"the clock of every unit is at most at the square of {largest}"
+
+    def check(self) -> None:
+        """Refuse clocks above what the budget allows, and steps without their noise."""
+        self._check_parameter()
+        if not (self.step_units >= LEAST_STEPS_PER_STD).all():
+            raise unproved("the noise has too few steps")
+        limits = self.limits()
+        self._check_session(limits)
+        if not (self.spent <= np.square(limits) * ROUNDING).all():
+            raise unproved("a unit paid more than is allowed")
+        if len(self.integers) != len(self.bits):
+            raise unproved("steps are missing")
+
+
+def recompute_descent(
+    bundle: DescentBundle | str | Path,
+    mechanism: Any,
+    data: Any,
+    units: Any = None,
+    *,
+    value: Any = None,
+) -> None:
+    """Replay the steps of a descent from all records, and refuse a bundle that says otherwise.
+
+    Takes the mechanism, the data and the units of the release, and its ``value``.
+
+    Guarantee
+    ---------
+    Claim R-1. Returns only if features, targets and units are those of the digest, and the clock of
+    every unit, computed again from its own gradients along the released steps, stays within what is
+    allowed and is the one in the bundle, but for a millionth. A released value must follow from the
+    steps, the last of which no clock shows.
+    """
+    held = DescentBundle.load(bundle) if isinstance(bundle, str | Path) else bundle
+    held.check()
+    prepared, records, codes = records_of(held, mechanism, data, units)
+    steps = steps_of(prepared, records, codes)
+    if steps is None:
+        raise unproved("the mechanism is no descent")
+    settings, records, codes = steps
+    with single_threaded():
+        problem = settings.problem(records.parts)
+        plan = DescentPlan(
+            settings=settings,
+            batches=split_descent_units(problem, codes, held.n_units, settings.n_batches),
+            rate=held.rate,
+            noise=tuple(
+                StepNoise(bits=int(bits), units_per_std=int(each))
+                for bits, each in zip(held.bits, held.step_units, strict=True)
+            ),
+            keep=held.keep,
+            parameter=held.parameter,
+            allowed=np.square(held.limits()) * ROUNDING,
+            rehearsed=np.zeros(problem.shape),
+        )
+        shape = (held.n_features, held.n_scores)
+        if plan.rows_digest != held.rows_digest or problem.shape != shape:
+            raise unproved("other features follow from these records")
+        replayed = plan.replay(held.integers)
+    if not np.allclose(replayed.spent, held.spent, rtol=RELATIVE, atol=1e-12):
+        raise unproved("clocks are not those of the records")
+    if value is not None:
+        again = prepared.finish(replayed.weights)
+        compare_verified(plain_value(value), plain_value(again), "value of the release")
+
+
+# --- influence on average ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AverageBundle(CoinEvidence):
+    """Evidence for the influence of units, and the noise; curator-only."""
+
+    KIND: ClassVar[str] = "average"
+
+    proof: InfluenceProof = field(repr=False)
+    grid: Vector = field(repr=False)
+    units_per_std: Integers = field(repr=False)
+
+    def _shapes(self) -> dict[str, Shape]:
+        shape = (self.grid.size,)
+        return {"grid": (np.float64, shape), "units_per_std": (np.int64, shape)}
+
+    def _check_arrays(self) -> None:
+        if not ((self.units_per_std > 0).all() and (self.grid > 0).all()):
+            raise ValueError("units_per_std")
+        if not (len(self.grid) and np.isfinite(self.grid).all()):  # no noise hides nothing
+            raise ValueError("grid")
+        if self.session is not None or self.keep == 1.0:
+            raise ValueError("session")
+
+    @property
+    def lattice(self) -> tuple[Vector, Integers]:
+        return self.grid, self.units_per_std
+
+    def _contents(self) -> dict[str, Any]:
+        proof = {_PREFIX + name: array for name, array in self.proof.arrays.items()}
+        return super(AverageBundle, self)._contents() | {"proof": self.proof.kind} | proof
+
+    @classmethod
+    def from_archive(cls, arrays: Arrays, record: Record) -> Self:
+        parts = {k.removeprefix(_PREFIX): v for k, v in arrays.items() if k.startswith(_PREFIX)}
+        proof = InfluenceProof.KINDS[record["proof"]].of_arrays(parts, record["keep"])
+        return super(AverageBundle, cls).from_archive(arrays, record | {"proof": proof})
+
+
+def recompute_average(
+    bundle: AverageBundle | str | Path, mechanism: Any, data: Any, units: Any = None
+) -> None:
+    """Recompute the records around each quantile, and the noise; refuse a bundle that differs.
+
+    Takes the mechanism, the data and the units of the release. A proof by draws is not recomputed:
+    the file does not hold its seed.
+
+    Guarantee
+    ---------
+    Claim R-1. Returns only if windows and noise are those that follow from all records.
+    """
+    held = AverageBundle.load(bundle) if isinstance(bundle, str | Path) else bundle
+    statistic, records, codes = statistic_with_coins(*records_of(held, mechanism, data, units))
+    if not isinstance(statistic, AveragedStatistic):
+        raise unproved("the statistic is another")
+    coins = CoinUnits(n_units=held.n_units, unit=held.unit, keep=held.keep, clip="auto", seed=0)
+    value = statistic.on_samples(records, codes, coins)
+    if not isinstance(value, OrderStatistics):
+        raise CertificateError(
+            "bundle must be that of quantiles, one row a unit; got a proof by draws, whose seed is "
+            "in no file. Leave the data out."
+        )
+    with single_threaded():
+        try:
+            plan = plan_average(value, success=held.budget.success, keep=held.keep, seed=0)
+        except PacPrivacyError:
+            raise unproved("no noise follows from these records") from None
+    again, stored = plan.proof.arrays, held.proof.arrays
+    if again.keys() != stored.keys() or not all(
+        np.array_equal(again[name], stored[name]) for name in again
+    ):
+        raise unproved("other records are around the quantiles")
+    lattice = (plan.lattice.grid, plan.lattice.units_per_std)
+    if not all(map(np.array_equal, lattice, held.lattice)):
+        raise unproved("its noise does not follow from these records")

@@ -1,8 +1,8 @@
 """Certificates of releases in which every unit has a coin, written from their evidence.
 
-The promise on sums and descents holds against whoever knows all other units. That on other
-statistics is an average over the coins of the others, and says how likely a unit changes the
-release by more than three deviations of the noise.
+The promise on sums and descents holds against an attacker who knows all other units. The promise
+on other statistics is an average over the coins of the others, with the probability that a unit
+changes the release by more than three deviations of the noise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from pacprivacy.adversary import (
     session_risk,
 )
 from pacprivacy.noise import rounding_of
-from pacprivacy.release.average_bundle import AverageBundle
 from pacprivacy.release.bundle import Record
 from pacprivacy.release.certificate import (
     Certificate,
@@ -47,7 +46,7 @@ from pacprivacy.release.certificate_text import (
     studied_text,
     who_text,
 )
-from pacprivacy.release.coin_bundle import CoinProof, unproved
+from pacprivacy.release.coin_bundle import AverageBundle, CoinProof, unproved
 from pacprivacy.release.error_bars import NO_INTERVALS
 from pacprivacy.release.verification import Evidence, evidence_of
 from pacprivacy.theory import gaussian_epsilon, success_at
@@ -87,12 +86,10 @@ class OddsCertificate(Certificate):
 
     @property
     def used_prior(self) -> float:
-        """How often a guess "used" is right without the release."""
         return self.keep
 
     @property
     def not_hidden(self) -> str:
-        """Summary of what is not hidden, as short as the promise."""
         return (
             f"Not hidden: that a {self.unit} is in the table, and general facts that apply to all "
             f"{self.units} in it."
@@ -116,7 +113,6 @@ class OddsCertificate(Certificate):
         return CLOSED_FORM
 
     def rows(self) -> Rows:
-        """Return names and texts of what was proved."""
         return [
             ("Asked", budget_text(self)),
             ("Holds against", self._whom),
@@ -195,7 +191,7 @@ class CoinCertificate(OddsCertificate):
         For each size of a group whose coins agree, the success of guessing which way.
     presence : HiddenPresence, optional
         That a unit is in the table at all is hidden, too. No figure is then computed from records,
-        and the number of units is not told.
+        and the number of units is not published.
     """
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("presence",)
@@ -214,12 +210,10 @@ class CoinCertificate(OddsCertificate):
 
     @property
     def hides_presence(self) -> bool:
-        """Whether it is also hidden that a unit is in the table at all."""
         return self.presence is not None
 
     @property
     def promise(self) -> str:
-        """The promise about one unit, and the attackers it holds against."""
         if self.presence is None:
             return self._promise
         unit = self.unit
@@ -250,7 +244,6 @@ class CoinCertificate(OddsCertificate):
 
     @property
     def not_hidden(self) -> str:
-        """Summary of what is not hidden, as short as the promise."""
         if self.presence is not None:
             return f"Not hidden: general facts that hold with and without a given {self.unit}."
         return super(CoinCertificate, self).not_hidden
@@ -322,7 +315,6 @@ class AverageCertificate(OddsCertificate):
 
     @property
     def promise(self) -> str:
-        """The promise about one unit, and the attackers it holds against."""
         unit, units, whom = self.unit, self.units, who_text(self)
         success = times_in_100(self.promised_success)
         return (

@@ -40,7 +40,7 @@ from pacprivacy._checks import (
     column_spreads,
     freeze,
 )
-from pacprivacy._values import NO_INTERVAL, Row
+from pacprivacy._values import NO_INTERVAL, Row, in_bin_order
 from pacprivacy.errors import (
     BudgetError,
     CertificateError,
@@ -309,7 +309,7 @@ class ErrorBars:
 
 
 def _nulls(plain: object) -> object:
-    """Put None in the place of NaN, which is no JSON."""
+    """Return None instead of NaN, which is not valid JSON."""
     if isinstance(plain, dict):
         return {name: _nulls(item) for name, item in plain.items()}
     if isinstance(plain, list):
@@ -440,8 +440,10 @@ def _coin_bars(
 
 def _is_plain(outputs: Outputs) -> bool:
     """Return whether post-processing changes nothing."""
-    owner = getattr(outputs.finish, "__self__", None)
-    return owner is None or type(owner).finish is Mechanism.finish
+    owner = outputs.finish.__self__ if isinstance(outputs.finish, MethodType) else None
+    if owner is None:
+        return True
+    return isinstance(owner, Mechanism) and type(owner).finish is Mechanism.finish
 
 
 def _finished(outputs: Outputs, numbers: Vector) -> Vector:
@@ -533,17 +535,18 @@ def error_bar_rows(value: object, bars: ErrorBars | None, *, most: int | None = 
         return []
     try:
         numbers = bars.numbers_of(value)
-    except MechanismError:  # another value was put in the place of the released one
+    except MechanismError:  # the released value was replaced by another
         return []
     error, ends = bars.std_error(), bars.interval(numbers, 0.95)
-    shown = np.flatnonzero(_measured(bars))[:most]
     names = _shown_names(bars, numbers)
+    shown = in_bin_order(names, np.flatnonzero(_measured(bars)).tolist())[:most]
     figures = (numbers, error, *ends, np.hypot(bars.spread, bars._bias()), bars.noise_std)
-    return [Row(names[i], *(float(column[i]) for column in figures)) for i in shown]
+    cells = ((names[i], *(float(column[i]) for column in figures), False) for i in shown)
+    return [Row._make(row) for row in cells]
 
 
 def _shown_names(bars: ErrorBars, numbers: Vector, most: int | None = None) -> list[str]:
-    """Return what people read in the place of the names of the first numbers."""
+    """Return readable names of the first numbers."""
     return _bin_names([shown_name(name) for name in bars.structure.names(most)], numbers)
 
 

@@ -36,7 +36,6 @@ from pacprivacy.release.certificate import (
 )
 from pacprivacy.release.certificate_text import (
     Rows,
-    not_hidden_text,
     not_promised_text,
     open_parts_text,
     pool_rows,
@@ -56,7 +55,7 @@ Prior: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([01]|1\.0+|0\.\d+|\d(
 
 
 class StatedFields(TypedDict):
-    """Fields of a certificate that whoever writes it states: the others follow from the pool."""
+    """Stated fields of a certificate; the others follow from the pool."""
 
     kind: Kind
     budget: str
@@ -160,25 +159,23 @@ class PoolCertificate(Certificate):
 
     @property
     def promise(self) -> str:
-        """The promise about one unit, in one sentence."""
         return promise_text(self)
 
     @property
     def not_hidden(self) -> str:
-        """Summary of what is not hidden, as short as the promise."""
-        return not_hidden_text(self)
+        return (
+            f"Who is in the table at all is not hidden, nor is what is true of its {self.units} as "
+            f"a whole: what the values say about all of them, they say about each."
+        )
 
     @property
     def used_prior(self) -> float:
-        """How often a guess "used" is right without the release."""
         return self.prior
 
     def rows(self) -> Rows:
-        """Return names and texts of what was proved."""
         return pool_rows(self)
 
     def to_public_dict(self) -> Record:
-        """Return everything as plain JSON types."""
         plain = super(PoolCertificate, self).to_public_dict()
         plain["side_knowledge"] = [item.to_public_dict() for item in self.side_knowledge]
         return plain
@@ -227,13 +224,10 @@ def certified_plan(plan: NoisePlan, context: Context) -> NoisePlan:
     if plan.kind != "exact":
         return plan
     heat = None if context.session is None else context.session.heat(pool, context.log_p)
-    if plan.is_noiseless:
-        return replace(
-            plan,
-            membership=adversary.noiseless_membership(pool, context.log_p, plan.groups),
-            charges=adversary.noiseless_heat_paid(pool, context.log_p, plan.groups, heat),
-        )
     view = plan.view(context.outputs, context.log_p)
+    if plan.is_noiseless:
+        charges = None if heat is None else adversary.noiseless_heat_charges(view, pool, heat)
+        return replace(plan, membership=adversary.noiseless_membership(view, pool), charges=charges)
     gamma = context.gamma / (4 if heat is None else 8)
     if plan.information is None:
         draws = information_draws(pool.n_subsets) // 2  # it limits nothing here
@@ -386,7 +380,7 @@ def _exact_facts(bundle: Bundle) -> tuple[str, ...]:
 
 
 def certified_charges(proved: Proved, bundle: Bundle) -> Vector | None:
-    """Return what every unit pays, the better of its two proofs (claim H-1); None if nothing."""
+    """Return the charge of every unit, the better of its two proofs (claim H-1), if any."""
     if (heat := bundle.heat) is None:
         return None
     pool, nats = bundle.pool, max(0.0, proved.mi_upper)

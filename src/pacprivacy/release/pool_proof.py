@@ -13,16 +13,15 @@ from pacprivacy._system import single_threaded
 from pacprivacy.adversary import (
     Balances,
     MembershipRisk,
-    noiseless_heat_paid,
+    noiseless_heat_charges,
     noiseless_membership,
 )
 from pacprivacy.budget import budget_limits
 from pacprivacy.errors import CertificateError
 from pacprivacy.noise import Proof, iid_log_det, log_det_of_points
 from pacprivacy.release.answer_bundle import AnswerBundle, certify_answer_bundle
-from pacprivacy.release.bundle import Bundle, BundleSession
+from pacprivacy.release.bundle import RELATIVE, Bundle, BundleSession
 from pacprivacy.release.certificate import fields_on_trust
-from pacprivacy.release.coin_bundle import RELATIVE
 from pacprivacy.release.pool_certificate import (
     CertificateFigures,
     PoolCertificate,
@@ -92,15 +91,15 @@ def prove_verified_again(bundle: Bundle) -> CertificateFigures:
     bound = bound * (1 + 1e-12) + information_slack_bound(
         bundle.total_variation_slack, len(weights)
     )
-    heat = bundle.heat
+    heat, view = bundle.heat, bundle.view
     if bundle.is_noiseless:
         return CertificateFigures(
             log_det_nats=bound,
-            information=Estimate(value=bound, lower=bound, upper=bound, confidence=1.0, n_draws=0),
-            membership=noiseless_membership(bundle.pool, bundle.log_p, bundle.groups),
-            charges=noiseless_heat_paid(bundle.pool, bundle.log_p, bundle.groups, heat),
+            information=Estimate.exact(bound),
+            membership=noiseless_membership(view, bundle.pool),
+            charges=None if heat is None else noiseless_heat_charges(view, bundle.pool, heat),
         )
-    view, charges = bundle.view, None
+    charges = None
     if heat is not None:
         charges = _proof_of(bundle, "charges").charges(view, bundle.pool, heat)
     return CertificateFigures(

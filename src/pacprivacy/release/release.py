@@ -22,6 +22,7 @@ from pacprivacy._random import BitSource, ProcessBound, uniform_below
 from pacprivacy._values import (
     SHOWN_ROWS,
     Row,
+    are_dates,
     release_text,
     rows_by_table,
     rows_table,
@@ -122,8 +123,9 @@ class Release:
 
         Returns
         -------
-        Interval     ``lower`` and ``upper``, each shaped like the value; NaN for a number that does
-        not estimate     that of all records, such as an undeclared total.
+        Interval
+            ``lower`` and ``upper``, each shaped like the value; NaN for a number that does not
+            estimate that of all records, such as an undeclared total.
 
         Guarantee
         ---------
@@ -161,6 +163,8 @@ class Release:
     def rows(self, most: int | None = None) -> list[Row]:
         """Return the first numbers by name, with standard error and 95 % interval; default all."""
         rows = error_bar_rows(self.value, self.error_bars, most=most)
+        if are_dates(self.certificate.mechanism, self.certificate.public):
+            rows = [row._replace(is_date=True) for row in rows]
         widest = None if self.model is None else self.model.get("suppress")
         return rows if widest is None else suppress_wide(rows, float(widest))
 

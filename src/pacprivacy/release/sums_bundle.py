@@ -1,4 +1,4 @@
-"""Evidence of a release of sums with coins: what every unit adds, in whole numbers."""
+"""Evidence of a release of sums with coins: the contribution of every unit, in whole numbers."""
 
 from __future__ import annotations
 
@@ -92,12 +92,10 @@ class CoinBundle(CoinProof):
 
     @property
     def lattice(self) -> tuple[Vector, Integers]:
-        """Grid step of every number with noise, and how many of them a deviation is."""
         return self.grid.ravel(), self.units_per_std.ravel()
 
     @property
     def not_checkable(self) -> Mapping[str, str]:
-        """The influence of units that are not stored."""
         if self.is_whole:
             return {}
         missing = self.n_units - self.n_stored
@@ -107,7 +105,6 @@ class CoinBundle(CoinProof):
         }
 
     def influence_text(self, largest: str) -> str:
-        """Say whose influence was computed again."""
         whom = "every unit" if self.is_whole else f"the {self.n_stored} units that cost most"
         return f"of {whom} at most {largest} deviations of the noise, in whole numbers"
 
@@ -210,9 +207,8 @@ def recompute_contributions(
 ) -> None:
     """Recompute the contribution of every unit from all records; refuse a bundle that differs.
 
-    For the units that the bundle of a large table does not hold, and for whoever wants to see that
-    the integers are those of the records. Takes the mechanism, the data and the units of the
-    release.
+    It also checks the units that the bundle of a large table does not hold. Takes the mechanism,
+    the data and the units of the release.
 
     Guarantee
     ---------

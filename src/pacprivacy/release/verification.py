@@ -12,9 +12,8 @@ from typing import Final
 
 from pacprivacy._certificates import Verified, verify
 from pacprivacy.errors import CertificateError
-from pacprivacy.release.bundle import CuratorBundle, load_bundle
+from pacprivacy.release.bundle import RELATIVE, CuratorBundle, load_bundle
 from pacprivacy.release.certificate import Certificate
-from pacprivacy.release.coin_bundle import RELATIVE
 
 ABSOLUTE: Final = 1e-12
 LONGEST: Final = 80  # characters of a value in a message

@@ -1,18 +1,13 @@
 """Pages and plots for people: :func:`report` gathers and writes, the rest only draws."""
 
 from pacprivacy.reporting.charts import (
-    PlanNumber as PlanNumber,
-    PlanRow as PlanRow,
     plot_audit as plot_audit,
-    plot_plan as plot_plan,
     plot_release as plot_release,
     plot_session as plot_session,
 )
 from pacprivacy.reporting.contents import (
     About as About,
-    CuratorFigures as CuratorFigures,
     ReportData as ReportData,
-    build_report_contents as build_report_contents,
 )
 from pacprivacy.reporting.ledger_page import (
     LedgerAccount as LedgerAccount,
@@ -24,4 +19,3 @@ from pacprivacy.reporting.page import (
     render_page as render_page,
     report as report,
 )
-from pacprivacy.reporting.style import FORMATS as FORMATS

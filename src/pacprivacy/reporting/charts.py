@@ -6,21 +6,17 @@ shows, and write it to ``path`` (.png, .svg or .pdf) if one is named.
 
 from __future__ import annotations
 
-import itertools
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pacprivacy._rounding import percent_at_most
 from pacprivacy.audit import AuditResult
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.release import CoinCertificate, Release
 from pacprivacy.reporting.contents import (
-    LEARNED,
-    Row,
     SessionFigures,
     report_session_figures,
 )
@@ -36,8 +32,6 @@ from pacprivacy.reporting.style import (
     Figure,
     save_styled,
     style_axes,
-    style_log_axis,
-    style_number,
     styled,
     styled_figure,
 )
@@ -60,146 +54,52 @@ def chart_odds(axes: Axes, prior: float, bound: float) -> None:
     axes.plot([bound, bound], [-0.7, 0.7], color=INK, lw=2.6, marker="")
     axes.text(prior - 0.01, -0.62, f"blind guess {100 * prior:.4g} %", ha="right", va="top", c=SOFT)
     text = f"promised: at most {percent_at_most(bound)} %"
-    axes.text(bound, 0.85, text, ha="left" if bound < 0.72 else "right", weight="bold")
+    axes.text(bound, 0.85, text, ha="right", weight="bold")
     if bound < 0.999:
         axes.text(1.0, -0.62, "certainty", ha="right", va="top", c=SOFT)
     axes.set(xlim=(0, 1), ylim=(-1.5, 1.7))
     axes.set_axis_off()
 
 
-def chart_priors(
-    axes: Axes, curve: Sequence[tuple[float, float]], dot: tuple[float, float], label: str
-) -> None:
-    """Draw the bound on any guess against how good the guess is without the release."""
-    priors, success = zip((0.0, 0.0), *curve, (1.0, 1.0), strict=True)
-    axes.fill_between(priors, priors, success, color=ROOM, lw=0)
-    axes.plot([0, 1], [0, 1], color=SOFT, lw=1.4, ls="--", marker="")
-    axes.plot(priors, success, color=BLUE, marker="")
-    axes.plot(*dot, "o", color=BLUE, ms=12, mew=2)
-    axes.annotate(
-        label,
-        dot,
-        (12, -5),
-        weight="bold",
-        textcoords="offset points",
-        va="top",
-        in_layout=False,
-    )
-    axes.text(0.79, 0.7, "blind guess", c=SOFT)
-    axes.set(xlim=(0, 1), ylim=(0, 1.02))
-    style_axes(axes, "success without the release", "success with it, at most")
-    axes.set_xticks(*RATES)
-    axes.set_yticks(*RATES)
-
-
 def chart_trade_off(
     axes: Axes,
     line: Sequence[tuple[float, float]],
-    drawn: Sequence[tuple[float, float]],
-    names: tuple[str, str],
+    marks: Sequence[tuple[float, float]],
 ) -> None:
-    """Draw the most true positives by false positives, for every unit and the worst-placed."""
+    """Draw the most hits by false alarms, for every unit and the one placed worst."""
     rates, most = zip(*line, strict=True)
     axes.fill_between(rates, rates, most, color=ROOM, lw=0)
     axes.plot([0, 1], [0, 1], color=SOFT, lw=1.4, ls="--", marker="")
     axes.plot(rates, most, color=BLUE, marker="")
-    if drawn:
-        axes.plot(*zip(*drawn, strict=True), "o", color=GREEN, ms=8)
+    if marks:
+        axes.plot(*zip(*marks, strict=True), "o", color=GREEN, ms=8)
     axes.text(0.62, 0.5, "blind guess", c=SOFT)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02))
-    style_axes(axes, *names)
+    style_axes(axes, "false alarms, of those left out", "hits, of those used, at most")
     axes.set_xticks(*RATES)
     axes.set_yticks(*RATES)
-
-
-def chart_noise_height(rows: Sequence[Row]) -> float:
-    return 1.1 + 0.34 * min(len(rows), MOST_NAMES)
-
-
-def chart_noise(axes: Axes, rows: Sequence[Row], rest_name: str) -> None:
-    """Draw the share of noise in each number's error, with the noise in the number's units."""
-    shown = rows[:MOST_NAMES]
-    for place, row in enumerate(shown):
-        square = row.noise_std**2 + row.spread**2
-        share = row.noise_std**2 / square if square else 0.0
-        rest = 1 - share if square else 0.0
-        names = ("noise", _short(rest_name)) if place == 0 else ("", "")
-        axes.barh(place, share, height=0.62, color=BLUE, label=names[0])
-        axes.barh(place, rest, left=share, height=0.62, color=GREY, label=names[1])
-        beside = axes.get_yaxis_transform()
-        text = f"noise ± {style_number(row.noise_std)}" if square else "no error"
-        axes.text(-0.015, place, _short(row.name), ha="right", va="center", transform=beside)
-        axes.text(1.015, place, text, ha="left", va="center", weight="bold", transform=beside)
-    more = len(rows) - len(shown)
-    title = "share of the squared error" + f"; the first {len(shown)} numbers" * bool(more)
-    style_axes(axes, "", title)
-    axes.set(xlim=(0, 1), ylim=(len(shown) - 0.5, -0.6), yticks=[])
-    axes.set_xticks(*RATES)
-    axes.grid(axis="x")
-    axes.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, -0.32 * 3 / (2 + len(shown))))
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
-
-
-def chart_units(
-    axes: Axes, edges: Sequence[float], counts: Sequence[int], bound: float, units: str
-) -> None:
-    """Draw how many units are at which risk, with the promise beside."""
-    high = max(edges[-1], bound) + 0.01
-    top = float(max(counts, default=1) or 1)
-    widths = [0.94 * (up - low) for low, up in itertools.pairwise(edges)]
-    axes.bar(edges[:-1], counts, widths, align="edge", color=BLUE)
-    axes.axvline(bound, color=INK, lw=2.6, marker="")
-    label = f"promised {percent_at_most(bound)} %"
-    axes.text(bound, 1.08 * top, f"{label} ", ha="right", weight="bold")
-    step = max(1, round((high - edges[0]) * 100 / 6))
-    ticks = range(math.ceil(100 * edges[0]), int(100 * high) + 1, step)
-    axes.set_xticks([tick / 100 for tick in ticks], [f"{tick} %" for tick in ticks])
-    axes.set_yticks([0, top / 2, top], [style_number(top * share / 2) for share in range(3)])
-    axes.set(xlim=(edges[0], high), ylim=(0, 1.2 * top))
-    style_axes(axes, "best attacker's success", units)
 
 
 # --- many releases --------------------------------------------------------------------------
 
 
 def chart_session(axes: Axes, session: SessionFigures) -> None:
-    """Draw the spent and learned amounts after each release as stairs below the promise."""
-    steps = session.steps
-    spent, learned, total, text, unit = session.line()
-    numbers = [step.number for step in steps]
+    """Draw the spent amounts after each release as stairs below the promise."""
+    spent, total = [step.spent for step in session.steps], session.total
+    numbers = [step.number for step in session.steps]
     end = numbers[-1] + 0.5
-    first = numbers[0] == 1  # else the releases before are not known
-
-    def stairs(values: list[float], colour: str, line: str, label: str) -> None:
-        x, y = [*numbers, end], [*values, values[-1]]
-        start = [0.0] * first
-        axes.step(
-            [*start, *x],
-            [*start, *y],
-            where="post",
-            marker="",
-            color=colour,
-            ls=line,
-            label=label,
-        )
-
-    stairs(spent, BLUE, "-", "spent, at most")
+    start = [0.0] * (numbers[0] == 1)  # else the releases before are not known
+    axes.step(
+        [*start, *numbers, end], [*start, *spent, spent[-1]], where="post", marker="", color=BLUE
+    )
     axes.plot(numbers, spent, "o", color=BLUE, ms=9)
-    if len(learned) == len(steps):
-        stairs(learned, GREEN, "--", "learned in this run (for the curator)")
-        axes.legend(
-            loc="lower right", ncols=2, bbox_to_anchor=(1, 1), borderaxespad=0, columnspacing=3
-        )
     if total is not None:
         axes.axhline(total, color=INK, marker="")
-        axes.text(end, total, text, ha="right", va="bottom", weight="bold")
+        axes.text(end, total, session.text, ha="right", va="bottom", weight="bold")
     axes.set_xticks(numbers[:: 1 + len(numbers) // 20])
     axes.set_xlim(numbers[0] - 1, end)
-    style_axes(axes, "release number", unit)
-    axes.set_ylim(0, 1.15 * max(total or 0.0, *spent, *learned) or 1.0)
+    style_axes(axes, "release number", session.unit)
+    axes.set_ylim(0, 1.15 * max(total or 0.0, *spent) or 1.0)
 
 
 # --- attacks --------------------------------------------------------------------------------
@@ -269,60 +169,9 @@ def plot_release(release: Release, path: str | Path | None = None) -> Figure:
     return save_styled(figure, path)
 
 
-class PlanNumber(NamedTuple):
-    """Noise of one number, and its distance from the answer on all records; curator-only.
-
-    Root mean squares over all candidates and all draws of the noise, in the units of the number.
-    """
-
-    name: str
-    noise: float
-    distance: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRow:
-    """The cost of one budget, before anything is spent; curator-only."""
-
-    budget: str
-    numbers: tuple[PlanNumber, ...]
-
-
-@styled
-def plot_plan(
-    rows: Sequence[PlanRow], path: str | Path | None = None, *, title: str = ""
-) -> Figure:
-    """Draw noise, of several numbers their relative mean, against the budget; for the curator."""
-    _refuse_nothing(rows, "rows", "Plan at least one budget.")
-    figure = styled_figure(3.8)
-    axes = figure.subplots()
-    several = len(rows[0].numbers) > 1
-    noise = [_relative_noise(row, rows[-1]) if several else row.numbers[0].noise for row in rows]
-    axes.plot(noise, "o-", label="noise")
-    if not several:
-        far = [row.numbers[0].distance for row in rows]
-        axes.plot(far, "s--", color=GREEN, label="distance from full answer")
-    angle, side = (20, "right") if len(rows) > 4 else (0, "center")
-    axes.set_xticks(range(len(rows)), [row.budget for row in rows], rotation=angle, ha=side)
-    unit = f"times that at {rows[-1].budget}" if several else "root mean square, its units"
-    axes.set(ylabel=unit, title=title)
-    if all(value > 0 for value in noise):
-        axes.set_yscale("log")
-        style_log_axis(axes.yaxis)
-    axes.legend()
-    return save_styled(figure, path)
-
-
-def _relative_noise(row: PlanRow, last: PlanRow) -> float:
-    """Return the mean over the numbers of how many times the noise of another budget they have."""
-    pairs = zip(row.numbers, last.numbers, strict=True)
-    times = [one.noise / other.noise for one, other in pairs if other.noise > 0]
-    return sum(times) / len(times) if times else 0.0
-
-
 @styled
 def plot_session(releases: Sequence[Release], path: str | Path | None = None) -> Figure:
-    """Draw the spent and learned amounts after each release of a session, for the curator."""
+    """Draw the spent amounts after each release of a session, and its limit."""
     figures = report_session_figures([release.certificate for release in releases])
     if figures is None or len(figures.steps) != len(releases):
         raise CertificateError(
@@ -330,24 +179,15 @@ def plot_session(releases: Sequence[Release], path: str | Path | None = None) ->
         )
     figure = styled_figure(3.9)
     chart_session(figure.subplots(), figures)
-    if all(step.learned_nats is not None for step in figures.steps):
-        figure.supxlabel(textwrap.fill(LEARNED, 100), x=0.012, ha="left", fontsize=11, color=SOFT)
     return save_styled(figure, path)
 
 
 @styled
-def plot_audit(
-    results: Sequence[AuditResult], path: str | Path | None = None, *, title: str = ""
-) -> Figure:
+def plot_audit(results: Sequence[AuditResult], path: str | Path | None = None) -> Figure:
     """Draw the success of every attack with its interval, beside blind success and the promise."""
-    _refuse_nothing(results, "results", "Run at least one attack.")
+    if not results:
+        raise DataError("results must not be empty; got none. Run at least one attack.")
     figure = styled_figure(1.7 + 0.6 * len(results))
     chart_audit(figure.subplots(), results, verdicts=True)
     figure.legend(loc="outside lower center", ncols=3)
-    figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
     return save_styled(figure, path)
-
-
-def _refuse_nothing(items: Sequence[object], name: str, advice: str) -> None:
-    if not items:
-        raise DataError(f"{name} must not be empty; got none. {advice}")

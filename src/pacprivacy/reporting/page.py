@@ -26,25 +26,20 @@ from pacprivacy._rounding import at_most, failure_text, percent_at_most
 from pacprivacy._system import read_regular, write_atomically
 from pacprivacy._values import row_interval, row_texts
 from pacprivacy.audit import AuditResult
-from pacprivacy.errors import AuditError, CertificateError, DataError
+from pacprivacy.errors import AuditError, DataError
 from pacprivacy.release import (
     TOLD_OUT,
-    AnswerBundle,
     Certificate,
-    CuratorBundle,
     Release,
-    load_bundle,
 )
 from pacprivacy.reporting import charts
 from pacprivacy.reporting.contents import (
-    LEARNED,
     About,
     PageKind,
     ReportData,
     Row,
-    build_report_contents,
-    check_report_contents,
     page_kind,
+    rate_text,
 )
 from pacprivacy.reporting.style import (
     BESIDE_WIDTH,
@@ -65,7 +60,6 @@ from pacprivacy.reporting.value_charts import (
 )
 from pacprivacy.session import query_answer
 
-BUNDLE_NAME: Final = "curator.npz"
 SHOWN_VALUES: Final = 10  # numbers before the rest is folded
 MOST_VALUES: Final = 400  # numbers on a page
 WHOLE: Final = 1e12  # noise below this is written without an exponent
@@ -85,8 +79,6 @@ def report(
     dataset: str = "",
     date: str | None = None,
     officer: bool = False,
-    curator: bool = False,
-    bundle: str | Path | None = None,
     audit: Sequence[AuditResult] | str | Path = (),
     session: Sequence[Release | str | Path] = (),
 ) -> Path:
@@ -100,16 +92,12 @@ def report(
     release : Release or path
         A release, its ``release.json``, or the folder with it.
     output : path, optional
-        The page; by default ``report.html`` (``officer.html``, ``curator.html``) beside the file,
-        or in the current folder.
+        The page; by default ``report.html``, or ``officer.html``, beside the file or in the
+        current folder.
     title, by, dataset, date : str, optional
         Title, author, name of the data, and date of the page: today if None.
     officer : bool
         Whether to write the certificate for a privacy officer instead: one page, with a glossary.
-    curator : bool
-        Whether to add the risk per unit; not for publication.
-    bundle : path, optional
-        The curator's file; by default ``curator.npz`` beside the release.
     audit : sequence of AuditResult or path
         Results of attacks, or the file that ``pac audit --json`` printed.
     session : sequence of Release or path
@@ -117,7 +105,7 @@ def report(
 
     Guarantee
     ---------
-    Claim R-9. Without ``curator`` the page is a function of public files.
+    Claim R-9. The page is a function of public files.
 
     Examples
     --------
@@ -137,24 +125,17 @@ def report(
         )
     release = release if isinstance(release, Release) else release_file(release)
     folder = Path() if isinstance(release, Release) else release.parent
-    kind = "officer" if officer else "curator" if curator else "report"
-    target = Path(output or folder / f"{kind}.html")
+    target = Path(output or folder / ("officer.html" if officer else "report.html"))
     if target.is_dir() or not target.parent.is_dir():
         wrong = "a folder" if target.is_dir() else "a file in a folder that is not there"
         raise DataError(
             f"output must be a file in an existing folder; got {str(target)[:60]!r}, {wrong}. "
             "Name it report.html."
         )
-    if officer and curator:
-        raise DataError("officer and curator must not both be set; got both. Write two pages.")
     loaded = release if isinstance(release, Release) else Release.load(release)
     certificate = loaded.certificate
-    curator_bundle = None
-    if curator or bundle is not None:
-        curator_bundle = _bundle_of(release, bundle)
-        check_report_contents(certificate, curator_bundle)
     rows = loaded.rows(MOST_VALUES)
-    data = build_report_contents(
+    data = ReportData(
         certificate,
         about=About(title=title, by=by, dataset=dataset, date=_today() if date is None else date),
         values=tuple(rows),
@@ -162,8 +143,6 @@ def report(
         tables=study_tables(loaded, rows),
         value_text="" if rows else json.dumps(plain_value(loaded.value))[:SHOWN_CHARACTERS],
         answer=query_answer(loaded),
-        bundle=curator_bundle,
-        curator=curator,
         session=[_certificate_of(other) for other in session],
         audit=_read_audit(audit) if isinstance(audit, str | Path) else audit,
     )
@@ -174,7 +153,7 @@ def report(
             stacklevel=2,
         )
     page = render_page(data, officer=officer).encode()
-    write_atomically(target, page, mode=0o600 if curator else 0o644, error=DataError)
+    write_atomically(target, page, mode=0o644, error=DataError)
     return target
 
 
@@ -184,25 +163,6 @@ def _today() -> str:
 
 def _certificate_of(release: Release | str | Path) -> Certificate:
     return release.certificate if isinstance(release, Release) else Certificate.read(release)
-
-
-def _bundle_of(release: Release | str | Path, bundle: str | Path | None) -> CuratorBundle:
-    if bundle is None and isinstance(release, Release):
-        held: CuratorBundle = release.bundle
-        return held
-    path = Path(bundle or Path(str(release)).parent / BUNDLE_NAME)
-    if not path.is_file():
-        raise CertificateError(
-            f"bundle must be a file; got {path}, which is not there. "
-            f"Name the curator.npz of the release, or ask for the public page."
-        )
-    loaded = load_bundle(path)
-    if isinstance(loaded, AnswerBundle):
-        raise CertificateError(
-            "bundle must be of a release; got that of a predictor, which holds no outputs. "
-            "Ask for the public page."
-        )
-    return loaded
 
 
 def _read_audit(path: str | Path) -> tuple[AuditResult, ...]:
@@ -229,8 +189,10 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
     if data.answer is not None:  # its text stands above its answer
         subject = subject.partition(" ".join(data.answer.query.split())[:60])[0].rstrip(" (")
         subject = subject or "A query"
+    if " " in subject:  # not the name of a function
+        subject = subject[:1].upper() + subject[1:]
     kind = page_kind(cert)
-    frame = template_environment().get_template("officer.html" if officer else kind.template)
+    frame = template_environment().get_template("officer.html" if officer else "report.html")
     page: str = frame.render(
         css=Markup(css),
         js=Markup(js),
@@ -247,9 +209,7 @@ def render_page(data: ReportData, *, officer: bool = False) -> str:
         most_values=MOST_VALUES,
         promised=cert.promised_success,
         published=list(cert.published),
-        trade_off=kind.trade_off,
         told_out=TOLD_OUT,
-        learned=LEARNED,
         readings=cert.dp_readings,
         infinity=math.inf,
         **({} if officer else _pictures(data, kind)),
@@ -276,9 +236,9 @@ def template_environment() -> Any:
         "number": style_number,
         "plus_minus": row_texts,
         "ends": row_interval,
-        "spaced": lambda text: text.replace(",", " "),  # as the answer to a query is written
         "whole": lambda number: f"{number:,.0f}" if 100 <= number < WHOLE else style_number(number),
         "percent": percent_at_most,
+        "rate": rate_text,
         "shape": Markup,  # pictures, whose texts are escaped already
     }
     return environment
@@ -317,45 +277,30 @@ def _table_picture(table: NamedTable) -> tuple[str, str]:
 
 
 def _pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
-    names = ("odds", "prior_chart", "trade_off_chart", "noise_chart", "session_chart")
-    blank: dict[str, Any] = dict.fromkeys((*names, "values_chart", "audit_chart", "unit_chart"), "")
+    names = ("odds", "trade_off_chart", "session_chart")
+    blank: dict[str, Any] = dict.fromkeys((*names, "values_chart", "audit_chart"), "")
     blank["table_charts"] = []
     return blank | _draw_pictures(data, kind) if can_draw() else blank
 
 
 @styled
 def _draw_pictures(data: ReportData, kind: PageKind) -> dict[str, Any]:
-    cert, curator = data.certificate, data.curator
-    label = f"one {cert.unit}: {percent_at_most(cert.promised_success)} %"
-    dot = (0.5, cert.promised_success)
+    cert = data.certificate
     pictures: dict[str, Any] = {}
     room = "Room between a blind guess and the promise"
     pictures["odds"] = _picture(room, 0.95, charts.chart_odds, 0.5, cert.promised_success)
-    if data.any_inference:
-        pictures["prior_chart"] = _picture(
-            "Success against prior", 4.0, charts.chart_priors, data.any_inference, dot, label
-        )
     if data.tables:
         pictures["table_charts"] = [_table_picture(table) for table in data.tables]
     elif data.values:
         pictures["values_chart"] = _values_picture(data.values, data.layout)
     if cert.advantage < 1:
         pictures["trade_off_chart"] = _picture(
-            "True against false positives", 3.0, charts.chart_trade_off, kind.line, kind.marks,
-            kind.axes, width=4.6,
-        )  # fmt: skip
-    if data.values and cert.noise.n_directions:
-        title, height = "How much of each error is noise", charts.chart_noise_height(data.values)
-        pictures["noise_chart"] = _picture(
-            title, height, charts.chart_noise, data.values, kind.rest_name
+            "Hits and false alarms", 3.0, charts.chart_trade_off, kind.line, kind.marks, width=4.6
         )
-    if (session := data.session) is not None:
+    if (session := data.session_figures) is not None:
         title = "What the session has spent"
         pictures["session_chart"] = _picture(title, 3.2, charts.chart_session, session)
     if data.audit:
         title, height = "Attacks against the promise", 0.8 + 0.7 * len(data.audit)
         pictures["audit_chart"] = _picture(title, height, charts.chart_audit, data.audit)
-    if curator is not None and curator.unit_success_counts:
-        risks = (curator.unit_success_edges, curator.unit_success_counts, cert.membership_bound)
-        pictures["unit_chart"] = _picture("Risk", 3.2, charts.chart_units, *risks, cert.units)
     return pictures

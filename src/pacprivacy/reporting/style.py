@@ -77,7 +77,6 @@ STYLE: Final[dict[Any, Any]] = {
 }
 
 Axes: TypeAlias = Any  # of matplotlib, which is imported only to draw
-Axis: TypeAlias = Any
 Figure: TypeAlias = Any
 
 P = ParamSpec("P")
@@ -146,14 +145,6 @@ def style_axes(axes: Axes, x: str, y: str) -> None:
     """Name the axes, the vertical one above and upright."""
     axes.set_xlabel(x)
     axes.set_title(y, fontsize=12, fontweight="normal", color=SOFT)
-
-
-def style_log_axis(axis: Axis) -> None:
-    """Write plain numbers on a logarithmic axis, several in a decade if few decades show."""
-    low, high = axis.get_view_interval()
-    axis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0) if high < 150 * low else (1.0,))
-    axis.set_major_formatter(lambda value, _: style_number(value))
-    axis.axes.minorticks_off()
 
 
 def style_number(value: float) -> str:

@@ -6,6 +6,7 @@ other numbers are dots with intervals, those with errors of one size on one axis
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pacprivacy._values import Row, row_texts, rows_by_table
+from pacprivacy._values import Row, read_bin, row_texts, rows_by_table
 from pacprivacy.reporting.style import BLUE, GREY, INK, PAPER, SOFT, Axes, style_axes
 
 MAX_DOTS: Final = 16  # rows of a picture of dots
@@ -54,6 +55,8 @@ def value_layout(value: Any, n_numbers: int) -> Layout:
             for name, part in columns.items()
         )
         return layouts if sum(len(each.edges) - 1 for each in layouts) == n_numbers else None
+    if edges := _edges_of(value):
+        return (HistogramLayout("", edges),)
     inner = [tuple(part) if isinstance(part, Mapping) else () for part in value.values()]
     levels = inner[0]
     plain = all(isinstance(x, int | float) for part in value.values() if isinstance(part, Mapping)
@@ -62,6 +65,16 @@ def value_layout(value: Any, n_numbers: int) -> Layout:
     if square and 2 <= len(value) <= MAX_LEVELS and len(value) * len(levels) == n_numbers:
         return TwoWayLayout(tuple(map(str, value)), tuple(map(str, levels)))
     return None
+
+
+def _edges_of(value: Mapping[Any, Any]) -> tuple[float, ...]:
+    """Return the edges of the bins that the keys of a value name; none where they do not."""
+    bins = [read_bin(str(key)) for key in value]
+    ends = sorted((each[1], each[2]) for each in bins if each is not None and not each[0])
+    touching = all(one[1] == other[0] for one, other in itertools.pairwise(ends))
+    if len(ends) < 2 or len(ends) < len(value) or not touching:
+        return ()
+    return (ends[0][0], *(high for _, high in ends))
 
 
 class NamedTable(NamedTuple):

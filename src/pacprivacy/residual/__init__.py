@@ -1,10 +1,5 @@
 """Residual-PAC: remaining privacy, the Gaussianity gap, and noise learned against a decoder."""
 
-from pacprivacy.residual.composition import (
-    JointPlan as JointPlan,
-    compose_residual_privacy as compose_residual_privacy,
-    joint_plan as joint_plan,
-)
 from pacprivacy.residual.gap import (
     BoundedCritic as BoundedCritic,
     ReleaseSampler as ReleaseSampler,
@@ -23,8 +18,11 @@ from pacprivacy.residual.learned_noise import (
     plan_learned_noise as plan_learned_noise,
 )
 from pacprivacy.residual.privacy import (
+    JointPlan as JointPlan,
     Residual as Residual,
+    compose_residual_privacy as compose_residual_privacy,
     intrinsic_privacy as intrinsic_privacy,
+    joint_plan as joint_plan,
     posterior_disadvantage as posterior_disadvantage,
     reference_law as reference_law,
     residual_privacy as residual_privacy,

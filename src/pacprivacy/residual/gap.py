@@ -403,13 +403,9 @@ def variational_gap(
             rng=training,
         )
     held_out = public_generator(seed, "held-out")
-    ours = _Moments()
-    for n in _blocks(n_draws):
-        ours.add(critic(sampler.released(n, held_out)))
-    theirs = _Moments()
-    for n in _blocks(n_draws):
-        theirs.add(np.exp(critic(sampler.gaussian(n, held_out)) - critic.high))
-    value, lower = _bound(ours, theirs, critic, gamma)
+    ours = np.concatenate([critic(sampler.released(n, held_out)) for n in _blocks(n_draws)])
+    theirs = np.concatenate([critic(sampler.gaussian(n, held_out)) for n in _blocks(n_draws)])
+    value, lower = _bound(ours, np.exp(theirs - critic.high), critic, gamma)
     return _lower_bound(value, lower, sampler.view, confidence=1 - gamma, n_draws=n_draws)
 
 
@@ -418,35 +414,18 @@ def _blocks(n_draws: int) -> Iterator[int]:
 
 
 def _bound(
-    ours: _Moments, theirs: _Moments, critic: BoundedCritic, gamma: float
+    ours: Vector, theirs: Vector, critic: BoundedCritic, gamma: float
 ) -> tuple[float, float]:
     """Return the bound, and its value after both deviations."""
     width = max(critic.high - critic.low, 1e-300)
-    low = ours.mean - empirical_bernstein(ours.variance, ours.n, width=width, gamma=gamma / 2)
-    mass = theirs.mean + empirical_bernstein(
-        theirs.variance, theirs.n, width=max(-math.expm1(-width), 1e-300), gamma=gamma / 2
+    mean, mass = float(ours.mean()), float(theirs.mean())
+    low = mean - empirical_bernstein(
+        float(ours.var(ddof=1)), len(ours), width=width, gamma=gamma / 2
     )
-    return ours.mean - critic.high - math.log(theirs.mean), low - critic.high - math.log(mass)
-
-
-class _Moments:
-    """Mean and variance of numbers added in blocks."""
-
-    def __init__(self) -> None:
-        self.n, self._sum, self._squares, self._shift = 0, 0.0, 0.0, 0.0
-
-    def add(self, values: Vector) -> None:
-        if self.n == 0:
-            self._shift = float(values.mean())
-        shifted = values - self._shift  # differences keep digits in the squares
-        self.n += len(values)
-        self._sum += float(shifted.sum())
-        self._squares += float(shifted @ shifted)
-
-    @property
-    def mean(self) -> float:
-        return self._shift + self._sum / self.n
-
-    @property
-    def variance(self) -> float:
-        return max(0.0, (self._squares - self._sum**2 / self.n) / (self.n - 1))
+    most = mass + empirical_bernstein(
+        float(theirs.var(ddof=1)),
+        len(theirs),
+        width=max(-math.expm1(-width), 1e-300),
+        gamma=gamma / 2,
+    )
+    return mean - critic.high - math.log(mass), low - critic.high - math.log(most)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pacprivacy._checks import Matrix, Vector, as_outputs, check_log_belief, check_positive, freeze
 from pacprivacy._random import coerce_seed, public_generator
-from pacprivacy.adversary import DEFAULT_GAMMA, View, draw_views
+from pacprivacy.adversary import DEFAULT_GAMMA, View, exact_information
 from pacprivacy.errors import BudgetError, PacPrivacyError
 from pacprivacy.noise import (
     NoisePlan,
@@ -26,14 +26,13 @@ from pacprivacy.noise import (
     spread_of,
     waterfill,
 )
-from pacprivacy.theory import Estimate, bernstein_estimate, entropy
+from pacprivacy.theory import Estimate, entropy
 
 Family: TypeAlias = Literal["gaussian_diagonal", "gaussian_full"]
 Follower: TypeAlias = Literal["mlp", "exact"]
 Params: TypeAlias = dict[str, Any]  # arrays of numpy or jax
 UtilityLoss: TypeAlias = Callable[[Any], Any]
 
-BLOCK_ELEMENTS: Final = 1 << 19
 CHECK_DRAWS: Final = 200_000
 LOSS_DRAWS: Final = 4096
 LEARNED_NOTE: Final = "the shape of the noise was learned; the proof does not rest on the learning"
@@ -428,10 +427,9 @@ def check_learned_noise(
     *,
     n_draws: int = CHECK_DRAWS,
     gamma: float = DEFAULT_GAMMA,
-    noise_scale: float = 1.0,
     rng: np.random.Generator | int | None = None,
 ) -> NoiseShortfall:
-    """Evaluate learned noise, or ``noise_scale`` times it, with the optimal adversary.
+    """Evaluate learned noise with the optimal adversary.
 
     Guarantee
     ---------
@@ -439,36 +437,11 @@ def check_learned_noise(
     plus this noise, in real numbers, with probability ``1 - gamma`` over fresh draws. It certifies
     no release: nothing is released with float noise.
     """
-    generator = public_generator(coerce_seed(rng), "learned information")
-    m, factor = len(learned.log_p), noise_scale * learned.factor
-    points = learned.spread.coordinates
-    whitened = np.linalg.solve(factor, points.T).T
-    view = View(points=points, log_prior=learned.log_p)
-    prior = float(entropy(learned.log_p))
-    width = max(1, math.ceil(BLOCK_ELEMENTS / m))
-    gains = []
-    for start in range(0, n_draws, width):
-        size = min(width, n_draws - start)
-        index = draw_views(view, size, generator).indices
-        z = whitened[index] + generator.standard_normal((size, len(factor)))
-        distances = np.square(z).sum(axis=1)[:, None] + np.square(whitened).sum(axis=1)
-        log_q = -0.5 * np.maximum(distances - 2 * z @ whitened.T, 0.0)
-        gains.append(prior - _entropies(learned.log_p + log_q))
-    gain = np.concatenate(gains)
-    estimate = bernstein_estimate(
-        float(gain.mean()),
-        float(gain.var(ddof=1)),
-        n_draws,
-        low=prior - math.log(m),
-        high=prior,
-        gamma=gamma,
+    whitened = np.asarray(
+        np.linalg.solve(learned.factor, learned.spread.coordinates.T).T, dtype=np.float64
     )
-    true_nats = replace(
-        estimate,
-        value=max(0.0, estimate.value),
-        lower=max(0.0, estimate.lower),
-        upper=max(0.0, estimate.upper),
-    )
+    view = View(points=whitened, log_prior=learned.log_p)
+    true_nats = exact_information(view, n_draws=n_draws, gamma=gamma, rng=rng)
     return NoiseShortfall(claimed_nats=learned.claimed_nats, true_nats=true_nats)
 
 
@@ -500,13 +473,3 @@ def plan_learned_noise(
         mi_nats=budget,
     )
     return prove_shape(learned.covariance_shape(), problem, rule="learned", notes=(LEARNED_NOTE,))
-
-
-def _entropies(log_joint: Matrix) -> Vector:
-    """Return the entropy of each posterior, from log weights up to a constant."""
-    log_joint = log_joint - log_joint.max(axis=1, keepdims=True)
-    p = np.exp(log_joint)
-    total = p.sum(axis=1)
-    weighted = np.einsum("ij,ij->i", p, np.maximum(log_joint, -800.0))
-    entropies: Vector = np.log(total) - weighted / total
-    return np.maximum(entropies, 0.0)

@@ -52,8 +52,8 @@ class Coins:
         a release with the one that the unit has no part in.
     clip : "auto", float or None, public
         How much one unit may add to sums, 1 being the influence of the tenth largest unit. "auto"
-        takes the radius of the least predicted error, not above 1; None leaves outliers as they
-        are, and the noise then tells how large the largest is.
+        takes the radius of the least predicted error, not above 1; None keeps outliers as they
+        are, and the noise then reveals the size of the largest.
     rows_per_unit : int, public, optional
         Hide also that a unit is in the table at all: differential privacy. Noise then follows from
         declared ranges, levels and this largest number of rows of a unit, never from records;

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Vector, check_log_belief
 from pacprivacy.errors import PoolError
-from pacprivacy.sample.bits import Bits, pool_complement, pool_padding, popcount
 
 MIN_UNITS: Final = 4
 GROUP: Final = "group of rows"
@@ -22,6 +21,49 @@ _RUN: Final = 64  # units that follow each other: quicker together
 _CHUNK_CELLS: Final = 2**21  # subset-unit cells unpacked at a time: bounds temporary memory
 
 Mask = npt.NDArray[np.bool_]
+Bits = npt.NDArray[np.uint8]
+
+_POPCOUNT: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
+    axis=1, dtype=np.uint8
+)
+
+
+def popcount(packed: Bits) -> int:
+    return int(_POPCOUNT[packed].sum(dtype=np.int64))
+
+
+def pool_padding(n_units: int) -> int:
+    """Return the unused bits of the last byte, as a byte."""
+    return 0xFF >> (n_units % 8) if n_units % 8 else 0
+
+
+def pool_complement(packed: Bits, n_units: int) -> Bits:
+    other = ~packed
+    other[-1] &= 0xFF ^ pool_padding(n_units)
+    return other
+
+
+def draw_pool_bits(rng: np.random.Generator, n_units: int, size: int) -> Bits:
+    """Draw a uniform subset of exactly ``size`` of ``n_units`` units, packed.
+
+    Fair bits give a uniform subset of a random size; given its size it is uniform, and
+    moving uniformly chosen units in or out until the size fits keeps it so. This needs
+    one bit and no integer per unit, and is quick for sizes near one half.
+    """
+    packed = np.frombuffer(rng.bytes(-(-n_units // 8)), dtype=np.uint8).copy()
+    packed[-1] &= 0xFF ^ pool_padding(n_units)
+    surplus = popcount(packed) - size
+    missing = abs(surplus)
+    while missing:
+        where = rng.integers(0, n_units, size=2 * missing + 16)
+        inside = (packed[where >> 3] >> (7 - (where & 7)).astype(np.uint8)) & 1
+        where = where[inside == (surplus > 0)]
+        # The first appearances, in order: what rejection one at a time would have accepted.
+        _, first = np.unique(where, return_index=True)
+        where = where[np.sort(first)][:missing]
+        np.bitwise_xor.at(packed, where >> 3, (128 >> (where & 7)).astype(np.uint8))
+        missing -= len(where)
+    return packed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -30,7 +72,7 @@ class Pool:
 
     Row ``k`` of ``bits``, curator-only, is subset ``k`` in the layout of :func:`numpy.packbits`,
     with zero padding. ``prior`` is the best blind guess of one unit's membership before the pool is
-    drawn, an upper bound where ``scheme`` has no closed form; for whoever knows the pool see
+    drawn, an upper bound where ``scheme`` has no closed form; given the pool see
     :meth:`priors`. Subsets ``r, r + m/k, r + 2m/k, ...`` leave out the ``k`` folds of one
     partition: two for halves and their complements, one where there is no such structure.
     ``row_units``, curator-only, numbers the unit of each row; None if every row is a unit.
@@ -151,27 +193,6 @@ class Pool:
         if self.folds > 1:
             return (m - m // self.folds) / m
         return max(int(np.maximum(c, m - c).max()) for c in self._count_chunks()) / m
-
-    def signs(
-        self,
-        start: int,
-        stop: int,
-        dtype: npt.DTypeLike = np.float32,
-        *,
-        n_subsets: int | None = None,
-    ) -> npt.NDArray[Any]:
-        """Return +1 (in) and -1 (out) for units ``start`` to ``stop - 1`` in every subset.
-
-        The result has shape (n_subsets, stop - start), of the first subsets if so many are asked
-        for; memory is in proportion to it.
-        """
-        if not 0 <= start <= stop <= self.n_units:
-            raise PoolError(
-                f"start and stop must satisfy 0 <= start <= stop <= {self.n_units}; "
-                f"got {start} and {stop}. Slice within the units of the pool."
-            )
-        inside = self._unpack(start, stop, n_subsets).view(np.int8)
-        return (2 * inside - 1).astype(dtype)
 
     def inside(
         self,
@@ -367,12 +388,14 @@ def named_pool_units(labels: npt.ArrayLike, name: str) -> Named:
 def pool_unit_name(column: str) -> str:
     """Return the name of a unit, from the column of its labels or the key of its table.
 
-    ``patient`` for ``Patient_ID`` and for ``patients.id``; empty where the name says nothing, as
-    ``id``, or is no word.
+    ``patient`` for ``Patient_ID``, ``visits.patient_id`` and ``patients.id``; empty where the name
+    says nothing, as ``id``, or is no word.
     """
     words = re.sub(r"([a-z])([A-Z])", r"\1 \2", column).lower().strip()
-    table, dot, _ = words.partition(".")
-    if dot:
+    table, dot, key = words.partition(".")
+    if dot and re.fullmatch(r"[a-z][a-z _-]{1,30}?[ _-]+(ids?|key)", key):
+        words = key
+    elif dot:
         words = re.sub(r"(?<=[^s])s$", "", re.sub(r"ies$", "y", table)).replace("people", "person")
     match = re.fullmatch(r"([a-z][a-z _-]{1,30}?)([ _-]+(ids?|nr|no|number|key|code))?", words)
     name = "" if match is None else re.sub(r"[ _-]+", " ", match[1])

@@ -7,7 +7,7 @@ and seeds are handled alike for all of them in ``draw``; a strategy adds its own
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,12 @@ import numpy.typing as npt
 from pacprivacy._checks import as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy.errors import PoolError
-from pacprivacy.sample.bits import Bits, draw_pool_bits, pool_complement
 from pacprivacy.sample.pool import (
+    Bits,
     Codes,
     Pool,
+    draw_pool_bits,
+    pool_complement,
     pool_unit_name,
     resolve_pool_strata,
     resolve_pool_units,
@@ -53,6 +55,17 @@ def _check_n_subsets(n_subsets: object, *, folds: int = 1) -> None:
         )
     if n_subsets > MOST_SUBSETS:  # type: ignore[operator]
         raise PoolError(f"n_subsets must be at most {MOST_SUBSETS:,}; got {n_subsets:,}. Use 2000.")
+
+
+class _Law(NamedTuple):
+    """Packed subsets, and the public facts of their distribution; as in :class:`Pool`."""
+
+    bits: Bits
+    scheme: str
+    prior: float
+    independent: bool = True
+    folds: int = 1
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +107,24 @@ class PoolStrategy(ABC):
             labels = resolve_pool_strata(strata, n_records, row_units, wanted_by=wanted_by)
         seed = coerce_seed(rng)
         law = self._law(seed, self.n_subsets or DEFAULT_SUBSETS, n_units, labels)
-        called = pool_unit_name(str(getattr(units, "name", "")))
-        return Pool(n_units=n_units, row_units=row_units, unit=called, seed=seed, **law)
+        return Pool(
+            bits=law.bits,
+            n_units=n_units,
+            scheme=law.scheme,
+            prior=law.prior,
+            independent=law.independent,
+            folds=law.folds,
+            row_units=row_units,
+            unit=pool_unit_name(str(getattr(units, "name", ""))),
+            seed=seed,
+            notes=law.notes,
+        )
 
     def _wants_strata(self) -> str:
         return ""
 
     @abstractmethod
-    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
+    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> _Law:
         """Return the packed subsets and the public facts of their distribution."""
 
 
@@ -178,7 +201,7 @@ class Balanced(PoolStrategy):
     def _wants_strata(self) -> str:
         return "stratify=True" if self.stratify else ""
 
-    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
+    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> _Law:
         if self.folds == "auto":
             raise PoolError(
                 "folds must be a number to draw a pool by hand; got 'auto', which needs a "
@@ -197,15 +220,10 @@ class Balanced(PoolStrategy):
             bits = _draw_pairs(seed, m, n_units, labels)
         else:
             bits = _draw_folds(seed, m, folds, n_units, labels)
-        return {
-            "bits": bits,
-            "scheme": scheme
-            + ("-stratified" if self.stratify else "")
-            + (f"({folds} folds)" if folds > 2 else ""),
-            "prior": (folds - 1) / folds,
-            "independent": False,
-            "folds": 1 if self.independent else folds,
-        }
+        scheme += "-stratified" if self.stratify else ""
+        scheme += f"({folds} folds)" if folds > 2 else ""
+        prior, structure = (folds - 1) / folds, 1 if self.independent else folds
+        return _Law(bits, scheme, prior, independent=False, folds=structure)
 
 
 def strategy_fold_choices(n_subsets: int, n_records: int, units: npt.ArrayLike | None) -> list[int]:
@@ -342,18 +360,13 @@ class Half(PoolStrategy):
     def _wants_strata(self) -> str:
         return "every_class=True" if self.every_class else ""
 
-    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
+    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> _Law:
         bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
         for k in range(m):
             bits[k] = _draw_half(public_generator(seed, "pool", k), n_units, labels)
-        return {
-            "bits": bits,
-            "scheme": "half" if labels is None else "half-every-class",
-            "prior": _prior(n_units, labels),
-            "independent": True,
-            "folds": 1,
-            "notes": () if labels is None else (_EVERY_CLASS_NOTE,),
-        }
+        if labels is None:
+            return _Law(bits, "half", _prior(n_units, labels))
+        return _Law(bits, "half-every-class", _prior(n_units, labels), notes=(_EVERY_CLASS_NOTE,))
 
 
 def _draw_half(rng: np.random.Generator, n_units: int, classes: Codes | None) -> Bits:
@@ -419,20 +432,14 @@ class Poisson(PoolStrategy):
                 "Use 0.5 for the smallest prior."
             )
 
-    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> dict[str, Any]:
+    def _law(self, seed: int, m: int, n_units: int, labels: Codes | None) -> _Law:
         rate = float(self.rate)
         bits = np.empty((m, -(-n_units // 8)), dtype=np.uint8)
         for k in range(m):
             _fill_coins(bits[k], public_generator(seed, "pool", k), n_units, rate)
         inside = min(1.0, rate / -math.expm1(n_units * math.log1p(-rate)))
-        return {
-            "bits": bits,
-            "scheme": f"poisson({rate:.12g})",
-            "prior": max(inside, 1.0 - inside),
-            "independent": True,
-            "folds": 1,
-            "notes": (_NOT_EMPTY_NOTE,),
-        }
+        scheme = f"poisson({rate:.12g})"
+        return _Law(bits, scheme, max(inside, 1.0 - inside), notes=(_NOT_EMPTY_NOTE,))
 
 
 def _fill_coins(packed: Bits, rng: np.random.Generator, n_units: int, rate: float) -> None:

@@ -55,7 +55,9 @@ OF_TABLES: Final = (
 AGAIN: Final = "You had this query answered before: it has cost again, and has new noise."
 AMOUNTS: Final = (*KINDS, "mu_squared")
 NOT_OF_TABLES: Final = (
-    "What the whole of the tables tells: which queries fail, and how long they take."
+    "What the whole of the tables tells: which queries fail, how long they take, and noise and "
+    "intervals, which are computed from all records. Whoever writes queries can choose them so "
+    "that these show an entry of one person."
 )
 
 

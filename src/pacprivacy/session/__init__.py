@@ -1,13 +1,11 @@
-"""Many releases of one secret: the only pipeline, the belief it leaves, what was spent, answers."""
+"""Many releases of one secret: the pipeline, the attacker's belief, the amounts spent, answers."""
 
 from pacprivacy.session.account import Remaining as Remaining
-from pacprivacy.session.default_sample import (
-    FEWEST_UNITS as FEWEST_UNITS,
-    pool_reason as pool_reason,
-)
 from pacprivacy.session.dry_run import (
+    FEWEST_UNITS as FEWEST_UNITS,
     SUBSETS_BATCHED as SUBSETS_BATCHED,
     DryRun as DryRun,
+    pool_reason as pool_reason,
 )
 from pacprivacy.session.leases import (
     DEFAULT_PRINCIPAL as DEFAULT_PRINCIPAL,
@@ -22,6 +20,5 @@ from pacprivacy.session.query_release import (
 )
 from pacprivacy.session.refinement import Accuracy as Accuracy, GradualRelease as GradualRelease
 from pacprivacy.session.responder import Reply as Reply, Responder as Responder
-from pacprivacy.session.secret import Plan as Plan
-from pacprivacy.session.secret_holder import Odometer as Odometer
+from pacprivacy.session.secret import Odometer as Odometer, Plan as Plan
 from pacprivacy.session.session import Session as Session

@@ -1,4 +1,4 @@
-"""What a release may spend, and the place of a session in a ledger."""
+"""The account of a session: its place in a ledger, and the file from which it resumes."""
 
 from __future__ import annotations
 
@@ -10,158 +10,27 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
+from typing import TYPE_CHECKING, NoReturn
 
 # The ledger is imported on first use, through its package: SQLAlchemy takes a while.
 from pacprivacy import ledger as ledgers
-from pacprivacy._checks import Vector, as_told
 from pacprivacy._random import ProcessBound, fresh_seed
-from pacprivacy.adversary import RESERVE, Balances, balance_advantage
-from pacprivacy.budget import BLIND, AnyBudget, Information, Membership, Spent
+from pacprivacy.budget import Spent
 from pacprivacy.errors import (
     BudgetError,
-    BudgetExceededError,
     DataError,
     LedgerError,
     SecretError,
 )
 from pacprivacy.release import Certificate
-from pacprivacy.session.secret_holder import Receipt, SpendLog
-from pacprivacy.session.state import Marks, Opened, SessionState, StateFile
+from pacprivacy.session.secret import Receipt, SpendLog
+from pacprivacy.session.state import AccountOwner, Marks, SessionState, StateFile
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Balance, Ledger, Reservation
 
 
 NOTHING = Spent()
-ROUNDING = 1e-9
-MARGIN = 1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
-UNASKED = 0.25  # part of the reserve for a release that says nothing about membership
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AccountShare:
-    """What a release may spend; curator-only but for ``limits``.
-
-    ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
-    much of the reserve that is left; None and unused where membership is not limited.
-    """
-
-    limits: Spent
-    balances: Balances | None = None
-    allowed: Vector | None = None
-    part: float = 1.0
-
-    def in_words(self) -> AnyBudget:
-        """Return a share in words, for the certificate: never more than was allowed."""
-        nats, allowed = self.limits.mi_nats, self.allowed
-        budget: AnyBudget | None = None if nats is None else Information(nats)
-        if allowed is not None:
-            advantage = balance_advantage(float(allowed.max())) / (1 - RESERVE)
-            member = Membership(min(BLIND + 0.5 * advantage * (1 + ROUNDING), 1 - 1e-12))
-            budget = member if budget is None else budget & member
-        assert budget is not None  # a session limits something
-        return budget
-
-
-def read_share(share: float | str | None) -> tuple[float, int | None]:
-    """Return a share of what is left, and of how many releases to come it is one, if it says so."""
-    if share is None:
-        return 1.0, None
-    if isinstance(share, str):
-        match = re.fullmatch(r"1 of ([1-9]\d{0,8})", share.strip())
-        if match:
-            return 1 / int(match[1]), int(match[1])
-    elif 0 < share <= 1:
-        return share, None
-    raise BudgetError(
-        f"share must be above 0 and at most 1, or one of the releases to come, such as "
-        f"'1 of 10'; got {as_told(share)}. Use 0.2."
-    )
-
-
-def account_share(
-    requested: Spent | None,
-    share: float | str | None,
-    left: Spent,
-    balances: Balances | None,
-    n_units: int,
-    n_done: int = 0,
-) -> AccountShare:
-    """Return what a release may spend: what was asked, never more than what is left.
-
-    Where nothing was asked it is a share of what is left, or all of that. ``n_done`` releases
-    went before.
-    """
-    portion, n_left = read_share(share)
-    if requested is not None and share is not None:
-        raise BudgetError("budget and share must not both be given. Leave one out.")
-    wanted = Spent() if requested is None else requested
-    _check_left("information", wanted.mi_nats, left.mi_nats)
-    nats = left.mi_nats
-    if nats is not None and requested is None:
-        nats *= portion
-    if wanted.mi_nats is not None:
-        nats = wanted.mi_nats if nats is None else min(nats, wanted.mi_nats)
-    limits, level = Spent(mi_nats=nats), wanted.success_level
-    if balances is None and level is None:
-        return AccountShare(limits=limits)
-    if balances is None:  # nothing is totalled: the release is held to what it asked for
-        assert level is not None  # or there would be nothing to hold it to
-        balances = Balances.begin(2 * level - 1, n_units)
-        return AccountShare(
-            limits=replace(limits, success_increment=balances.increment_left),
-            balances=balances,
-            allowed=balances.per_unit,
-        )
-    if requested is None:
-        part = portion
-    else:
-        part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
-    most = balances.increment_left
-    if left.success_increment is not None and left.success_increment < most:
-        most = left.success_increment * (1 - MARGIN)
-    _check_left("membership", None if level is None else level - BLIND, most)
-    allowed = balances.per_unit if share is None else part * balances.per_unit
-    if n_left is not None:
-        allowed = balances.planned(n_left, n_done)
-    if level is not None:
-        cap = Balances.begin(2 * level - 1, 1).worst
-        allowed = np.minimum(allowed, cap)
-        part = min(1.0, cap / balances.worst)
-    allowed = np.minimum(allowed, balances.per_unit - balances.least_after(most))
-    lost = balances.increment_left - balances.after(allowed, part).increment_left
-    return AccountShare(
-        limits=replace(limits, success_increment=max(lost, 0.0)),
-        balances=balances,
-        allowed=allowed,
-        part=part,
-    )
-
-
-def _check_left(name: str, wanted: float | None, left: float | None) -> None:
-    """Refuse a share that is not left."""
-    if left is not None and left <= ROUNDING:
-        raise BudgetExceededError(
-            f"the session's {name} budget is used up. Nothing was drawn or spent."
-        )
-    if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
-        raise BudgetExceededError(
-            f"{name} must be at most what is left, {left:.6g}; got {wanted:.6g}. Nothing was "
-            f"drawn or spent. Ask for less or end the session."
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountOwner:
-    """Whose account it is, and what its session was opened with; curator-only."""
-
-    dataset: str
-    principal: str
-    data_digest: str
-    opened: Opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +44,7 @@ class Remaining:
 def account_left(
     balances: Iterable[Balance], own: Spent = NOTHING, everyone: Spent = NOTHING
 ) -> Remaining:
-    """Return what budgets leave; what was reserved and not yet used counts as remaining."""
+    """Return what remains of budgets; amounts reserved and not yet used count as remaining."""
     limits: dict[bool, Spent | None] = {False: None, True: None}
     for balance in balances:
         shared = balance.principal == "*"
@@ -185,14 +54,9 @@ def account_left(
 
 
 def add_unused(left: Spent, unused: Spent) -> Spent:
-    """Return what is left with what was reserved and not used, where something is limited."""
-    kinds = ("mi_nats", "success_increment", "mu_squared")
-    known: dict[str, Any] = {
-        kind: amount + (getattr(unused, kind) or 0.0)
-        for kind in kinds
-        if (amount := getattr(left, kind)) is not None
-    }
-    return Spent(**known)
+    """Add reserved, unused amounts to a remaining budget, where it limits them; not DP's."""
+    left, held = replace(left, epsilon=None, delta=None), unused.sums()
+    return Spent(**{kind: amount + held.get(kind, 0.0) for kind, amount in left.sums().items()})
 
 
 def account_limits(balances: Iterable[Balance]) -> Remaining:
@@ -226,7 +90,7 @@ class Account(SpendLog, ProcessBound):
 
     @property
     def data_digest(self) -> str:
-        """Digest of the data that the session goes on with; curator-only."""
+        """Digest of the session's data; curator-only."""
         return self._owner.data_digest
 
     def left_for(self, principal: str) -> Remaining:
@@ -242,29 +106,27 @@ class Account(SpendLog, ProcessBound):
         self._file.close()
 
     def spent(self) -> Spent:
-        """Return what this session has spent and how often, crashed attempts included."""
         spent = replace(self._ledger.tally(self._session_id), epsilon=None, delta=None)
         return spent if self.state is None else replace(spent, n_releases=self.state.n_releases)
 
     def left(self, payer: str | None = None) -> Spent:
-        """Return what the tightest budgets leave, ``None`` where nothing is limited."""
         balances = self._ledger.balance(self._owner.dataset, self._payer(payer))
         least = reduce(Spent.tightest, (balance.left for balance in balances), Spent())
         return replace(least, epsilon=None, delta=None)  # what DP spends is another matter
+
+    def own_limit(self) -> float | None:
+        limits: list[float] = []
+        for balance in self._ledger.balance(self._owner.dataset, self._owner.principal):
+            limit, own = balance.limits.mu_squared, balance.principal != "*"
+            if own and limit is not None:
+                limits.append(limit if balance.dataset == self._owner.dataset else 0.0)
+        return min(limits, default=None)
 
     def _payer(self, payer: str | None) -> str:
         return self._owner.principal if payer is None else payer
 
     def spend(
         self, charge: Spent, what: str, before: SessionState, payer: str | None = None
-    ) -> Reservation:
-        """Reserve a charge."""
-        reservation = self._reserve(charge, what, before, payer)
-        reservation.mark_used()
-        return reservation
-
-    def _reserve(
-        self, charge: Spent, what: str, before: SessionState, payer: str | None
     ) -> Reservation:
         """Reserve a charge; where the ledger has no budget yet, set the session's total first.
 
@@ -295,7 +157,7 @@ class Account(SpendLog, ProcessBound):
             charge = replace(charge, mi_nats=None)
         place = ledgers.SessionPlace(name=self._last, unseen=self._unseen)
         self._unsure = name
-        made = self._ledger.reserve(
+        reservation = self._ledger.reserve(
             self._owner.dataset,
             self._payer(payer),
             charge,
@@ -305,10 +167,10 @@ class Account(SpendLog, ProcessBound):
             after=place,
         )
         self._last, self._unseen, self._unsure = name, False, ""
-        return made
+        return reservation
 
     def _check_unmoved(self) -> None:
-        """Refuse to write anything where another process has gone on, or the ledger has not."""
+        """Refuse to write if another process continued the session; also into an old ledger."""
         last, committed = self._ledger.last_reservation(self._session_id) or ("", False)
         if last and last == self._unsure:
             self._last, self._unseen, self._unsure = last, False, ""
@@ -316,15 +178,13 @@ class Account(SpendLog, ProcessBound):
             self._refuse(self._last)
 
     def keep(self, after: SessionState) -> None:
-        """Store the belief after a release, before anyone sees the release."""
         if not after.is_complete:
             self._save(after, reservation=self._last, upcoming="")
 
     def commit(self, certificate: Certificate, receipt: Receipt | None) -> None:
-        """Record the certificate of the release, before anyone sees the release."""
         if receipt is None:
             raise LedgerError(
-                "a release must be reserved before it leaves; it was not, so it does not leave."
+                "a release must be reserved before it is published; it was not, so it is withheld."
             )
         digest = account_digest(certificate)
         self._ledger.commit(receipt, digest, last=not self._is_complete)
@@ -452,7 +312,7 @@ def _check_request(owner: AccountOwner, state: SessionState, marks: Marks) -> No
             f"data must be what the session {owner.dataset!r} began with; got other values, "
             f"types or order. Load the same data, or give dataset= another name."
         )
-    state.check_sample(owner.opened)
+    state.check_sample(owner)
 
 
 def _state_path(ledger: Ledger, owner: AccountOwner, state: str | Path | None) -> Path:

@@ -1,93 +1,80 @@
-"""One release of sums where every unit has a coin: the least noise, the certificate, the value.
+"""A release where every unit has a coin, up to the draw: records, noise, certificate, plan.
 
-Everything up to the draw is here; whose coins they are, and when they are drawn, is the secret's.
-What all kinds of release with coins share is here too: their terms, what they cost, their plan.
+There are three kinds: sums, whose noise hides the contribution of every unit; averages, proved over
+the coins; and descents, noisy sums of gradients step after step. Each reads its records once and
+makes a plan under given terms. The coins themselves belong to the secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pacprivacy import release as releasing
-from pacprivacy._checks import Mask, Vector
+from pacprivacy._checks import Mask, Vector, as_told
 from pacprivacy._random import BitSource
 from pacprivacy._system import single_threaded
-from pacprivacy.adversary import Clocks, influence_risk
-from pacprivacy.budget import Membership, Spent
-from pacprivacy.errors import BudgetExceededError, MechanismError, PacPrivacyError
-from pacprivacy.mechanism import Data, Mechanism, flatten, total_numbers
-from pacprivacy.noise import SumPlan, plan_declared, plan_sums
+from pacprivacy.errors import BudgetExceededError, MechanismError
+from pacprivacy.mechanism import (
+    Data,
+    Mechanism,
+    StepMechanism,
+    Structure,
+    flatten,
+    total_numbers,
+)
+from pacprivacy.noise import (
+    AveragePlan,
+    DescentPlan,
+    DescentTranscript,
+    SumPlan,
+    plan_average,
+    plan_declared,
+    plan_descent,
+    plan_sums,
+    simulate_descent_errors,
+)
 from pacprivacy.queries import Tables
-from pacprivacy.session.secret import Accounts, Plan, Purse, Refinement, check_levels
+from pacprivacy.session.coin_account import CoinTerms
+from pacprivacy.session.secret import Cost, Plan
 from pacprivacy.simulation import Outputs
-from pacprivacy.statistics import CoinUnits, Sums, SumStatistic, UnitSums, declared_sums
-
-if TYPE_CHECKING:
-    from pacprivacy.release import Release
-    from pacprivacy.session.secret_holder import Odometer
+from pacprivacy.statistics import (
+    AveragedStatistic,
+    Declaration,
+    SampleValue,
+    Sums,
+    SumStatistic,
+    UnitSums,
+    declared_sums,
+)
 
 NO_BARS_WITH_COINS: Final = (
     "No standard errors: how much the coins change the numbers is a fact of all records, and that "
     "would show who is in the table."
 )
+NO_ERRORS: Final = ("no intervals: how sure coefficients are was not measured",)
 EMPTY_MARGIN_SD: Final = 6.0  # deviations by which a count must stay clear of its noise
 Codes: TypeAlias = npt.NDArray[Any] | None  # of the unit of every row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoinPayment:
-    """What a release costs; in a session also where it stands, and every clock after it."""
-
-    charge: Spent
-    clocks: Clocks | None = None
-    session: releasing.CoinSession | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoinTerms:
-    """What a release may spend, and whose coins they are.
-
-    ``parameter`` is the influence that a unit may have. ``allowed`` is that of every unit of the
-    table in a session that stands at ``clocks`` and has spent ``before``; None for a single
-    release. ``pay`` takes what these units pay, and the slack of the noise.
-    """
-
-    coins: CoinUnits
-    budget: Membership
-    parameter: float
-    simulate: bool
-    before: Spent
-    pay: Callable[[Vector, float], CoinPayment]
-    allowed: Vector | None = field(default=None, repr=False)
-    clocks: Clocks | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoinReleasePlan(Plan):
-    """What would be released of the units that are used; the certificate follows from ``bundle``.
-
-    ``before`` and ``clocks_before`` are what the session had spent, ``clocks`` what every unit has
-    paid after.
-    """
+    """What would be released of the used units; the certificate follows from ``bundle``."""
 
     bundle: releasing.CuratorBundle = field(repr=False)
-    before: Spent
-    clocks_before: Clocks | None = field(default=None, repr=False)
-    clocks: Clocks | None = field(default=None, repr=False)
 
     @property
-    def accounts(self) -> Clocks | None:
-        """Amount that every unit will have paid."""
-        return self.clocks
+    def sampler(self) -> CoinReleasePlan:
+        """Sampler of the noise: the plan itself."""
+        return self
 
-    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since the plan was made."""
-        return self.before is spent and self.clocks_before is accounts
+    @abstractmethod
+    def observe(self, kept: Mask, source: BitSource, /) -> Any:
+        """Return the noisy value, or sums, of the units that are used."""
 
     def bundle_of(self, observed: Any) -> releasing.CuratorBundle:
         """Return the curator's bundle of a release."""
@@ -95,38 +82,63 @@ class CoinReleasePlan(Plan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SumSampler:
-    """Draws the noise around the sums of the used units."""
+class CoinRecords(ABC):
+    """A mechanism and its records, as a release with coins reads them, once; curator-only."""
 
-    plan: SumPlan
-    sums: UnitSums = field(repr=False)
+    mechanism: Mechanism
+    data: Data = field(repr=False)
+    codes: Codes = field(repr=False)
 
-    def observe(self, kept: Mask, source: BitSource, /) -> Sums:
-        """Return the noisy sums of the units that are used."""
-        return self.plan.release(self.sums, kept, source)
+    @abstractmethod
+    def plan(self, terms: CoinTerms) -> CoinReleasePlan:
+        """Find the noise and write the certificate."""
+
+    def outputs(
+        self,
+        values: Vector,
+        structure: Structure,
+        on_all: Vector | None = None,
+        *,
+        source: Mechanism | None = None,
+    ) -> Outputs:
+        """Return the outputs, as ``source`` or else the mechanism describes them."""
+        mechanism = self.mechanism if source is None else source
+        return Outputs(
+            values=values.reshape(1, -1),
+            structure=structure,
+            mechanism_name=mechanism.name,
+            public=mechanism.public,
+            published=mechanism.published,
+            seed=0,
+            finish=mechanism.finish,
+            model=mechanism.model,
+            on_all=on_all,
+        )
+
+
+# --- sums ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SumReleasePlan(CoinReleasePlan):
     """A plan of noisy sums, of which ``statistic`` makes the value."""
 
-    drawn: SumSampler = field(repr=False)
+    noise: SumPlan
+    sums: UnitSums = field(repr=False)
     statistic: SumStatistic = field(repr=False)
     bundle: releasing.CoinBundle = field(repr=False)
 
-    @property
-    def sampler(self) -> SumSampler:
-        """Sampler of the noise."""
-        return self.drawn
+    def observe(self, kept: Mask, source: BitSource, /) -> Sums:
+        """Return the noisy sums of the units that are used."""
+        return self.noise.release(self.sums, kept, source)
 
     @property
     def is_exact(self) -> bool:
         """Whether no unit adds anything, so that there is no noise."""
-        return self.drawn.plan.lattice.n_directions == 0
+        return self.noise.lattice.n_directions == 0
 
     def value_of(self, observed: Sums) -> Any:
-        """Return the released value, a function of the noisy sums."""
-        return self.outputs.restore(self.statistic.value(observed, self.drawn.plan.keep))
+        return self.outputs.restore(self.statistic.value(observed, self.noise.keep))
 
     def bars_of(self, observed: Sums) -> releasing.ErrorBars | None:
         """Return the error bars. If presence is hidden, compute them from the noisy sums.
@@ -134,9 +146,9 @@ class SumReleasePlan(CoinReleasePlan):
         There are none if units may also be left out: the spread by the coins is computed from
         all records.
         """
-        if self.bundle.declaration is None or self.drawn.plan.keep < 1:
+        if self.bundle.declaration is None or self.noise.keep < 1:
             return self.error_bars
-        plan, statistic = self.drawn.plan, self.statistic
+        plan, statistic = self.noise, self.statistic
         noise = np.sqrt(plan.noise_variances(statistic.jacobian(observed)))
         noise = statistic.arrange(statistic.declared_errors(observed, noise))
         value = statistic.value(observed, plan.keep)
@@ -147,13 +159,10 @@ class SumReleasePlan(CoinReleasePlan):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SumRecords:
-    """A statistic of sums and what every unit adds to them: all that is read of the records."""
+class SumRecords(CoinRecords):
+    """A statistic of sums, and the contribution of every unit to them."""
 
-    mechanism: Mechanism
     statistic: SumStatistic
-    data: Data = field(repr=False)
-    codes: Codes = field(repr=False)
     sums: UnitSums = field(repr=False)
 
     @classmethod
@@ -164,126 +173,152 @@ class SumRecords:
         statistic, data, codes = records
         with single_threaded():
             sums = statistic.contributions(data, codes).with_units(n_units)
-        return cls(mechanism=mechanism, statistic=statistic, data=data, codes=codes, sums=sums)
+        return cls(mechanism=mechanism, data=data, codes=codes, statistic=statistic, sums=sums)
 
+    def plan(self, terms: CoinTerms) -> SumReleasePlan:
+        """Find the noise that hides the contribution of every unit.
 
-def plan_sum_release(read: SumRecords, terms: CoinTerms) -> SumReleasePlan:
-    """Find the noise that hides what every unit of the table adds.
-
-    Guarantee
-    ---------
-    Claim C-8. No unit costs more than its allowance in ``terms``.
-    """
-    statistic, sums, coins = read.statistic, read.sums, terms.coins
-    with single_threaded():
-        plan = plan_sums(
-            sums,
-            success=terms.budget.success,
-            keep=coins.keep,
-            slopes=statistic.output_slopes(sums),
-            clip=coins.clip,
-            allowed=terms.allowed,
-        )
-        if terms.allowed is not None and not (plan.charges <= terms.allowed).all():
-            raise BudgetExceededError(
-                "the release must be paid for by every unit; rounding takes some above what "
-                "they have left. Nothing was drawn or spent. Ask for less."
+        Guarantee
+        ---------
+        Claim C-8. No unit costs more than its allowance in ``terms``.
+        """
+        statistic, sums, coins = self.statistic, self.sums, terms.coins
+        with single_threaded():
+            plan = plan_sums(
+                sums,
+                success=terms.budget.success,
+                keep=coins.keep,
+                slopes=statistic.output_slopes(sums),
+                clip=coins.clip,
+                allowed=terms.allowed,
             )
-        _check_counts(statistic, plan, sums)
-        values = statistic.value(plan.clipped), statistic.value(sums.total())
-        outputs = _outputs_of(read.mechanism, statistic, values, read.data)
-        bars, notes = None, tuple[str, ...]((releasing.NO_INTERVALS,))
-        if statistic.has_errors:
-            bars = _error_bars(outputs, plan, read)
-            notes = releasing.error_bar_notes(bars)
-        payment = terms.pay(plan.charges, plan.lattice.total_variation)
-        facts = (*plan.published, *(() if bars is None else (bars.coin_sentence,)))
-        bundle = _bundle(plan, sums, outputs, terms, published=facts, notes=notes)
-    bundle = replace(bundle, session=payment.session)
-    return SumReleasePlan(
-        certificate=releasing.write_coin_certificate(bundle),
-        charge=payment.charge,
-        outputs=outputs,
-        error_bars=bars,
-        drawn=SumSampler(plan=plan, sums=sums),
-        statistic=statistic,
-        bundle=bundle,
-        before=terms.before,
-        clocks_before=terms.clocks,
-        clocks=payment.clocks,
-    )
-
-
-def plan_declared_release(
-    mechanism: Mechanism,
-    records: tuple[SumStatistic, Data, Codes],
-    terms: CoinTerms,
-    *,
-    rows_per_unit: int,
-) -> SumReleasePlan:
-    """Find the noise by what was declared, and write the certificate; no figure of records.
-
-    Guarantee
-    ---------
-    Claim C-9. Certificate, structure and error bars are functions of the declaration, the
-    budget and the noisy sums.
-    """
-    statistic, data, codes = records
-    if isinstance(data.parts[0], Tables):
-        raise MechanismError(
-            "a statistic must be of one table where presence is hidden; got joined tables. "
-            "Pass a frame."
+            if terms.allowed is not None and not (plan.charges <= terms.allowed).all():
+                raise BudgetExceededError(
+                    "the release must be paid for by every unit; rounding takes some above what "
+                    "they have left. Nothing was drawn or spent. Ask for less."
+                )
+            _check_counts(statistic, plan, sums)
+            outputs = self._outputs_of(statistic.value(plan.clipped), statistic.value(sums.total()))
+            bars, notes = None, tuple[str, ...]((releasing.NO_INTERVALS,))
+            if statistic.has_errors:
+                bars = self._error_bars(outputs, plan)
+                notes = releasing.error_bar_notes(bars)
+            payment = terms.pay(plan.charges, plan.lattice.total_variation)
+            facts = (*plan.published, *(() if bars is None else (bars.coin_sentence,)))
+            bundle = _sum_bundle(plan, sums, outputs, terms, published=facts, notes=notes)
+        bundle = replace(bundle, session=payment.session)
+        return SumReleasePlan(
+            certificate=releasing.write_coin_certificate(bundle),
+            error_bars=bars,
+            noise=plan,
+            sums=sums,
+            statistic=statistic,
+            bundle=bundle,
+            outputs=outputs,
+            cost=payment.cost,
         )
-    coins = terms.coins
-    with single_threaded():
-        statistic, declaration, sums = declared_sums(statistic, data, codes, rows_per_unit)
-        sums = sums.with_units(coins.n_units)
+
+    def _outputs_of(
+        self, clipped: Vector, on_all: Vector, source: Mechanism | None = None
+    ) -> Outputs:
+        """Return the outputs, given the value on all records after clipping, and as they are."""
+        structure = flatten(self.statistic.shaped(clipped, self.data))[1]
+        outputs = self.outputs(clipped, structure, on_all, source=source)
+        counts = (source or self.mechanism).totals == "count"
+        rounds = counts and bool(total_numbers("count", structure).all())
+        return replace(outputs, rounds=rounds)
+
+    def _error_bars(self, outputs: Outputs, plan: SumPlan) -> releasing.ErrorBars | None:
+        """Return deviations of every number by coins and noise, and by the design of a survey."""
+        statistic, sums = self.statistic, self.sums
+        slopes = statistic.jacobian(plan.clipped)
+        noise = statistic.arrange(np.sqrt(plan.noise_variances(slopes)))
+        noise = np.hypot(noise, statistic.own_deviations(plan.clipped))
+        spread = statistic.arrange(np.sqrt(plan.sampling_variances(sums, slopes)))
+
+        def moved() -> npt.NDArray[np.float64]:
+            """Return what every unit changes in every number, of sums in one cell."""
+            return np.asarray(plan.factors[:, None] * (sums.values @ slopes[0].T))
+
+        design = statistic.design_spread(moved, self.data, self.codes)
+        return releasing.measure_coin_error_bars(
+            outputs, (spread, noise), share=plan.keep, design=design
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeclaredRecords(SumRecords):
+    """Sums whose noise follows from a declaration alone, so that presence is hidden."""
+
+    declaration: Declaration
+    named: Mechanism  # the mechanism, with names as declared
+
+    @classmethod
+    def declared(
+        cls,
+        mechanism: Mechanism,
+        records: tuple[SumStatistic, Data, Codes],
+        n_units: int,
+        *,
+        rows_per_unit: int,
+    ) -> DeclaredRecords:
+        """Read the records within what was declared."""
+        prepared, data, codes = records
+        if isinstance(data.parts[0], Tables):
+            raise MechanismError(
+                "a statistic must be of one table where presence is hidden; got joined tables. "
+                "Pass a frame."
+            )
+        with single_threaded():
+            statistic, declaration, sums = declared_sums(prepared, data, codes, rows_per_unit)
         if mechanism.published:
             raise MechanismError(
                 "nothing must be published exactly where presence is hidden; got "
                 f"{mechanism.published[0]}. Declare it."
             )
-        plan = plan_declared(sums, declaration, success=terms.budget.success, keep=coins.keep)
-        nobody = replace(sums.total(), values=np.zeros((sums.n_cells, sums.block)))
-        empty = statistic.value(replace(nobody, noise_std=plan.sum_noise_std), coins.keep)
-        prepared: object = records[0]
-        if mechanism is prepared and isinstance(statistic, Mechanism):
-            mechanism = statistic  # with names as declared
-        outputs = _outputs_of(mechanism, statistic, (empty, empty), data)
-        notes = () if coins.keep == 1 else (NO_BARS_WITH_COINS,)
-        bundle = _bundle(plan, sums, outputs, terms, published=plan.published, notes=notes)
-    bundle = replace(bundle, declaration=declaration)
-    return SumReleasePlan(
-        certificate=releasing.write_coin_certificate(bundle),
-        charge=Spent(n_releases=1, mu_squared=plan.parameter**2),
-        outputs=outputs,
-        error_bars=None,
-        drawn=SumSampler(plan=plan, sums=sums),
-        statistic=statistic,
-        bundle=bundle,
-        before=terms.before,
-    )
+        itself: object = prepared
+        named = statistic if mechanism is itself and isinstance(statistic, Mechanism) else mechanism
+        return cls(
+            mechanism=mechanism,
+            data=data,
+            codes=codes,
+            statistic=statistic,
+            sums=sums.with_units(n_units),
+            declaration=declaration,
+            named=named,
+        )
+
+    def plan(self, terms: CoinTerms) -> SumReleasePlan:
+        """Find the noise by what was declared, and write the certificate; no figure of records.
+
+        Guarantee
+        ---------
+        Claim C-9. Certificate, structure and error bars are functions of the declaration, the
+        budget and the noisy sums.
+        """
+        statistic, sums, coins = self.statistic, self.sums, terms.coins
+        with single_threaded():
+            plan = plan_declared(
+                sums, self.declaration, success=terms.budget.success, keep=coins.keep
+            )
+            nobody = replace(sums.total(), values=np.zeros((sums.n_cells, sums.block)))
+            empty = statistic.value(replace(nobody, noise_std=plan.sum_noise_std), coins.keep)
+            outputs = self._outputs_of(empty, empty, self.named)
+            notes = () if coins.keep == 1 else (NO_BARS_WITH_COINS,)
+            bundle = _sum_bundle(plan, sums, outputs, terms, published=plan.published, notes=notes)
+        bundle = replace(bundle, declaration=self.declaration)
+        return SumReleasePlan(
+            certificate=releasing.write_coin_certificate(bundle),
+            noise=plan,
+            sums=sums,
+            statistic=statistic,
+            bundle=bundle,
+            outputs=outputs,
+            cost=Cost(charge=terms.charge(plan.parameter), before=terms.before),
+        )
 
 
-def _error_bars(outputs: Outputs, plan: SumPlan, read: SumRecords) -> releasing.ErrorBars | None:
-    """Return deviations of every number by coins and noise, and by the design of a survey."""
-    statistic, sums = read.statistic, read.sums
-    slopes = statistic.jacobian(plan.clipped)
-    noise = statistic.arrange(np.sqrt(plan.noise_variances(slopes)))
-    noise = np.hypot(noise, statistic.own_deviations(plan.clipped))
-    spread = statistic.arrange(np.sqrt(plan.sampling_variances(sums, slopes)))
-
-    def moved() -> npt.NDArray[np.float64]:
-        """Return what every unit changes in every number, of sums in one cell."""
-        return np.asarray(plan.factors[:, None] * (sums.values @ slopes[0].T))
-
-    design = statistic.design_spread(moved, read.data, read.codes)
-    return releasing.measure_coin_error_bars(
-        outputs, (spread, noise), share=plan.keep, design=design
-    )
-
-
-def _bundle(
+def _sum_bundle(
     plan: SumPlan,
     sums: UnitSums,
     outputs: Outputs,
@@ -315,29 +350,8 @@ def _bundle(
     )
 
 
-def _outputs_of(
-    mechanism: Mechanism, statistic: SumStatistic, values: tuple[Vector, Vector], data: Data
-) -> Outputs:
-    """Return the outputs, given the value on all records after clipping, and as they are."""
-    clipped, on_all = values
-    structure = flatten(statistic.shaped(clipped, data))[1]
-    rounds = mechanism.totals == "count" and bool(total_numbers("count", structure).all())
-    return Outputs(
-        values=clipped[None, :],
-        structure=structure,
-        mechanism_name=mechanism.name,
-        public=mechanism.public,
-        published=mechanism.published,
-        seed=0,
-        finish=mechanism.finish,
-        rounds=rounds,
-        model=mechanism.model,
-        on_all=on_all,
-    )
-
-
 def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> None:
-    """Refuse groups that noise or coins may leave without a value, before anything is drawn."""
+    """Refuse groups that may have no value after noise and coins, before anything is drawn."""
     total, keep = plan.clipped, plan.keep
     spread = np.sqrt(keep * (1 - keep) * sums.squares(plan.factors))
     noise = plan.sum_noise_std
@@ -353,97 +367,219 @@ def _check_counts(statistic: SumStatistic, plan: SumPlan, sums: UnitSums) -> Non
             )
 
 
-# --- refining --------------------------------------------------------------------------------
-
-LOOKS: Final = 12
-STEP_RATIO: Final = 2.0**-0.5  # of the precision after a step, to that after the next
-MOST_FINER: Final = 4.0  # how much slack the coarsest grid adds to that of the finest
+# --- averages -----------------------------------------------------------------------------------
 
 
-class CoinRefinement(Refinement):
-    """Repeated noisy sums; each step has its own noise, grid and rounding.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AverageReleasePlan(CoinReleasePlan):
+    """A plan of a noisy value, whose numbers ``records`` put in order."""
 
-    The precisions of the steps add up, and so do the squares that units pay for them. What a unit
-    may pay in all is divided beforehand: a step from noise ``Σ_t`` to ``Σ_{t+1}`` costs ``|x|²`` in
-    ``Σ_{t+1}⁻¹ - Σ_t⁻¹``.
+    noise: AveragePlan
+    records: AverageRecords = field(repr=False)
 
-    Guarantee
-    ---------
-    Claim C-23. All steps together, however one stops, cost no unit more than ``terms`` allow it.
+    def observe(self, kept: Mask, source: BitSource, /) -> Vector:
+        """Return the noisy value of the units that are used."""
+        return self.noise.release(kept, source)
+
+    def value_of(self, observed: Vector) -> Any:
+        return self.outputs.restore(self.records.shaped(observed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AverageRecords(CoinRecords):
+    """A statistic that is no function of sums, and its value on every sample."""
+
+    statistic: AveragedStatistic
+    value: SampleValue = field(repr=False)
+
+    def shaped(self, numbers: Vector) -> Vector:
+        """Return numbers in the order of the released value."""
+        return flatten(self.statistic.shaped(numbers, self.data))[0]
+
+    def plan(self, terms: CoinTerms) -> AverageReleasePlan:
+        """Find the noise of a release, prove what it does, and write the certificate."""
+        coins = terms.coins
+        plan = plan_average(
+            self.value,
+            success=terms.budget.success,
+            keep=coins.keep,
+            seed=coins.seed,
+            clip=coins.clip,
+        )
+        value = plan.value
+        on_all = self.shaped(value.on_all)
+        structure = flatten(self.statistic.shaped(value.on_all, self.data))[1]
+        outputs = self.outputs(on_all, structure, on_all)
+        outputs = replace(outputs, public=(*outputs.public, *value.public))
+        deviations = (self.shaped(plan.spread), self.shaped(plan.noise_std))
+        bars = releasing.measure_coin_error_bars(outputs, deviations, share=coins.keep)
+        facts = () if bars is None else (bars.coin_sentence,)
+        bundle = releasing.AverageBundle(
+            proof=plan.proof,
+            grid=plan.lattice.grid,
+            units_per_std=plan.lattice.units_per_std,
+            n_units=coins.n_units,
+            keep=coins.keep,
+            dimension=outputs.n_outputs,
+            unit=coins.unit,
+            simulation=terms.simulate,
+            budget=terms.budget,
+            stated=releasing.CuratorStatements.about(
+                outputs,
+                rule="average influence",
+                published=(*plan.published, *facts),
+                notes=releasing.error_bar_notes(bars),
+            ),
+        )
+        return AverageReleasePlan(
+            certificate=releasing.write_average_certificate(bundle),
+            error_bars=bars,
+            noise=plan,
+            records=self,
+            bundle=bundle,
+            outputs=outputs,
+            cost=Cost(charge=terms.charge(), before=terms.before),
+        )
+
+
+# --- descents -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentReleasePlan(CoinReleasePlan):
+    """A plan of steps.
+
+    In a session every unit pays all that it may spend: what it really spends is known only after
+    the last step.
     """
 
-    def __init__(
-        self,
-        read: SumRecords,
-        terms: CoinTerms,
-        step_terms: Callable[[Vector, Purse], CoinTerms],
-        levels: int | None,
-    ) -> None:
-        self._whole = plan_sum_release(read, terms)
-        assert terms.allowed is not None  # of a session
-        clip = self._whole.drawn.plan.radius or terms.coins.clip  # that of all steps
-        self._read, self._step_terms = read, step_terms
-        self._clip: Any = clip
-        self._allowed = np.square(terms.allowed)
-        self.outputs, self.n_looks = self._whole.outputs, check_levels(levels, LOOKS)
-        self._level, self._precision, self._weight = 0, 0.0, 0.0
-        self._total: npt.NDArray[np.float64] = np.zeros(1)
-        self._variance: npt.NDArray[np.float64] = np.zeros(1)
+    noise: DescentPlan
+    bundle: releasing.DescentBundle = field(repr=False)
 
-    def next_plan(self, purse: Callable[[], Purse]) -> Plan | None:
-        """Return the plan of the next step; None after the last, or where units have less left.
+    def observe(self, kept: Mask, source: BitSource, /) -> DescentTranscript:
+        """Return what the steps released of the gradients of the used units."""
+        return self.noise.release(kept, source)
 
-        A step whose noise would leave groups without a value is part of the one after it.
-        """
-        refused: PacPrivacyError | None = None
-        while self._level < self.n_looks:
-            self._level += 1
-            precision = STEP_RATIO ** (self.n_looks - self._level)
-            try:
-                terms = self._step_terms((precision - self._precision) * self._allowed, purse())
-                terms = replace(terms, coins=replace(terms.coins, clip=self._clip))
-                plan = plan_sum_release(self._read, terms)
-            except (BudgetExceededError, MechanismError) as error:
-                refused = error
-                continue
-            self._precision = precision
-            return plan
-        if refused is not None and not self._weight:
-            raise refused
-        return None
+    def value_of(self, observed: DescentTranscript) -> Any:
+        return self.outputs.restore(observed.weights.ravel())
 
-    def add(self, plan: Plan, observed: Any) -> Any:
-        """Return the value of the mean of all noisy sums, the last among them."""
-        sums: Sums = observed
-        assert sums.noise_std is not None  # of noisy sums
-        variance = np.square(sums.noise_std)
-        trace = float(variance.sum())
-        weight = 1.0 / trace if trace > 0 else 1.0
-        self._total = self._total + weight * sums.values
-        self._variance = self._variance + weight**2 * variance
-        self._weight += weight
-        mean = replace(sums, values=self._total / self._weight, noise_std=self._noise_std())
-        return plan.value_of(mean)
+    def bundle_of(self, observed: DescentTranscript) -> releasing.DescentBundle:
+        """Return the bundle with what the steps released and what units paid."""
+        return replace(self.bundle, integers=observed.integers, spent=observed.spent)
 
-    def _noise_std(self) -> npt.NDArray[np.float64]:
-        return np.asarray(np.sqrt(self._variance) / self._weight)
 
-    def promise(
-        self, steps: list[Release], odometer: Odometer
-    ) -> tuple[releasing.Certificate, releasing.ErrorBars | None]:
-        """Return the certificate of a release of the whole budget, and the bars of this mean."""
-        whole, coins = self._whole.certificate, self._whole.bundle
-        alike = np.full(1, coins.parameter)
-        slack = MOST_FINER * self.n_looks * coins.total_variation
-        bound = influence_risk(alike, keep=coins.keep, total_variation=slack).success
-        whole = replace(
-            whole,
-            membership_bound=bound,
-            epsilon_equivalent=releasing.certificate_epsilon(bound),
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescentRecords(CoinRecords):
+    """The ``steps`` of a descent and their records; ``everything`` is as the mechanism has it.
+
+    The certificate is complete before a coin is drawn; what the steps released and what units paid
+    are added to the curator's bundle after it.
+    """
+
+    steps: StepMechanism
+    everything: Data = field(repr=False)
+
+    def plan(self, terms: CoinTerms) -> DescentReleasePlan:
+        """Try the descent, fix its noise, and write the certificate."""
+        steps, coins = self.steps, terms.coins
+        if coins.clip != "auto":
+            raise MechanismError(
+                "clip must be left out for a descent: gradients are shortened by clocks; got "
+                f"{as_told(coins.clip)}. Drop it."
+            )
+        with single_threaded():
+            plan = plan_descent(
+                steps,
+                steps.problem(self.data.parts),
+                self.codes,
+                n_units=coins.n_units,
+                success=terms.budget.success,
+                keep=coins.keep,
+                seed=coins.seed,
+                allowed=terms.allowed,
+            )
+            allowed = np.sqrt(plan.allowed)
+            payment = terms.pay(allowed, plan.total_variation)
+            outputs = self.outputs(plan.rehearsed, flatten(plan.rehearsed)[1])
+            outputs = replace(
+                outputs,
+                public=tuple(dict.fromkeys((*outputs.public, *steps.public))),
+                published=tuple(dict.fromkeys((*outputs.published, *steps.published))),
+            )
+            session = payment.session
+            if session is not None:
+                session = replace(session, allowed=allowed)
+            bars = self._error_bars(plan, outputs, coins.seed) if steps.errors else None
+            bundle = _descent_bundle(plan, outputs, bars, terms, session)
+        return DescentReleasePlan(
+            certificate=releasing.write_coin_certificate(bundle),
+            error_bars=bars,
+            noise=plan,
+            bundle=bundle,
+            outputs=outputs,
+            cost=payment.cost,
         )
-        std, most = self._noise_std(), self._whole.drawn.plan.sum_noise_std
-        scale = float(np.sqrt(np.square(std).sum() / max(np.square(most).sum(), 1e-300)))
-        noise = replace(whole.noise, total_variance=whole.noise.total_variance * scale**2)
-        bars = self._whole.error_bars
-        bars = None if bars is None else bars.with_noise(scale)
-        return replace(whole, noise=noise.rounded()), bars
+
+    def _error_bars(
+        self, plan: DescentPlan, outputs: Outputs, seed: int
+    ) -> releasing.ErrorBars | None:
+        """Return error bars around the value on all records; None where they cannot be measured."""
+        errors = simulate_descent_errors(plan, seed=seed)
+        if errors is None:
+            return None
+        mechanism = self.mechanism
+        try:
+            on_all = mechanism.evaluate(self.everything.parts, np.random.default_rng(0))
+        except MechanismError:  # no largest likelihood
+            return None
+        return releasing.measure_shifted_error_bars(
+            outputs,
+            errors.end,
+            (errors.by_coins, errors.by_noise),
+            flatten(mechanism.finish(on_all))[0],
+            share=plan.keep,
+        )
+
+
+def _descent_bundle(
+    plan: DescentPlan,
+    outputs: Outputs,
+    bars: releasing.ErrorBars | None,
+    terms: CoinTerms,
+    session: releasing.CoinSession | None,
+) -> releasing.DescentBundle:
+    coins = terms.coins
+    n_features, n_scores = plan.shape
+    several = plan.n_rows != coins.n_units
+    return releasing.DescentBundle(
+        integers=np.zeros((0, n_features, n_scores), dtype=np.int64),
+        spent=np.zeros(coins.n_units),
+        bits=np.array([step.bits for step in plan.noise], dtype=np.int64),
+        step_units=np.array([step.units_per_std for step in plan.noise], dtype=np.int64),
+        n_features=n_features,
+        n_scores=n_scores,
+        n_units=coins.n_units,
+        keep=coins.keep,
+        parameter=plan.parameter,
+        rate=plan.rate,
+        dimension=outputs.n_outputs,
+        unit=coins.unit,
+        rows_digest=plan.rows_digest,
+        simulation=terms.simulate,
+        budget=terms.budget,
+        session=session,
+        stated=releasing.CuratorStatements.about(
+            outputs,
+            rule="clocks of gradients",
+            public=(f"length of a step: {plan.rate:g}",),
+            published=(
+                *((f"number of rows ({plan.n_rows})",) if several else ()),
+                "noise and length of the steps: from rehearsals on records of all units with "
+                "noise of its own, rounded up",
+                f"who may pay little more for their gradients has them shortened, each "
+                f"{coins.unit} by what it has paid; used or left out makes no difference",
+                *(() if bars is None else (bars.coin_sentence,)),
+            ),
+            notes=NO_ERRORS if bars is None else releasing.error_bar_notes(bars),
+        ),
+    )

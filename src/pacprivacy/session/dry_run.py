@@ -1,11 +1,12 @@
-"""The pipeline up to the secret: draw the pool, run the mechanism on every subset, calibrate.
+"""The pipeline up to the secret: choose the sample, evaluate all candidates, calibrate.
 
-Everything here is a function of the universe and of public randomness. No secret is drawn, nothing
-is spent, and what is found is for the curator alone.
+Everything here is a function of all records and of public randomness. No secret is drawn, nothing
+is spent, and the results are for the curator alone.
 """
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,25 @@ import numpy as np
 from pacprivacy._checks import Matrix, Vector, as_told
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import available_memory, begin, single_threaded
-from pacprivacy.budget import AnyBudget, Information, Membership, Spent, budget_limits
-from pacprivacy.errors import PoolError, QueryError
-from pacprivacy.mechanism import (
-    Mechanism,
-    as_mechanism,
-    coerce_data,
+from pacprivacy.budget import (
+    AnyBudget,
+    BudgetLike,
+    Information,
+    Membership,
+    Spent,
+    budget_limits,
 )
-from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_variance
+from pacprivacy.errors import BudgetError, PoolError, QueryError
+from pacprivacy.mechanism import Data, Mechanism, as_mechanism, coerce_data
+from pacprivacy.noise import AnyRule, NoisePlan, as_rule, calibrate, propose_rule_noise
+from pacprivacy.queries import Tables
+from pacprivacy.release import plural_text
 from pacprivacy.sample import (
     Balanced,
+    Coins,
     Pool,
     PoolStrategy,
+    canonical_unit_ids,
     pool_unit_name,
     strategy_fold_choices,
 )
@@ -37,19 +45,21 @@ from pacprivacy.simulation import (
     run_on_all,
     scale_run_outputs,
 )
+from pacprivacy.statistics import coin_obstacle
 
 SUBSETS_BATCHED = 2000  # by default, where all are evaluated by matrix products
 SUBSETS_OF_MANY = ((200_000, 512), (20_000, 1000))  # above so many records: proofs take long
 SUBSETS_BLACK_BOX = 256
 TRYING = "trying folds"
-AS_GOOD = 1.05  # an error that pilots do not tell from the least
+FEWEST_UNITS = 200  # with coins by default: 20 of them are left out on average
+_LABELS_AT_ONCE = 1024
+AS_GOOD = 1.05  # errors closer than this cannot be ranked by pilots
 
 
 class DryRun:
     """What a release would be made of, for one pool and any number of mechanisms and budgets.
 
-    The parameters are those of :func:`pacprivacy.privatize`, and why there is a pool where nobody
-    asked for one.
+    The parameters are those of :func:`pacprivacy.privatize`; ``reason`` is why there is a pool.
     """
 
     def __init__(
@@ -68,16 +78,22 @@ class DryRun:
         self.data = coerce_data(data)
         self.seed = coerce_seed(rng)
         self.pool: Pool | None = None
+        self.units = units
         self._given = None if rng is None else self.seed
-        self._wanted, self._n_subsets, self._units = sample, n_subsets, units
+        self._wanted, self._n_subsets = sample, n_subsets
         self._n_jobs, self._backend, self.progress = n_jobs, backend, progress
         self._reason = reason
         self._fixed: tuple[Any, Mechanism] | None = None  # what was prepared for the pilots
 
     @property
     def n_subsets(self) -> int | None:
-        """Number of candidates, if it was asked for."""
+        """Number of candidates, if it was chosen."""
         return self._wanted.n_subsets if isinstance(self._wanted, Pool) else self._n_subsets
+
+    @property
+    def has_options(self) -> bool:
+        """Whether an option was set that only a pool has."""
+        return (self._n_subsets, self._n_jobs, self._backend) != (None, None, None)
 
     def draw(
         self,
@@ -97,7 +113,7 @@ class DryRun:
             return drawn, ()
         prepared, chosen_rule = as_mechanism(mechanism), as_rule(rule)
         if isinstance(self._wanted, Pool):
-            if self._n_subsets not in (None, self._wanted.n_subsets) or self._units is not None:
+            if self._n_subsets not in (None, self._wanted.n_subsets) or self.units is not None:
                 raise PoolError(
                     "n_subsets and units must be left out when a drawn pool is given. "
                     "Pass a strategy such as Balanced() to have it drawn."
@@ -118,11 +134,11 @@ class DryRun:
                     return self.pool, ()
             strategy = replace(strategy, folds=folds)
         labels = self.data.parts[-1] if len(self.data.parts) > 1 else None
-        if self._units is None:
+        if self.units is None:
             _check_memory(strategy, self.data.n_rows)
-        pool = strategy.draw(self.data.n_rows, rng=seed, units=self._units, strata=labels)
+        pool = strategy.draw(self.data.n_rows, rng=seed, units=self.units, strata=labels)
         key = getattr(self.data.parts[0], "unit", None)  # of tables, whose rows are their units
-        if self._units is None and isinstance(key, str) and (called := pool_unit_name(key)):
+        if self.units is None and isinstance(key, str) and (called := pool_unit_name(key)):
             pool = replace(pool, unit=called)
         if self._reason is not None:
             why = f"Sample: a pool of {pool.n_subsets:,} candidates, because {self._reason}."
@@ -178,15 +194,15 @@ class DryRun:
         A pool of few candidates is drawn for each; all pilots together are a quarter of the run for
         a black box, half of it where candidates are evaluated at once. The error is that of one
         release against the value on all records: the noise, and how far candidates are from that
-        value. Among numbers that are about as good the least is taken: with few folds, being told
-        who is out helps an attacker less.
+        value. Among numbers that are about as good the least is taken: with few folds, an attacker
+        gains less from side knowledge of who is left out.
 
         Guarantee
         ---------
         Claim P-4. A function of the universe and of public randomness, which the note says.
         """
         assert strategy.n_subsets is not None  # known before the folds are
-        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self._units)
+        choices = strategy_fold_choices(strategy.n_subsets, self.data.n_rows, self.units)
         if len(choices) == 1:
             return choices[0], ()
         fixed = self._prepare(mechanism)
@@ -222,7 +238,7 @@ class DryRun:
         dry_run = DryRun(
             self.data,
             sample=replace(strategy, folds=folds, n_subsets=max(2, size // folds) * folds),
-            units=self._units,
+            units=self.units,
             n_jobs=self._n_jobs,
             backend=self._backend,
             rng=public_generator(seed, "pilot", folds),
@@ -238,7 +254,7 @@ class DryRun:
     def run(
         self, mechanism: Any, *, checkpoint: str | Path | None = None, rng: int | None = None
     ) -> Outputs:
-        """Run a mechanism on every subset; ``rng`` stands in for the seed, where there is one."""
+        """Run a mechanism on every candidate; ``rng`` replaces the seed, where there is one."""
         prepared = as_mechanism(mechanism)
         pool, _ = self.draw(prepared, checkpoint=checkpoint)
         return run_mechanism(
@@ -300,7 +316,7 @@ def _weighs_folds(budget: AnyBudget, rule: AnyRule | None, n_subsets: int | None
 
 def _error(values: Matrix, goal: Vector, budget: AnyBudget, pool: Pool) -> float:
     with single_threaded():
-        noise = propose_rule_variance(values, budget, pool=pool, rng=pool.seed)
+        noise = propose_rule_noise(values, budget, pool=pool, rng=pool.seed).total_variance
     return noise + float(np.square(values - goal).sum(axis=1).mean())
 
 
@@ -310,3 +326,92 @@ def dry_run_information(share: Spent) -> AnyBudget:
         return Information(share.mi_nats)
     assert share.success_increment is not None  # a share limits something
     return Membership(min(0.5 + share.success_increment, 1 - 1e-12))
+
+
+def check_independent(
+    rule: AnyRule | None,
+    sample: Pool | PoolStrategy | Coins | None,
+    rng: np.random.Generator | int | None,
+) -> None:
+    """Refuse a pool that others may have seen, if the secret is one of its subsets."""
+    if not as_rule(rule).n_reserve:
+        return
+    if isinstance(sample, Pool):
+        raise PoolError(
+            "sample must be a strategy for a confidence or empirical certificate: the secret is "
+            "a subset of it, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
+        )
+    if rng is not None:
+        raise BudgetError(
+            "rng must be None for a confidence or empirical certificate: the secret subset is "
+            "drawn with the pool. Leave rng out, or set simulate=True."
+        )
+
+
+# --- which sample there is where none is chosen --------------------------------------------------
+# The choice depends on options, types and the number of units alone, never on values of records or
+# on who is used. Where it is a pool, the certificate says why.
+
+
+def pool_reason(
+    mechanism: Mechanism,
+    data: Data,
+    units: Any,
+    budget: BudgetLike,
+    *,
+    options: Mapping[str, Any],
+) -> str | None:
+    """Return why a release without a ``sample`` has a pool, to follow "because"; None for coins.
+
+    ``options`` are those that only a pool has, by name; ``units`` labels of rows, or None.
+
+    Guarantee
+    ---------
+    Claim C-1. A function of the mechanism, the options, the types of the data, and whether there
+    are at least 200 units: the last is a fact of all records, and no fact of the sample.
+    """
+    unit = pool_unit_name(str(getattr(units, "name", "") or "")) or "unit"
+    if units is None:
+        tables = data.parts[0]
+        unit = pool_unit_name(tables.unit) or "unit" if isinstance(tables, Tables) else "record"
+    reason = coin_obstacle(mechanism, data)
+    if reason is not None:
+        return reason.format(unit=unit, units=plural_text(unit))
+    if not _limits_membership_alone(budget):
+        return "the budget is not about membership alone"
+    if not _has_units(units, data.n_rows, FEWEST_UNITS):
+        return f"the table has fewer than {FEWEST_UNITS} {plural_text(unit)}"
+    chosen = (name for name, value in options.items() if value is not None)
+    return next((f"{name} was set, which is for pools" for name in chosen), None)
+
+
+def _has_units(labels: Any, n_rows: int, least: int) -> bool:
+    """Return whether there are so many units, reading no more labels than it takes."""
+    if labels is None or n_rows < least:
+        return n_rows >= least
+    entries, units = np.asarray(labels), set[bytes]()
+    for start in range(0, n_rows, _LABELS_AT_ONCE):
+        try:
+            units.update(canonical_unit_ids(entries[start : start + _LABELS_AT_ONCE]))
+        except PoolError:  # labels that no coin can be keyed to; a pool takes or refuses them
+            return False
+        if len(units) >= least:
+            return True
+    return False
+
+
+def _limits_membership_alone(budget: BudgetLike) -> bool:
+    limits = budget_limits(budget, n_subsets=2)
+    return limits.success_level is not None and limits.mi_nats is None
+
+
+def default_session_coins(data: Data, budget: AnyBudget | None, left: Spent) -> Coins | None:
+    """Return coins for a session on tables; None for a pool. ``left`` is the ledger's budget.
+
+    Queries have coins where tables have many units and membership alone is limited.
+    """
+    if left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None):
+        return None  # the ledger has a budget for pools alone
+    tables = data.parts[0]
+    many = isinstance(tables, Tables) and tables.n_units >= FEWEST_UNITS
+    return Coins() if many and budget is not None and _limits_membership_alone(budget) else None

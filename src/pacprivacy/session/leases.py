@@ -1,14 +1,14 @@
-"""The account of a responder: leases from a ledger, and the file from which it goes on.
+"""The account of a responder: leases from a ledger, and the file from which it resumes.
 
-Answers come by the million, so they have no entry each. A *lease* is an amount that was reserved,
-and so is spent in the ledger, before the first answer that it pays for is drawn; what remains of it
-is in the file. Principals have leases of their own, under their own limits and the total, and all
-of them share one secret. The more principals hold leases, the smaller is the next one. What a
-process leaves of its leases is in the file for the next one.
+Answers come by the million, so they have no entry each. A *lease* is an amount that is reserved in
+the ledger before the first answer that it pays for is drawn; the file holds the rest of it.
+Principals have leases of their own, under their own limits and the total, and all of them share one
+secret. The more principals hold leases, the smaller is the next one. The next process goes on with
+the leases in the file.
 
 The file holds the secret, the belief, the balances and the leases. It is replaced before answers
-leave, and then the ledger's *mark* moves on to it: so every older copy of the file is refused, and
-of two processes that hold the same secret one answers nothing.
+are published, and then the ledger's *mark* moves to it: so every older copy of the file is refused,
+and of two processes that hold the same secret one answers nothing.
 """
 
 from __future__ import annotations
@@ -28,17 +28,24 @@ from pacprivacy import ledger as ledgers
 from pacprivacy._random import ProcessBound
 from pacprivacy.budget import Spent
 from pacprivacy.errors import BudgetExceededError, LedgerError, SecretError
-from pacprivacy.release import ReleaseSecret
 from pacprivacy.session.account import (
-    ROUNDING,
     Remaining,
     account_left,
     account_limits,
     open_ledger,
 )
-from pacprivacy.session.responder import Standing
-from pacprivacy.session.secret_holder import SpendLog
-from pacprivacy.session.state import SessionState, StateFile, _Array, _belief, _checksum
+from pacprivacy.session.responder import ResponderState
+from pacprivacy.session.secret import SpendLog
+from pacprivacy.session.state import (
+    SessionState,
+    StateFile,
+    StoredArray,
+    pack_secret,
+    pack_state,
+    unpack_belief,
+    unpack_secret,
+    unpack_state,
+)
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Balance, Ledger, SessionPlace
@@ -47,16 +54,17 @@ SCHEMA_VERSION: Final = 3
 _READABLE: Final = (1, 2, 3)  # version 2 had names of open leases
 PART: Final = 1 / 256  # of a limit that one lease takes, or more where a question needs more
 SHARED_PART: Final = 1 / 4  # of what remains of the total, over the number of lease holders
+UNLIMITED_PART: Final = 64  # of what a question needs, where nothing limits a lease
 KINDS: Final = ("mi_nats", "success_increment")
 DEFAULT_PRINCIPAL: Final = "default"
-_INDEX_BYTES: Final = 8  # of the secret, whatever it is
 _ROUNDING: Final = 2.0**-51
+TOLERANCE: Final = 1e-9  # of sums of floats
 
 
 class _Stored(msgspec.Struct, kw_only=True):
     """Content of the file, below its version and its checksum.
 
-    ``mark`` is where the ledger stood before this was written, ``upcoming`` where it stands after.
+    ``mark`` is the ledger's mark before this was written, ``upcoming`` the one after.
     """
 
     service: str
@@ -65,24 +73,18 @@ class _Stored(msgspec.Struct, kw_only=True):
     mark: str
     upcoming: str
     secret: bytes
-    log_p: _Array
+    log_p: StoredArray
     spent: Spent
     n_free: int
     leases: dict[str, Spent]
-    units: dict[str, _Array] | None
-
-
-class _File(msgspec.Struct, array_like=True):
-    schema_version: int
-    checksum: bytes
-    stored: bytes
+    units: dict[str, StoredArray] | None
 
 
 def _parse(content: bytes) -> _Stored:
-    file = msgspec.msgpack.decode(content, type=_File)
-    if file.schema_version not in _READABLE or file.checksum != _checksum(file.stored):
+    version, stored = unpack_state(content)
+    if version not in _READABLE:
         raise ValueError("schema_version")
-    return msgspec.msgpack.decode(file.stored, type=_Stored)
+    return msgspec.msgpack.decode(stored, type=_Stored)
 
 
 class Leases(SpendLog, ProcessBound):
@@ -122,17 +124,17 @@ class Leases(SpendLog, ProcessBound):
         if not any(b.principal == "*" for b in self.ledger.balance(self.dataset, self.payer)):
             self.ledger.create_budget(self.dataset, limits=total.above())
         self._changed = True
-        if any(getattr(spent, kind) for kind in KINDS):
+        if any(_of_answers(spent).values()):
             lease = self._reserve(spent, "answers before it was saved")
             self._leases[self.payer] = _less(lease, spent)
 
-    def resume(self, n_subsets: int) -> Standing:
+    def resume(self, n_subsets: int) -> ResponderState:
         """Return where the responder was left; refuse every file but the latest.
 
         Guarantee
         ---------
-        Claim V-2. The ledger stands at the file's own mark, or at the one before it; then nobody
-        saw the answers that the file knows of beyond that. It shows what was spent and leased.
+        Claim V-2. The ledger has the file's own mark, or the one before it; in the second case the
+        last answers in the file were never published. It shows every amount spent and leased.
         """
         stored = self._file.read(_parse)
         mark = self.ledger.mark(self._service)
@@ -154,7 +156,7 @@ class Leases(SpendLog, ProcessBound):
                 "ledger is an old copy. Restore the latest of both."
             )
         held = reduce(Spent.__add__, stored.leases.values(), stored.spent)
-        if not _covers(self.ledger.tally(self._service), _amounts(held, held, _nearly)):
+        if not _covers(self.ledger.tally(self._service), held, tolerance=TOLERANCE):
             raise LedgerError(
                 f"ledger {self.ledger.label} must hold what was spent; it is an old copy, which "
                 f"shows less than the state. Restore the latest one."
@@ -163,9 +165,9 @@ class Leases(SpendLog, ProcessBound):
             self.ledger.move_mark(self._service, mark, stored.upcoming)
         self._mark, self._leases = stored.upcoming, stored.leases
         units = stored.units
-        return Standing(
-            secret=ReleaseSecret.from_storage(int.from_bytes(stored.secret, "little"), n_subsets),
-            log_p=_belief(np.array(stored.log_p.read()), n_subsets),
+        return ResponderState(
+            secret=unpack_secret(stored.secret, n_subsets),
+            log_p=unpack_belief(np.array(stored.log_p.read()), n_subsets),
             spent=stored.spent,
             n_free=stored.n_free,
             units=None if units is None else {name: a.read() for name, a in units.items()},
@@ -189,13 +191,13 @@ class Leases(SpendLog, ProcessBound):
     ) -> None:
         """Take a charge from the payer's lease; lease more where that is not enough."""
         self.check_process()
-        wanted, self._booked = replace(charge, n_releases=0), Spent()  # what was left is spent
-        if not any(getattr(wanted, kind) for kind in KINDS):
+        need, self._booked = replace(charge, n_releases=0), Spent()  # the rest of it is spent
+        if not any(_of_answers(need).values()):
             return
         lease = self._leases.get(self.payer, Spent())
-        if not _covers(lease, wanted):
-            lease += self._reserve(wanted, what)
-        self._leases[self.payer], self._booked = _less(lease, wanted), wanted
+        if not _covers(lease, need):
+            lease += self._reserve(need, what)
+        self._leases[self.payer], self._booked = _less(lease, need), need
         self._changed = True
 
     def _place(self) -> SessionPlace:
@@ -207,35 +209,33 @@ class Leases(SpendLog, ProcessBound):
         if booked == Spent():
             return
         held = self._leases[self.payer] + booked
-        if not _covers(held, charge):  # it cannot be, but if it is, nothing leaves unpaid
+        if not _covers(held, charge):  # never, but an unpaid answer must not be published
             held += self._reserve(charge, "answers")
         self._leases[self.payer] = _less(held, charge)
 
-    def flush(self, standing: Callable[[], Standing]) -> None:
-        """Store where the responder stands, and move the ledger's mark on to it."""
-        if not self._changed:  # nothing but facts of the universe were asked for
+    def flush(self, state: Callable[[], ResponderState]) -> None:
+        """Store the responder's state, and move the ledger's mark to it."""
+        if not self._changed:  # all answers were unanimous
             return
         self.check_process()
-        now, upcoming = standing(), self.ledger.new_name()
-        stored = msgspec.msgpack.encode(
-            _Stored(
-                service=self._service,
-                ledger_id=self.ledger.ledger_id,
-                dataset=self.dataset,
-                mark=self._mark,
-                upcoming=upcoming,
-                secret=now.secret.to_storage().to_bytes(_INDEX_BYTES, "little"),
-                log_p=_Array.of(now.log_p),
-                spent=now.spent,
-                n_free=now.n_free,
-                leases=self._leases,
-                units=None
-                if now.units is None
-                else {name: _Array.of(array) for name, array in now.units.items()},
-            )
+        now, upcoming = state(), self.ledger.new_name()
+        units = None
+        if now.units is not None:
+            units = {name: StoredArray.of(array) for name, array in now.units.items()}
+        stored = _Stored(
+            service=self._service,
+            ledger_id=self.ledger.ledger_id,
+            dataset=self.dataset,
+            mark=self._mark,
+            upcoming=upcoming,
+            secret=pack_secret(now.secret),
+            log_p=StoredArray.of(now.log_p),
+            spent=now.spent,
+            n_free=now.n_free,
+            leases=self._leases,
+            units=units,
         )
-        content = msgspec.msgpack.encode(_File(SCHEMA_VERSION, _checksum(stored), stored))
-        self._file.write(content)
+        self._file.write(pack_state(SCHEMA_VERSION, stored))
         self.ledger.move_mark(self._service, self._mark, upcoming)
         self._mark, self._changed = upcoming, False
 
@@ -243,25 +243,22 @@ class Leases(SpendLog, ProcessBound):
         self._file.close()
 
     def _reserve(self, need: Spent, what: str) -> Spent:
-        """Reserve what is needed, or a part of the limits if that is more and is left."""
+        """Reserve the need, or a part of the limits if that is more and remains."""
         self.ledger.withdraw_unsure()
         balances = self._read(self.payer)
         n_holders = len(self._leases.keys() | {self.payer})
         taken: dict[str, Any] = {}
-        for kind in KINDS:
-            wanted = getattr(need, kind)
-            if wanted is None:
-                continue
-            limited = [b for b in balances if getattr(b.limits, kind) is not None]
-            parts = [64 * wanted] if not limited else []
-            for balance in limited:
-                left = getattr(balance.left, kind)
-                shared = SHARED_PART / n_holders if balance.principal == "*" else 1.0
-                parts.append(min(PART * getattr(balance.limits, kind), shared * left))
-            taken[kind] = max(wanted, min(parts))
+        for kind, amount in _of_answers(need).items():
+            parts = []
+            for balance in balances:
+                limit = balance.limits.sums().get(kind)
+                if limit is not None:
+                    shared = SHARED_PART / n_holders if balance.principal == "*" else 1.0
+                    parts.append(min(PART * limit, shared * balance.left.sums()[kind]))
+            taken[kind] = max(amount, min(parts, default=UNLIMITED_PART * amount))
         lease = Spent(**taken)
         try:
-            reservation = self.ledger.reserve(
+            self.ledger.reserve(
                 self.dataset,
                 self.payer,
                 lease,
@@ -273,7 +270,6 @@ class Leases(SpendLog, ProcessBound):
             raise BudgetExceededError(
                 f"questions must fit in the remaining budget, whatever the answers are. {refused}"
             ) from None
-        reservation.mark_used()
         self._read(self.payer)
         return lease
 
@@ -281,8 +277,8 @@ class Leases(SpendLog, ProcessBound):
         latest = self._balances[principal] = self.ledger.balance(self.dataset, principal)
         for other, balances in self._balances.items():  # the total is everyone's
             if other != principal:
-                own = [b for b in balances if b.principal != "*"]
-                self._balances[other] = (*own, *(b for b in latest if b.principal == "*"))
+                theirs = [b for b in balances if b.principal != "*"]
+                self._balances[other] = (*theirs, *(b for b in latest if b.principal == "*"))
         return latest
 
     def _path(self, state: str | Path | None) -> Path:
@@ -298,24 +294,24 @@ class Leases(SpendLog, ProcessBound):
         return self.ledger.path.with_name(name)
 
 
-def _amounts(one: Spent, other: Spent, join: Callable[[float, float], float]) -> Spent:
-    joined: dict[str, Any] = {}
-    for kind in KINDS:
-        mine, theirs = getattr(one, kind), getattr(other, kind)
-        if mine is not None or theirs is not None:
-            joined[kind] = join(mine or 0.0, theirs or 0.0)
-    return Spent(**joined)
-
-
 def _less(lease: Spent, charge: Spent) -> Spent:
-    """Return what is left of a lease, rounded down."""
-    return _amounts(lease, charge, lambda held, cost: max(0.0, (held - cost) - _ROUNDING * held))
+    """Return the rest of a lease, rounded down."""
+    held, cost = _of_answers(lease), _of_answers(charge)
+    left = {
+        kind: max(
+            0.0, (held.get(kind, 0.0) - cost.get(kind, 0.0)) - _ROUNDING * held.get(kind, 0.0)
+        )
+        for kind in held | cost
+    }
+    return Spent(**left)
 
 
-def _nearly(amount: float, _: float) -> float:
-    """Return an amount less what sums of floats may be off."""
-    return amount * (1 - ROUNDING)
+def _covers(lease: Spent, charge: Spent, *, tolerance: float = 0.0) -> bool:
+    """Whether a lease is at least a charge, but for what sums of floats may be off."""
+    held, cost = _of_answers(lease), _of_answers(charge)
+    return all(held.get(kind, 0.0) >= amount * (1 - tolerance) for kind, amount in cost.items())
 
 
-def _covers(lease: Spent, charge: Spent) -> bool:
-    return all((getattr(lease, kind) or 0.0) >= (getattr(charge, kind) or 0.0) for kind in KINDS)
+def _of_answers(amounts: Spent) -> dict[str, Any]:
+    """Return the amounts that answers are charged, by kind."""
+    return {kind: amount for kind, amount in amounts.sums().items() if kind in KINDS}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,16 @@ from pacprivacy import adversary, release as releasing
 from pacprivacy._checks import Vector
 from pacprivacy._random import BitSource, public_generator
 from pacprivacy._system import begin, single_threaded
-from pacprivacy.budget import AnyBudget, Spent, budget_limits, budget_needs_pool
+from pacprivacy.adversary import RESERVE, Balances, balance_advantage
+from pacprivacy.budget import (
+    BLIND,
+    AnyBudget,
+    Information,
+    Membership,
+    Spent,
+    budget_limits,
+    budget_needs_pool,
+)
 from pacprivacy.errors import BudgetError, BudgetExceededError
 from pacprivacy.noise import (
     AnyRule,
@@ -27,31 +36,30 @@ from pacprivacy.noise import (
     check_rule_feasible,
 )
 from pacprivacy.sample import Pool
-from pacprivacy.session.account import AccountShare, account_share
 from pacprivacy.session.dry_run import DryRun, dry_run_information
-from pacprivacy.session.pool_refinement import PoolRefinement
+from pacprivacy.session.refinement import PoolRefinement
 from pacprivacy.session.secret import (
     Accounts,
+    Cost,
     HeldSecret,
     Observed,
+    Odometer,
     Plan,
     Purse,
     Request,
     SessionSecret,
+    Share,
 )
-from pacprivacy.session.secret_holder import Odometer
 from pacprivacy.session.state import PoolState, SessionState
 from pacprivacy.simulation import PROVING, SEARCHING, WRITING, Outputs, scale_run_outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evaluated:
-    """A mechanism on every candidate, and what its release may spend; curator-only."""
+    """A request, and its mechanism's value on every candidate; curator-only."""
 
+    request: Request
     outputs: Outputs
-    budget: AnyBudget
-    share: AccountShare
-    rule: AnyRule | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -60,51 +68,33 @@ class PoolPlan(Plan):
     """What would be released of one candidate of a pool.
 
     ``noise`` is around every candidate's output; the certificate follows from ``bundle``;
-    ``belief`` is that of whoever saw the earlier releases; ``balances`` are what the charge leaves
-    of every unit.
+    ``belief`` is that of an attacker who saw the earlier releases.
     """
 
     noise: NoisePlan = field(repr=False)
     bundle: releasing.Bundle = field(repr=False)
     belief: adversary.Belief = field(repr=False)
-    balances: adversary.Balances | None = field(default=None, repr=False)
 
     @property
-    def sampler(self) -> releasing.ReleaseSampler[int, Observation]:
-        """The noise."""
+    def sampler(self) -> NoisePlan:
         return self.noise
 
     @property
-    def accounts(self) -> adversary.Balances | None:
-        """Balance of every unit after the charge."""
-        return self.balances
-
-    @property
     def first_candidate(self) -> int:
-        """The first candidate that may be the secret."""
         return self.noise.first_secret
 
     @property
     def is_exact(self) -> bool:
-        """Whether the value is published exactly."""
         return self.noise.is_noiseless
 
-    def rests_on(self, spent: Spent, accounts: Accounts | None) -> bool:
-        """Whether nothing was spent since the plan was made."""
-        part = self.bundle.session
-        if part is None:
-            return True
-        return part.before is spent and (accounts is None or part.balances is accounts)
-
     def value_of(self, observed: Observation) -> Any:
-        """Return the released value."""
         return self.outputs.restore(self.noise.value_of(observed))
 
 
 class HeldCandidate(HeldSecret):
     """The candidate that is used, of a pool that may be drawn later, and the belief about it."""
 
-    balances: adversary.Balances | None = None
+    balances: Balances | None = None
 
     def __init__(self, pool: Pool | None = None) -> None:
         self.pool: Pool | None = None
@@ -117,13 +107,11 @@ class HeldCandidate(HeldSecret):
         self.pool, self.belief = pool, adversary.Belief.uniform(pool.n_subsets)
 
     def go_on(self, state: SessionState) -> None:
-        """Take over what a file holds."""
         assert isinstance(state, PoolState)  # checked where the file was read
         self.pool, self.secret = state.pool, state.secret
         self.belief, self.balances = adversary.Belief(log_p=state.log_p), state.balances
 
     def draw(self, source: BitSource, *, first: int = 0) -> None:
-        """Draw the secret if there is none, from candidate number ``first`` on."""
         assert self.pool is not None  # drawn before anything is calibrated
         if self.secret is None:
             self.secret = releasing.ReleaseSecret(self.pool.n_subsets, source, first=first)
@@ -131,12 +119,10 @@ class HeldCandidate(HeldSecret):
     def observe(
         self, sampler: releasing.ReleaseSampler[int, Observed], source: BitSource
     ) -> Observed:
-        """Draw the noise around the secret's output."""
         assert self.secret is not None  # drawn before its charge was booked
         return self.secret.observe(sampler, source)
 
     def forget(self) -> None:
-        """Forget the secret; with a ledger the session's file still has it."""
         self.secret = None
 
     def state(
@@ -147,7 +133,6 @@ class HeldCandidate(HeldSecret):
         balances: Accounts | None = None,
         belief: adversary.Belief | None = None,
     ) -> SessionState:
-        """Return all that is needed to go on, with other balances or another belief."""
         known = belief or self.belief
         assert self.pool is not None  # drawn before anything is calibrated
         assert known is not None  # set with the pool
@@ -163,7 +148,6 @@ class HeldCandidate(HeldSecret):
         )
 
     def reading(self, spent: Spent, total: Spent) -> Odometer:
-        """Return the promise, the amounts spent, and what was learned in this run."""
         if self.pool is None or self.belief is None:
             return Odometer(spent=spent, total=total)
         success = self.belief.success_per_unit(self.pool)
@@ -186,195 +170,207 @@ class Calibration:
     log_belief: Vector | None = None
     heat: adversary.Heat | None = None
 
-
-Calibrate: TypeAlias = Callable[[Evaluated, AnyBudget, Calibration], NoisePlan]
-
-
-class OneRelease:
-    """One release takes all, and knows of no other: no balances, no predecessors."""
-
-    def check_rule(self, rule: AnyRule | None) -> None:
-        """Refuse a rule that does not fit; every rule is for one release."""
-
-    def share(self, request: Request, purse: Purse, secret: PoolSecret) -> AccountShare:
-        """Return what a release may spend: what was requested, never more than what is left."""
-        assert secret.pool is not None  # drawn before
-        assert request.budget is not None  # a single release has one
-        if request.share is not None:
-            raise BudgetError("share must be left out for a single release, which takes all.")
-        check_rule_feasible(request.budget, request.rule, secret.pool)
-        limits = budget_limits(request.budget, secret.pool.n_subsets)
-        return AccountShare(limits=limits.above())
-
-    def balances(self, purse: Purse, n_units: int) -> adversary.Balances | None:
-        """Return full balances, where releases follow."""
-        return None
-
-    def learned(self, belief: adversary.Belief) -> Vector | None:
-        """Return the belief that noise must be calibrated to, if something was released."""
-        return None
-
-    def seed(self, root: int, n_releases: int, number: int) -> int:
-        """Return a seed of public randomness that nothing before it has used."""
-        return root
-
-    def part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession | None:
-        """Return the place of a release among others, if there are any."""
-        return None
+    def find_noise(
+        self, outputs: object, limit: AnyBudget, *, rule: AnyRule | None, gamma: float
+    ) -> NoisePlan:
+        """Find the noise under which one of the outputs may be released."""
+        return calibrate(
+            outputs,
+            limit,
+            rule=rule,
+            pool=self.pool,
+            log_belief=self.log_belief,
+            heat=self.heat,
+            gamma=gamma,
+            rng=self.seed,
+        )
 
 
-class ManyReleases(OneRelease):
-    """Releases of one candidate that follow one another."""
+Calibrate: TypeAlias = Callable[[AnyBudget, Calibration], NoisePlan]
 
-    def check_rule(self, rule: AnyRule | None) -> None:
-        """Refuse rules for a secret that is drawn with its pool."""
-        chosen = as_rule(rule)
-        if chosen.n_reserve:
-            raise BudgetError(
-                f"rule must work for a secret from the pool; got {chosen.name}, which is for a "
-                f"single release of a fresh secret. Leave the rule out in a session."
-            )
 
-    def share(self, request: Request, purse: Purse, secret: PoolSecret) -> AccountShare:
-        """Return what was asked, or a share of what is left; never more than that."""
-        pool = secret.pool
-        assert pool is not None  # drawn before
-        limits = None
-        if request.budget is not None:
-            limits = budget_limits(request.budget, pool.n_subsets)
-        left = purse.spent.left_of(purse.total).tightest(purse.left)
-        done = purse.spent.n_releases
-        return account_share(limits, request.share, left, secret.balances, pool.n_units, done)
+ROUNDING: Final = 1e-9
+MARGIN: Final = (
+    1e-5  # a ledger rounds every charge up; balances are squares, where less would be lost
+)
+UNASKED: Final = 0.25  # part of the reserve for a release that says nothing about membership
 
-    def balances(self, purse: Purse, n_units: int) -> adversary.Balances | None:
-        """Return full balances under the session's total and what the ledger leaves."""
-        left = purse.total.above().tightest(purse.shared()).success_increment
-        return None if left is None else adversary.Balances.begin(2 * max(left, 0.0), n_units)
 
-    def learned(self, belief: adversary.Belief) -> Vector:
-        """Return the belief."""
-        return belief.log_p
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AccountShare:
+    """What a release may spend; curator-only but for ``limits``.
 
-    def seed(self, root: int, n_releases: int, number: int) -> int:
-        """Return a seed of this release alone."""
-        indices = (number,) if number else ()
-        return int(public_generator(root, "session", n_releases, *indices).integers(2**62))
+    ``allowed`` is the most that each unit may pay of its balance in ``balances``, and ``part`` how
+    much of the reserve that is left; None and unused where membership is not limited.
+    """
 
-    def part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession:
-        """Return the total, what went before, and what this release may take of balances."""
-        return releasing.BundleSession(
-            total=purse.total,
-            before=purse.spent,
-            share=share.limits,
-            fresh=False,
-            balances=share.balances,
-            allowed=share.allowed,
-            part=share.part,
+    limits: Spent
+    balances: Balances | None = None
+    allowed: Vector | None = None
+    part: float = 1.0
+
+    def in_words(self) -> AnyBudget:
+        """Return a share in words, for the certificate: never more than was allowed."""
+        nats, allowed = self.limits.mi_nats, self.allowed
+        budget: AnyBudget | None = None if nats is None else Information(nats)
+        if allowed is not None:
+            advantage = balance_advantage(float(allowed.max())) / (1 - RESERVE)
+            member = Membership(min(BLIND + 0.5 * advantage * (1 + ROUNDING), 1 - 1e-12))
+            budget = member if budget is None else budget & member
+        assert budget is not None  # a session limits something
+        return budget
+
+
+def account_share(
+    requested: Spent | None,
+    share: Share | None,
+    purse: Purse,
+    balances: Balances | None,
+    n_units: int,
+) -> AccountShare:
+    """Return what a release may spend: the request, never more than the remaining budget.
+
+    Without a request it is a share of the remaining budget, or all of it.
+    """
+    left = purse.spent.left_of(purse.total).tightest(purse.left)
+    portion, n_left = share or Share()
+    if requested is not None and share is not None:
+        raise BudgetError("budget and share must not both be given. Leave one out.")
+    amounts = Spent() if requested is None else requested
+    _check_left("information", amounts.mi_nats, left.mi_nats)
+    nats = left.mi_nats
+    if nats is not None and requested is None:
+        nats *= portion
+    if amounts.mi_nats is not None:
+        nats = amounts.mi_nats if nats is None else min(nats, amounts.mi_nats)
+    limits, level = Spent(mi_nats=nats), amounts.success_level
+    if balances is None and level is None:
+        return AccountShare(limits=limits)
+    if balances is None:  # without a total, the release is held to its own budget
+        assert level is not None  # or there would be nothing to hold it to
+        balances = Balances.begin(2 * level - 1, n_units)
+        return AccountShare(
+            limits=replace(limits, success_increment=balances.increment_left),
+            balances=balances,
+            allowed=balances.per_unit,
+        )
+    if requested is None:
+        part = portion
+    else:
+        part = UNASKED if nats is None or not left.mi_nats else min(1.0, nats / left.mi_nats)
+    most = balances.increment_left
+    if left.success_increment is not None and left.success_increment < most:
+        most = left.success_increment * (1 - MARGIN)
+    _check_left("membership", None if level is None else level - BLIND, most)
+    allowed = balances.per_unit if share is None else part * balances.per_unit
+    if n_left is not None:
+        allowed = balances.planned(n_left, purse.spent.n_releases)
+    if level is not None:
+        cap = Balances.begin(2 * level - 1, 1).worst
+        allowed = np.minimum(allowed, cap)
+        part = min(1.0, cap / balances.worst)
+    allowed = np.minimum(allowed, balances.per_unit - balances.least_after(most))
+    lost = balances.increment_left - balances.after(allowed, part).increment_left
+    return AccountShare(
+        limits=replace(limits, success_increment=max(lost, 0.0)),
+        balances=balances,
+        allowed=allowed,
+        part=part,
+    )
+
+
+def _check_left(name: str, wanted: float | None, left: float | None) -> None:
+    """Refuse more than the remaining budget."""
+    if left is not None and left <= ROUNDING:
+        raise BudgetExceededError(
+            f"the session's {name} budget is used up. Nothing was drawn or spent."
+        )
+    if wanted is not None and left is not None and wanted > left * (1 + ROUNDING):
+        raise BudgetExceededError(
+            f"{name} must be at most what is left, {left:.6g}; got {wanted:.6g}. Nothing was "
+            f"drawn or spent. Ask for less or end the session."
         )
 
 
 class PoolSecret(HeldCandidate, SessionSecret):
-    """A candidate of a pool, under the terms of one release or of many."""
+    """A candidate of a pool, and releases about it that follow one another."""
 
-    def __init__(self, dry_run: DryRun, terms: OneRelease, *, simulate: bool) -> None:
+    def __init__(self, dry_run: DryRun, *, simulate: bool) -> None:
         super().__init__()
-        self.dry_run, self._terms, self._simulate = dry_run, terms, simulate
+        self.dry_run, self._simulate = dry_run, simulate
         self.data, self.seed, self.progress = dry_run.data, dry_run.seed, dry_run.progress
-        self._n_proofs = 0
+        self._n_proofs, self._has_begun = 0, False
 
     def go_on(self, state: SessionState) -> None:
-        """Take over what a file holds."""
         super().go_on(state)
-        self.dry_run.pool = self.pool
-
-    def plan(self, request: Request, purse: Callable[[], Purse]) -> PoolPlan:
-        """Run a mechanism on every candidate, calibrate the noise and write the certificate."""
-        evaluated = self.evaluate(request, purse)
-        return self.certify(evaluated, purse())
+        self.dry_run.pool, self._has_begun = self.pool, True
 
     def total(self, budget: AnyBudget | None) -> Spent:
-        """Return the limits of a budget, as far as they can be told before the pool is drawn."""
         n_subsets = self.dry_run.n_subsets if self.pool is None else self.pool.n_subsets
         if budget is None or (n_subsets is None and budget_needs_pool(budget)):
             return Spent()
         return budget_limits(budget, n_subsets)
 
-    def evaluate(self, request: Request, purse: Callable[[], Purse]) -> Evaluated:
-        """Draw the pool if there is none, and run a mechanism on every candidate."""
-        self._terms.check_rule(request.rule)
-        notes = self._settle(request, purse)
-        before = purse()
-        self._terms.share(request, before, self)  # refused here, before the mechanism runs
-        root = self._seed(before.spent.n_releases)
-        mechanism, checkpoint = request.mechanism, request.checkpoint
-        outputs = self.dry_run.run(mechanism, checkpoint=checkpoint, rng=root)
-        outputs = replace(outputs, on_all=self.dry_run.on_all(mechanism, outputs))
-        if request.rule is None:  # a rule that was asked for is in the units of the mechanism
-            outputs = scale_run_outputs(outputs)
-        # What is left now: a mechanism may have made a release of its own.
-        share = self._terms.share(request, purse(), self)
-        return Evaluated(
-            outputs=outputs,
-            budget=share.in_words() if request.budget is None else request.budget,
-            share=share,
-            rule=request.rule,
-            notes=notes,
-        )
+    # --- the work up to the draw ----------------------------------------------------------------
 
-    def _settle(self, request: Request, purse: Callable[[], Purse]) -> tuple[str, ...]:
+    def settle(self, request: Request) -> tuple[str, ...]:
         """Draw the pool if there is none; return notes on its size."""
+        self._check_rule(request)
         pool, notes = self.dry_run.draw(
             request.mechanism, request.budget, rule=request.rule, checkpoint=request.checkpoint
         )
         if self.pool is None:
             self.begin(pool)
-            try:
-                self.balances = self._terms.balances(purse(), pool.n_units)
-            except BaseException:  # or the total would not be held from here on
-                self.pool = self.belief = None
-                raise
         return notes
 
-    def refinement(
-        self, request: Request, purse: Callable[[], Purse], levels: int | None
-    ) -> PoolRefinement:
-        """Run a mechanism on every candidate, and return the steps that its budget pays for."""
-        evaluated = self.evaluate(request, purse)
-        return PoolRefinement(self, evaluated, purse(), levels)
+    def measure(self, request: Request, purse: Purse, notes: tuple[str, ...] = ()) -> Evaluated:
+        """Run a mechanism on every candidate; refuse more than is left before it runs."""
+        if not self._has_begun:
+            self.balances, self._has_begun = self._first_balances(purse), True
+        self._share(request, purse)
+        mechanism, seed = request.mechanism, self._seed(purse.spent.n_releases)
+        outputs = self.dry_run.run(mechanism, checkpoint=request.checkpoint, rng=seed)
+        outputs = replace(outputs, on_all=self.dry_run.on_all(mechanism, outputs))
+        if request.rule is None:  # a chosen rule is in the units of the mechanism
+            outputs = scale_run_outputs(outputs)
+        return Evaluated(request=request, outputs=outputs, notes=notes)
 
-    def calibration(self, share: AccountShare, n_releases: int) -> Calibration:
-        """Return what the next calibration rests on, with a seed that none before it has used."""
-        assert self.pool is not None  # drawn in evaluate()
-        seed, log_p = self._proof_seed(n_releases), self.now.log_p
-        heat = None
-        if share.balances is not None and share.allowed is not None:
-            before = adversary.ViewTilts(self.pool).before(log_p, np.arange(self.pool.n_units))
-            heat = share.balances.heat(before, share.allowed, share.part)
-        known = self._terms.learned(self.now)
-        return Calibration(pool=self.pool, seed=seed, log_belief=known, heat=heat)
-
-    def certify(
-        self, evaluated: Evaluated, purse: Purse, calibrate: Calibrate | None = None
+    def plan(
+        self,
+        measured: Evaluated,
+        purse: Purse,
+        *,
+        share: AccountShare | None = None,
+        find_noise: Calibrate | None = None,
     ) -> PoolPlan:
-        """Calibrate the noise to the belief, prove what it does, and write the certificate."""
-        assert self.pool is not None  # drawn in evaluate()
-        share, belief = evaluated.share, self.now
+        """Calibrate the noise to the belief, prove what it does, and write the certificate.
+
+        A step of a refinement has a ``share`` and a calibration of its own.
+        """
+        assert self.pool is not None  # drawn in settle()
+        share = self._share(measured.request, purse) if share is None else share
+        belief, outputs = self.now, measured.outputs
         rests_on = self.calibration(share, purse.spent.n_releases)
-        part = self._terms.part(share, purse)
-        limit = evaluated.budget if part is None else dry_run_information(share.limits)
+        part = self._part(share, purse)
+        requested = measured.request.budget
+        budget = share.in_words() if requested is None else requested
+        limit = budget if part is None else dry_run_information(share.limits)
         begin(SEARCHING)
-        noise = (calibrate or find_noise)(evaluated, limit, rests_on)
-        outputs = evaluated.outputs
+        if find_noise is None:
+            rule, gamma = measured.request.rule, adversary.DEFAULT_GAMMA / 2
+            noise = rests_on.find_noise(outputs, limit, rule=rule, gamma=gamma)
+        else:
+            noise = find_noise(limit, rests_on)
         bars, listed = releasing.measure_error_bars(outputs, noise, self.pool), outputs.published
         context = releasing.Context(
             outputs=outputs if bars is None else replace(outputs, published=(*listed, *bars.facts)),
             pool=self.pool,
-            budget=evaluated.budget,
+            budget=budget,
             log_p=belief.log_p,
             gamma=adversary.DEFAULT_GAMMA,
             seed=rests_on.seed,
             simulation=self._simulate,
-            notes=(*evaluated.notes, *releasing.error_bar_notes(bars)),
+            notes=(*measured.notes, *releasing.error_bar_notes(bars)),
             session=part,
         )
         with single_threaded():
@@ -385,22 +381,38 @@ class PoolSecret(HeldCandidate, SessionSecret):
             bundle = releasing.bundle_of(noise, context)
             certificate = releasing.write_certificate(bundle, noise)
         charges = releasing.certified_charges(noise, bundle)
+        cost = Cost(
+            charge=releasing.certificate_charge(noise, part, charges),
+            before=purse.spent,
+            accounts_before=self.balances,
+            accounts=_balances_after(share, charges),
+        )
         return PoolPlan(
             certificate=certificate,
-            charge=releasing.certificate_charge(noise, part, charges),
-            balances=_balances_after(share, charges),
-            noise=noise,
+            cost=cost,
             outputs=outputs,
+            error_bars=bars,
+            noise=noise,
             bundle=bundle,
             belief=belief,
-            error_bars=bars,
         )
+
+    def refinement(self, measured: Evaluated, purse: Purse, levels: int | None) -> PoolRefinement:
+        return PoolRefinement(self, measured, self._share(measured.request, purse), purse, levels)
+
+    def calibration(self, share: AccountShare, n_releases: int) -> Calibration:
+        """Return what the next calibration rests on, with a seed that none before it has used."""
+        assert self.pool is not None  # drawn in settle()
+        seed, log_p, heat = self._proof_seed(n_releases), self.now.log_p, None
+        if share.balances is not None and share.allowed is not None:
+            before = adversary.ViewTilts(self.pool).before(log_p, np.arange(self.pool.n_units))
+            heat = share.balances.heat(before, share.allowed, share.part)
+        return Calibration(pool=self.pool, seed=seed, log_belief=self._known(), heat=heat)
 
     def remember(
         self, plan: Plan, observed: Observation
     ) -> tuple[adversary.Belief, releasing.Certificate, releasing.Bundle]:
-        """Return the belief after a release, its certificate and its bundle."""
-        assert self.pool is not None  # drawn in evaluate()
+        assert self.pool is not None  # drawn in settle()
         assert isinstance(plan, PoolPlan)  # its own
         certificate, bundle, part = plan.certificate, plan.bundle, plan.bundle.session
         belief = plan.belief
@@ -414,37 +426,93 @@ class PoolSecret(HeldCandidate, SessionSecret):
         bundle = replace(bundle, session=replace(part, observation=observed))
         return belief, certificate, bundle
 
+    def _proof_seed(self, n_releases: int) -> int:
+        """Return a seed that no earlier choice or proof of this session has used."""
+        number, self._n_proofs = self._n_proofs, self._n_proofs + 1
+        return self._seed(n_releases, number)
+
     @property
     def now(self) -> adversary.Belief:
         """Law of the secret of the next release, as every attacker knows it."""
         assert self.belief is not None  # set with the pool
         return self.belief
 
+    # --- what only a secret of many releases has ------------------------------------------------
+
+    def _check_rule(self, request: Request) -> None:
+        """Refuse rules for a secret that is drawn with its pool."""
+        chosen = as_rule(request.rule)
+        if chosen.n_reserve:
+            raise BudgetError(
+                f"rule must work for a secret from the pool; got {chosen.name}, which is for a "
+                f"single release of a fresh secret. Leave the rule out in a session."
+            )
+
+    def _share(self, request: Request, purse: Purse) -> AccountShare:
+        """Return what a release may spend."""
+        assert self.pool is not None  # drawn in settle()
+        limits = None
+        if request.budget is not None:
+            limits = budget_limits(request.budget, self.pool.n_subsets)
+        return account_share(limits, request.share, purse, self.balances, self.pool.n_units)
+
+    def _first_balances(self, purse: Purse) -> Balances | None:
+        """Return full balances, capped by the session's total and the ledger."""
+        assert self.pool is not None  # drawn in settle()
+        left = purse.total.above().tightest(purse.shared).success_increment
+        return None if left is None else Balances.begin(2 * max(left, 0.0), self.pool.n_units)
+
+    def _known(self) -> Vector | None:
+        """Return the belief that noise must be calibrated to, if something was released."""
+        return self.now.log_p
+
     def _seed(self, n_releases: int, number: int = 0) -> int:
-        return self._terms.seed(self.dry_run.seed, n_releases, number)
+        """Return a seed of this release alone."""
+        indices = (number,) if number else ()
+        rng = public_generator(self.dry_run.seed, "session", n_releases, *indices)
+        return int(rng.integers(2**62))
 
-    def _proof_seed(self, n_releases: int) -> int:
-        """Return a seed that no earlier choice or proof of this session has used."""
-        number, self._n_proofs = self._n_proofs, self._n_proofs + 1
-        return self._seed(n_releases, number)
-
-
-def find_noise(evaluated: Evaluated, limit: AnyBudget, rests_on: Calibration) -> NoisePlan:
-    """Find the noise under which one of the outputs may be released."""
-    return calibrate(
-        evaluated.outputs,
-        limit,
-        rule=evaluated.rule,
-        pool=rests_on.pool,
-        log_belief=rests_on.log_belief,
-        heat=rests_on.heat,
-        gamma=adversary.DEFAULT_GAMMA / 2,
-        rng=rests_on.seed,
-    )
+    def _part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession | None:
+        """Return the total, what went before, and what this release may take of balances."""
+        return releasing.BundleSession(
+            total=purse.total,
+            before=purse.spent,
+            share=share.limits,
+            fresh=False,
+            balances=share.balances,
+            allowed=share.allowed,
+            part=share.part,
+        )
 
 
-def _balances_after(share: AccountShare, charges: Vector | None) -> adversary.Balances | None:
-    """Return what a release leaves of every unit's balance; refuse one that some cannot pay."""
+class SinglePoolSecret(PoolSecret):
+    """A candidate for one release, which takes all: no balances, no predecessors."""
+
+    def _check_rule(self, request: Request) -> None: ...
+
+    def _share(self, request: Request, purse: Purse) -> AccountShare:
+        assert self.pool is not None  # drawn in settle()
+        assert request.budget is not None  # a single release has one
+        if request.share is not None:
+            raise BudgetError("share must be left out for a single release, which takes all.")
+        check_rule_feasible(request.budget, request.rule, self.pool)
+        return AccountShare(limits=budget_limits(request.budget, self.pool.n_subsets).above())
+
+    def _first_balances(self, purse: Purse) -> Balances | None:
+        return None
+
+    def _known(self) -> Vector | None:
+        return None
+
+    def _seed(self, n_releases: int, number: int = 0) -> int:
+        return self.dry_run.seed
+
+    def _part(self, share: AccountShare, purse: Purse) -> releasing.BundleSession | None:
+        return None
+
+
+def _balances_after(share: AccountShare, charges: Vector | None) -> Balances | None:
+    """Return every unit's balance after a release; refuse one that some unit cannot pay."""
     left = share.balances
     if left is None or charges is None:
         return left

@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 
 from pacprivacy._values import NONE, SHOWN_ROWS, Row, row_texts
-from pacprivacy.budget import AnyBudget, budget_limits
 from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.mechanism import Data
 from pacprivacy.queries import (
@@ -29,7 +28,6 @@ from pacprivacy.queries import (
     refuse_deep_nesting,
 )
 from pacprivacy.release import Release
-from pacprivacy.session.default_sample import FEWEST_UNITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +43,7 @@ class QueryAnswer:
     rows: tuple[tuple[str | Row, ...], ...]
 
     def lines(self) -> list[list[str]]:
-        """Return every number as ``1 234 ± 56``: with its standard error."""
+        """Return every number as ``1,234 ± 56``: with its standard error."""
         return [[_text(cell) for cell in row] for row in self.rows]
 
     def __str__(self) -> str:
@@ -80,7 +78,7 @@ def _text(cell: str | Row) -> str:
     if isinstance(cell, str):
         return cell
     value, error = row_texts(cell)
-    return (value if error == NONE else f"{value} ± {error}").replace(",", " ")
+    return value if error == NONE else f"{value} ± {error}"
 
 
 def query_answer(release: Release) -> QueryAnswer | None:
@@ -141,8 +139,8 @@ class QueryRelease(Release):
     def of(cls, release: Release, mechanism: QueryMechanism) -> Self:
         """Return a release as that of a query."""
         parts = {part.name: getattr(release, part.name) for part in fields(release)}
-        made = cls(**parts, mechanism=mechanism)
-        return replace(made, table=made._table())
+        answer = cls(**parts, mechanism=mechanism)
+        return replace(answer, table=answer._table())
 
     @property
     def query(self) -> str:
@@ -156,7 +154,7 @@ class QueryRelease(Release):
 
     @property
     def answer(self) -> QueryAnswer:
-        """The answer as people read it: every number as ``1 234 ± 56``."""
+        """The answer as people read it: every number as ``1,234 ± 56``."""
         answer = query_answer(self)
         assert answer is not None  # set with the release
         return answer
@@ -180,7 +178,7 @@ class QueryRelease(Release):
         return self.mechanism.cells or ((),)
 
     def _columns(self, released: Any) -> list[Any]:
-        """Return what is known of every cell, column by column, in the order of the cells.
+        """Return the numbers of every cell, column by column, in the order of the cells.
 
         Released numbers with names are in the order of these, which is another one.
         """
@@ -250,7 +248,7 @@ class QueryRelease(Release):
 
 
 def released_query(text: str, data: Data, *, coins: bool = False, **options: Any) -> QueryMechanism:
-    """Return a query over a session's tables; refuse it for what no private row tells (Q-4).
+    """Return a query over a session's tables; refusals depend on no private row (Q-4).
 
     With ``coins`` it is a function of sums; ``options`` are those of :func:`pacprivacy.sql`.
     """
@@ -262,14 +260,6 @@ def released_query(text: str, data: Data, *, coins: bool = False, **options: Any
         )
     kind = QuerySums if coins else QueryMechanism
     return make_query_mechanism(text, tables, kind=kind, **options)
-
-
-def coins_serve(data: Any, budget: AnyBudget | None) -> bool:
-    """Whether coins are the better secret for queries: tables of many units, membership alone."""
-    if not isinstance(data, Tables) or data.n_units < FEWEST_UNITS or budget is None:
-        return False
-    limits = budget_limits(budget, n_subsets=2)
-    return limits.success_level is not None and limits.mi_nats is None
 
 
 def prepared_query(query: QueryMechanism, data: Data) -> QueryMechanism:

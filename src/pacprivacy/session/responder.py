@@ -1,12 +1,11 @@
 """Many answers about one secret, in one call: calibrate, draw, release, update the belief.
 
-Each question is a release of its own, calibrated to the belief that all earlier answers leave.
-Nothing here is kept: the caller takes over the belief when the answers leave, or never.
+Each question is a release of its own, calibrated to the belief after all earlier answers.
 """
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +39,7 @@ from pacprivacy.noise import (
 from pacprivacy.release import ReleaseSecret
 from pacprivacy.sample import Pool
 from pacprivacy.session.pool_secret import HeldCandidate
-from pacprivacy.session.secret_holder import Odometer, SecretHolder, SpendLog
+from pacprivacy.session.secret import Odometer, SecretHolder, SpendLog
 from pacprivacy.theory import binary_entropy
 
 Labels = npt.NDArray[np.integer]
@@ -76,7 +75,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Answers to some questions, as they leave, one vector each; public.
+    """Released answers to some questions, one vector each; public.
 
     ``noise_std`` is the largest standard deviation of a number of each answer, 0 where it is exact;
     ``unanimous`` says which questions all candidates answer alike: exact facts of the universe,
@@ -91,9 +90,18 @@ class Reply:
     spent: Spent
 
 
+_NO_REPLY: Final = Reply(
+    values=np.zeros((0, 0)),
+    noise_std=np.zeros(0),
+    unanimous=np.zeros(0, dtype=np.bool_),
+    charges=np.zeros(0),
+    spent=Spent(),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Standing:
-    """Where a responder stands between two answers: all it needs to go on; curator-only."""
+class ResponderState:
+    """State of a responder between two answers: all it needs to resume; curator-only."""
 
     secret: ReleaseSecret
     log_p: Vector
@@ -102,7 +110,7 @@ class Standing:
     units: dict[str, npt.NDArray[Any]] | None
 
     def __repr__(self) -> str:
-        return f"Standing(curator-only, {self.spent.n_releases} answers)"
+        return f"ResponderState(curator-only, {self.spent.n_releases} answers)"
 
 
 def _unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
@@ -112,31 +120,38 @@ def _unanimous_answers(table: npt.NDArray[np.generic]) -> Mask:
     return agree
 
 
-class VoteAnswers:
-    """Two-class votes (m, q): one direction, so noise, charge and belief have closed forms.
+class _Questions:
+    """Outputs of all candidates for some questions, and the budget of each answer.
 
-    With ``tracked``, the moves of the belief are returned, and two votes are never told apart by
-    less noise than they can be followed under: at most ``WIDEST_VOTE`` apart, squared.
+    With ``tracked``, the moves of the belief are returned.
     """
 
     def __init__(
         self,
-        votes: Labels,
+        table: npt.NDArray[Any],
         log_p: Vector,
         query_nats: float,
         noise: AnswerNoise | None = None,
         *,
         tracked: bool = False,
     ) -> None:
-        self._votes, self._log_p, self._noise = votes, log_p, noise
+        self._table, self._log_p, self._noise = table, log_p, noise
         self._budget, self._tracked = query_nats, tracked
+
+
+class VoteAnswers(_Questions):
+    """Two-class votes (m, q): one direction, so noise, charge and belief have closed forms.
+
+    With ``tracked``, votes are at most ``WIDEST_VOTE`` apart, squared, so that beliefs can be
+    followed.
+    """
 
     def only_move(self, most: float) -> tuple[Matrix, float]:
         """Return how the belief may move at the one question that is not unanimous, and cubes.
 
         ``most`` is the largest ``|s|``.
         """
-        votes = self._votes[:, ~_unanimous_answers(self._votes)].T.astype(np.float64)
+        votes = self._table[:, ~_unanimous_answers(self._table)].T.astype(np.float64)
         belief = np.exp(self._log_p)
         ones, zeros = float(belief @ votes[0]), float(belief @ (1.0 - votes[0]))
         usable, _ = usable_answer_nats(self._budget, n_directions=1, n_subsets=len(belief))
@@ -147,10 +162,10 @@ class VoteAnswers:
 
     def observe(self, index: int, source: BitSource) -> Answered:
         noise = AnswerNoise(source) if self._noise is None else self._noise
-        n_subsets, n_questions = self._votes.shape
-        answers = self._votes[index].astype(np.float64)
+        n_subsets, n_questions = self._table.shape
+        answers = self._table[index].astype(np.float64)
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
-        costly = np.flatnonzero(~_unanimous_answers(self._votes))
+        costly = np.flatnonzero(~_unanimous_answers(self._table))
         log_p = self._log_p.copy()
         moves = np.zeros((len(costly) if self._tracked else 0, n_subsets))
         cubes = 0.0
@@ -158,8 +173,8 @@ class VoteAnswers:
             block = costly[start : start + _BLOCK]
             log_p = check_log_belief(log_p, n_subsets)
             widest = _answer_votes(
-                np.ascontiguousarray(self._votes[:, block].T, dtype=np.float64),
-                self._votes[index, block].tolist(),
+                np.ascontiguousarray(self._table[:, block].T, dtype=np.float64),
+                self._table[index, block].tolist(),
                 noise.take(len(block)).tolist(),
                 log_p,
                 self._budget,
@@ -201,24 +216,28 @@ def _answer_votes(
         ones, zeros = float(belief @ row), float(belief @ others[i])
         least = min(ones, zeros)
         # The entropy of the vote is at least ``least``, so this asks for it only when it may pay.
-        if not tracked and least <= budget and (nats := _vote_entropy(least)) <= budget:
+        if (
+            not tracked
+            and least <= budget
+            and (nats := binary_entropy(min(max(least, 0.0), 0.5))) <= budget
+        ):
             answers[where[i]], charges[where[i]] = vote, nats
             if least > 0:
                 np.copyto(log_p, -np.inf, where=row != vote)
                 log_p -= math.log(ones if vote else zeros)
                 np.exp(log_p, out=belief)
             continue
-        if least <= 0:  # nobody who is still possible votes otherwise
+        if least <= 0:  # all candidates that are still possible vote alike
             answers[where[i]] = vote
             continue
         gap = (_tracked_gap if tracked else answer_vote_gap)(ones, zeros, usable)
         if moves is not None:
             moves[i], gaps[i], shares[i] = belief, gap, ones
         charges[where[i]] = answer_vote_charge(ones, zeros, gap, slack)
-        seen = gap * vote + drawn
-        answers[where[i]], noise_std[where[i]] = seen / gap, UNITS / gap
+        noisy = gap * vote + drawn
+        answers[where[i]], noise_std[where[i]] = noisy / gap, UNITS / gap
         # ln of the likelihood ratio of a vote of one to a vote of zero, in exact integers
-        ratio = gap * (2 * seen - gap) / (2 * UNITS * UNITS)
+        ratio = gap * (2 * noisy - gap) / (2 * UNITS * UNITS)
         np.multiply(row, ratio, out=scratch)
         log_p += scratch
         log_p -= _log_mix(zeros, ones, ratio)
@@ -249,10 +268,6 @@ def _scale_moves(moves: Matrix, rows: Matrix, gaps: Vector, shares: Vector) -> f
     return math.sqrt(float(cubes[~by_path].max(initial=0.0)))
 
 
-def _vote_entropy(least: float) -> float:
-    return binary_entropy(min(max(least, 0.0), 0.5))
-
-
 def _log_mix(zeros: float, ones: float, ratio: float) -> float:
     """Return ``ln(zeros + ones e^ratio)`` without overflow."""
     if ratio > 0:
@@ -260,12 +275,12 @@ def _log_mix(zeros: float, ones: float, ratio: float) -> float:
     return math.log(zeros + ones * math.exp(ratio))
 
 
-class ScoreAnswers:
+class ScoreAnswers(_Questions):
     """Vectors as answers: class probabilities (m, q, c), or votes (m, q) among ``n_classes``."""
 
     def __init__(
         self,
-        table: npt.NDArray[np.generic],
+        table: npt.NDArray[Any],
         log_p: Vector,
         query_nats: float,
         noise: AnswerNoise | None = None,
@@ -273,14 +288,15 @@ class ScoreAnswers:
         n_classes: int | None = None,
         tracked: bool = False,
     ) -> None:
-        self._table, self._log_p, self._noise = table, log_p, noise
-        self._budget, self._n_classes, self._tracked = query_nats, n_classes, tracked
+        super().__init__(table, log_p, query_nats, noise, tracked=tracked)
+        self._n_classes = n_classes
 
     def observe(self, index: int, source: BitSource) -> Answered:
         noise = AnswerNoise(source) if self._noise is None else self._noise
         n_questions = self._table.shape[1]
         free = _unanimous_answers(self._table)
-        values = np.array([self._outputs(i)[0][self._group(i, index)] for i in range(n_questions)])
+        possible = map(self._outputs, range(n_questions))
+        values = np.array([outputs[groups[index]] for outputs, groups in possible])
         charges, noise_std = np.zeros(n_questions), np.zeros(n_questions)
         log_p, steps = self._log_p.copy(), []
         for i in np.flatnonzero(~free).tolist():
@@ -306,9 +322,6 @@ class ScoreAnswers:
             return np.asarray(self._table[:, i], dtype=np.float64), np.arange(len(self._log_p))
         return np.eye(self._n_classes), np.asarray(self._table[:, i], dtype=np.int64)
 
-    def _group(self, i: int, index: int) -> int:
-        return index if self._n_classes is None else int(np.asarray(self._table[index, i]))
-
     def _answer(
         self, outputs: Matrix, groups: Labels, index: int, log_p: Vector, noise: AnswerNoise
     ) -> tuple[Vector, float, float, Vector, "_Step | None"]:
@@ -324,11 +337,11 @@ class ScoreAnswers:
         widest = WIDEST_ANSWER if self._tracked else math.inf
         plan = plan_answer(outputs, mass, mi_nats=self._budget, n_subsets=len(log_p), widest=widest)
         step = _step_of(plan.points / UNITS, mass, belief, groups) if self._tracked else None
-        seen = plan.points[groups[index]] + noise.take(plan.points.shape[1])
-        learned = log_p + plan.log_likelihood(seen)[groups]
+        noisy = plan.points[groups[index]] + noise.take(plan.points.shape[1])
+        learned = log_p + plan.log_likelihood(noisy)[groups]
         variances = np.square(plan.basis) @ plan.noise_var
         std, after = math.sqrt(float(variances.max())), check_log_belief(learned, len(log_p))
-        return plan.value_of(seen), plan.charge, std, after, step
+        return plan.value_of(noisy), plan.charge, std, after, step
 
 
 class _Step(NamedTuple):
@@ -383,12 +396,12 @@ class Responder(SecretHolder):
     only membership is limited; ``advantage`` that of guessing one unit's membership after all
     answers. Votes between ``two_votes`` classes alone need less of a reserve. Charges are written
     to ``book``, by default forgotten with the process. The secret is drawn here, unless there is a
-    ``standing``.
+    ``state``.
 
     Guarantee
     ---------
-    Claim F-2. ``MI(secret; all answers) <= E[Σ charges] <= total_nats``, whatever is asked in
-    whatever order, also when a question depends on earlier answers.
+    Claim F-2. ``MI(secret; all answers) <= E[Σ charges] <= total_nats``, for any questions in any
+    order, also when a question depends on earlier answers.
     Claims H-3, H-4. With ``advantage``, so is that of the best guess about any unit.
     Claim R-4. In a fork nothing is answered or spent.
     """
@@ -407,7 +420,7 @@ class Responder(SecretHolder):
         advantage: float | None = None,
         two_votes: bool = False,
         book: SpendLog | None = None,
-        standing: Standing | None = None,
+        state: ResponderState | None = None,
     ) -> None:
         if not LEAST_NATS <= query_nats <= total_nats:
             raise BudgetError(
@@ -423,14 +436,14 @@ class Responder(SecretHolder):
             self._units = VoteBalances(pool, advantage, query_nats, two_votes=two_votes)
         self._n_subsets = pool.n_subsets
         self._query_nats, self._noise, self._n_free = query_nats, AnswerNoise(source), 0
-        if standing is None:
+        if state is None:
             self._secret.draw(source)
             return
-        self._secret.secret = standing.secret
-        self._secret.belief = Belief(log_p=standing.log_p)
-        self._spent, self._n_free = standing.spent, standing.n_free
+        self._secret.secret = state.secret
+        self._secret.belief = Belief(log_p=state.log_p)
+        self._spent, self._n_free = state.spent, state.n_free
         if self._units is not None:
-            self._units.restore(standing.units or {})
+            self._units.restore(state.units or {})
 
     def __repr__(self) -> str:
         return f"Responder({self._spent.n_releases} answers, {self._spent.mi_nats:.4g} nats spent)"
@@ -445,9 +458,9 @@ class Responder(SecretHolder):
     def n_free(self) -> int:
         return self._n_free
 
-    def standing(self) -> Standing:
+    def state(self) -> ResponderState:
         assert self._secret.secret is not None  # drawn or read at the start
-        return Standing(
+        return ResponderState(
             secret=self._secret.secret,
             log_p=self.belief.log_p,
             spent=self._spent,
@@ -456,52 +469,37 @@ class Responder(SecretHolder):
         )
 
     def hand_over(self, book: SpendLog) -> None:
-        """Let a book take over what was spent and where this stands; nothing leaves from here."""
+        """Store the state in a book and close: the book continues from here."""
         self.check_process()
         with self._lock:
             self.check_open()
             try:
-                book.flush(self.standing)
-            finally:  # also if it fails: nobody knows whether the book has it, and goes on with it
+                book.flush(self.state)
+            finally:  # also if it fails: the book may have the state all the same
                 book.close()
                 self.close()
 
-    def answer_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> npt.NDArray[np.float64]:
-        """Release one noisy one-hot vote per question, shape (q, n_classes).
-
-        ``labels`` has shape (m, q): the class number that each candidate gives to each question.
-        If the total might not cover all of the questions, nothing is drawn or spent.
-        """
-        return np.array(self._alone(self.reply_votes(labels, n_classes=n_classes)).values)
-
-    def answer_scores(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Release one noisy vector of class probabilities per question.
-
-        ``scores`` has shape (m, q, n_classes). See :meth:`answer_votes`.
-        """
-        return np.array(self._alone(self.reply_scores(scores)).values)
-
-    def _alone(self, reply: Reply) -> Reply:
-        self.flush()
-        return reply
-
     def flush(self) -> None:
-        """Put where this stands on the disk, if there is a book; then replies may leave.
+        """Store the state, if there is a book; then replies may be published.
 
         Guarantee
         ---------
         Claim V-1. When this returns, the belief after every reply so far is on the disk. If it
-        fails, this is closed and no reply may leave.
+        fails, this is closed and no reply may be published.
         """
         with self._lock:
             try:
-                self._book.flush(self.standing)
+                self._book.flush(self.state)
             except BaseException:
                 self.close()
                 raise
 
     def reply_votes(self, labels: npt.NDArray[Any], *, n_classes: int) -> Reply:
-        """As :meth:`answer_votes`; must not leave before :meth:`flush`."""
+        """Answer questions by one noisy one-hot vote each; publish after :meth:`flush` only.
+
+        ``labels`` has shape (m, q): the class number that each candidate gives to each question.
+        If the total might not cover all of the questions, nothing is drawn or spent.
+        """
         table = self._check(labels, n_axes=2)
         if table.size and (table.dtype.kind not in "iu" or not 0 <= table.min() <= table.max()):
             raise MechanismError(
@@ -512,26 +510,26 @@ class Responder(SecretHolder):
                 f"labels must be below n_classes ({n_classes}); got a larger one. Count again."
             )
         with self._lock:
-            state = (self.belief.log_p, self._query_nats, self._noise)
-            tracked = self._units is not None
+            now, tracked = self._now(), self._units is not None
             if n_classes == 2:
-                return self._release(table, VoteAnswers(table, *state, tracked=tracked))
-            return self._release(
-                table, ScoreAnswers(table, *state, n_classes=n_classes, tracked=tracked)
-            )
+                return self._release(table, VoteAnswers(table, *now, tracked=tracked))
+            answers = ScoreAnswers(table, *now, n_classes=n_classes, tracked=tracked)
+            return self._release(table, answers)
 
     def reply_scores(self, scores: npt.NDArray[Any]) -> Reply:
-        """As :meth:`answer_scores`; must not leave before :meth:`flush`."""
-        # + 0.0: what is equal must look equal, and a zero's sign would tell who voted
+        """Answer questions by one noisy vector each; ``scores`` has shape (m, q, n_classes)."""
+        # + 0.0: the sign of a zero would reveal the vote
         table = self._check(scores, n_axes=3).astype(np.float64, copy=False) + 0.0
         if not np.isfinite(table).all():
             raise MechanismError(
                 "scores must be finite; got NaN or infinite entries. Use models that always answer."
             )
         with self._lock:
-            state = (self.belief.log_p, self._query_nats, self._noise)
             tracked = self._units is not None
-            return self._release(table, ScoreAnswers(table, *state, tracked=tracked))
+            return self._release(table, ScoreAnswers(table, *self._now(), tracked=tracked))
+
+    def _now(self) -> tuple[Vector, float, AnswerNoise]:
+        return self.belief.log_p, self._query_nats, self._noise
 
     def odometer(self) -> Odometer:
         belief = np.exp(self.belief.log_p)
@@ -562,21 +560,9 @@ class Responder(SecretHolder):
                 f"Nothing was drawn or spent. Ask fewer at a time, or end here."
             )
 
-    def _release(self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers) -> Reply:
-        self.check_open()
-        if not table.size:
-            none = np.zeros(0)
-            return Reply(
-                values=np.zeros((0, 0)),
-                noise_std=none,
-                unanimous=none.astype(np.bool_),
-                charges=none,
-                spent=Spent(),
-            )
-        agreed = _unanimous_answers(table)
-        costly = int(np.count_nonzero(~agreed))
-        before, worst = self._spent, Spent(mi_nats=costly * self._query_nats)
-        limit = before.left_of(self._total).mi_nats
+    def _worst_charge(self, costly: int) -> Spent:
+        """Return the most that so many answers cost; refuse more than the remaining budget."""
+        limit = self._spent.left_of(self._total).mi_nats
         left = math.inf if limit is None else max(0.0, limit) * (1 + ROUNDING)
         if costly * self._query_nats > left:
             raise BudgetExceededError(
@@ -584,13 +570,21 @@ class Responder(SecretHolder):
                 f"{int(left / self._query_nats)} that the candidates disagree on; got {costly} of "
                 f"those. Nothing was drawn or spent. Ask fewer, or end here."
             )
-        units, had = self._units, 0.0
+        return Spent(mi_nats=costly * self._query_nats)
+
+    def _release(self, table: npt.NDArray[Any], questions: VoteAnswers | ScoreAnswers) -> Reply:
+        self.check_open()
+        if not table.size:
+            return _NO_REPLY
+        agreed = _unanimous_answers(table)
+        costly = int(np.count_nonzero(~agreed))
+        worst = self._worst_charge(costly)
+        before, units, had = self._spent, self._units, 0.0
         if units is not None:
             had = units.increment_left
             self._check_fits(units, questions, costly)
             most = units.worst_increment(costly, self._query_nats)
             worst = replace(worst, success_increment=most)
-        if units is not None:
             units.book(costly, self._query_nats)
         # The worst is charged first: an interruption must not make answers free.
         try:

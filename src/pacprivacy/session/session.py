@@ -10,43 +10,44 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from pacprivacy._plots import draw
-from pacprivacy._random import BitSource, secret_source
+from pacprivacy._random import secret_source
 from pacprivacy._system import show_stages
-from pacprivacy.budget import AnyBudget, BudgetLike, Spent, as_budget
+from pacprivacy.budget import BudgetLike, Spent, as_budget
 from pacprivacy.errors import (
     BudgetError,
     LedgerError,
-    PoolError,
     SecretError,
     UnansweredError,
 )
 from pacprivacy.mechanism import (
-    Data,
     as_mechanism,
     coerce_data,
     mechanism_with_totals,
     split_data_units,
     titled_mechanism,
 )
-from pacprivacy.noise import AnyRule, as_rule
+from pacprivacy.noise import AnyRule
 from pacprivacy.queries import AT_LEAST, QueryMechanism, QuerySums, Tables
 from pacprivacy.release import Release, warn_of_error_bars
 from pacprivacy.sample import Coins, Pool, PoolStrategy
-from pacprivacy.session.account import Account, AccountOwner, open_account
+from pacprivacy.session.account import Account, open_account
 from pacprivacy.session.coin_secret import CoinSecret
-from pacprivacy.session.default_sample import pool_reason
-from pacprivacy.session.dry_run import DryRun
-from pacprivacy.session.pool_secret import ManyReleases, OneRelease, PoolSecret
+from pacprivacy.session.dry_run import (
+    DryRun,
+    check_independent,
+    default_session_coins,
+    pool_reason,
+)
+from pacprivacy.session.pool_secret import PoolSecret, SinglePoolSecret
 from pacprivacy.session.query_release import (
     QueryRelease,
-    coins_serve,
     prepared_query,
     released_query,
 )
@@ -55,37 +56,20 @@ from pacprivacy.session.secret import (
     Accounts,
     Plan,
     Purse,
+    Receipt,
     Refinement,
     Request,
+    SecretHolder,
     SessionSecret,
+    read_share,
 )
-from pacprivacy.session.secret_holder import Receipt, SecretHolder
-from pacprivacy.session.state import CoinState, Opened
+from pacprivacy.session.state import AccountOwner, CoinState
 
 if TYPE_CHECKING:
     from pacprivacy.ledger import Ledger
 
 
 Totals = bool | str | Sequence[str] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SecretOptions:
-    """Settings of a session from which its secret is made."""
-
-    data: Data
-    units: Any
-    n_subsets: int | None
-    n_jobs: int | None
-    backend: str | None
-    rng: np.random.Generator | int | None
-    progress: bool | None
-    simulate: bool
-
-    @property
-    def of_pools(self) -> dict[str, Any]:
-        """Settings that only a pool has, by name."""
-        return {name: getattr(self, name) for name in ("n_subsets", "n_jobs", "backend")}
 
 
 class Session(SecretHolder):
@@ -96,7 +80,7 @@ class Session(SecretHolder):
     data : array, frame, or tuple of those
         The universe of records.
     budget : Information, Membership, EpsilonEquivalent, ResidualEntropy or several with ``&``
-        Total over all releases. Remaining out when a session goes on from its ledger.
+        Total over all releases. Leave it out to resume from the ledger.
     sample, n_subsets, units, n_jobs, backend, rng, progress, simulate
         As in :func:`pacprivacy.privatize`; but by default there is a pool, since a session may be
         asked for anything, except over :class:`pacprivacy.Tables` of 200 units or more where
@@ -104,7 +88,7 @@ class Session(SecretHolder):
         that adds up what releases of sums reveal of it, used or left out.
     ledger : path, postgresql:// URL or Ledger, optional
         Ledger that records every spend before the secret is used. A session that is opened again
-        with the same ledger and names goes on with the same pool, secret and belief.
+        with the same ledger and names continues with the same pool, secret and belief.
     dataset, principal : str, optional
         Whose budget in the ledger is spent. Where the ledger has none that covers them, the
         session's ``budget`` becomes theirs.
@@ -117,9 +101,9 @@ class Session(SecretHolder):
     chosen after seeing earlier releases.
     Claim H-1. For every unit, the attacker's expected success after the last release is at most
     the total, however releases are chosen and whenever one stops.
-    Claim C-8. With coins the same holds against whoever knows everything but one unit's coin.
-    Claim H-2. The probability that some run tells more than that of a unit is bounded as well.
-    Claim K-1. With a ledger, no release leaves without an entry, whatever crashes when.
+    Claim C-8. With coins the same holds against an attacker who knows all but one unit's coin.
+    Claim H-2. The probability that a run reveals more about a unit is bounded as well.
+    Claim K-1. With a ledger, no release is published without an entry, whatever crashes when.
     Claim R-4. In a fork of its process a session releases nothing and spends nothing.
 
     Examples
@@ -138,7 +122,8 @@ class Session(SecretHolder):
     INSTEAD = "Save its releases instead."
     NAME = "session"
     _secret: SessionSecret
-    SINGLE: ClassVar[bool] = False
+    _is_single: ClassVar[bool] = False
+    _reason: str | None = None  # why a single release has a pool
 
     def __init__(
         self,
@@ -162,91 +147,73 @@ class Session(SecretHolder):
         self._releases: list[Release] = []
         self._planned: Plan | None = None
         data, units = split_data_units(data, units)
-        options = _SecretOptions(
-            data=coerce_data(data),
-            units=units,
+        self._coins: Coins | None = sample if isinstance(sample, Coins) else None
+        dry_run = DryRun(
+            data,
+            sample=None if isinstance(sample, Coins) else sample,
             n_subsets=n_subsets,
+            units=units,
             n_jobs=n_jobs,
             backend=backend,
             rng=rng,
             progress=progress,
-            simulate=simulate,
+            reason=self._reason,
         )
-        reason: str | None = None
-        if sample is None:
-            sample, reason = self._default_sample(options)
-        names = {"dataset": dataset, "principal": principal, "state": state}
-        book = self._open_book(ledger, options, sample, names)
-        try:
-            self._secret = self._new_secret(options, sample, reason, book)
-            self._begin(dataset, book, secret_source(self._secret.seed, simulate=simulate))
-        except BaseException:
-            if book is not None:
-                book.close()  # or nobody could open the session while the error is looked at
-            raise
-
-    def _open_book(
-        self,
-        ledger: str | Path | Ledger | None,
-        options: _SecretOptions,
-        sample: Pool | PoolStrategy | Coins | None,
-        names: dict[str, Any],
-    ) -> Account | None:
-        """Return the session's place in a ledger; None without one."""
-        if ledger is None:
-            _refuse_ledger_options(names)
-            return None
-        owner = AccountOwner(
-            dataset=names["dataset"] or "default",
-            principal=names["principal"] or "default",
-            data_digest=options.data.digest(),
-            opened=Opened(
+        book = None
+        if ledger is not None:
+            owner = AccountOwner(
+                dataset=dataset or "default",
+                principal=principal or "default",
+                data_digest=dry_run.data.digest(),
                 budget=self._budget,
                 sample=sample,
-                n_subsets=options.n_subsets,
-                has_units=options.units is not None,
-                has_tables=isinstance(options.data.parts[0], Tables),
-            ),
-        )
-        simulate = options.simulate
-        return open_account(ledger, owner, state=names["state"], simulate=simulate)
+                n_subsets=n_subsets,
+                has_units=units is not None,
+                has_tables=isinstance(dry_run.data.parts[0], Tables),
+            )
+            book = open_account(ledger, owner, state=state, simulate=simulate)
+        elif (dataset, principal, state) != (None, None, None):
+            raise LedgerError(
+                "ledger must be given with dataset, principal or state; got none. "
+                "Add ledger='study.db'."
+            )
+        try:
+            if sample is None and not self._is_single:
+                self._coins = self._default_coins(dry_run, book)
+            secret = self._new_secret(dry_run, book, simulate=simulate)
+            source = secret_source(secret.seed, simulate=simulate)
+            super().__init__(secret.total(self._budget), source, secret, book)
+            self._begin(dataset)
+        except BaseException:
+            if book is not None:
+                book.close()  # or the session stays locked while the error is handled
+            raise
+
+    def _default_coins(self, dry_run: DryRun, book: Account | None) -> Coins | None:
+        """Return the coins of a stored session, or of a new one; None for a pool."""
+        if book is not None and book.state is not None:
+            return book.state.coins if isinstance(book.state, CoinState) else None
+        left = Spent() if book is None else book.left()
+        limits = None if dry_run.has_options else self._budget
+        return default_session_coins(dry_run.data, limits, left)
 
     def _new_secret(
-        self,
-        options: _SecretOptions,
-        sample: Pool | PoolStrategy | Coins | None,
-        reason: str | None,
-        book: Account | None,
+        self, dry_run: DryRun, book: Account | None, *, simulate: bool
     ) -> SessionSecret:
         """Return coins or a pool, of which nothing is drawn yet."""
-        pool_settings = any(map(_is_given, options.of_pools.values()))
-        if sample is None and not self.SINGLE:
-            sample = _session_coins(options.data, None if pool_settings else self._budget, book)
-        if isinstance(sample, Coins):
-            self._check_coins(book, pool_settings=pool_settings)
-            return CoinSecret(
-                options.data,
-                sample,
-                units=options.units,
-                single=self.SINGLE,
-                simulate=options.simulate,
-                rng=options.rng,
-                data_digest="" if book is None else book.data_digest,
-            )
-        dry_run = DryRun(
-            options.data,
-            sample=sample,
-            units=options.units,
-            rng=options.rng,
-            progress=options.progress,
-            reason=reason,
-            **options.of_pools,
+        if self._coins is None:
+            kind = SinglePoolSecret if self._is_single else PoolSecret
+            return kind(dry_run, simulate=simulate)
+        return CoinSecret(
+            dry_run,
+            self._coins,
+            single=self._is_single,
+            simulate=simulate,
+            data_digest="" if book is None else book.data_digest,
         )
-        return PoolSecret(dry_run, self._terms(), simulate=options.simulate)
 
-    def _begin(self, dataset: str | None, book: Account | None, source: BitSource) -> None:
+    def _begin(self, dataset: str | None) -> None:
         """Start a new session under the budget, or continue from the account."""
-        super().__init__(self._secret.total(self._budget), source, self._secret, book)
         if self._book.state is not None:
             self._total = self._book.state.total
             self._secret.go_on(self._book.state)
@@ -255,26 +222,6 @@ class Session(SecretHolder):
                 f"budget must be given for a new session; got None, and dataset {dataset!r} has "
                 "none to go on with. For example budget=pac.Information(1), or --total 'mi<=1'."
             )
-
-    def _check_coins(self, book: Account | None, *, pool_settings: bool) -> None:
-        """Refuse options that need a pool."""
-        if pool_settings:
-            raise PoolError(
-                "n_subsets, n_jobs and backend must be left out where every unit has a coin; got "
-                "one of them. Use a pool: sample=pac.Balanced()."
-            )
-        if self.SINGLE and book is not None:  # every release must know of all others
-            raise LedgerError(
-                "a release with a ledger must be one of a session where every unit has a coin; got "
-                "a session of one release. Use pac.Session."
-            )
-
-    def _terms(self) -> OneRelease:
-        return ManyReleases()
-
-    def _default_sample(self, options: _SecretOptions) -> tuple[Coins | None, str | None]:
-        """Return the sample where none is given, and why it is a pool: what follows is unknown."""
-        return None, None
 
     @staticmethod
     def alone(
@@ -285,6 +232,8 @@ class Session(SecretHolder):
         rule: AnyRule | None = None,
         checkpoint: str | Path | None = None,
         totals: Totals = None,
+        sample: Pool | PoolStrategy | Coins | None = None,
+        units: Any = None,
         **options: Any,
     ) -> SingleSession:
         """Open a session of one release, which takes the whole budget and knows of no other.
@@ -292,19 +241,28 @@ class Session(SecretHolder):
         Without a ``sample`` it has coins where ``mechanism``, with all these options, can.
         """
         if not options.get("simulate"):
-            _check_independent(rule, options.get("sample"), options.get("rng"))
-        pool_options = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
+            check_independent(rule, sample, options.get("rng"))
+        reason = None
+        if sample is None and mechanism is not None:
+            data, units = split_data_units(data, units)
+            data = coerce_data(data)
+            of_pools = {"rule": rule, "checkpoint": checkpoint, "totals": totals}
+            for name in ("n_subsets", "n_jobs", "backend"):
+                of_pools[name] = options.get(name)
+            reason = pool_reason(
+                as_mechanism(mechanism), data, units, as_budget(budget), options=of_pools
+            )
+            sample = Coins() if reason is None else None
         return SingleSession(
-            data, budget=budget, release=mechanism, pool_options=pool_options, **options
+            data, budget=budget, sample=sample, units=units, reason=reason, **options
         )
 
     @classmethod
     def resume(cls, data: Any, *, ledger: str | Path | Ledger, **options: Any) -> Self:
-        """Go on with a session that is on disk, under the total budget that it began with.
+        """Resume a session that is on disk, under the total budget that it began with.
 
         Takes ``units`` (the same as before), ``dataset``, ``principal``, ``state``, ``n_jobs``,
-        ``backend``, ``rng`` and ``progress`` as the constructor does; refuses if there is nothing
-        to go on with.
+        ``backend``, ``rng`` and ``progress`` as the constructor does; refuses if there is none.
         """
         return cls(data, ledger=ledger, **options)
 
@@ -357,9 +315,9 @@ class Session(SecretHolder):
             the only one under a total of ``q``; of such releases ``T`` fit, for ``T = ((Q - 1/2)
             / (q - 1/2))²`` and a total of ``Q``.
         share : float in (0, 1] or str, optional
-            Instead: this share of what is left, of every limit. ``"1 of 10"`` plans for ten
-            releases to come, this one included: units that were asked about less than others
-            have saved, and may pay more now. With neither, all that is left.
+            Instead: this share of the remaining budget. ``"1 of 10"`` plans for ten releases, this
+            one included: units that paid less so far may pay more now. With neither, the whole
+            remaining budget.
         name : str, optional
             Name of the release in its certificate and in the ledger.
         totals : bool, str or sequence of str, optional
@@ -377,9 +335,15 @@ class Session(SecretHolder):
         """
         self.check_process()  # before the lock, which a fork may have inherited while it was held
         with self._lock:
-            titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
-            request = self._request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
-            plan = self._plan(request)
+            plan = self.plan(
+                mechanism,
+                budget,
+                share=share,
+                rule=rule,
+                checkpoint=checkpoint,
+                name=name,
+                totals=totals,
+            )
             release = self.publish(plan)[0]
         warn_of_error_bars(release.value, release.error_bars, plan.outputs)
         return release
@@ -402,15 +366,22 @@ class Session(SecretHolder):
         self.check_process()
         with self._lock:
             titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
-            return self._plan(
-                self._request(titled, budget, share=share, rule=rule, checkpoint=checkpoint)
-            )
+            return self._plan(self._request(titled, budget, share, rule, checkpoint))
 
     def _plan(self, request: Request) -> Plan:
         self.check_open()
         with show_stages(self._secret.progress):  # it is gone before the draw
-            self._planned = self._secret.plan(request, self._purse)
+            measured = self._measure(request)
+            self._planned = self._secret.plan(measured, self._purse())
             return self._planned
+
+    def _measure(self, request: Request) -> Any:
+        """Read what a request needs of the records; the purse is read again after every stage.
+
+        What is left changes where a mechanism makes a release of its own meanwhile.
+        """
+        notes = self._secret.settle(request)
+        return self._secret.measure(request, self._purse(), notes)
 
     def sql(
         self,
@@ -440,7 +411,7 @@ class Session(SecretHolder):
         data, coins = self._secret.data, isinstance(self._secret, CoinSecret)
         groups: dict[str, Any] = {"keys": keys, "at_least": at_least, "fill": fill, "edges": edges}
         checked = released_query(query, data, coins=coins, **groups)
-        request = self._request(checked, budget, share=share, checkpoint=checkpoint)
+        request = self._request(checked, budget, share, None, checkpoint)
         if principal is not None:
             return self._answer(request, checked, principal, name)
         with self._lock:
@@ -514,7 +485,7 @@ class Session(SecretHolder):
         self.check_process()
         with self._lock:
             titled = mechanism_with_totals(titled_mechanism(mechanism, name), totals)
-            request = self._request(titled, budget, rule=rule, checkpoint=checkpoint)
+            request = self._request(titled, budget, None, rule, checkpoint)
             return refine(self, request, target, levels)
 
     # --- the steps, in the order in which they are taken ----------------------------------------
@@ -522,12 +493,13 @@ class Session(SecretHolder):
     def begin_refinement(self, request: Request, levels: int | None) -> Refinement:
         """Return the steps of growing precision that a request's budget pays for."""
         self.check_open()
-        return self._secret.refinement(request, self._purse, levels)
+        measured = self._measure(request)
+        return self._secret.refinement(measured, self._purse(), levels)
 
     def plan_step(self, steps: Refinement) -> Plan | None:
         """Return the plan of the next step; None where nothing is left to spend."""
         self.check_open()
-        self._planned = steps.next_plan(self._purse)
+        self._planned = steps.next_plan(self._purse())
         return self._planned
 
     def publish(self, plan: Plan) -> tuple[Release, Any]:
@@ -555,7 +527,7 @@ class Session(SecretHolder):
                 plan.sampler,
                 plan.charge,
                 plan.outputs.mechanism_name,
-                balances=None if self._secret.balances is None else plan.accounts,
+                balances=None if self._secret.balances is None else plan.cost.accounts,
                 first=plan.first_candidate,
             )
             release = self._released(plan, observed, receipt, counted=False)
@@ -591,15 +563,16 @@ class Session(SecretHolder):
         self,
         mechanism: Any,
         budget: BudgetLike | None,
-        *,
-        share: float | str | None = None,
-        rule: AnyRule | None = None,
-        checkpoint: str | Path | None = None,
+        share: float | str | None,
+        rule: AnyRule | None,
+        checkpoint: str | Path | None,
     ) -> Request:
+        if budget is None and self._is_single:
+            budget = self._budget
         return Request(
             mechanism=as_mechanism(mechanism),
             budget=None if budget is None else as_budget(budget),
-            share=share,
+            share=None if share is None else read_share(share),
             rule=rule,
             checkpoint=checkpoint,
         )
@@ -609,52 +582,31 @@ class Session(SecretHolder):
         if self._book.state is None:
             self._total = self._secret.total(self._budget)
         left = self._book.left(payer)
-        return Purse(total=self._total, spent=self._spent, left=left, shared=self._book.left)
+        return Purse(
+            total=self._total,
+            spent=self._spent,
+            left=left,
+            shared=left if payer is None else self._book.left(),
+            own_limit=self._book.own_limit(),
+            accounts=self._secret.balances,
+        )
 
 
 class SingleSession(Session):
     """A session of one release."""
 
-    SINGLE = True
+    _is_single = True
 
     def __init__(
-        self, data: Any, *, release: Any, pool_options: dict[str, Any], **options: Any
+        self, data: Any, *, reason: str | None, ledger: Any = None, **options: Any
     ) -> None:
-        self._mechanism = None if release is None else as_mechanism(release)
-        self._pool_options = pool_options
+        if ledger is not None:  # every release must know of all others
+            raise LedgerError(
+                "a release with a ledger must be one of a session; got a session of one release. "
+                "Use pac.Session."
+            )
+        self._reason = reason
         super().__init__(data, **options)
-
-    def _terms(self) -> OneRelease:
-        return OneRelease()
-
-    def _default_sample(self, options: _SecretOptions) -> tuple[Coins | None, str | None]:
-        """Return coins, or why there is a pool."""
-        if self._mechanism is None or self._budget is None:
-            return None, None
-        of_pools = {**self._pool_options, **options.of_pools}
-        reason = pool_reason(
-            self._mechanism, options.data, options.units, self._budget, options=of_pools
-        )
-        return (Coins() if reason is None else None), reason
-
-    def _request(
-        self,
-        mechanism: Any,
-        budget: BudgetLike | None,
-        *,
-        share: float | str | None = None,
-        rule: AnyRule | None = None,
-        checkpoint: str | Path | None = None,
-    ) -> Request:
-        chosen = self._budget if budget is None else budget
-        return super()._request(mechanism, chosen, share=share, rule=rule, checkpoint=checkpoint)
-
-    def plan(self, mechanism: Any, budget: BudgetLike | None = None, **options: Any) -> Plan:
-        """Return the plan of the release."""
-        self.check_process()
-        with self._lock:
-            self._planned = super().plan(mechanism, budget, **options)
-            return self._planned
 
     def publish(self, plan: Plan) -> tuple[Release, Any]:
         """Publish the one release; refuse a second, which knows nothing of the first."""
@@ -668,47 +620,5 @@ class SingleSession(Session):
             return super().publish(plan)
 
 
-def _session_coins(data: Data, budget: AnyBudget | None, book: Account | None) -> Coins | None:
-    """Return the coins of a stored session, or of a new one on tables; None for a pool."""
-    if book is not None and book.state is not None:
-        return book.state.coins if isinstance(book.state, CoinState) else None
-    left = Spent() if book is None else book.left()
-    pools_alone = left.mu_squared is None and (left.mi_nats, left.success_increment) != (None, None)
-    return Coins() if coins_serve(data.parts[0], budget) and not pools_alone else None
-
-
 def _with_query(request: Request, query: QueryMechanism, name: str | None) -> Request:
     return replace(request, mechanism=as_mechanism(titled_mechanism(query, name)))
-
-
-def _is_given(setting: object) -> bool:
-    return setting is not None
-
-
-def _refuse_ledger_options(names: dict[str, Any]) -> None:
-    """Refuse dataset, principal and state where there is no ledger."""
-    if any(map(_is_given, names.values())):
-        raise LedgerError(
-            "ledger must be given with dataset, principal or state; got none. "
-            "Add ledger='study.db'."
-        )
-
-
-def _check_independent(
-    rule: AnyRule | None,
-    sample: Pool | PoolStrategy | Coins | None,
-    rng: np.random.Generator | int | None,
-) -> None:
-    """Refuse a pool that others may have seen, if the secret is one of its subsets."""
-    if not as_rule(rule).n_reserve:
-        return
-    if isinstance(sample, Pool):
-        raise PoolError(
-            "sample must be a strategy for a confidence or empirical certificate: the secret is "
-            "a subset of it, which nobody may have seen. Pass Half(...) or Poisson(...) itself."
-        )
-    if rng is not None:
-        raise BudgetError(
-            "rng must be None for a confidence or empirical certificate: the secret subset is "
-            "drawn with the pool. Leave rng out, or set simulate=True."
-        )

@@ -1,11 +1,11 @@
 """The state of a session, in a file that only one process has open.
 
-With a ledger, where a keeper stands is in a file, for the owner's eyes only: of a pool the
-candidates, the secret and the attacker's belief; of coins their key and every unit's clock. The
-file has mode 0600, never holds a pickle, and is replaced as a whole: before a release is reserved,
-with the name of the reservation to come, and before anyone sees the release, with what is known
-after it. So the last reservation in the ledger tells the latest file from every older one. The
-ledger never holds any of this. The file's size does not depend on the secret.
+With a ledger, the state is in a file for its owner alone: of a pool the candidates, the secret and
+the attacker's belief; of coins their key and every unit's clock. The file has mode 0600, never
+holds a pickle, and is replaced as a whole: before a release is reserved, with the name of the
+reservation to come, and before the release is published, with the belief after it. So the last
+reservation in the ledger identifies the latest file. The ledger never holds any of this. The file's
+size does not depend on the secret.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MODE: Final = 0o600
 _INDEX_BYTES: Final = 8  # of the secret, whatever it is
 
 
-class _Array(msgspec.Struct, array_like=True):
+class StoredArray(msgspec.Struct, array_like=True):
     """An array of numbers; objects have no such form."""
 
     dtype: str
@@ -54,7 +54,7 @@ class _Array(msgspec.Struct, array_like=True):
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose state it is, and where in the ledger it stands.
+    """Owner of a state, and its place in the ledger.
 
     ``reservation`` names the session's last one in the ledger; the belief knows of its release,
     if anyone saw that. ``upcoming`` names one that was about to be made when this was written, and
@@ -77,10 +77,10 @@ class _Stored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     total: Spent
     n_releases: int
     pool: dict[str, Any]
-    pool_arrays: dict[str, _Array]
-    log_p: _Array
+    pool_arrays: dict[str, StoredArray]
+    log_p: StoredArray
     secret: bytes
-    balances: _Array | None
+    balances: StoredArray | None
     advantage: float
     reserve: float
 
@@ -96,15 +96,47 @@ class _StoredCoins(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     clip: float | Literal["auto"] | None
     has_units: bool
     units: bytes
-    clocks: _Array
+    clocks: StoredArray
     slack: float
-    unpaid: tuple[_Array, float] | None
+    unpaid: tuple[StoredArray, float] | None
 
 
 class _File(msgspec.Struct, array_like=True):
     schema_version: int
     checksum: bytes
     stored: bytes
+
+
+def pack_state(version: int, stored: msgspec.Struct) -> bytes:
+    """Return the content of a file: a version, a checksum, and the stored record."""
+    content = msgspec.msgpack.encode(stored)
+    return msgspec.msgpack.encode(_File(version, hashlib.sha256(content).digest(), content))
+
+
+def unpack_state(content: bytes) -> tuple[int, bytes]:
+    """Return the version and the record of a file; raise an error if it is damaged."""
+    file = msgspec.msgpack.decode(content, type=_File)
+    if file.checksum != hashlib.sha256(file.stored).digest():
+        raise ValueError("checksum")
+    return file.schema_version, file.stored
+
+
+def pack_secret(secret: ReleaseSecret) -> bytes:
+    """Return a secret in as many bytes as any other."""
+    return secret.to_storage().to_bytes(_INDEX_BYTES, "little")
+
+
+def unpack_secret(stored: bytes, n_subsets: int) -> ReleaseSecret:
+    """Return a stored secret."""
+    return ReleaseSecret.from_storage(int.from_bytes(stored, "little"), n_subsets)
+
+
+def unpack_belief(log_p: Vector, n_subsets: int) -> Vector:
+    """Return a stored belief to the last bit; refuse anything else."""
+    if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
+        raise ValueError("the probabilities do not add up to one")
+    freeze(log_p)
+    return log_p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,11 +155,11 @@ class SessionState(ABC):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it knows all that the release will tell that is about to be reserved."""
+        """Whether the next release changes nothing but the accounts, which are in it already."""
         return False
 
     def settled(self, upcoming: str, *, paid: bool) -> SessionState:
-        """Return it after a release was about to be reserved, and was or was not."""
+        """Return the state after an upcoming reservation was made, or not."""
         return self
 
     @property
@@ -136,22 +168,23 @@ class SessionState(ABC):
         return False
 
     @abstractmethod
-    def check_sample(self, opened: Opened) -> None:
+    def check_sample(self, opened: AccountOwner) -> None:
         """Refuse to go on with another total or another sample than the session began with."""
 
     @staticmethod
     def from_bytes(content: bytes) -> tuple[SessionState, Marks]:
         """Rebuild a state; raise an error if it is damaged."""
-        file = msgspec.msgpack.decode(content, type=_File)
-        if file.checksum != _checksum(file.stored):
-            raise ValueError("checksum")
-        return _READERS[file.schema_version](file.stored)
+        version, stored = unpack_state(content)
+        return _READERS[version](stored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """What a session was opened with."""
+class AccountOwner:
+    """Whose account it is, and what its session was opened with; curator-only."""
 
+    dataset: str
+    principal: str
+    data_digest: str
     budget: AnyBudget | None
     sample: Pool | PoolStrategy | Coins | None
     n_subsets: int | None
@@ -176,20 +209,19 @@ class PoolState(SessionState):
     balances: Balances | None = None
 
     def to_bytes(self, marks: Marks) -> bytes:
-        """Return the file's content: plain arrays, the secret among them."""
         arrays, metadata = self.pool.to_arrays()
         heat = self.balances
-        return _file(
+        return pack_state(
             POOL_VERSION,
             _Stored(
                 marks=marks,
                 total=self.total,
                 n_releases=self.n_releases,
                 pool=metadata,
-                pool_arrays={name: _Array.of(array) for name, array in arrays.items()},
-                log_p=_Array.of(self.log_p),
-                secret=self.secret.to_storage().to_bytes(_INDEX_BYTES, "little"),
-                balances=None if heat is None else _Array.of(heat.per_unit),
+                pool_arrays={name: StoredArray.of(array) for name, array in arrays.items()},
+                log_p=StoredArray.of(self.log_p),
+                secret=pack_secret(self.secret),
+                balances=None if heat is None else StoredArray.of(heat.per_unit),
                 advantage=0.0 if heat is None else heat.advantage,
                 reserve=0.0 if heat is None else heat.reserve,
             ),
@@ -205,16 +237,13 @@ class PoolState(SessionState):
             total=stored.total,
             n_releases=stored.n_releases,
             pool=pool,
-            log_p=_belief(stored.log_p.read(), pool.n_subsets),
-            secret=ReleaseSecret.from_storage(
-                int.from_bytes(stored.secret, "little"), pool.n_subsets
-            ),
+            log_p=unpack_belief(stored.log_p.read(), pool.n_subsets),
+            secret=unpack_secret(stored.secret, pool.n_subsets),
             balances=_balances(stored, pool.n_units),
         )
         return state, stored.marks
 
-    def check_sample(self, opened: Opened) -> None:
-        """Refuse to go on with another total or another pool than the session began with."""
+    def check_sample(self, opened: AccountOwner) -> None:
         n_subsets, sample = self.pool.n_subsets, opened.sample
         if isinstance(sample, Coins):
             raise PoolError(
@@ -224,8 +253,8 @@ class PoolState(SessionState):
         if opened.budget is not None and budget_limits(opened.budget, n_subsets) != self.total:
             raise _other_total()
         is_pool = isinstance(sample, Pool)
-        other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
-        if other or opened.n_subsets not in (None, n_subsets):
+        is_other = isinstance(sample, Pool) and sample.digest() != self.pool.digest()
+        if is_other or opened.n_subsets not in (None, n_subsets):
             raise PoolError(
                 f"sample must be the one that the session began with, of {n_subsets} "
                 f"subsets; got another. Leave out sample and n_subsets."
@@ -275,9 +304,8 @@ class CoinState(SessionState):
         return replace(self, clocks=self.unpaid, unpaid=None)
 
     def to_bytes(self, marks: Marks) -> bytes:
-        """Return the file's content: plain arrays, the key among them."""
         before = self.unpaid
-        return _file(
+        return pack_state(
             COIN_VERSION,
             _StoredCoins(
                 marks=marks,
@@ -288,9 +316,9 @@ class CoinState(SessionState):
                 clip=self.coins.clip,
                 has_units=self.has_units,
                 units=self.marks,
-                clocks=_Array.of(self.clocks.spent),
+                clocks=StoredArray.of(self.clocks.spent),
                 slack=self.clocks.slack,
-                unpaid=None if before is None else (_Array.of(before.spent), before.slack),
+                unpaid=None if before is None else (StoredArray.of(before.spent), before.slack),
             ),
         )
 
@@ -321,8 +349,7 @@ class CoinState(SessionState):
         )
         return state, stored.marks
 
-    def check_sample(self, opened: Opened) -> None:
-        """Refuse to go on with another total or other coins than the session began with."""
+    def check_sample(self, opened: AccountOwner) -> None:
         if opened.budget is not None:
             level = budget_limits(opened.budget).success_level
             if level is None or session_cap(level) != self.total.mu_squared:
@@ -347,12 +374,7 @@ _READERS: Final[dict[int, Callable[[bytes], tuple[SessionState, Marks]]]] = {
 }
 
 
-def _file(version: int, stored: _Stored | _StoredCoins) -> bytes:
-    content = msgspec.msgpack.encode(stored)
-    return msgspec.msgpack.encode(_File(version, _checksum(content), content))
-
-
-def _clocks(array: _Array, slack: float, cap: float) -> Clocks:
+def _clocks(array: StoredArray, slack: float, cap: float) -> Clocks:
     """Return stored clocks; refuse anything else."""
     spent = array.read()
     if spent.dtype != np.float64 or spent.ndim != 1 or not 0 <= slack <= SESSION_SLACK:
@@ -366,8 +388,9 @@ def _balances(stored: _Stored, n_units: int) -> Balances | None:
     """Return stored balances; refuse anything else."""
     if stored.balances is None:
         return None
-    terms = {"advantage": stored.advantage, "reserve": stored.reserve}
-    balances = Balances(per_unit=stored.balances.read(), **terms)
+    balances = Balances(
+        per_unit=stored.balances.read(), advantage=stored.advantage, reserve=stored.reserve
+    )
     full = Balances.begin(balances.advantage, 1).worst
     if not 0 <= balances.reserve <= 1:
         raise ValueError("reserve")
@@ -377,10 +400,6 @@ def _balances(stored: _Stored, n_units: int) -> Balances | None:
     ):
         raise ValueError("balances")
     return balances
-
-
-def _checksum(stored: bytes) -> bytes:
-    return hashlib.sha256(stored).digest()
 
 
 class StateFile:
@@ -456,14 +475,6 @@ class StateFile:
             assert self._lock is not None  # checked above
             os.close(self._lock)
             self._lock = None
-
-
-def _belief(log_p: Vector, n_subsets: int) -> Vector:
-    """Return a stored belief to the last bit; refuse anything else."""
-    if not np.allclose(log_p, check_log_belief(log_p, n_subsets), rtol=0, atol=1e-9):
-        raise ValueError("the probabilities do not add up to one")
-    freeze(log_p)
-    return log_p
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:

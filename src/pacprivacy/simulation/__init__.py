@@ -12,4 +12,3 @@ from pacprivacy.simulation.run import (
     scale_run_outputs as scale_run_outputs,
     train_subsets as train_subsets,
 )
-from pacprivacy.simulation.workers import open_workers as open_workers

@@ -32,7 +32,7 @@ _MAX_HEADER: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointHeader:
-    """Identity of the run of a checkpoint; curator-only. Seeds are written as text."""
+    """Identity of the run of a checkpoint; curator-only."""
 
     schema_version: int = SCHEMA_VERSION
     mechanism: str
@@ -44,10 +44,7 @@ class CheckpointHeader:
     pool_seed: int | None
 
     def to_json(self) -> bytes:
-        fields = asdict(self)
-        fields["seed"] = str(self.seed)
-        fields["pool_seed"] = None if self.pool_seed is None else str(self.pool_seed)
-        return json.dumps(fields, sort_keys=True).encode()
+        return json.dumps(asdict(self), sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
@@ -57,9 +54,8 @@ class CheckpointHeader:
                 f"checkpoint must have schema version {SCHEMA_VERSION}; got "
                 f"{fields.get('schema_version')}. Finish it with the version that began it."
             )
-        fields["seed"] = int(fields["seed"])
-        if fields["pool_seed"] is not None:
-            fields["pool_seed"] = int(fields["pool_seed"])
+        for name in ("seed", "pool_seed"):  # texts in older files
+            fields[name] = None if fields[name] is None else int(fields[name])
         return cls(**fields)
 
 

@@ -8,7 +8,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import LARGEST_OUTPUT, Matrix, Vector, column_spreads
+from pacprivacy._checks import LARGEST_OUTPUT, Matrix, Vector, as_told, column_spreads
 from pacprivacy._random import coerce_seed, public_generator
 from pacprivacy._system import begin, show_stages, single_threaded
 from pacprivacy._values import ESTIMATES
@@ -40,7 +40,7 @@ from pacprivacy.mechanism import (
 )
 from pacprivacy.sample import Pool
 from pacprivacy.simulation.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint_header
-from pacprivacy.simulation.workers import Workers, open_workers
+from pacprivacy.simulation.workers import BACKENDS, Task, Workers
 
 _TARGET_SECONDS: Final = 0.25
 _BATCHES_PER_WORKER: Final = 8
@@ -286,14 +286,13 @@ class SubsetRun:
         except KeyboardInterrupt:
             raise InterruptedRun(self._stopped()) from None
 
-    def _execute(self, workers: Workers) -> tuple[Matrix, Structure]:
+    def _execute(self, workers: Workers | None) -> tuple[Matrix, Structure]:
         start = time.perf_counter()
         first, structure = self._evaluate_first()
         seconds = time.perf_counter() - start
         values = np.empty((self.job.pool.n_subsets, first.size))
         finished = np.zeros(self.job.pool.n_subsets, dtype=np.bool_)
-        with ExitStack() as stack:
-            file = self._open_checkpoint(stack, first.size)
+        with self._open_checkpoint(first.size) as file:
             if file is not None:
                 file.load(values, finished)
             if finished[0]:
@@ -303,8 +302,7 @@ class SubsetRun:
                 self._compare_with_second_run(first)
                 seconds = min(seconds, time.perf_counter() - start)  # without imports
             self.n_done = int(finished.sum())
-            n_remaining = self.job.pool.n_subsets - self.n_done
-            advance = begin(EVALUATING, n_remaining)
+            advance = begin(EVALUATING, self.job.pool.n_subsets - self.n_done)
 
             def accept(batch: BatchResult) -> None:
                 if file is not None and batch.values:
@@ -316,11 +314,11 @@ class SubsetRun:
                 advance(len(batch.values))
 
             if not finished[0]:
-                accept(BatchResult(values={0: first}, failure=None))
+                accept(BatchResult(values={0: first}))
             todo = [k for k in range(1, self.job.pool.n_subsets) if not finished[k]]
-            size = choose_run_batch_size(len(todo), seconds, workers.count)
-            shared = (self.job, structure)
-            with closing(run_subsets(shared, todo, size, workers)) as results:
+            n_workers = 1 if workers is None else workers.count
+            size = choose_run_batch_size(len(todo), seconds, n_workers)
+            with closing(run_subsets((self.job, structure), todo, size, workers)) as results:
                 for batch in results:
                     accept(batch)
         return values, structure
@@ -331,9 +329,9 @@ class SubsetRun:
         except (Exception, SystemExit) as error:
             raise explain_run_failure(0, error).to_error() from error
 
-    def _open_checkpoint(self, stack: ExitStack, n_outputs: int) -> Checkpoint | None:
+    def _open_checkpoint(self, n_outputs: int) -> AbstractContextManager[Checkpoint | None]:
         if self.path is None:
-            return None
+            return nullcontext()
         header = CheckpointHeader(
             mechanism=self.job.mechanism.name,
             data=self.job.data.digest(),
@@ -343,7 +341,7 @@ class SubsetRun:
             seed=self.job.seed,
             pool_seed=self.job.pool.seed,
         )
-        return stack.enter_context(Checkpoint(self.path, header))
+        return Checkpoint(self.path, header)
 
     def _compare_with_checkpoint(self, stored: Vector, first: Vector) -> None:
         if stored.tobytes() != first.tobytes():
@@ -395,12 +393,34 @@ class RunJob:
             )
         return vector, structure
 
+    def evaluate_all(self, subsets: tuple[int, ...], structure: Structure) -> BatchResult:
+        """Evaluate subsets whose values must have a structure, up to the first failure."""
+        values: dict[int, Vector] = {}
+        with single_threaded():
+            for k in subsets:
+                try:
+                    vector, other = self.evaluate(k)
+                    where = structure.difference(other)
+                    if where is not None:
+                        raise MechanismError(
+                            f"{where} must have the same shape, keys and labels for every subset; "
+                            "got something else than on subset 0. Fix the shape (or the list of "
+                            "classes) in the function, or stratify the pool so that every subset "
+                            "has every class."
+                        )
+                except (Exception, SystemExit) as error:
+                    return BatchResult(values=values, failure=explain_run_failure(k, error))
+                values[k] = vector
+        return BatchResult(values=values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFailure:
+    """A subset on which the mechanism failed, and why."""
+
     subset: int
     reason: str
-    details: str
+    details: str = ""
 
     def to_error(self) -> MechanismError:
         error = MechanismError(f"the mechanism failed on subset {self.subset}: {self.reason}")
@@ -411,8 +431,10 @@ class RunFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
+    """Values of some subsets, up to the first failure, and the warnings given on the way."""
+
     values: dict[int, Vector]
-    failure: RunFailure | None
+    failure: RunFailure | None = None
     notices: tuple[Notice, ...] = ()
 
 
@@ -421,55 +443,26 @@ def run_batch(shared: tuple[RunJob, Structure], *subsets: int) -> BatchResult:
     # Warnings are global to a process: they can be collected here only if no other thread of
     # this process evaluates subsets. The caller's process collects its own.
     job, structure = shared
-    here = os.getpid() == job.home
-    if here or threading.current_thread() is not threading.main_thread():
-        return _run_batch(job, structure, subsets)
+    shares_process = os.getpid() == job.home
+    if shares_process or threading.current_thread() is not threading.main_thread():
+        return job.evaluate_all(subsets, structure)
     notices: list[Notice] = []
     with collect_run_notices(notices):
-        result = _run_batch(job, structure, subsets)
+        result = job.evaluate_all(subsets, structure)
     return replace(result, notices=tuple(notices))
-
-
-def _run_batch(job: RunJob, structure: Structure, subsets: tuple[int, ...]) -> BatchResult:
-    values: dict[int, Vector] = {}
-    failure = None
-    with single_threaded():
-        for k in subsets:
-            try:
-                vector, other = job.evaluate(k)
-            except (Exception, SystemExit) as error:
-                failure = explain_run_failure(k, error)
-                break
-            where = structure.difference(other)
-            if where is not None:
-                failure = RunFailure(subset=k, reason=_explain_difference(where), details="")
-                break
-            values[k] = vector
-    return BatchResult(values=values, failure=failure)
 
 
 def explain_run_failure(k: int, error: BaseException) -> RunFailure:
     """Describe an exception by type and message; it may not survive the way to the caller."""
     if isinstance(error, MechanismError | QueryError):
-        return RunFailure(subset=k, reason=str(error), details="")
+        return RunFailure(subset=k, reason=str(error))
     reason = (
         f"{type(error).__name__}: {str(error).rstrip('.')}. "
         "Make the function work on every subset of the pool, or draw a pool with larger or "
         "stratified subsets; no subset may be left out."
     )
-    return RunFailure(subset=k, reason=reason, details=_short_traceback(error))
-
-
-def _explain_difference(where: str) -> str:
-    return (
-        f"{where} must have the same shape, keys and labels for every subset; got something else "
-        "than on subset 0. Fix the shape (or the list of classes) in the function, or stratify "
-        "the pool so that every subset has every class."
-    )
-
-
-def _short_traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error)[-6:]).rstrip()
+    details = "".join(traceback.format_exception(error)[-6:]).rstrip()
+    return RunFailure(subset=k, reason=reason, details=details)
 
 
 def coerce_for_run(pool: Pool, data: Any) -> Data:
@@ -490,9 +483,50 @@ def choose_run_batch_size(n_left: int, seconds_each: float, n_workers: int) -> i
     return max(1, min(by_time, by_share))
 
 
+@contextmanager
+def open_workers(
+    n_jobs: int | None = None, backend: str | None = None, *, prefer: str | None = None
+) -> Iterator[Workers | None]:
+    """Yield workers, by name or by the configuration of joblib in force; None for this process."""
+    import joblib  # slow to import, not always needed
+
+    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and (not whole or n_jobs == 0):
+        raise DataError(
+            f"n_jobs must be None or an integer other than 0; got {as_told(n_jobs)}. "
+            "Use -1 for all cores."
+        )
+    if backend not in (None, *BACKENDS):
+        raise DataError(
+            f"backend must be one of {', '.join(BACKENDS)}; got {as_told(backend)}. "
+            "Leave it out for loky."
+        )
+    try:
+        configured = joblib.parallel_config(backend=backend) if backend else nullcontext()
+    except (ImportError, ValueError) as error:  # it is not installed, or has no client
+        raise DataError(
+            f"backend must be connected; got {as_told(backend)}, which is not. Open "
+            "distributed.Client('host:8786') first, of the extra cluster: pip install '.[cluster]'."
+        ) from error
+    with configured:
+        of_cluster = backend == "dask" and n_jobs is None
+        count = int(joblib.effective_n_jobs(-1 if of_cluster else n_jobs))
+        yield None if count == 1 and backend != "dask" else Workers(count, prefer)
+
+
+def run_tasks(
+    function: Callable[..., Any], shared: Any, tasks: Iterable[Task], workers: Workers | None
+) -> Generator[Any, None, None]:
+    """Yield ``function(shared, *task)`` of all tasks, here or by workers, in any order."""
+    if workers is not None:
+        return workers.run(function, shared, tasks)
+    return (function(shared, *task) for task in tasks)
+
+
 def run_subsets(
-    shared: tuple[RunJob, Structure], subsets: list[int], size: int, workers: Workers
+    shared: tuple[RunJob, Structure], subsets: list[int], size: int, workers: Workers | None
 ) -> Generator[BatchResult, None, None]:
+    """Yield results batch by batch; after a failure no more are begun, and the first is raised."""
     failures: list[RunFailure] = []
 
     def until_failure() -> Iterator[tuple[int, ...]]:
@@ -501,7 +535,7 @@ def run_subsets(
                 return
             yield tuple(subsets[start : start + size])
 
-    with closing(workers.run(run_batch, shared, until_failure())) as results:
+    with closing(run_tasks(run_batch, shared, until_failure(), workers)) as results:
         for result in results:
             if result.failure is not None:
                 failures.append(result.failure)
@@ -548,7 +582,7 @@ def train_subsets(
     """Return ``train(rows of subset k, generator of subset k)`` for every subset; curator-only.
 
     Unlike :func:`run_mechanism` this keeps objects, such as fitted models, and measures nothing:
-    whoever releases a function of them has to measure that function. The result does not depend on
+    the caller has to measure every function of them that is released. The result does not depend on
     the workers; an error names the lowest-numbered subset that failed.
     """
     universe = coerce_for_run(pool, data)
@@ -556,7 +590,7 @@ def train_subsets(
     trained: dict[int, Any] = {}
     with open_workers(n_jobs) as workers:
         tasks = ((k,) for k in range(pool.n_subsets))
-        with closing(workers.run(_train_one, shared, tasks)) as results:
+        with closing(run_tasks(_train_one, shared, tasks, workers)) as results:
             for k, result in results:
                 trained[k] = result
     for k in range(pool.n_subsets):

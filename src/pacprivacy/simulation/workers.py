@@ -10,10 +10,9 @@ from __future__ import annotations
 import platform
 import shutil
 import tempfile
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -22,10 +21,9 @@ from typing import Any, Final
 import cloudpickle
 import numpy as np
 
-from pacprivacy._checks import as_told
 from pacprivacy._random import fresh_seed
 from pacprivacy._version import __version__
-from pacprivacy.errors import DataError, MechanismError
+from pacprivacy.errors import MechanismError
 
 Task = tuple[Any, ...]
 Numbered = tuple[int, Any]
@@ -41,50 +39,36 @@ _KEPT: dict[str, Any] = {}  # in a worker: the shared object that it saw last, b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerParcel:
-    """A shared object as bytes: a pickle, and large arrays beside it, which are not copied."""
-
-    pickle: bytes
-    arrays: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, shared: Any) -> WorkerParcel:
-        arrays: list[Any] = []
-
-        def keep(buffer: Any) -> bool:
-            raw = buffer.raw()
-            if raw.nbytes < _LARGE:
-                return True  # into the pickle
-            arrays.append(np.frombuffer(raw, dtype=np.uint8))
-            return False
-
-        pickle = cloudpickle.dumps(shared, protocol=5, buffer_callback=keep)
-        return cls(pickle=pickle, arrays=tuple(arrays))
-
-    def open(self) -> Any:
-        """Return the object; its large arrays are views of these, and cannot be written to."""
-        return cloudpickle.loads(self.pickle, buffers=self.arrays)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _InFiles:
-    """A parcel in a folder, whose arrays all workers map into memory."""
+class SharedFiles:
+    """A shared object in a folder: a pickle, and large arrays beside it, which workers map."""
 
     folder: str
     n_arrays: int
 
     @classmethod
-    def write(cls, parcel: WorkerParcel, folder: Path) -> _InFiles:
-        (folder / "pickle").write_bytes(parcel.pickle)
-        for i, array in enumerate(parcel.arrays):
-            array.tofile(folder / str(i))
-        return cls(folder=str(folder), n_arrays=len(parcel.arrays))
+    def write(cls, shared: Any, folder: Path) -> SharedFiles:
+        """Write a shared object; its large arrays are not copied into the pickle."""
+        n_arrays = 0
+
+        def keep(buffer: Any) -> bool:
+            nonlocal n_arrays
+            raw = buffer.raw()
+            if raw.nbytes < _LARGE:
+                return True  # into the pickle
+            np.frombuffer(raw, dtype=np.uint8).tofile(folder / str(n_arrays))
+            n_arrays += 1
+            return False
+
+        pickle = cloudpickle.dumps(shared, protocol=5, buffer_callback=keep)
+        (folder / "pickle").write_bytes(pickle)
+        return cls(folder=str(folder), n_arrays=n_arrays)
 
     def open(self) -> Any:
+        """Return the object; its large arrays are views of the files, and cannot be written to."""
         folder = Path(self.folder)
         maps = (np.memmap(folder / str(i), mode="r") for i in range(self.n_arrays))
-        arrays = tuple(np.asarray(array) for array in maps)
-        return WorkerParcel(pickle=(folder / "pickle").read_bytes(), arrays=arrays).open()
+        arrays = [np.asarray(array) for array in maps]
+        return cloudpickle.loads((folder / "pickle").read_bytes(), buffers=arrays)
 
 
 def worker_versions() -> dict[str, str]:
@@ -101,17 +85,15 @@ class Label:
     versions: dict[str, str] = field(default_factory=worker_versions)
 
 
-@dataclass(frozen=True, slots=True)
-class _AtHand:
-    """A shared object that is in this process: threads need no copy."""
+def call_in_worker(
+    label: Label | None, source: Any, function: Any, number: int, task: Task
+) -> Numbered:
+    """Run one task in a worker, on the shared object, which is opened once there.
 
-    shared: Any
-
-
-def call_in_worker(label: Label, source: Any, function: Any, number: int, task: Task) -> Numbered:
-    """Run one task in a worker, on the shared object, which is opened once there."""
-    if isinstance(source, _AtHand):
-        return number, function(source.shared, *task)
+    Threads have no label: ``source`` is the object itself.
+    """
+    if label is None:
+        return number, function(source, *task)
     opened = _KEPT.get(label.key)  # held, because another thread may forget it
     if opened is None:
         here = worker_versions()
@@ -123,7 +105,7 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
                 f"workers must have the versions of the caller, {expected}; got {listed} on "
                 f"{platform.node()}. Install the same there: last bits may differ otherwise."
             )
-        opened = source.open() if isinstance(source, _InFiles) else cloudpickle.loads(source)
+        opened = source.open() if isinstance(source, SharedFiles) else cloudpickle.loads(source)
         _KEPT.clear()
         _KEPT[label.key] = opened
     return number, function(opened, *task)
@@ -132,11 +114,22 @@ def call_in_worker(label: Label, source: Any, function: Any, number: int, task: 
 # --- who runs them ------------------------------------------------------------------------------
 
 
-class Workers(ABC):
-    lost: tuple[type[BaseException], ...] = ()
+class Workers:
+    """Processes or threads of this machine, or another backend of joblib."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, prefer: str | None = None) -> None:
+        self.count, self._prefer = count, prefer
+
+    @property
+    def lost(self) -> tuple[type[BaseException], ...]:
+        """Errors that say that workers died."""
+        if self._on_cluster:  # Dask itself sends tasks of lost workers to others
+            from distributed.client import FutureCancelledError
+
+            return (FutureCancelledError,)
+        from joblib.externals.loky.process_executor import BrokenProcessPool
+
+        return (BrokenProcessPool,)
 
     def run(
         self, function: Callable[..., Any], shared: Any, tasks: Iterable[Task]
@@ -180,12 +173,6 @@ class Workers(ABC):
             except Exception as error:
                 raise self._explain(error) from error
 
-    @abstractmethod
-    def _attempt(
-        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
-    ) -> Generator[Numbered, None, None]:
-        """Yield numbers and results of the tasks until all are done or workers are lost."""
-
     @staticmethod
     def _explain(error: BaseException) -> MechanismError:
         return MechanismError(
@@ -195,31 +182,10 @@ class Workers(ABC):
             "joblib.parallel_config(backend='threading')."
         )
 
-
-class _Here(Workers):
     def _attempt(
         self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
     ) -> Generator[Numbered, None, None]:
-        for number, task in tasks:
-            yield number, function(shared, *task)
-
-
-class _Joblib(Workers):
-    """Processes or threads of this machine, or another backend of joblib."""
-
-    def __init__(self, count: int, prefer: str | None = None) -> None:
-        from joblib.externals.loky.process_executor import BrokenProcessPool
-
-        super().__init__(count)
-        self.lost, self._prefer = (BrokenProcessPool,), prefer
-        if self._on_cluster:
-            from distributed.client import FutureCancelledError
-
-            self.lost = (FutureCancelledError,)  # Dask itself sends tasks of lost workers to others
-
-    def _attempt(
-        self, function: Any, shared: Any, tasks: Iterator[tuple[int, Task]]
-    ) -> Generator[Numbered, None, None]:
+        """Yield numbers and results of the tasks until all are done or workers are lost."""
         import joblib
 
         parallel = joblib.Parallel(
@@ -247,47 +213,16 @@ class _Joblib(Workers):
         return get_active_backend(prefer=self._prefer)[0]
 
     @contextmanager
-    def _placed(self, shared: Any) -> Iterator[tuple[Label, Any]]:
-        label = Label()
+    def _placed(self, shared: Any) -> Iterator[tuple[Label | None, Any]]:
         if getattr(self._backend, "supports_sharedmem", False):
-            yield label, _AtHand(shared)
+            yield None, shared
             return
+        label = Label()
         if self._on_cluster:  # other machines have other files
             yield label, np.frombuffer(cloudpickle.dumps(shared, protocol=5), dtype=np.uint8)
             return
         folder = Path(tempfile.mkdtemp(prefix="pacprivacy-"))
         try:
-            yield label, _InFiles.write(WorkerParcel.of(shared), folder)
+            yield label, SharedFiles.write(shared, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def open_workers(
-    n_jobs: int | None = None, backend: str | None = None, *, prefer: str | None = None
-) -> Iterator[Workers]:
-    """Yield the executor, by name or by the configuration of joblib in force."""
-    import joblib  # slow to import, not always needed
-
-    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
-    if n_jobs is not None and (not whole or n_jobs == 0):
-        raise DataError(
-            f"n_jobs must be None or an integer other than 0; got {as_told(n_jobs)}. "
-            "Use -1 for all cores."
-        )
-    if backend not in (None, *BACKENDS):
-        raise DataError(
-            f"backend must be one of {', '.join(BACKENDS)}; got {as_told(backend)}. "
-            "Leave it out for loky."
-        )
-    try:
-        configured = joblib.parallel_config(backend=backend) if backend else nullcontext()
-    except (ImportError, ValueError) as error:  # it is not installed, or has no client
-        raise DataError(
-            f"backend must be connected; got {as_told(backend)}, which is not. Open "
-            "distributed.Client('host:8786') first, of the extra cluster: pip install '.[cluster]'."
-        ) from error
-    with configured:
-        of_cluster = backend == "dask" and n_jobs is None
-        count = int(joblib.effective_n_jobs(-1 if of_cluster else n_jobs))
-        yield _Here(1) if count == 1 and backend != "dask" else _Joblib(count, prefer)

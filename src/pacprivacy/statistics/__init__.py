@@ -1,22 +1,14 @@
 """Every statistic, once: as sums over rows and a function of them, as quantiles, as regressions."""
 
 from pacprivacy.statistics.arrays import (
+    MOST_COLUMNS as MOST_COLUMNS,
     Correlation as Correlation,
     Covariance as Covariance,
     Histogram as Histogram,
     Mean as Mean,
-)
-from pacprivacy.statistics.averaged import (
-    AveragedStatistic as AveragedStatistic,
-    CoinUnits as CoinUnits,
-    InfluencedValue as InfluencedValue,
-    OrderStatistics as OrderStatistics,
-    RankedSet as RankedSet,
-    SampleValue as SampleValue,
-    quantile_places as quantile_places,
+    PrincipalComponents as PrincipalComponents,
 )
 from pacprivacy.statistics.binned import (
-    CountQuantiles as CountQuantiles,
     TableHistogram as TableHistogram,
     quantile_grid as quantile_grid,
     quantile_slopes as quantile_slopes,
@@ -24,13 +16,8 @@ from pacprivacy.statistics.binned import (
     shaping_counts as shaping_counts,
     step_deviations as step_deviations,
 )
-from pacprivacy.statistics.components import (
-    MOST_COLUMNS as MOST_COLUMNS,
-    PrincipalComponents as PrincipalComponents,
-)
 from pacprivacy.statistics.declared import (
     Declaration as Declaration,
-    DeclaredColumn as DeclaredColumn,
     first_rows as first_rows,
 )
 from pacprivacy.statistics.formulas import (
@@ -38,6 +25,13 @@ from pacprivacy.statistics.formulas import (
     SUM as SUM,
     Formula as Formula,
     bin_of as bin_of,
+)
+from pacprivacy.statistics.influence import (
+    AveragedStatistic as AveragedStatistic,
+    CoinUnits as CoinUnits,
+    InfluencedValue as InfluencedValue,
+    SampleValue as SampleValue,
+    check_influence as check_influence,
 )
 from pacprivacy.statistics.least_squares import (
     LeastSquaresValue as LeastSquaresValue,
@@ -54,11 +48,13 @@ from pacprivacy.statistics.official import (
     TableRate as TableRate,
     round_to_base as round_to_base,
 )
-from pacprivacy.statistics.own_influence import (
-    CheckedInfluence as CheckedInfluence,
-    check_influence as check_influence,
+from pacprivacy.statistics.quantiles import (
+    OrderStatistics as OrderStatistics,
+    RankedSet as RankedSet,
+    TableQuantiles as TableQuantiles,
+    UnitQuantiles as UnitQuantiles,
+    quantile_places as quantile_places,
 )
-from pacprivacy.statistics.quantiles import TableQuantiles as TableQuantiles
 from pacprivacy.statistics.regressions import (
     OLS as OLS,
     LogisticRegression as LogisticRegression,
@@ -67,13 +63,11 @@ from pacprivacy.statistics.regressions import (
 )
 from pacprivacy.statistics.study import Study as Study
 from pacprivacy.statistics.sums import (
-    SummedStatistic as SummedStatistic,
     TableCount as TableCount,
     TableMean as TableMean,
     TableSum as TableSum,
     TableVariance as TableVariance,
 )
-from pacprivacy.statistics.survey_design import SurveyDesign as SurveyDesign
 from pacprivacy.statistics.table import (
     MOST_LEVELS as MOST_LEVELS,
     POLICIES as POLICIES,
@@ -81,7 +75,6 @@ from pacprivacy.statistics.table import (
     Statistic as Statistic,
     number_cells as number_cells,
 )
-from pacprivacy.statistics.unit_quantiles import UnitQuantiles as UnitQuantiles
 from pacprivacy.statistics.unit_sums import (
     COUNT_STD as COUNT_STD,
     DERIVATIVE_STEP as DERIVATIVE_STEP,

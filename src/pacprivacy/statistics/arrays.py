@@ -1,19 +1,20 @@
-"""Means, covariances and histograms of arrays."""
+"""Means, variances, covariances, histograms and principal components of arrays."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_floats
+from pacprivacy._checks import Matrix, Vector, as_floats, check_count
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
     Mechanism,
+    fix_pca_signs,
     fixed_mechanism,
     read_data_columns,
     read_data_numbers,
@@ -26,6 +27,8 @@ from pacprivacy.statistics.declared import Declaration, DeclaredColumn
 from pacprivacy.statistics.formulas import (
     CORRELATION,
     MEAN,
+    MEAN_AND_COVARIANCE,
+    SUM,
     Edges,
     Features,
     Formula,
@@ -33,9 +36,9 @@ from pacprivacy.statistics.formulas import (
     covariance_formula,
     histogram_formula,
     sum_of_features,
+    variance_formula,
 )
 from pacprivacy.statistics.unit_sums import (
-    COUNT_STD,
     Sums,
     SumStatistic,
     UnitSums,
@@ -46,6 +49,9 @@ from pacprivacy.statistics.unit_sums import (
 )
 
 _ROWS_AT_ONCE: Final = 1 << 12  # of a few columns: they stay in the cache
+MOST_COLUMNS: Final = 30  # whose sums and products one noise can be correlated over
+READ_LESS: Final = 0.25  # weight of errors that do not change what is restored
+LEAST_GAP: Final = 1 / 16  # between two eigenvalues, of the last one that is kept
 
 
 class ArrayStatistic(Mechanism, SumStatistic):
@@ -75,7 +81,7 @@ class ArrayStatistic(Mechanism, SumStatistic):
         return read_data_columns(parts, self.name)
 
     def _of_sums(self, X: Matrix, add: Callable[[Features, int], Matrix], sizes: Any) -> Matrix:
-        """Return the value for every line of the sums that ``add`` makes of the features."""
+        """Return the value for every line of the sums that ``add`` returns for the features."""
         formula = self.formula
         # Centring at the mean of all rows keeps differences of sums from cancelling.
         centre = X.mean(axis=0) if formula.centred else np.zeros(X.shape[1])
@@ -146,11 +152,8 @@ class ArrayStatistic(Mechanism, SumStatistic):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(ArrayStatistic):
-    """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
-
-    name = "Mean"
-    formula = MEAN
+class ColumnStatistic(ArrayStatistic):
+    """One number for every column, or one number for data of one column."""
 
     def _table(self, parts: tuple[Any, ...]) -> Matrix:
         X = read_data_numbers(parts, self.name)
@@ -159,12 +162,60 @@ class Mean(ArrayStatistic):
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
         return value.reshape(row_shape) if row_shape else float(value[0])
 
-    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the means by the sums."""
-        return slopes_of_block(self.formula, sums, len(sums.centre))
-
     def _output_scales(self, deviations: Vector) -> Vector | None:
         return deviations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean(ColumnStatistic):
+    """Mean over the rows: a number for one-dimensional data, else an array of one row's shape."""
+
+    name = "Mean"
+    formula = MEAN
+
+    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
+        return slopes_of_block(self.formula, sums, len(sums.centre))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total(ColumnStatistic):
+    """Sums of columns."""
+
+    name = "Total"
+    formula = SUM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count(ColumnStatistic):
+    """Number of rows."""
+
+    name = "Count"
+    formula = SUM
+
+    def _table(self, parts: tuple[Any, ...]) -> Matrix:
+        return np.ones((len(parts[0]), 1))
+
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        return float(numbers[0])
+
+    def _output_scales(self, deviations: Vector) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread(ColumnStatistic):
+    """Variances of columns with the divisor n - ddof, or with ``root`` standard deviations."""
+
+    name = "Spread"
+    ddof: int = 0
+    root: bool = False
+
+    @property
+    def formula(self) -> Formula:
+        return variance_formula(self.ddof, root=self.root)
+
+    def _output_scales(self, deviations: Vector) -> Vector | None:
+        return deviations if self.root else np.square(deviations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +236,9 @@ class Covariance(ArrayStatistic):
 
     @property
     def formula(self) -> Formula:
-        """Sums of columns and of products of two."""
         return covariance_formula(self.ddof)
 
     def finish(self, value: Any) -> Matrix:
-        """Return the symmetric matrix with that upper triangle."""
         return np.asarray(symmetric_matrices(np.asarray(value, dtype=np.float64)[None])[0])
 
     def _output_scales(self, deviations: Vector) -> Vector | None:
@@ -209,7 +258,6 @@ class Correlation(ArrayStatistic):
     formula = CORRELATION
 
     def finish(self, value: Any) -> Matrix:
-        """Return the symmetric matrix with that upper triangle and ones."""
         triangle = np.asarray(value, dtype=np.float64).ravel()
         size = int((1 + np.sqrt(1 + 8 * len(triangle))) / 2 + 0.5)
         matrix = np.eye(size)
@@ -234,10 +282,8 @@ class Histogram(ArrayStatistic):
         Lowest and highest edge, for all columns or for each; needed unless ``bins`` gives the
         edges.
     universe_facts : bool, public
-        Take the exact minimum and maximum of every column over the *whole universe* where there
+        Take the exact minimum and maximum of every column over *all records* where there
         are no ranges; they leave with the edges, and the certificate says so.
-    density : bool, public
-        Divide by the number of counted rows and by the width of the bin.
     edges : optional
         Set by :meth:`prepare`.
     """
@@ -245,7 +291,7 @@ class Histogram(ArrayStatistic):
     name = "Histogram"
     bins: int | Sequence[float] = 10
     ranges: tuple[float, float] | Sequence[tuple[float, float]] | None = None
-    density: bool = False
+    totals: ClassVar[Literal["count"]] = "count"
     universe_facts: bool = False
     edges: Edges | None = None
 
@@ -266,36 +312,25 @@ class Histogram(ArrayStatistic):
             object.__setattr__(self, "bins", _check_edges(self.bins))
 
     @property
-    def totals(self) -> Literal["count"] | None:
-        """Counts are scaled up to all records; densities are not."""
-        return None if self.density else "count"
-
-    @property
     def public(self) -> tuple[str, ...]:
-        """Source of the edges, for the certificate."""
         return () if self.published else ("histogram edges: declared by the curator",)
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Facts about all records that the edges show."""
         if self.ranges is None and isinstance(self.bins, int | np.integer):
             return ("histogram range: minimum and maximum of every column over all records",)
         return ()
 
     def prepare(self, data: Data) -> Self:
-        """Fix the edges for every column."""
         X = read_data_columns(data.parts, self.name)
         return replace(self, edges=self._column_edges(X))
 
     @property
     def formula(self) -> Formula:
-        """Ones at the bins of a row."""
-        return histogram_formula(fixed_mechanism(self.edges, "edges"), density=self.density)
+        return histogram_formula(fixed_mechanism(self.edges, "edges"))
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return the contribution of every unit to every bin; bins of shares are one cell."""
-        if self.density:
-            return super(Histogram, self).contributions(data, units)
+        """Return the contribution of every unit to every bin, each of which is a cell."""
         X, edges = self._table(data.parts), np.asarray(fixed_mechanism(self.edges, "edges"))
         n_bins = edges.shape[1] - 1
         of_row = np.arange(len(X)) if units is None else units
@@ -312,12 +347,11 @@ class Histogram(ArrayStatistic):
         )
 
     def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:
-        """Return the histogram, whose edges are declared, and the declaration."""
         edges = fixed_mechanism(self.edges, "edges")
-        if self.published or self.density:
+        if self.published:
             raise MechanismError(
-                "a histogram must have declared ranges and counts where presence is hidden; got "
-                "edges of the records, or densities. Write ranges=(0, 120) and density=False."
+                "a histogram must have declared ranges where presence is hidden; got edges of the "
+                "records. Write ranges=(0, 120)."
             )
         columns = tuple(
             DeclaredColumn(name=f"column {j}", low=each[0], high=each[-1])
@@ -332,29 +366,15 @@ class Histogram(ArrayStatistic):
         return self, declaration
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the counts, or the densities, in the order in which they are released.
-
-        A density of too few counted rows is NaN.
-        """
-        counts = sums.values.reshape(1, -1) / keep
-        if not self.density:
-            return counts.ravel()
-        n_columns = len(fixed_mechanism(self.edges, "edges"))
-        empty = np.repeat(_is_empty(sums, n_columns), counts.size // n_columns)
-        values = self.formula.value(None, np.where(empty, 1.0, counts)).ravel()
-        return np.where(empty, np.nan, values)
+        return np.asarray(sums.values.ravel() / keep)
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of counts, which are sums, or of densities."""
-        if self.density:
-            return super(Histogram, self).jacobian(sums)
         return np.ones((len(sums.values), 1, 1))
 
     def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Matrix:
         return value.reshape(len(fixed_mechanism(self.edges, "edges")), -1) if row_shape else value
 
     def finish(self, value: Any) -> dict[str, Any]:
-        """Return the released counts with the (public) edges they belong to."""
         edges = np.asarray(fixed_mechanism(self.edges, "edges"))
         return {"counts": value, "edges": edges[0] if np.ndim(value) == 1 else edges}
 
@@ -367,15 +387,6 @@ class Histogram(ArrayStatistic):
             tuple(np.linspace(low, high, int(self.bins) + 1).tolist())
             for low, high in zip(lows, highs, strict=True)
         )
-
-
-def _is_empty(sums: Sums, n_columns: int) -> npt.NDArray[np.bool_]:
-    """Return the columns whose counts add up to no more than three deviations of their noise."""
-    totals = sums.values.reshape(n_columns, -1).sum(axis=1)
-    if sums.noise_std is None:
-        return np.asarray(totals <= 0)
-    noise = np.square(sums.noise_std).reshape(n_columns, -1).sum(axis=1)
-    return np.asarray(totals <= COUNT_STD * np.sqrt(noise))
 
 
 def _limits(limits: Any, X: Matrix) -> tuple[Matrix, Matrix]:
@@ -406,3 +417,94 @@ def _check_edges(bins: Sequence[float]) -> tuple[float, ...]:
     if not (np.diff(edges) > 0).all():
         raise MechanismError("bins must increase; got edges out of order. Sort them.")
     return tuple(edges.tolist())
+
+
+# --- principal components ------------------------------------------------------------------------
+#
+# Noise goes to sums of columns and of their products, and is the least where it costs restoration:
+# on the products of a direction that is kept and one that is not. Components follow from the noisy
+# covariance matrix, which costs no privacy.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrincipalComponents(ArrayStatistic):
+    """The leading principal components of up to 30 columns, with the mean and their variances.
+
+    The released value is a dict with ``components`` (orthonormal rows, the largest variance first),
+    ``mean``, ``explained_variance`` and ``explained_variance_ratio``, all functions of noisy sums.
+
+    Parameters
+    ----------
+    n_components : int >= 1, public
+        Number of components.
+
+    Guarantee
+    ---------
+    Claim C-20. The value is a function of noisy sums over units, and of nothing else.
+    """
+
+    name = "PCA"
+    formula = MEAN_AND_COVARIANCE
+    has_errors: ClassVar[bool] = False
+    n_components: int
+
+    def __post_init__(self) -> None:
+        advice = "Say how many directions to keep."
+        check_count("n_components", self.n_components, 1, advice=advice)
+
+    def prepare(self, data: Data) -> Self:
+        n_columns = read_data_columns(data.parts, self.name).shape[1]
+        if not self.n_components <= n_columns <= MOST_COLUMNS:
+            raise MechanismError(
+                f"PCA with coins must have at most {MOST_COLUMNS} columns, and as many as "
+                f"components; got {n_columns} columns and n_components={self.n_components}. Use "
+                "fewer, or a pool: pac.mechanism.PCA."
+            )
+        return self
+
+    def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
+        """Return derivatives of the errors that matter to a restored row, in its own units."""
+        total = contributions.total()
+        moments = self.jacobian(total)[0]
+        mean, covariance = _split_moments(self.value(total))
+        n_columns, kept = len(mean), np.arange(len(mean)) < self.n_components
+        variances, directions = _by_size(covariance)
+        size = max(float(variances[0]), np.finfo(np.float64).tiny)
+        least = max(float(variances[self.n_components - 1]), 1e-12 * size)
+        first, second = np.triu_indices(n_columns)
+        parted = kept[first] & ~kept[second]
+        gaps = np.maximum(variances[first] - variances[second], LEAST_GAP * least)
+        sizes = np.maximum(np.sqrt(np.abs(variances[first] * variances[second])), least)
+        weights = np.where(parted, 1.0 / np.sqrt(gaps), READ_LESS / np.sqrt(sizes))
+        turned = directions[first][:, first] * directions[second][:, second]
+        turned += directions[first][:, second] * directions[second][:, first]
+        turned[:, first == second] /= 2.0
+        of_mean = np.where(kept, READ_LESS, 1.0)[:, None] * directions
+        slopes = np.vstack(
+            [of_mean @ moments[:n_columns], weights[:, None] * turned @ moments[n_columns:]]
+        )
+        return np.asarray(slopes[None])
+
+    def finish(self, value: Any) -> dict[str, Any]:
+        mean, covariance = _split_moments(np.asarray(value, dtype=np.float64))
+        variances, directions = _by_size(covariance)
+        variances = np.maximum(variances, 0.0)  # with noise some may be negative
+        total = float(variances.sum())
+        return {
+            "components": fix_pca_signs(directions[: self.n_components]),
+            "mean": mean,
+            "explained_variance": variances[: self.n_components],
+            "explained_variance_ratio": variances[: self.n_components] / (total or 1.0),
+        }
+
+
+def _split_moments(value: Vector) -> tuple[Vector, Matrix]:
+    """Return means and covariance matrix, given means and an upper triangle."""
+    n_columns = int((np.sqrt(9 + 8 * len(value)) - 3) / 2 + 0.5)
+    return value[:n_columns], np.asarray(symmetric_matrices(value[None, n_columns:])[0])
+
+
+def _by_size(covariance: Matrix) -> tuple[Vector, Matrix]:
+    """Return eigenvalues, the largest first, and their directions, one a line."""
+    rising, vectors = np.linalg.eigh(covariance)
+    return rising[::-1], np.ascontiguousarray(vectors[:, ::-1].T)

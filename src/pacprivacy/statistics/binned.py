@@ -1,7 +1,7 @@
 """Counts of a column by bins, and quantiles that are read off such counts.
 
 A quantile is no sum, but the counts below the points of a grid are. So quantiles join other sums in
-one release, also with weights, and their promise holds against whoever knows everybody else.
+one release, also with weights. The promise then holds against an attacker who knows all others.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import StatisticRows
 from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums
 
-STEPS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)  # to each side
-STEPS_A_DEVIATION: Final = 64
+STEPS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024, 4096)  # to a side
+ROUNDED_DEVIATION: Final = 0.52  # of a whole number: a 95 % interval reaches the next one
+STEPS_A_DEVIATION: Final = 256
 MIDDLES_A_DEVIATION: Final = 16
 SMOOTHED: Final = 0.1  # share of the rows about a quantile over which density is measured
-NEAR_ROWS: Final = 200.0  # about a quantile, within which counts matter most
-LEAST_NEAR, MOST_NEAR = 0.01, 0.1  # the same as shares
+NEAR_ROWS: Final = 50.0  # about a quantile, within which counts matter most
+LEAST_NEAR, MOST_NEAR = 0.002, 0.1  # the same as shares
+FALL: Final = 1.5  # power of the distance with which counts matter less
 
 Grid = tuple[float, ...]
 
@@ -60,7 +62,6 @@ class TableHistogram(_Binned):
     edges: Grid = ()
 
     def prepare(self, data: Data) -> Self:
-        """Fix the column with all records."""
         prepared = super(TableHistogram, self).prepare(data)
         edges = as_floats("bins", self.edges)
         one_number = [level for *_, level in prepared.layout.terms] == [None]  # type: ignore[union-attr]
@@ -83,7 +84,6 @@ class TableHistogram(_Binned):
         return sums.values / keep
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of the counts, which are the sums."""
         n_bins = len(self.grids[0]) - 1
         return np.broadcast_to(np.eye(n_bins), (len(sums.values), n_bins, n_bins))
 
@@ -107,7 +107,6 @@ class CountQuantiles(_Binned):
     whole: tuple[bool, ...] = field(default=(), repr=False)  # columns of whole numbers
 
     def prepare(self, data: Data) -> Self:
-        """Fix columns and grids with all records."""
         prepared = super(CountQuantiles, self).prepare(data)
         rows = prepared.read(data.parts)
         whole = tuple(bool((np.nan_to_num(column) % 1 == 0).all()) for column in rows.X.T)
@@ -124,7 +123,6 @@ class CountQuantiles(_Binned):
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Levels, and where the grids are finest."""
         said = super(CountQuantiles, self).published
         names = ", ".join(dict.fromkeys(self._columns_of_terms)) if self.layout else "columns"
         return (
@@ -155,7 +153,6 @@ class CountQuantiles(_Binned):
         return tuple(f"{q:g}" for q in self.q)
 
     def arrange(self, per_cell: Matrix) -> Vector:
-        """Return figures by column, cell and probability."""
         apart = np.asarray(per_cell).reshape(len(per_cell), len(self.grids), len(self.q))
         return np.swapaxes(apart, 0, 1).ravel()
 
@@ -170,7 +167,6 @@ class CountQuantiles(_Binned):
         return np.hstack(values)
 
     def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
-        """Return the derivatives of every quantile by the counts of its column."""
         slopes = np.zeros((len(sums.values), len(self.grids), len(self.q), sums.values.shape[1]))
         for column, (grid, _, bins) in enumerate(self._places()):
             for cell, line in enumerate(sums.values[:, bins]):
@@ -178,11 +174,12 @@ class CountQuantiles(_Binned):
         return slopes.reshape(len(slopes), -1, slopes.shape[-1])
 
     def own_deviations(self, sums: Sums) -> Vector:
-        """Return by how much rows within a step are not spread evenly; none of whole numbers."""
+        """Return by how much rows within a step are not spread evenly, or whole numbers rounded."""
         values, each = self._of_cells(sums, 1.0), []
         for column, (grid, _, bins) in enumerate(self._places()):
             at = values[:, column * len(self.q) : (column + 1) * len(self.q)]
-            each.append(step_deviations(grid, sums.values[:, bins], at) * (not self.whole[column]))
+            whole = self.whole[column]
+            each.append(step_deviations(grid, sums.values[:, bins], at, whole=whole))
         return self.arrange(np.hstack(each))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
@@ -254,8 +251,15 @@ def read_quantiles(grid: Sequence[float], counts: Matrix, q: Sequence[float]) ->
     return np.array([np.interp(np.array(q) * line[-1], line, grid) for line in below])
 
 
-def step_deviations(grid: Sequence[float], counts: Matrix, at: Matrix) -> Matrix:
-    """Return by how much rows within the step of a quantile are not spread evenly."""
+def step_deviations(
+    grid: Sequence[float], counts: Matrix, at: Matrix, *, whole: bool = False
+) -> Matrix:
+    """Return by how much rows within the step of a quantile are not spread evenly.
+
+    A ``whole`` number is in the middle of its bin, and what is read is rounded to it.
+    """
+    if whole:
+        return np.full(at.shape, ROUNDED_DEVIATION)
     place = np.clip(np.searchsorted(grid, at, side="right") - 1, 0, len(grid) - 2)
     rows = np.maximum(np.take_along_axis(counts, place, axis=1), 1.0)
     return np.asarray(np.diff(grid)[place] / (2.0 * np.sqrt(rows)))
@@ -267,7 +271,7 @@ def shaping_counts(number: Vector, counts: Matrix, q: Sequence[float]) -> npt.ND
     shares = counts.cumsum(axis=1)[:, :-1] / total
     far = np.abs(shares[:, :, None] - np.array(q)).min(axis=2)
     near = np.clip(NEAR_ROWS / total, LEAST_NEAR, MOST_NEAR)
-    weights = 1.0 / (1.0 + np.square(far / near))
+    weights = 1.0 / (1.0 + (far / near) ** FALL)
     n_bins = counts.shape[1]
     slopes = np.tri(n_bins - 1, n_bins)[None] - shares[:, :, None]
     return np.asarray(slopes * (weights / total)[:, :, None])

@@ -148,28 +148,13 @@ def _correlations(number: Any, first: Matrix, second: Matrix) -> Matrix:
     return np.asarray(np.clip(plain, -1.0, 1.0))
 
 
-def histogram_formula(edges: Edges, *, density: bool = False) -> Formula:
-    """Return the formula of the counts of every column by its bins.
-
-    Values outside the edges are not counted. With ``density`` counts are divided by the number of
-    counted rows and by the width of the bin.
-    """
-
-    def value(number: Any, counts: Matrix) -> Matrix:
-        if not density:
-            return counts
-        by_column = counts.reshape(len(counts), len(edges), -1)
-        total = by_column.sum(axis=-1, keepdims=True)
-        if not total.all():
-            raise MechanismError(
-                "density must have at least one row inside the range in every subset; got a "
-                "subset with none. Widen ranges or use density=False."
-            )
-        scaled: Matrix = by_column / total / np.diff(np.asarray(edges), axis=-1)
-        return scaled.reshape(len(counts), -1)
-
+def histogram_formula(edges: Edges) -> Formula:
+    """Return the formula of the counts of every column by its bins; others are not counted."""
     return Formula(
-        moments=lambda X: (_ones_at_bins(X, edges),), value=value, counted=False, centred=False
+        moments=lambda X: (_ones_at_bins(X, edges),),
+        value=lambda number, counts: counts,
+        counted=False,
+        centred=False,
     )
 
 

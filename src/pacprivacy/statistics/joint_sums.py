@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.statistics.unit_sums import WIDEST_BLOCK, UnitSums
 
@@ -16,19 +17,22 @@ CROWD: Final = 10  # units above which a size does not decide how noise is share
 LEAST_CELL: Final = 30  # units; a smaller cell counts like one of so many
 STEADY_UNITS: Final = 160  # in a cell, below which every sum counts like an output
 LEAST_STEADY: Final = 0.01  # of an output, in cells of many units
+SIZE_UPDATES: Final = 10  # of the weights of units, for the size of a table's noise
+FAR_UNITS: Final = 1000  # that take part in them, and as many of any norm
+LEAST_EIGENVALUE: Final = 1e-14  # of the largest
 
 Cube = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JointSums(UnitSums):
-    """Sums of several statistics side by side, in one cell, and those of each."""
+    """Sums of several statistics in one cell, and those of each apart."""
 
     parts: tuple[UnitSums, ...] = field(repr=False)
 
     @classmethod
     def of(cls, parts: tuple[UnitSums, ...]) -> Self:
-        """Put the sums of all cells of all statistics into one line for every unit."""
+        """Join the sums of all cells of all statistics into one row for every unit."""
         n_units = max(part.n_units for part in parts)
         widths = [part.n_cells * part.block for part in parts]
         if sum(widths) > WIDEST_BLOCK:
@@ -62,7 +66,7 @@ def flatten_slopes(slopes: Cube) -> Matrix:
 
 
 def limit_small_cells(slopes: Cube, sums: UnitSums) -> Cube:
-    """Return derivatives in which a cell of few units counts no more than a larger one."""
+    """Return the derivatives, those of cells of few units at most as large as others."""
     sizes = np.abs(slopes).max(axis=(1, 2), initial=0.0)
     large = sums.entries_per_cell >= LEAST_CELL
     if not large.any():
@@ -73,10 +77,11 @@ def limit_small_cells(slopes: Cube, sums: UnitSums) -> Cube:
 
 
 def shaping_slopes(slopes: Cube, sums: UnitSums) -> Matrix:
-    """Return derivatives by which errors count, of outputs and a little of every sum.
+    """Return the derivatives of the outputs, and of every sum with a small weight.
 
-    To first order a sum may have any noise where the outputs do not change with it, as the count
-    of a column at its centre. So its own error counts, too, the more the fewer units a cell has.
+    To first order, outputs do not depend on some sums, such as the count of a column at its centre.
+    Such a sum could have any noise. So its own error counts, too, the more the fewer units a cell
+    has.
     """
     slopes = limit_small_cells(slopes, sums)
     totals = sums.squares(np.ones(sums.n_units))
@@ -89,16 +94,34 @@ def shaping_slopes(slopes: Cube, sums: UnitSums) -> Matrix:
     return flatten_slopes(np.concatenate([slopes, steady], axis=1))
 
 
-def crowd_deviation(moved: Matrix) -> float:
-    """Return the deviation of the least noise that hides an average unit, up to a factor.
+def least_deviation(values: Matrix, slopes: Matrix) -> float:
+    """Return the deviation of the least noise that hides every unit of a crowd, up to a factor.
 
-    ``moved`` are the errors that every unit makes; units that stand out are shrunk to the tenth.
+    ``slopes`` are the derivatives of the errors by the sums. Units that stand out are shrunk to the
+    tenth largest. The noise is that of :func:`pacprivacy.noise.plan_sums`, but roughly.
     """
+    moved = values @ np.asarray(np.linalg.qr(slopes, mode="r")).T
     norms = np.linalg.norm(moved, axis=1)
     rank = max(0, len(norms) - CROWD)
     tenth = float(np.partition(norms, rank)[rank]) if len(norms) else 0.0
     if not tenth > 0:
         return float(norms.max(initial=0.0))
-    shrunk = moved * np.minimum(1.0, tenth / np.maximum(norms, tenth))[:, None]
-    eigenvalues = np.linalg.eigvalsh(shrunk.T @ shrunk / len(norms))
-    return float(np.sqrt(np.maximum(eigenvalues, 0.0)).sum())
+    points = moved * np.minimum(1.0, tenth / np.maximum(norms, tenth))[:, None]
+    weights = np.full(len(points), 1.0 / len(points))
+    trace, norms = _weighted_norms(points, weights)
+    order = np.argsort(-norms, kind="stable")
+    far = np.unique(np.concatenate([order[:FAR_UNITS], order[:: len(order) // FAR_UNITS + 1]]))
+    points, weights, norms = points[far], weights[far], norms[far]
+    for _ in range(SIZE_UPDATES):
+        weights = weights * np.square(norms)
+        weights /= weights.sum()
+        trace, norms = _weighted_norms(points, weights)
+    return trace * math.sqrt(float(norms.max()))
+
+
+def _weighted_norms(points: Matrix, weights: Vector) -> tuple[float, Vector]:
+    """Return the trace of a shape of noise, and the squared norms of all units in it."""
+    eigenvalues, vectors = np.linalg.eigh((points * weights[:, None]).T @ points)
+    roots = np.sqrt(np.maximum(eigenvalues, LEAST_EIGENVALUE * eigenvalues[-1]))
+    trace = float(roots.sum())
+    return trace, np.square(points @ vectors) @ (1.0 / (trace * roots))

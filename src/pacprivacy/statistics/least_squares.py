@@ -1,4 +1,4 @@
-"""Least squares and ridge on the used rows: what one unit moves, in closed form and by draws.
+"""Least squares and ridge on the used rows: the influence of a unit, in closed form and by draws.
 
 Everything is in coordinates in which the expected normal matrix of a sample is the identity. There
 a fit on a sample is that on all rows, moved by the score of the sample at the latter. On a sample
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pacprivacy._checks import Integers, Mask, Matrix, Vector
 from pacprivacy.errors import MechanismError
-from pacprivacy.statistics.averaged import InfluencedValue
+from pacprivacy.statistics.influence import InfluencedValue
 
 OFF_EVENT: Final = 1e-7  # probability with which each of two bounds of the closed form fails
 LEAST_EIGENVALUE: Final = 0.02  # of the normal matrix of a sample; below it, the fit on all rows
@@ -204,7 +204,6 @@ class LeastSquaresValue(InfluencedValue):
         return np.asarray(np.linalg.solve(A, score))
 
     def outputs_of(self, numbers: Vector) -> Vector:
-        """Return the coefficients."""
         return np.asarray(self.centre + numbers @ self.to_outputs)
 
     @property
@@ -295,7 +294,6 @@ class LeastSquaresValue(InfluencedValue):
         return np.asarray(far * (1 + 1e-9)), 2 * OFF_EVENT
 
     def rounding(self, whiten: Matrix) -> float:
-        """Return the most that rounding errors of two fits add to their distance, in deviations."""
         typical = math.sqrt(float(np.vdot(self.X, self.X)))  # a sample's score has this size
         size = float(np.linalg.norm(self.residuals)) * max(1.0, typical)
         return _FIT_ROUNDING / LEAST_EIGENVALUE * size * float(np.linalg.norm(whiten, 2))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Data,
@@ -19,74 +18,12 @@ from pacprivacy.mechanism import (
     Mechanism,
     StepMechanism,
     is_one_column,
-    read_data_numbers,
 )
-from pacprivacy.statistics.arrays import ArrayStatistic, Mean
-from pacprivacy.statistics.averaged import AveragedStatistic
+from pacprivacy.statistics.arrays import Count, Histogram, Mean, Spread, Total
 from pacprivacy.statistics.declared import Declaration, first_rows
-from pacprivacy.statistics.formulas import SUM, Formula, variance_formula
-from pacprivacy.statistics.own_influence import InfluencedStatistic
+from pacprivacy.statistics.influence import AveragedStatistic, InfluencedStatistic
 from pacprivacy.statistics.quantiles import ArrayQuantiles
 from pacprivacy.statistics.unit_sums import SumStatistic, UnitSums
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ByColumn(ArrayStatistic):
-    """One number for every column, or one number for data of one column."""
-
-    def _table(self, parts: tuple[Any, ...]) -> Matrix:
-        X = read_data_numbers(parts, self.name)
-        return X.reshape(len(X), -1)
-
-    def _shaped(self, value: Matrix, row_shape: tuple[int, ...]) -> Any:
-        return value.reshape(row_shape) if row_shape else float(value[0])
-
-    def _output_scales(self, deviations: Vector) -> Vector | None:
-        return deviations
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total(_ByColumn):
-    """Sums of columns."""
-
-    name = "Total"
-    formula = SUM
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Count(_ByColumn):
-    """Number of rows."""
-
-    name = "Count"
-    formula = SUM
-
-    def _table(self, parts: tuple[Any, ...]) -> Matrix:
-        return np.ones((len(parts[0]), 1))
-
-    def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return one number."""
-        return float(numbers[0])
-
-    def _output_scales(self, deviations: Vector) -> None:
-        return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread(_ByColumn):
-    """Variances of columns with the divisor n - ddof, or with ``root`` standard deviations."""
-
-    name = "Spread"
-    ddof: int = 0
-    root: bool = False
-
-    @property
-    def formula(self) -> Formula:
-        """Sums of columns and of their squares."""
-        return variance_formula(self.ddof, root=self.root)
-
-    def _output_scales(self, deviations: Vector) -> Vector | None:
-        return deviations if self.root else np.square(deviations)
-
 
 CoinStatistic = SumStatistic | AveragedStatistic
 
@@ -117,6 +54,8 @@ def _numpy_statistic(mechanism: FunctionMechanism, data: Data) -> CoinStatistic 
         if q is not None:
             _read_options(mechanism.name, options, data, with_ddof=False)
             return _quantiles(mechanism.name, np.asarray(q, dtype=np.float64) / (top or 1.0))
+    if function is np.histogram:
+        return _histogram(mechanism.name, options, data)
     make = next((make for known, make in _FUNCTIONS if known is function), None)
     return None if make is None else make(_read_options(mechanism.name, options, data))
 
@@ -128,6 +67,16 @@ def _quantiles(name: str, q: npt.NDArray[np.float64]) -> ArrayQuantiles:
             f"{q.shape}. Write functools.partial(np.quantile, q=0.9, axis=0)."
         )
     return ArrayQuantiles(probabilities=tuple(np.ravel(q).tolist()), scalar=q.ndim == 0)
+
+
+def _histogram(name: str, options: dict[str, Any], data: Data) -> Histogram | None:
+    """Return counts by declared edges; None where NumPy takes them from the records."""
+    bins, limits = options.pop("bins", 10), options.pop("range", None)
+    if isinstance(bins, str) or (np.ndim(bins) == 0 and limits is None):
+        return None
+    _read_options(name, options, data, with_ddof=False)
+    edges = np.histogram_bin_edges([], bins, limits).tolist()
+    return replace(Histogram(bins=edges), edges=(tuple(edges),))
 
 
 def _read_options(

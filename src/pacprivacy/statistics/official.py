@@ -1,8 +1,7 @@
-"""Tables as statistical offices publish them, as functions of noisy sums.
+"""Tables of statistical offices, as functions of noisy sums.
 
-Rates with denominators; rates for a standard population; differences from a group, or ratios to it;
-margins; rounding to a base. Derivatives follow every step, so that intervals hold the covariance of
-all numbers that a figure is made of.
+Rates, rates for a standard population, differences from a group or ratios to it, margins, rounding
+to a base. Derivatives follow every step, so intervals include all covariances.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class OfficialTable(MechanismWrapper, SumStatistic):
     inner : SummedStatistic
         Counts, sums, means or rates by the levels of categories.
     standard : mapping of str to mapping
-        Weights of the levels of a category, over which figures are averaged.
+        Weights of the levels of a category, by which figures are averaged.
     compare : (str, str) or None
         Category and level with which its other levels are compared.
     how : {"difference", "ratio"}
@@ -146,19 +145,19 @@ class OfficialTable(MechanismWrapper, SumStatistic):
     @property
     def public(self) -> tuple[str, ...]:
         """Options of the statistic, and the standard population."""
-        said = [
+        lines = [
             f"standard of {name!r}: {', '.join(f'{k} {w:g}' for k, w in weights.items())}"
             for name, weights in self.standard.items()
         ]
-        said += [] if self.base is None else [f"rounded to multiples of {self.base:g}"]
-        return (*self.inner.public, *said)
+        lines += [] if self.base is None else [f"rounded to multiples of {self.base:g}"]
+        return (*self.inner.public, *lines)
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
-        """Return what every unit adds to all cells, in one line."""
+        """Return the contributions of every unit to all cells, in one row."""
         return JointSums.of((self.inner.contributions(data, units),))
 
     def value(self, sums: Sums, keep: float = 1.0) -> Vector:
-        """Return the figures; those with noise are rounded."""
+        """Return the figures, rounded if they have noise."""
         cells = self._cells(sums)
         figures = self._worked(self.inner.value(cells, keep), None).figures
         if self.base is not None and sums.noise_std is not None:
@@ -176,7 +175,7 @@ class OfficialTable(MechanismWrapper, SumStatistic):
         return worked.slopes.reshape(1, -1, sums.values.size)
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
-        """Return derivatives in which figures of few units count no more than others."""
+        """Return the derivatives, those of figures of few units at most as large as others."""
         assert isinstance(contributions, JointSums)
         (part,) = contributions.parts
         slopes = self.jacobian(contributions.total())[0]
@@ -280,8 +279,8 @@ def round_to_base(
 ) -> npt.NDArray[np.float64]:
     """Round to multiples of a base; with margins, last along every axis, so that they add up.
 
-    Every figure goes to one of its two neighbours. Where the table has up to two categories there
-    is always a way in which all sums agree (Cox 1982); with more, cells are rounded and added up.
+    Every figure goes to one of its two neighbours. In tables of up to two categories all sums agree
+    (Cox 1982); with more, cells are rounded and added up.
     """
     if not margins:
         return np.asarray(np.rint(table / base) * base)
@@ -306,9 +305,9 @@ def _controlled(table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _lift(parts: Matrix) -> Vector:
-    """Choose which fractions of a matrix are rounded up, sums of lines and columns kept closest.
+    """Choose the fractions to round up, so that sums of rows and columns stay closest.
 
-    A transport problem, whose corners are whole.
+    This is a transport problem, whose corners are whole.
     """
     n_lines, n_columns = parts.shape
     of_lines = scipy.sparse.kron(scipy.sparse.eye(n_lines), np.ones((1, n_columns)))

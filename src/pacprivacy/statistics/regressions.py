@@ -1,4 +1,4 @@
-"""Least squares for all candidates at once; logistic and Poisson by Newton's steps in each."""
+"""Regressions of named columns: least squares, ridge, logistic, Poisson."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pacprivacy._checks import Matrix, Vector
+from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import (
     Columns,
@@ -23,17 +24,19 @@ from pacprivacy.mechanism import (
     column_levels,
     declared_column_levels,
     fixed_mechanism,
+    symmetric_matrices,
 )
-from pacprivacy.statistics.averaged import AveragedStatistic, CoinUnits
 from pacprivacy.statistics.formulas import LEAST_SQUARES, solve_normal_equations
+from pacprivacy.statistics.influence import AveragedStatistic, CoinUnits
 from pacprivacy.statistics.least_squares import LeastSquaresValue
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import Statistic, StatisticRows
-from pacprivacy.statistics.unit_sums import UnitSums
+from pacprivacy.statistics.unit_sums import COUNT_STD, Sums, UnitSums, round_centre
 
 INTERCEPT: Final = "intercept"
 NEWTON_STEPS: Final = 100
 CONVERGED: Final = 1e-10
+LEAST_EIGENVALUE: Final = 1e-9  # of the normal matrix, over the largest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,6 @@ class OLS(_Regression, SummedStatistic, AveragedStatistic):
         return rows.weights[:, None] * products
 
     def combine(self, sums: Matrix) -> Matrix:
-        """Return the coefficients of every candidate."""
         return self._coefficients(self.formula.value(None, sums))
 
     def _coefficients(self, steady: Matrix) -> Matrix:
@@ -120,12 +122,7 @@ class OLS(_Regression, SummedStatistic, AveragedStatistic):
     def on_samples(
         self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
     ) -> LeastSquaresValue:
-        """Return fits of samples of rows."""
-        if self.missing == "mean":
-            raise MechanismError(
-                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
-                "'mean'. Use a pool: sample=pac.Balanced()."
-            )
+        self._refuse_filling()
         layout, rows = fixed_mechanism(self.layout, "layout"), self._complete(self.read(data.parts))
         assert rows.y is not None
         roots = np.sqrt(rows.weights)
@@ -165,18 +162,15 @@ class Ridge(OLS):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Declared options, with the penalty."""
         penalty = f"ridge penalty: {self.penalty:g}, with columns in deviations over all records"
         return (*super(Ridge, self).public, penalty)
 
     def prepare(self, data: Data) -> Self:
-        """Fix names, levels, and the weight of all records."""
         whole = super(Ridge, self).prepare(data)
         weights = whole._complete(whole.read(data.parts)).weights
         return replace(whole, total_weight=float(weights.sum()))
 
     def combine(self, sums: Matrix) -> Matrix:
-        """Return the coefficients of every candidate."""
         penalties = self._penalties
         products, width = sums.copy(), len(penalties) + 1
         left, right = np.triu_indices(width)
@@ -188,6 +182,98 @@ class Ridge(OLS):
     def _penalties(self) -> Vector:
         width = len(fixed_mechanism(self.layout, "layout").terms)
         return np.concatenate([[0.0], np.full(width, self.penalty)])
+
+
+# --- least squares by noisy moments ---------------------------------------------------------------
+#
+# A function of sums, so it joins others in one release. What is summed are products of two columns.
+# Noise is shaped to the coefficients: a direction in which they do not change gets more of it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentOLS(OLS):
+    """Least squares as a function of sums of products."""
+
+    def prepare(self, data: Data) -> Self:
+        """Fix columns with all records, and centres and scales that are coarse."""
+        if self.by or self.missing == "mean":
+            raise MechanismError(
+                "a regression in a study must have no groups, and rows with gaps are left out; got "
+                "others. Use where= and missing='drop'."
+            )
+        whole = super(MomentOLS, self).prepare(data)
+        layout = fixed_mechanism(whole.layout, "layout")
+        centre = round_centre(layout.centre, layout.scales)
+        return replace(
+            whole, layout=replace(layout, centre=centre, scales=power_of_two(layout.scales))
+        )
+
+    def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
+        """Return the weighted products of two columns, but for the target's square."""
+        rows = self.read(data.parts)
+        products = self.features(rows)[:, :-1]
+        return UnitSums.of_rows(
+            products,
+            units=units,
+            n_units=len(products) if units is None else int(units.max(initial=-1)) + 1,
+            centre=fixed_mechanism(self.layout, "layout").centre,
+        )
+
+    def value(self, sums: Sums, keep: float = 1.0) -> Vector:
+        """Return the coefficients; eigenvalues within the noise are raised to it."""
+        matrix, vector = _equations(sums.values)
+        return np.asarray(self._coefficients((_inverse(matrix, sums) @ vector)[None])[0])
+
+    def arrange(self, per_cell: Matrix) -> Vector:
+        return np.asarray(per_cell).ravel()
+
+    def jacobian(self, sums: Sums) -> npt.NDArray[np.float64]:
+        steady = self._steady_slopes(sums)
+        at_zero = self._coefficients(np.zeros((1, len(steady))))[0]
+        turn = (self._coefficients(np.eye(len(steady))) - at_zero).T
+        return np.asarray((turn @ steady)[None])
+
+    def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
+        return self._steady_slopes(contributions.total())[None]
+
+    def _steady_slopes(self, sums: Sums) -> Matrix:
+        matrix, vector = _equations(sums.values)
+        inverse = _inverse(matrix, sums)
+        beta = inverse @ vector
+        width = len(beta)
+        left, right = np.triu_indices(width + 1)
+        left, right = left[:-1], right[:-1]
+        slopes = np.empty((width, len(left)))
+        for place, (j, k) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+            if k == width:
+                slopes[:, place] = inverse[:, j]
+                continue
+            slopes[:, place] = -inverse[:, j] * beta[k]
+            if j != k:
+                slopes[:, place] -= inverse[:, k] * beta[j]
+        return slopes
+
+
+def _equations(values: Matrix) -> tuple[Matrix, Vector]:
+    """Return the normal matrix and vector; the target's square was not summed."""
+    full = symmetric_matrices(np.column_stack([values, np.zeros(1)]))[0]
+    return full[:-1, :-1], full[:-1, -1]
+
+
+def _inverse(matrix: Matrix, sums: Sums) -> Matrix:
+    """Return the inverse of the normal matrix, with a floor under its eigenvalues.
+
+    The floor is three deviations of the noise of a direction, so that no noise is divided by.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    floor = LEAST_EIGENVALUE * max(float(np.abs(values).max()), np.finfo(np.float64).tiny)
+    if sums.noise_std is not None:
+        noise = _equations(np.square(sums.noise_std))[0]
+        floor = max(floor, COUNT_STD * float(np.sqrt(noise.mean())))
+    return np.asarray((vectors / np.maximum(values, floor)) @ vectors.T)
+
+
+# --- likelihoods ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +298,6 @@ class _Newton(_Regression):
         return super(_Newton, self).coin_obstacle()
 
     def prepare(self, data: Data) -> Self:
-        """Fix columns and levels, and where descent begins, with all records."""
         prepared = super(_Newton, self).prepare(data)
         records, _ = prepared.inner_records(data, None)
         return replace(prepared, descent=prepared.inner.prepare(records))
@@ -235,7 +320,6 @@ class _Newton(_Regression):
         return super(_Newton, self).finish(value)
 
     def evaluate(self, parts: tuple[Any, ...], rng: np.random.Generator) -> Any:
-        """Return the coefficients of one candidate."""
         rows = self._complete(self.read(parts))
         assert rows.y is not None
         Z, y, weights = self._design(rows), rows.y, rows.weights
@@ -293,14 +377,12 @@ class LogisticRegression(_Newton):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Declared options, and the outcome of the odds."""
         said = super(LogisticRegression, self).public
         levels = None if self.layout is None else self.layout.target_levels
         return said if levels is None else (*said, f"log odds of {self.target} = {levels[1]}")
 
     @property
     def published(self) -> tuple[str, ...]:
-        """Levels that were read off the universe."""
         said = super(LogisticRegression, self).published
         declared = self.target in self.levels
         return said if declared else (*said, f"the two levels of {self.target!r}")

@@ -1,9 +1,8 @@
-"""Several statistics as one: one vector of sums, one noise, one promise.
+"""Several statistics in one release: one vector of sums, one noise, one promise.
 
-What a unit adds to the sums of all statistics stands in one vector, and noise is planned for all of
-them at once. A unit then pays for what it changes in all, not for its most in each; sums that two
-statistics share, and sums that follow from others, are released once. Where one table follows from
-another for every unit, it does so after noise, too: their margins agree.
+The contributions of a unit to all statistics are one vector, and one noise hides it. So a unit pays
+for its contributions together, not for the largest to each statistic. Sums that two statistics
+share are released once, and tables that follow from each other agree after noise, too.
 """
 
 from __future__ import annotations
@@ -16,17 +15,15 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Matrix, Vector, as_told
+from pacprivacy._checks import Integers, Matrix, Vector, as_told
 from pacprivacy._values import SURVEY
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism import Data, Mechanism
+from pacprivacy.mechanism import Columns, Data, Mechanism
 from pacprivacy.statistics.binned import CountQuantiles
-from pacprivacy.statistics.joint_sums import JointSums, crowd_deviation, shaping_slopes
-from pacprivacy.statistics.moments import MomentOLS
+from pacprivacy.statistics.joint_sums import JointSums, least_deviation, shaping_slopes
 from pacprivacy.statistics.official import OfficialTable
 from pacprivacy.statistics.quantiles import TableQuantiles
-from pacprivacy.statistics.regressions import OLS, Ridge
-from pacprivacy.statistics.survey_design import SurveyDesign
+from pacprivacy.statistics.regressions import OLS, MomentOLS, Ridge
 from pacprivacy.statistics.table import Statistic
 from pacprivacy.statistics.unit_sums import Sums, SumStatistic, UnitSums
 
@@ -35,7 +32,7 @@ LONGEST_LIST: Final = 80  # characters of names in the name of a study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where the sums and the numbers of a table stand in those of the study."""
+    """Sizes of a table: its cells, sums of a cell, centres and numbers."""
 
     cells: int
     block: int
@@ -53,15 +50,15 @@ class Study(Mechanism, SumStatistic):
         Statistics of :mod:`pacprivacy.stats`, by the names of their tables. Medians, quantiles and
         least squares are computed of noisy counts and products.
     importance : mapping of str to float, optional
-        How much the squared error of a table counts; 1 by default. It is compared with what the
-        table alone would have.
+        Weight of the squared error of a table; 1 by default. Errors are compared with those of a
+        release of the table alone.
     weights : str, optional
-        Column of survey weights, of all statistics that name none.
+        Column of survey weights, for all statistics without one.
     strata, cluster : str, optional
-        Columns that say how the sample was drawn; intervals are then for the population.
+        Columns of the survey's design; intervals are then for the population.
     suppress : float, optional
-        Numbers are shown as ``..`` whose 95 % interval reaches further than this share of them to
-        either side. Released values decide; the file of the release has all numbers.
+        Show a number as ``..`` if its 95 % interval reaches further than this share of it to either
+        side. Released values decide; the file of the release has all numbers.
 
     Examples
     --------
@@ -74,8 +71,8 @@ class Study(Mechanism, SumStatistic):
 
     Guarantee
     ---------
-    Claim C-31. The value is a function of noisy sums over units and of nothing else, so that the
-    promise of one release of sums (claim C-3) holds for all tables together.
+    Claim C-31. The value is a function of noisy sums over units alone, so the promise of one
+    release of sums (claim C-3) holds for all tables together.
     """
 
     statistics: Any
@@ -88,11 +85,12 @@ class Study(Mechanism, SumStatistic):
     places: tuple[_Place, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        given: Any = self.statistics
-        named: Any = given if isinstance(given, Mapping) else {"value": given}
+        named: Any = self.statistics
+        if not isinstance(named, Mapping):
+            named = {"value": named}
         if not (named and all(isinstance(name, str) for name in named)):
             raise MechanismError(
-                f"statistics must be statistics by name; got {as_told(given)}. Write "
+                f"statistics must be statistics by name; got {as_told(self.statistics)}. Write "
                 "pac.Study({'age': pac.stats.mean('age')})."
             )
         tables = {name: self._weighted(name, each) for name, each in named.items()}
@@ -131,34 +129,34 @@ class Study(Mechanism, SumStatistic):
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Statistics and their options, and what their errors count."""
-        said = [f"table {name!r}: {each.name}" for name, each in self.tables.items()]
-        said += [line for each in self.tables.values() for line in each.public]
-        said += [
+        """Statistics, their options, and the weights of their errors."""
+        lines = [f"table {name!r}: {each.name}" for name, each in self.tables.items()]
+        lines += [line for each in self.tables.values() for line in each.public]
+        lines += [
             f"the error of {name!r} counts {size:g} times"
             for name, size in sorted(self.importance.items())
         ]
         if self.strata is not None or self.cluster is not None:
             drawn = [f"strata by {self.strata!r}"] if self.strata else []
             drawn += [f"clusters by {self.cluster!r}"] if self.cluster else []
-            said.append(
+            lines.append(
                 f"{SURVEY}{', '.join(drawn)}; standard errors and intervals are for the population"
             )
-        return tuple(dict.fromkeys(said))
+        return tuple(dict.fromkeys(lines))
 
     @property
     def published(self) -> tuple[str, ...]:
-        """What tables show exactly of all records."""
-        said = [line for each in self.tables.values() for line in each.published]
-        return tuple(dict.fromkeys((*said, "how noise is shared out among tables")))
+        """Facts that the tables publish exactly."""
+        lines = [line for each in self.tables.values() for line in each.published]
+        return tuple(dict.fromkeys((*lines, "how noise is shared out among tables")))
 
     @property
     def model(self) -> dict[str, Any]:
-        """Names of the tables, and what is suppressed."""
+        """Names of the tables, and the limit of suppression."""
         return {"kind": "study", "tables": list(self.tables), "suppress": self.suppress}
 
     def prepare(self, data: Data) -> Self:
-        """Fix all statistics, and where their numbers stand, with all records."""
+        """Fix all statistics, and the places of their numbers, with all records."""
         prepared = {name: each.prepare(data) for name, each in self.tables.items()}
         places = []
         for each in prepared.values():
@@ -181,20 +179,20 @@ class Study(Mechanism, SumStatistic):
         )
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> JointSums:
-        """Return what every unit adds to the sums of all statistics."""
+        """Return the contributions of every unit to all statistics."""
         return JointSums.of(tuple(each.contributions(data, units) for each in self.tables.values()))
 
     def output_slopes(self, contributions: UnitSums) -> npt.NDArray[np.float64]:
-        """Return derivatives by which errors count: of every table over what it alone would have.
+        """Return the derivatives of all tables, each over the noise that it would have alone.
 
-        That is the least noise under which an average unit of its own does not show.
+        That is the least noise that hides all units but the ten largest.
         """
         assert isinstance(contributions, JointSums)
         rows, start = [], 0
         for (name, each), part in zip(self.tables.items(), contributions.parts, strict=True):
             stop = start + part.n_cells * part.block
             flat = shaping_slopes(each.output_slopes(part), part)
-            size = crowd_deviation(contributions.values[:, start:stop] @ flat.T)
+            size = least_deviation(contributions.values[:, start:stop], flat)
             if size > 0:
                 whole = np.zeros((len(flat), contributions.block))
                 whole[:, start:stop] = flat * (math.sqrt(self.importance.get(name, 1.0)) / size)
@@ -249,7 +247,7 @@ class Study(Mechanism, SumStatistic):
         """Return deviations by the design of the survey, of all records."""
         if self.strata is None and self.cluster is None:
             return None
-        design = SurveyDesign.read(data, units, strata=self.strata, cluster=self.cluster)
+        design = _SurveyDesign.read(data, units, strata=self.strata, cluster=self.cluster)
         return np.sqrt(design.variances(moved())), design.freedom
 
     def finish(self, value: Any) -> dict[str, Any]:
@@ -263,7 +261,7 @@ class Study(Mechanism, SumStatistic):
 
 
 def as_sums(statistic: Any) -> Any:
-    """Return a statistic as a function of sums; None where it is none."""
+    """Return a statistic as a function of sums; None if it cannot be one."""
     if isinstance(statistic, Ridge):
         return None
     if isinstance(statistic, OLS) and not isinstance(statistic, MomentOLS):
@@ -274,7 +272,7 @@ def as_sums(statistic: Any) -> Any:
 
 
 def _fields(statistic: Statistic) -> dict[str, Any]:
-    """Return the options that all statistics share."""
+    """Return the options of every statistic."""
     return {each.name: getattr(statistic, each.name) for each in fields(Statistic)}
 
 
@@ -287,3 +285,78 @@ def with_weights(statistic: Any, weights: str | None) -> Any:
     if not isinstance(statistic, Statistic) or statistic.weights is not None:
         return statistic
     return replace(statistic, weights=weights)
+
+
+# --- intervals for the population ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SurveyDesign:
+    """The cluster of every unit and the stratum of every cluster; curator-only.
+
+    Clusters count as drawn with replacement within strata, as in most survey programs. The variance
+    of a smooth function of sums is that of its linearisation: what every unit changes is added up
+    by cluster, and clusters are compared within their stratum.
+    """
+
+    clusters: Integers = field(repr=False)
+    strata: Integers = field(repr=False)
+
+    @classmethod
+    def read(
+        cls, data: Data, units: Integers | None, *, strata: str | None, cluster: str | None
+    ) -> Self:
+        """Read the design; every unit must be in one cluster and stratum."""
+        frame = Columns(data.parts, wanted_by="a survey")
+        rows = np.arange(frame.n_rows) if units is None else np.asarray(units)
+        n_units = int(rows.max(initial=-1)) + 1
+        of_stratum = np.zeros(n_units, dtype=np.int64)
+        of_cluster = np.arange(n_units)
+        if strata is not None:
+            of_stratum = _codes_of_units(frame, strata, rows, n_units)
+        if cluster is not None:
+            of_cluster = _codes_of_units(frame, cluster, rows, n_units)
+        # Names of clusters may be used again in another stratum.
+        pairs = of_stratum * (int(of_cluster.max(initial=0)) + 1) + of_cluster
+        _, first, clusters = np.unique(pairs, return_index=True, return_inverse=True)
+        design = cls(clusters=clusters, strata=of_stratum[first])
+        lonely = int(np.count_nonzero(np.bincount(design.strata) == 1))
+        if lonely:
+            raise MechanismError(
+                f"every stratum must have at least two clusters; got {lonely} with one. Merge "
+                "strata."
+            )
+        return design
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of the variances: clusters less strata."""
+        return len(self.strata) - len(np.unique(self.strata))
+
+    def variances(self, moved: Matrix) -> Vector:
+        """Return the variance of every estimate, given the change of it by every unit."""
+        sizes = np.bincount(self.strata)
+        variances = np.empty(moved.shape[1])
+        for output, changes in enumerate(moved.T):
+            totals = np.bincount(self.clusters, changes, minlength=len(self.strata))
+            means = np.bincount(self.strata, totals) / np.maximum(sizes, 1)
+            squares = np.bincount(self.strata, np.square(totals - means[self.strata]))
+            variances[output] = squares @ (sizes / np.maximum(sizes - 1, 1))
+        return variances
+
+
+def _codes_of_units(frame: Columns, name: str, rows: Integers, n_units: int) -> Integers:
+    """Return the code of every unit in a column; refuse gaps and units with several."""
+    column = frame.column(name)
+    gaps = column == None if column.dtype.kind == "O" else np.isnan(column)  # noqa: E711
+    if gaps.any():
+        raise MechanismError(f"column {name!r} must have no gaps for a survey; got some. Fill it.")
+    codes = np.unique(column.astype(str), return_inverse=True)[1]
+    of_unit = np.zeros(n_units, dtype=np.int64)
+    of_unit[rows] = codes
+    if (of_unit[rows] != codes).any():
+        raise MechanismError(
+            f"every unit must have one entry in column {name!r}; got units with several. Protect "
+            f"whole clusters: units={name!r}."
+        )
+    return of_unit

@@ -93,11 +93,7 @@ class SummedStatistic(Statistic, SumStatistic):
 
     def contributions(self, data: Data, units: npt.NDArray[Any] | None = None) -> UnitSums:
         """Return the contribution of every unit to the sums of every group."""
-        if self.missing == "mean":
-            raise MechanismError(
-                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
-                "'mean'. Use a pool (pac.Balanced), or drop gaps."
-            )
+        self._refuse_filling()
         rows, layout = self.read(data.parts), fixed_mechanism(self.layout, "layout")
         X = self._summed(rows)
         centre = np.zeros(X.shape[1])

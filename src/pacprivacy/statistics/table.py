@@ -193,6 +193,14 @@ class Statistic(Mechanism):
         """Return why it is not released with coins: gaps are filled by means."""
         return FILLED_GAPS if self.missing == "mean" else None
 
+    def _refuse_filling(self) -> None:
+        """Refuse gaps that are filled by means: one unit changes the entries of others."""
+        if self.missing == "mean":
+            raise MechanismError(
+                "missing must be 'drop', 'category' or 'error' where every unit has a coin; got "
+                "'mean'. Use a pool (pac.Balanced), or drop gaps."
+            )
+
     # --- reading ------------------------------------------------------------------------------
 
     def reading_by_entry(self) -> Self:

@@ -26,6 +26,7 @@ WIDEST_BLOCK: Final = 512  # sums of a cell whose noise is correlated
 CENTRE_STEPS: Final = 32  # of the power of two above a deviation: at most 1/16 of the deviation
 DERIVATIVE_STEP: Final = 2.0**-16
 FLAT: Final = 1e-12  # a deviation below this share of the centre is rounding error
+SPARSE: Final = 4  # places for each entry: more are sorted
 _NUMBERS_AT_ONCE: Final = 1 << 16  # half a megabyte, which stays in the cache
 
 
@@ -199,18 +200,30 @@ class UnitSums:
             )  # fmt: skip
         of_unit = _read_codes("units", units, 0, number, np.arange(len(values)))
         of_cell = _read_codes("cells", cells, -1, n_cells, np.zeros(len(values), dtype=np.int64))
-        inside = np.flatnonzero((of_cell >= 0) & values.any(axis=1))
-        places = of_cell[inside] * number + of_unit[inside]
-        distinct, entry = np.unique(places, return_inverse=True)
+        inside = (of_cell >= 0) & (values.T != 0).any(axis=0)
+        places = of_cell * number + of_unit
+        if not inside.all():
+            places, values = places[inside], values[inside]
+        distinct, entry = _distinct_places(places, n_cells * number)
         added = np.empty((len(distinct), values.shape[1]))
         for column in range(values.shape[1]):
-            weights = values[inside, column]
+            weights = values[:, column]
             added[:, column] = np.bincount(entry, weights=weights, minlength=len(distinct))
         starts = np.searchsorted(distinct, np.arange(n_cells + 1) * number).astype(np.int64)
         return cls(
             values=added, units=distinct % number, starts=starts, n_units=number, centre=centre,
             scales=scales,
         )  # fmt: skip
+
+
+def _distinct_places(places: Integers, n_places: int) -> tuple[Integers, Integers]:
+    """Return the places that occur, in order, and the number of each entry among them."""
+    if n_places > SPARSE * len(places):
+        distinct, entry = np.unique(places, return_inverse=True)
+        return distinct, entry
+    occurs = np.zeros(n_places, dtype=np.bool_)
+    occurs[places] = True  # no sorting
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[places]
 
 
 def _check_codes(name: str, codes: npt.NDArray[Any], least: int, end: int) -> None:
@@ -264,7 +277,7 @@ class Sums:
 class SumStatistic(ABC):
     """A statistic that is a function of sums over units.
 
-    A subclass says what every unit adds and what the value of the sums is. The value may be
+    A subclass defines the contributions of units and the value of the sums. The value may be
     anything that numbers can be computed from; noise goes to the sums.
     """
 
@@ -331,7 +344,7 @@ class SumStatistic(ABC):
     ) -> tuple[Vector, int] | None:
         """Return deviations of the numbers by the design of a survey, and degrees of freedom.
 
-        ``moved`` says what every unit changes in them; None where units are drawn by themselves.
+        ``moved`` returns the change by every unit; None where units are drawn one by one.
         """
         return None
 

@@ -1,10 +1,6 @@
 """Data as people have it: tables in files, their columns, and the models that run on them."""
 
 from pacprivacy.tables.cells import Reading as Reading
-from pacprivacy.tables.folder import (
-    declared_levels as declared_levels,
-    read_folder as read_folder,
-)
 from pacprivacy.tables.models import (
     MODELS as MODELS,
     ModelStudy as ModelStudy,
@@ -15,7 +11,13 @@ from pacprivacy.tables.models import (
     model_ranges as model_ranges,
     read_model_study as read_model_study,
 )
-from pacprivacy.tables.schema import Schema as Schema, schema_notes as schema_notes
+from pacprivacy.tables.schema import (
+    SUFFIXES as SUFFIXES,
+    Schema as Schema,
+    declared_levels as declared_levels,
+    read_folder as read_folder,
+    schema_notes as schema_notes,
+)
 from pacprivacy.tables.studies import (
     StudyFile as StudyFile,
     read_study as read_study,

@@ -1,16 +1,15 @@
 """Meaning of the cells of a file: numbers with a point or a comma, dates, gaps, and texts.
 
-pyarrow reads plain numbers, column by column; whatever it does not is read from the distinct
-entries, as all columns are without it.
+A reader returns the distinct entries of every column, and which of them each row has. What they
+mean is decided from the distinct entries alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -41,31 +40,34 @@ BELOW_LIMIT: Final = re.compile(r"<\s*(\d+(?:[.,]\d+)?)")
 ColumnKind = Literal["number", "date", "category", "text", "id"]
 LessThan = Literal["limit", "half", "zero", "gap"]  # what <5 is read as
 Coded = tuple[Sequence[str], Codes]  # distinct entries, and which of them each row has
-Cells = Coded | Any  # or a column of pyarrow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellRules:
-    """How the entries of one column are read, whatever other rows hold."""
+class ColumnSchema:
+    """The contents of one column; ``guessed`` names the keys that are not declared."""
 
-    kind: ColumnKind | None = None
+    type: ColumnKind | None = None
+    date_format: str | None = None
+    range: tuple[float, float] | None = None
+    levels: tuple[str, ...] | None = None
     missing: tuple[str, ...] = ()
     less_than: LessThan | None = None
+    guessed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """Declared format of a file; what is left out is detected.
 
-    Without ``find_dates`` only columns with a declared format are dates, whatever entries look
-    like. ``missing`` are entries that stand for gaps, in all columns; ``rules`` are of a schema;
-    declared ``levels`` are never gaps, such as a level "none".
+    Without ``find_dates`` only columns with a declared format hold dates. ``missing`` are entries
+    that stand for gaps in all columns; ``columns`` are those of a schema; declared ``levels`` are
+    never gaps, such as a level "none".
 
     With ``by_entry``, as where presence is hidden, each entry is read by its own bytes: in UTF-8,
     separated by commas, with a decimal point, where nothing else is declared. Columns with a
     format of dates are dates, those in ``numbers`` (None: all) that are not in ``texts`` numbers,
-    and others texts; an entry of another kind is a gap. Columns of ``ids``
-    must have a declared encoding if they have more than ASCII: a guess could name units anew.
+    and others texts; an entry of another kind is a gap. Columns of ``ids`` must have a declared
+    encoding if they have more than ASCII: a guess could name units anew.
     """
 
     delimiter: str | None = None
@@ -76,7 +78,7 @@ class Reading:
     sheet: str | None = None
     header_row: int | None = None
     missing: tuple[str, ...] = ()
-    rules: Mapping[str, CellRules] = field(default_factory=dict)
+    columns: Mapping[str, ColumnSchema] = field(default_factory=dict)
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     by_entry: bool = False
     numbers: frozenset[str] | None = frozenset()
@@ -85,28 +87,30 @@ class Reading:
 
     def declares_number(self, name: str) -> bool:
         """Whether a column is declared to hold numbers; columns of dates are not asked for."""
-        kind = self.rules_of(name).kind
+        kind = self.rules_of(name).type
         if name in self.texts or name in self.levels or kind not in (None, "number"):
             return False
         return kind == "number" or self.numbers is None or name in self.numbers
 
-    def rules_of(self, name: str) -> CellRules:
-        """Return the rules of a column."""
-        return self.rules.get(name, CellRules(missing=self.missing))
+    def rules_of(self, name: str) -> ColumnSchema:
+        """Return the schema of a column, with the codes of gaps in all columns."""
+        schema = self.columns.get(name, ColumnSchema())
+        return replace(schema, missing=(*self.missing, *schema.missing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TableColumn:
     """One column, curator-only.
 
-    ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` gives the
-    distinct entries and which of them each row has, -1 for a gap. Where there are several
-    ``date_formats`` and no numbers, one must be declared. ``unclear`` is text only because 1,234
-    may be 1.234 or 1234. With ``by_entry`` no refusal depends on an entry.
+    ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` holds the
+    distinct entries as written, in the order of the file, and which of them each row has, -1 for a
+    gap. Where there are several ``date_formats`` and no numbers, one must be declared. ``unclear``
+    is text only because 1,234 may be 1.234 or 1234. With ``by_entry`` no refusal depends on an
+    entry.
     """
 
     numbers: Vector | None
-    coded: Callable[[], tuple[Labels, Codes]] | None = None
+    coded: tuple[Labels, Codes] | None = None
     date_formats: tuple[str, ...] = ()
     unclear: bool = False
     by_entry: bool = False
@@ -116,14 +120,17 @@ class TableColumn:
         return self.numbers is not None and bool(self.date_formats)
 
     @property
+    def is_unclear_date(self) -> bool:
+        """Whether the entries are dates in several formats."""
+        return self.numbers is None and bool(self.date_formats)
+
+    @property
     def levels(self) -> Labels | None:
-        """Distinct entries as they are written, in the order of the file."""
-        return None if self.coded is None else self.coded()[0]
+        return None if self.coded is None else self.coded[0]
 
     @property
     def codes(self) -> Codes | None:
-        """Level of each row; -1 is a gap."""
-        return None if self.coded is None else self.coded()[1]
+        return None if self.coded is None else self.coded[1]
 
     @property
     def gaps(self) -> npt.NDArray[np.bool_]:
@@ -173,37 +180,8 @@ class TableColumn:
         return is_identity_column(len(self.levels), int(np.count_nonzero(~self.gaps)))
 
 
-def _encode(column: Any) -> Coded:
-    coded = column.combine_chunks().dictionary_encode()
-    return coded.dictionary.to_pylist(), arrow_column_array(coded.indices, np.int32, -1)
-
-
-def arrow_column_array(column: Any, dtype: Any, gap: float) -> Array:
-    """Return an Arrow column of numbers as an array; pyarrow's own way imports pandas."""
-    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    there, data = whole.buffers()
-    if not len(whole):
-        return np.empty(0, dtype)
-    rows = slice(whole.offset, whole.offset + len(whole))
-    array = np.frombuffer(data, dtype, rows.stop)[rows].copy()
-    if whole.null_count:
-        filled = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")[rows]
-        array[filled == 0] = gap
-    return array
-
-
-def _arrow_texts(texts: Sequence[str]) -> Any:
-    """Return an Arrow column of texts; pyarrow's own way imports pandas."""
-    import pyarrow as pa
-
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    content = pa.py_buffer(b"".join(encoded))
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), content)
-
-
-def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, TableColumn]:
-    """Decide the kind of every column; a comma is decimal if declared or unambiguous."""
+def understand_cells(cells: Mapping[str, Coded], reading: Reading) -> dict[str, TableColumn]:
+    """Return the columns; a comma is decimal if declared or unambiguous."""
     formats = reading.date_formats
     decimal = reading.decimal or ("." if reading.by_entry else None)
     cells = {
@@ -228,44 +206,36 @@ def understand_cells(cells: Mapping[str, Cells], reading: Reading) -> dict[str, 
     by_comma = {
         name: _read_cells(cells[name], _Marks(","), None)
         for name, column in columns.items()
-        if column.numbers is None and _COMMA.fullmatch(_first(cells[name]))
+        if column.numbers is None and _COMMA.fullmatch(_first(cells[name][0]))
     }
     certain = {
         name: column
         for name, column in by_comma.items()
-        if column.numbers is not None and not column.is_date and not _all_thousands(cells[name])
+        if column.numbers is not None and not column.is_date and not _all_thousands(cells[name][0])
     }
     unclear = {name for name, column in by_comma.items() if column.numbers is not None}
     if certain:  # then a lone point may part thousands elsewhere
         unclear |= {
             name
             for name, column in columns.items()
-            if column.numbers is not None and not column.is_date and _all_thousands(cells[name])
+            if column.numbers is not None and not column.is_date and _all_thousands(cells[name][0])
         }
     for name in unclear - certain.keys():
         columns[name] = replace(columns[name], numbers=None, unclear=True)
     return columns | certain
 
 
-def _by_rules(cells: Cells, rules: CellRules, decimal: str | None) -> Cells:
+def _by_rules(cells: Coded, rules: ColumnSchema, decimal: str | None) -> Coded:
     """Return the cells with codes of gaps and detection limits replaced."""
     if not rules.missing and rules.less_than is None:
         return cells
-    distinct, codes = _coded_cells(cells)
+    distinct, codes = cells
     mark = decimal or ("," if any("," in text for text in distinct) else ".")
     declared = decimal is not None
     return [_replaced(text.strip(), rules, mark, declared=declared) for text in distinct], codes
 
 
-def _coded_cells(cells: Cells) -> Coded:
-    """Return the distinct entries, and which of them each row has; a gap is the empty one."""
-    if isinstance(cells, tuple):
-        return cells
-    distinct, codes = _encode(cells)
-    return [*distinct, ""], np.where(codes < 0, len(distinct), codes)
-
-
-def _replaced(text: str, rules: CellRules, mark: str, *, declared: bool) -> str:
+def _replaced(text: str, rules: ColumnSchema, mark: str, *, declared: bool) -> str:
     if text in rules.missing:
         return ""
     limit = BELOW_LIMIT.fullmatch(text)
@@ -283,7 +253,7 @@ def _replaced(text: str, rules: CellRules, mark: str, *, declared: bool) -> str:
 def apply_column_rules(
     columns: Mapping[str, TableColumn], reading: Reading
 ) -> dict[str, TableColumn]:
-    """Replace codes of gaps among plain numbers, and check that columns hold what rules say."""
+    """Replace codes of gaps among numbers, and check the types of columns."""
     return {name: _ruled(name, column, reading) for name, column in columns.items()}
 
 
@@ -297,37 +267,25 @@ def _ruled(name: str, column: TableColumn, reading: Reading) -> TableColumn:
         "number": column.numbers is None or column.is_date,
         "date": not column.is_date,
     }
-    if wrong.get(rules.kind or "", False):
+    if wrong.get(rules.type or "", False):
         raise DataError(
-            f"column {name!r} must hold {rules.kind}s, as its schema says; got other entries. "
-            "Correct its type, its date_format, missing = [...] or less_than in the schema."
+            f"column {name!r} must hold {rules.type}s, as its schema says; got other entries. "
+            "Correct its type, date_format, missing or less_than in the schema, or say "
+            'decimal = ",".'
         )
     return column
 
 
-def _first(cells: Cells) -> str:
-    texts = cells[0] if isinstance(cells, tuple) else (item.as_py() for item in cells)
-    stripped = ((text or "").strip() for text in texts)
+def _first(distinct: Sequence[str]) -> str:
+    stripped = (text.strip() for text in distinct)
     return next((text for text in stripped if text.lower() not in MISSING), "")
 
 
-def _all_thousands(cells: Cells) -> bool:
-    """Whether the column has marks that may all separate thousands."""
-    if isinstance(cells, tuple):
-        texts = cells[0]
-    else:
-        import pyarrow.compute as pc
-
-        marked = cells.filter(pc.match_substring_regex(cells, "[.,]"))
-        texts = (item.as_py() for item in marked)
-    marked_once = False
-    for text in (text.strip() for text in texts):
-        if text.lower() in MISSING or not ("," in text or "." in text):
-            continue
-        if not _THOUSANDS.fullmatch(text):
-            return False
-        marked_once = True
-    return marked_once
+def _all_thousands(distinct: Sequence[str]) -> bool:
+    """Whether there are marks, and all of them may separate thousands."""
+    texts = [text.strip() for text in distinct if "," in text or "." in text]
+    marked = [text for text in texts if text.lower() not in MISSING]
+    return bool(marked) and all(_THOUSANDS.fullmatch(text) for text in marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +305,9 @@ class _Marks:
         return (_by_comma if self.decimal == "," else _by_point)(texts)
 
 
-def _read_each(cells: Cells, name: str, reading: Reading) -> TableColumn:
+def _read_each(cells: Coded, name: str, reading: Reading) -> TableColumn:
     """Return the column of a declared kind; what is not of that kind is a gap."""
-    distinct, codes = _coded_cells(cells)
+    distinct, codes = cells
     date_format, mark = reading.date_formats.get(name), reading.decimal or "."
     read: Callable[[str], float] | None = None
     if date_format is not None:
@@ -364,54 +322,9 @@ def _read_each(cells: Cells, name: str, reading: Reading) -> TableColumn:
     return replace(column, by_entry=True)
 
 
-def _read_cells(cells: Cells, marks: _Marks, date_format: str | None) -> TableColumn:
+def _read_cells(cells: Coded, marks: _Marks, date_format: str | None) -> TableColumn:
     """Return the column with these entries: numbers if all are, else dates, else text."""
-    if isinstance(cells, tuple):
-        return _read_coded(cells[0], cells[1], marks, date_format)
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    stripped = pc.utf8_trim_whitespace(cells)
-    gaps = pc.is_in(pc.utf8_lower(stripped), value_set=_arrow_texts(sorted(MISSING)))
-    if kept := [level for level in marks.levels if level.lower() in MISSING]:
-        gaps = pc.and_(gaps, pc.invert(pc.is_in(stripped, value_set=_arrow_texts(kept))))
-    filled = pc.if_else(gaps, pa.NULL, stripped)
-
-    @cache
-    def coded() -> tuple[Labels, Codes]:
-        distinct, codes = _encode(filled)
-        return np.array([*distinct, None], dtype=object)[:-1], codes
-
-    def all_match(form: str) -> bool:
-        return bool(pc.all(pc.match_substring_regex(filled, f"^({form})$")).as_py())
-
-    # Texts and decimal commas of many distinct entries take half of the time of a release else.
-    first, comma, texts = _first(filled), marks.decimal == ",", filled
-    is_date = date_format is not None or bool(find_date_formats([first] if first else []))
-    if marks.declared:
-        hopeless = bool(first) and _parse([first], marks.numbers) is None
-    else:
-        hopeless = "," in first and not all_match(_COMMA.pattern if comma else _POINT.pattern)
-        if first and not _COMMA.fullmatch(first):
-            hopeless |= _parse([first], marks.numbers) is None
-    if hopeless and not is_date:
-        return TableColumn(numbers=None, coded=coded)  # every reader needs all entries
-    if date_format is None and comma and all_match(_COMMA.pattern):
-        texts = pc.replace_substring(pc.replace_substring(filled, ".", ""), ",", ".")
-    if date_format is None and (texts is not filled or not comma):
-        with suppress(pa.ArrowInvalid):
-            numbers = texts.cast(pa.float64())
-            if not pc.any(pc.is_nan(numbers)).as_py():
-                return TableColumn(
-                    numbers=arrow_column_array(numbers, np.float64, np.nan), coded=coded
-                )
-    return _read_coded(*_coded_cells(filled), marks, date_format)
-
-
-def _read_coded(
-    distinct: Sequence[str], codes: Codes, marks: _Marks, date_format: str | None
-) -> TableColumn:
-    filled = [text for text in map(str.strip, distinct) if not marks.is_gap(text)]
+    filled = [text for text in map(str.strip, cells[0]) if not marks.is_gap(text)]
     values: Vector | None = None
     formats: tuple[str, ...] = () if date_format is None else (date_format,)
     if date_format is None:
@@ -419,7 +332,7 @@ def _read_coded(
         formats = find_date_formats(filled) if values is None else ()
     if date_format is not None or are_dates_clear(formats):
         values = _parse(filled, lambda texts: read_dates(texts, formats[0]))
-    return _spread((distinct, codes), filled, values, formats)
+    return _spread(cells, filled, values, formats)
 
 
 def _spread(
@@ -437,7 +350,7 @@ def _spread(
         spread = np.array([*(by_level[text] for text in place), np.nan])[new_codes]
     levels = np.array([*place, None], dtype=object)[:-1]
     written = levels, np.where(new_codes == gap, -1, new_codes).astype(np.int32)
-    return TableColumn(numbers=spread, coded=lambda: written, date_formats=formats)
+    return TableColumn(numbers=spread, coded=written, date_formats=formats)
 
 
 def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None:

@@ -1,9 +1,9 @@
-"""Models of a table: name, options, mechanism, and the names of its value.
+"""Models of the command line: name, options, mechanism, and the names of its value.
 
 A new model is one entry in :data:`MODELS`: a statistic of :mod:`pacprivacy.stats`, or a model of
-numbers alone, for which categories become columns of zeros and ones, and rows with gaps are left
-out of every candidate or filled inside it. In a session the data are the rows of the file, whatever
-model is released: the next release may be of another one, on the same sample.
+numbers alone. For the latter, categories become columns of zeros and ones, and every candidate
+leaves out rows with gaps or fills them. In a session the data are the rows of the file, so releases
+of different models share one sample.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
@@ -72,15 +72,14 @@ WithCoins = Literal["session", "alone"]  # functions of sums join a session, oth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A model of the command line.
+    """A model of numbers.
 
-    ``mechanism`` makes it of the options and the names of the columns; ``describe`` is that of
-    :class:`NamedMechanism`; ``scaling`` is done with all records (:class:`MechanismScaling`).
-    ``predicts`` says what the target is; with ``learns`` it is kept apart from the columns,
-    otherwise it is the only one of them. ``with_coins`` says whether it may be released with coins,
-    also in a session or by itself alone. ``takes`` are options of its own, which other models
-    refuse, and ``needs`` those that it requires. ``kind`` is how :func:`pacprivacy.tables.predict`
-    applies it.
+    ``mechanism`` makes the model from options and names of columns; ``describe`` is that of
+    :class:`NamedMechanism`; ``scaling`` uses all records (:class:`MechanismScaling`).
+    ``predicts`` is the kind of the target. A model that ``learns`` keeps the target apart from the
+    columns; for others the target is the only column. ``with_coins`` says whether coins are
+    possible, in a session or alone. ``takes`` names options that other models refuse, ``needs``
+    required options. ``kind`` is the key by which :func:`pacprivacy.tables.predict` applies it.
     """
 
     mechanism: Callable[[ModelOptions, tuple[str, ...]], Mechanism]
@@ -147,7 +146,7 @@ class Model:
         used: tuple[str, ...],
         options: ModelOptions,
     ) -> dict[str, Any] | None:
-        """Return how the released value is applied; the levels and scales are public."""
+        """Return the public description by which the released value predicts."""
         if self.kind is None:
             return None
         return {
@@ -165,8 +164,8 @@ class Model:
 class StatisticModel:
     """A statistic of :mod:`pacprivacy.stats` on the command line.
 
-    ``statistic`` makes it of the options, the columns and the shared keyword arguments.
-    ``described`` finds the columns; None uses those named alone. The rest is as in :class:`Model`.
+    ``statistic`` makes it from options, columns and shared keyword arguments. ``described`` chooses
+    the columns; None takes those of the options. The rest is as in :class:`Model`.
     """
 
     statistic: Callable[[ModelOptions, tuple[str, ...], dict[str, Any]], Mechanism]
@@ -233,7 +232,7 @@ class StatisticModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Built:
-    """A model on a table: its mechanism, its rows, and notes for the curator."""
+    """A model of a table: its mechanism, its rows, and notes for the curator."""
 
     mechanism: Mechanism
     data: Data = field(repr=False)
@@ -260,7 +259,7 @@ def described_model_columns(table: Table, options: ModelOptions) -> tuple[str, .
 
 
 def learned_model_columns(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return the columns to learn from: named columns, or all but the target's and the unit's."""
+    """Return the columns to learn from: named columns, or all but target, unit and weights."""
     names = options.columns
     if names is None:
         apart = (options.target, options.unit, options.weights)
@@ -281,7 +280,7 @@ def _ranges_of(
 
 
 def model_ranges(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
-    """Return the declared range of every column; one pair is for all of them."""
+    """Return the declared range of every column; a single pair is for all columns."""
     if isinstance(ranges, tuple):
         return (ranges,) * len(names)
     missing = [name for name in names if name not in ranges]
@@ -335,33 +334,40 @@ def _declared(options: ModelOptions, names: tuple[str, ...]) -> Any:
     return None if options.ranges is None else model_ranges(options.ranges, names)
 
 
-_GROUPED: Final = ("by", "weights", "fill", "ranges")
-_FITTED: Final = ("weights",)
+def _summary(
+    make: Callable[..., Mechanism], *takes: str, with_coins: WithCoins = "session"
+) -> StatisticModel:
+    """Return the model of a statistic that describes columns."""
+    return StatisticModel(
+        statistic=lambda _, names, shared: make(names, **shared),
+        described=described_model_columns,
+        takes=takes,
+        with_coins=with_coins,
+    )
+
+
+def _regression(
+    make: Callable[..., Mechanism], with_coins: WithCoins = "session"
+) -> StatisticModel:
+    """Return the model of a statistic that predicts a target."""
+    return StatisticModel(
+        statistic=lambda options, names, shared: make(str(options.target), names, **shared),
+        described=learned_model_columns,
+        takes=("weights",),
+        needs=("target",),
+        with_coins=with_coins,
+    )
+
 
 MODELS: Final[dict[str, Model | StatisticModel]] = {
-    "mean": StatisticModel(
-        statistic=lambda o, names, shared: stats.mean(names, **shared),
-        described=described_model_columns,
-        takes=_GROUPED,
-        with_coins="session",
-    ),
-    "sum": StatisticModel(
-        statistic=lambda o, names, shared: stats.sum(names, **shared),
-        described=described_model_columns,
-        takes=("by", "weights", "ranges"),
-        with_coins="session",
-    ),
+    "mean": _summary(stats.mean, "by", "weights", "fill", "ranges"),
+    "sum": _summary(stats.sum, "by", "weights", "ranges"),
     "count": StatisticModel(
         statistic=lambda o, names, shared: stats.count(names or None, **shared),
         takes=("by", "weights", "ranges"),
         with_coins="session",
     ),
-    "median": StatisticModel(
-        statistic=lambda o, names, shared: stats.median(names, **shared),
-        described=described_model_columns,
-        takes=("by", "fill"),
-        with_coins="alone",
-    ),
+    "median": _summary(stats.median, "by", "fill", with_coins="alone"),
     "quantiles": StatisticModel(
         statistic=lambda o, names, shared: stats.quantiles(
             names, q=(0.25, 0.5, 0.75) if o.q is None else o.q, **shared
@@ -370,39 +376,16 @@ MODELS: Final[dict[str, Model | StatisticModel]] = {
         takes=("by", "fill", "q"),
         with_coins="alone",
     ),
-    "variance": StatisticModel(
-        statistic=lambda o, names, shared: stats.variance(names, **shared),
-        described=described_model_columns,
-        takes=("by", "fill", "ranges"),
-        with_coins="session",
-    ),
+    "variance": _summary(stats.variance, "by", "fill", "ranges"),
     "crosstab": StatisticModel(
         statistic=lambda o, names, shared: _crosstab(names, shared),
         takes=("weights",),
         needs=("columns",),
         with_coins="session",
     ),
-    "ols": StatisticModel(
-        statistic=lambda o, names, shared: stats.ols(str(o.target), names, **shared),
-        described=learned_model_columns,
-        takes=_FITTED,
-        needs=("target",),
-        with_coins="alone",
-    ),
-    "logistic": StatisticModel(
-        statistic=lambda o, names, shared: stats.logistic(str(o.target), names, **shared),
-        described=learned_model_columns,
-        takes=_FITTED,
-        needs=("target",),
-        with_coins="session",
-    ),
-    "poisson": StatisticModel(
-        statistic=lambda o, names, shared: stats.poisson(str(o.target), names, **shared),
-        described=learned_model_columns,
-        takes=_FITTED,
-        needs=("target",),
-        with_coins="session",
-    ),
+    "ols": _regression(stats.ols, "alone"),
+    "logistic": _regression(stats.logistic),
+    "poisson": _regression(stats.poisson),
     "covariance": Model(
         mechanism=lambda *_: Covariance(),
         describe=MechanismScaling.matrix,
@@ -521,8 +504,8 @@ def find_model(name: str, options: ModelOptions) -> Model | StatisticModel:
 class ModelStudy:
     """A mechanism with its data and units; curator-only but for the mechanism.
 
-    ``name`` is that of the file, for the ledger, ``digest`` its SHA-256; ``units`` say whose row
-    each row is; ``sample`` None is that of the session; ``notes`` are for the curator.
+    ``name`` is the file's name in the ledger and ``digest`` its SHA-256. ``units`` has the unit of
+    every row; ``sample`` None is that of the session; ``notes`` are for the curator.
     """
 
     name: str
@@ -531,6 +514,30 @@ class ModelStudy:
     units: Any = field(repr=False)
     sample: Balanced | Coins | None
     notes: tuple[str, ...] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        source: Path,
+        table: Table,
+        built: Built,
+        *,
+        unit: str | None,
+        sample: Balanced | Coins | None,
+        notes: tuple[str, ...] = (),
+    ) -> Self:
+        """Return a model of the table of a file."""
+        warned = () if unit is not None else table_identities(table)
+        if warned:
+            notes = (f"{identity_warning(warned)} Add --unit {quoted(warned[:1])}.", *notes)
+        return cls(
+            name="stdin" if source == STDIN else source.name.partition(".")[0],
+            built=built,
+            digest=table.digest,
+            units=None if unit is None else table_unit_labels(table, unit),
+            sample=sample,
+            notes=(*table.notes, *notes),
+        )
 
     @property
     def mechanism(self) -> Mechanism:
@@ -543,23 +550,23 @@ class ModelStudy:
         return self.built.data if self.built.kept.all() else self.rows()
 
     def pool_reason(self, budget: AnyBudget, options: Mapping[str, Any]) -> str | None:
-        """Return why a release without a chosen sample has a pool; None if it has coins."""
+        """Return the reason for a pool by default; None if a release has coins."""
         return pool_reason(self.mechanism, self.universe, self.units, budget, options=options)
 
     def with_default_sample(self, budget: AnyBudget, options: Mapping[str, Any]) -> ModelStudy:
-        """Return the study with coins, unless a sample was chosen or coins are not possible."""
+        """Return the study with coins if no sample was chosen and coins are possible."""
         if self.sample is not None or self.pool_reason(budget, options) is not None:
             return self
         return replace(self, sample=Coins())
 
     def of_rows(self) -> RowsMechanism:
-        """Return the mechanism as sessions of :meth:`open_session` release it."""
+        """Return the mechanism in the form that :meth:`open_session` releases."""
         return RowsMechanism(
             inner=self.built.mechanism, records=self.built.data, kept=self.built.kept
         )
 
     def rows(self) -> Data:
-        """Return an identifier of the rows of the file, which changes with its content or units."""
+        """Return an identifier of the rows, which changes with the file or the units."""
         mark = np.frombuffer(self.digest, dtype=np.uint64)
         n_rows = len(self.built.kept)
         parts = [np.arange(n_rows), np.tile(mark, (n_rows, 1))]
@@ -568,7 +575,7 @@ class ModelStudy:
         return coerce_data(tuple(parts))
 
     def open_session(self, *, ledger: str, total: AnyBudget | None, **options: Any) -> Session:
-        """Open or resume the session; without a total it is under the ledger's budget."""
+        """Open or resume the session; without a total, the ledger's budget is the total."""
         options["dataset"] = options.get("dataset") or self.name
         arguments = {"ledger": ledger, "sample": self.sample, "units": self.units, **options}
         rows = self.rows()
@@ -576,7 +583,7 @@ class ModelStudy:
             book = ledgers.Ledger(ledger, create=False)
             try:
                 return Session.resume(rows, **arguments)
-            except BudgetError:  # nothing to go on with
+            except BudgetError:  # there is no session to resume
                 limits = _limits_of(book, options["dataset"], options.get("principal"))
                 pools_alone = (limits.mi_nats, limits.success_increment) != (None, None)
                 if self.sample is None and limits.mu_squared is not None and not pools_alone:
@@ -595,58 +602,25 @@ def read_model_study(
     *,
     sample: Balanced | Coins | None = None,
 ) -> ModelStudy:
-    """Read the file and build the model on it; a classifier gets halves of every class."""
+    """Read the file and build the model; the pool of a classifier halves every class."""
     chosen = find_model(model, options)
     reading = reading or Reading()
     reading = replace(reading, levels={**reading.levels, **options.levels})
-    table = read_table(source, reading, needed=_needed(chosen, options))
-    units = None if options.unit is None else table_unit_labels(table, options.unit)
+    table = read_table(source, reading)
     built = chosen.build(table, options)
-    if chosen.predicts == "class":
-        check_data_classes(built.data.parts[1])
-        labels = _strata(built)
-        chosen_pool = choose_data_pool(labels, units)
-        sample = _Stratified(stratify=chosen_pool.stratify, folds=chosen_pool.folds, labels=labels)
-    return ModelStudy(
-        name="stdin" if source == STDIN else source.name.partition(".")[0],
-        built=built,
-        digest=table.digest,
-        units=units,
-        sample=sample,
-        notes=(
-            *table.notes,
-            *unit_notes(table, options),
-            *built.notes,
-            *category_range_notes(table, options),
-        ),
-    )
-
-
-def _needed(model: Model | StatisticModel, options: ModelOptions) -> tuple[str, ...] | None:
-    if options.columns is None:
-        if isinstance(model, Model):
-            every = model.learns or options.target is None
-        else:
-            learns = model.described is learned_model_columns
-            every = model.described is not None and (learns or options.target is None)
-        if every:
-            return None
-    where = () if options.where is None else Condition(options.where).columns
-    single = (name for name in (options.target, options.unit, options.weights) if name is not None)
-    several = (*(options.columns or ()), *(options.by or ()), *options.levels, *options.categories)
-    return (*several, *single, *where)
-
-
-def unit_notes(table: Table, options: ModelOptions) -> tuple[str, ...]:
-    """Return a warning if a column identifies units, repeats, and is not the unit."""
-    names = () if options.unit is not None else table_identities(table)
-    if not names:
-        return ()
-    return (f"{identity_warning(names)} Add --unit {quoted(names[:1])}.",)
+    notes = (*built.notes, *category_range_notes(table, options))
+    study = ModelStudy.of(source, table, built, unit=options.unit, sample=sample, notes=notes)
+    if chosen.predicts != "class":
+        return study
+    check_data_classes(built.data.parts[1])
+    labels = _strata(built)
+    pool = choose_data_pool(labels, study.units)
+    halves = _Stratified(stratify=pool.stratify, folds=pool.folds, labels=labels)
+    return replace(study, sample=halves)
 
 
 def _strata(built: Built) -> Any:
-    """Return the class of every row of the file; dropped rows have a class of their own."""
+    """Return the class of every row; dropped rows are one more class."""
     codes = np.unique(built.data.parts[1], return_inverse=True)[1]
     kept = built.kept
     strata = np.full(len(kept), codes.max() + 1)
@@ -663,7 +637,7 @@ def _limits_of(book: ledgers.Ledger, dataset: str, principal: str | None) -> Spe
 
 
 def _total_of(limits: Spent, *, coins: bool) -> AnyBudget | None:
-    """Return limits as the total of a session with coins, or with a pool; rounded down."""
+    """Return the total that limits of a ledger allow a session, rounded down."""
     if coins and limits.mu_squared is not None:
         success = cap_success(limits.mu_squared)
         while session_cap(success) > limits.mu_squared:
@@ -679,7 +653,7 @@ def _total_of(limits: Spent, *, coins: bool) -> AnyBudget | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stratified(Balanced):
-    """A strategy that stratifies by labels of its own."""
+    """A pool that is stratified by labels of its own."""
 
     labels: Any = field(repr=False)
 

@@ -1,8 +1,8 @@
-"""A schema: what the columns of a table hold, in a TOML file that is edited by hand.
+"""Schemas: TOML files that say what the columns of a table hold, to be edited by hand.
 
-It says how a file is read, and which ranges and levels are declared. What ``pac schema`` guessed
-from the records stands in ``guessed`` until somebody takes it out: until then it says how the file
-is read and is never counted as declared.
+A schema says how a file is read, and declares ranges and levels. What ``pac schema`` guessed from
+the records is listed in ``guessed``. Until the curator takes it out of that list, it decides how
+the file is read, but counts as published exactly, never as declared.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self, get_args
@@ -24,45 +24,26 @@ from pacprivacy.errors import DataError
 from pacprivacy.mechanism import is_number_text
 from pacprivacy.tables.cells import (
     BELOW_LIMIT,
-    CellRules,
     ColumnKind,
+    ColumnSchema,
     LessThan,
     Reading,
     TableColumn,
 )
-from pacprivacy.tables.table import Table, table_identities
+from pacprivacy.tables.table import Table, read_table, table_identities
 
-CHOOSE: Final = "?"  # what stands for a choice that nobody has made yet
+CHOOSE: Final = "?"  # a choice that the curator must make
 GUESSES: Final = ("type", "date_format", "range", "levels")
+SUFFIXES: Final = (".csv", ".parquet", ".xlsx", ".sav", ".dta", ".sas7bdat")
+_KEPT_TEXTS: Final = ("text", "category")
+_MILLISECONDS_A_DAY: Final = 86_400_000
+_EXACT: Final = 2.0**53  # below it floats tell whole numbers apart
 FEWEST_NUMBERS: Final = 0.5  # share of the levels of a text column with limits such as <5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnSchema:
-    """What one column holds; ``guessed`` names the keys that are not declared."""
-
-    type: ColumnKind | None = None
-    date_format: str | None = None
-    range: tuple[float, float] | None = None
-    levels: tuple[str, ...] | None = None
-    missing: tuple[str, ...] = ()
-    less_than: LessThan | None = None
-    guessed: tuple[str, ...] = ()
-
-    @property
-    def declared_range(self) -> tuple[float, float] | None:
-        """The range, if it was declared."""
-        return None if "range" in self.guessed else self.range
-
-    @property
-    def declared_levels(self) -> tuple[str, ...] | None:
-        """The levels, if they were declared."""
-        return None if "levels" in self.guessed else self.levels
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """What a table holds and how its file is read.
+    """The columns of a table, and how its file is read.
 
     Guarantee
     ---------
@@ -81,7 +62,7 @@ class Schema:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a schema from a TOML file; refuse what it does not know."""
+        """Read a schema from a TOML file; refuse unknown keys."""
         try:
             content = tomllib.loads(read_regular(path).decode())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -102,27 +83,20 @@ class Schema:
     @classmethod
     def guess(cls, table: Table, reading: Reading) -> Self:
         """Describe the columns of a table as it was read; all ranges and levels are guesses."""
+        columns = {name: _guess(column) for name, column in table.columns.items()}
         return cls(
             delimiter=reading.delimiter,
             decimal=reading.decimal,
             encoding=reading.encoding,
             sheet=reading.sheet,
             header_row=reading.header_row,
-            columns={name: _guess(column) for name, column in table.columns.items()},
+            columns=columns,
         )
 
     @property
     def reading(self) -> Reading:
         """How the file is read."""
         formats = {n: c.date_format for n, c in self.columns.items() if c.date_format is not None}
-        rules = {
-            name: CellRules(
-                kind=column.type,
-                missing=(*self.missing, *column.missing),
-                less_than=column.less_than,
-            )
-            for name, column in self.columns.items()
-        }
         return Reading(
             delimiter=self.delimiter,
             decimal=self.decimal,
@@ -130,13 +104,13 @@ class Schema:
             date_formats=formats,
             sheet=self.sheet,
             header_row=self.header_row,
-            rules=rules,
             missing=self.missing,
             levels=self.levels,
+            columns=self.columns,
         )
 
     def without_guessed_dates(self) -> Self:
-        """Return the schema without formats of dates that were read off the records."""
+        """Return the schema without guessed formats of dates."""
         columns = {
             name: replace(column, type=None, date_format=None)
             if "date_format" in column.guessed
@@ -148,8 +122,11 @@ class Schema:
     @property
     def levels(self) -> dict[str, tuple[str, ...]]:
         """Declared levels by column."""
-        declared = {name: column.declared_levels for name, column in self.columns.items()}
-        return {name: levels for name, levels in declared.items() if levels is not None}
+        return {
+            name: column.levels
+            for name, column in self.columns.items()
+            if column.levels is not None and "levels" not in column.guessed
+        }
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -157,7 +134,7 @@ class Schema:
         return tuple(n for n, column in self.columns.items() if column.type == "category")
 
     def ranges(self, names: Sequence[str] | None) -> dict[str, tuple[float, float]] | None:
-        """Return the declared range of every column of numbers among these; None: one has none."""
+        """Return the declared ranges of the columns of numbers; None if one of them has none."""
         chosen = [
             name
             for name in (self.columns if names is None else names)
@@ -165,9 +142,12 @@ class Schema:
             and self.columns[name].type not in ("category", "id")
             and name not in (self.unit, self.weights)
         ]
-        declared = {name: self.columns[name].declared_range for name in chosen}
-        complete = {name: pair for name, pair in declared.items() if pair is not None}
-        return complete if complete and len(complete) == len(declared) else None
+        declared = {
+            name: pair
+            for name in chosen
+            if (pair := self.columns[name].range) and "range" not in self.columns[name].guessed
+        }
+        return declared if declared and len(declared) == len(chosen) else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as a dictionary, as the file has it; curator-only."""
@@ -183,16 +163,27 @@ class Schema:
 
 
 def schema_notes(table: Table) -> tuple[str, ...]:
-    """Return what the curator should check in a schema that was guessed."""
+    """Return what the curator should check or add in a guessed schema."""
     notes = [
         "For the curator: levels and ranges were read from the records.",
         'What "guessed" names is not declared. Check it, and take it out of the list.',
+        'Add if they apply: unit = "...", weights = "...", missing = ["-9"].',
     ]
+    if any(_has_commas(column) for column in table.columns.values()):
+        notes.append('Numbers have a decimal comma. Add decimal = ",": --promise dp needs it.')
     for name in table_identities(table):
         notes.append(f"{json.dumps(name)} says whose row it is, and repeats: unit = ...?")
     if any(_has_limits(column) for column in table.columns.values()):
         notes.append('less_than = "?": choose limit, half, zero or gap for entries such as <5.')
     return tuple(notes)
+
+
+def _has_commas(column: TableColumn) -> bool:
+    return (
+        column.numbers is not None
+        and column.levels is not None
+        and any("," in level for level in column.levels.tolist())
+    )
 
 
 def _has_limits(column: TableColumn) -> bool:
@@ -234,6 +225,88 @@ def _coarse(numbers: Any) -> tuple[float, float] | None:
     step = 10.0 ** math.floor(math.log10(size))
     low, high = math.floor(float(there.min()) / step), -math.floor(-float(there.max()) / step)
     return float(f"{step * low:g}"), float(f"{step * max(high, low + 1):g}")
+
+
+# --- a folder of tables, for queries ----------------------------------------------------------
+
+
+def read_folder(
+    folder: Path, schemas: Path | None, ids: Mapping[str, Collection[str]] | None = None
+) -> dict[str, Any]:
+    """Return the tables of a folder as Arrow tables, read by their schemas.
+
+    ``schemas`` is a folder with ``NAME.toml`` for each table NAME that has a schema; if ``folder``
+    is a file it is a file, or None. ``ids`` are columns by table that say whose row it is. These,
+    the unit of a schema, and columns of type ``id``, ``text`` and ``category`` keep their entries
+    as texts, as they are written: what others are called never changes the name of a unit.
+
+    Guarantee
+    ---------
+    Claim C-16. The name of a unit is a function of its own entry, the schema and ``ids``.
+    """
+    ids = ids or {}
+    if folder.is_file() and (schemas is None or schemas.is_file()):
+        schema = Schema() if schemas is None else Schema.read(schemas)
+        name = folder.name.partition(".")[0]
+        return {name: _arrow(folder, schema, ids.get(name, ()))}
+    if schemas is None or not (folder.is_dir() and schemas.is_dir()):
+        raise DataError(
+            f"--schema must be a folder of NAME.toml for a folder of tables, or a file for a file; "
+            f"got {schemas} for {folder}. Put people.toml there for people.csv."
+        )
+    files = {path.stem: path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES}
+    described = {path.stem: Schema.read(path) for path in sorted(schemas.glob("*.toml"))}
+    unknown = sorted(set(described) - set(files))
+    if unknown or not files:
+        got = f"{unknown[0]}.toml" if unknown else "no tables"
+        raise DataError(
+            f"each schema must be that of a table in {folder}; got {got}. Name it after the "
+            "table's file."
+        )
+    return {
+        name: _arrow(path, described.get(name, Schema()), ids.get(name, ()))
+        for name, path in files.items()
+    }
+
+
+def declared_levels(schemas: Path) -> dict[str, tuple[str, ...]]:
+    """Return the declared levels of a schema or of a folder of schemas, by column.
+
+    Columns whose levels differ between two schemas are left out.
+    """
+    files = [schemas] if schemas.is_file() else sorted(schemas.glob("*.toml"))
+    pairs = {pair for path in files for pair in Schema.read(path).levels.items()}
+    names = [name for name, _ in pairs]
+    return {name: levels for name, levels in pairs if names.count(name) == 1}
+
+
+def _arrow(path: Path, schema: Schema, ids: Collection[str]) -> Any:
+    import pyarrow as pa  # slow to import, and needed for queries only
+
+    names = {name for name, column in schema.columns.items() if column.type == "id"}
+    names |= set(ids) if schema.unit is None else {schema.unit, *ids}
+    table = read_table(path, replace(schema.reading, ids=frozenset(names)))
+    texts = names | {name for name, column in schema.columns.items() if column.type in _KEPT_TEXTS}
+    return pa.table({name: _plain(table.columns[name], name in texts) for name in table.names})
+
+
+def _plain(column: TableColumn, as_text: bool) -> Any:
+    """Return numbers, dates or texts as Arrow keeps them, with nulls for gaps."""
+    import pyarrow as pa
+
+    gaps = column.gaps
+    if column.numbers is None or (as_text and column.coded is not None):
+        return pa.array(column.labels.tolist(), type=pa.string())
+    if column.is_date:
+        moments = np.rint(np.nan_to_num(column.numbers) * _MILLISECONDS_A_DAY).astype(np.int64)
+        return pa.array(moments, mask=gaps).cast(pa.timestamp("ms"))
+    there = np.where(gaps, 0.0, column.numbers)
+    whole = bool((np.abs(there) < _EXACT).all() and (there % 1 == 0).all())
+    if as_text and whole:  # of a file that has no texts of numbers
+        labels = [None if gap else str(int(x)) for gap, x in zip(gaps, there, strict=True)]
+        return pa.array(labels, type=pa.string())
+    numbers = there.astype(np.int64) if whole else column.numbers
+    return pa.array(numbers, mask=gaps)
 
 
 # --- TOML -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""A study file: several statistics of a table, in TOML, released as one.
+"""Study files: several statistics of a table, in TOML, for one release.
 
-What is said once holds for all tables: weights, the design of a survey, levels, a condition. Every
-table names a statistic and its own options. The same file serves again when the data have grown.
+Options above the tables hold for all of them: weights, the design of a survey, levels, a condition.
+Every table names a statistic and its own options. The same file serves again when the data grow.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from pacprivacy.mechanism import Condition, Mechanism, coerce_data
 from pacprivacy.sample import Balanced, Coins
 from pacprivacy.statistics import Study
 from pacprivacy.tables.cells import Reading
-from pacprivacy.tables.models import Built, ModelStudy, StatisticModel, unit_notes
+from pacprivacy.tables.models import MODELS, Built, ModelStudy, StatisticModel
 from pacprivacy.tables.schema import Schema
 from pacprivacy.tables.table import (
-    STDIN,
     Table,
     check_table_columns,
     read_table,
-    table_unit_labels,
 )
 from pacprivacy.tables.terms import (
     GAPS,
@@ -56,15 +54,8 @@ _TEXTS: Final = (
     "statistic",
 )
 
-_STATISTICS: Final[dict[str, Callable[[Spec, tuple[str, ...], dict[str, Any]], Mechanism]]] = {
-    "mean": lambda spec, names, shared: stats.mean(names, **shared),
-    "sum": lambda spec, names, shared: stats.sum(names, **shared),
-    "count": lambda spec, names, shared: stats.count(names or None, **shared),
-    "variance": lambda spec, names, shared: stats.variance(names, **shared),
-    "median": lambda spec, names, shared: stats.median(names, **shared),
-    "quantiles": lambda spec, names, shared: stats.quantiles(
-        names, q=spec.get("q", [0.25, 0.5, 0.75]), **shared
-    ),
+_AS_MODELS: Final = ("mean", "sum", "count", "variance", "median", "quantiles", "ols")
+_BY_SPEC: Final[dict[str, Callable[[Spec, tuple[str, ...], dict[str, Any]], Mechanism]]] = {
     "crosstab": lambda spec, names, shared: stats.count(**{**shared, "by": names}),
     "rate": lambda spec, names, shared: stats.rate(
         *_exactly(2, names), per=spec.get("per", 1.0), **shared
@@ -77,8 +68,8 @@ _STATISTICS: Final[dict[str, Callable[[Spec, tuple[str, ...], dict[str, Any]], M
         where=shared["where"],
         levels=shared["levels"],
     ),
-    "ols": lambda spec, names, shared: stats.ols(str(spec.get("target")), names, **shared),
 }
+_STATISTICS: Final = (*_AS_MODELS, *_BY_SPEC)
 
 
 def _exactly(number: int, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -89,9 +80,9 @@ def _exactly(number: int, names: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFile:
-    """What a study file says: ``whole`` for all tables, and what each adds.
+    """The options of a study file: ``whole`` for all tables, and those of each table.
 
-    ``schema`` is the file that describes the columns; the study wins over it.
+    ``schema`` is the file that describes the columns; the options of the study win over it.
     """
 
     whole: Spec
@@ -100,7 +91,7 @@ class StudyFile:
 
     @classmethod
     def load(cls, path: Path, *, schema: Path | None = None) -> StudyFile:
-        """Read a study file; refuse what it cannot mean. Its schema is named from its folder."""
+        """Read and check a study file; the path of its schema starts at its folder."""
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -118,10 +109,10 @@ class StudyFile:
         return cls(whole=whole, tables=study.tables, schema=schema)
 
     @classmethod
-    def of(cls, said: Spec) -> StudyFile:
-        """Check options by name and kind."""
-        _check_options("the study", said, (*_WHOLE, *_SHARED))
-        tables = said.get("tables")
+    def of(cls, content: Spec) -> StudyFile:
+        """Check the names and kinds of all options."""
+        _check_options("the study", content, (*_WHOLE, *_SHARED))
+        tables = content.get("tables")
         if not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
             raise DataError('a study must have tables; got none. Write [tables."mean income"].')
         for name, table in tables.items():
@@ -133,17 +124,19 @@ class StudyFile:
                     f"statistic of table {name!r} must be one of {', '.join(_STATISTICS)}; got "
                     f"{kind!r}. {advice}"
                 )
-            if kind != "count" and not {"columns", "target"} & {*table, *said}:
+            if kind != "count" and not {"columns", "target"} & {*table, *content}:
                 raise DataError(
                     f"columns of table {name!r} must be named in a study or a survey; got none. "
                     'Write columns = "income", or --columns income.'
                 )
-        return cls(whole={k: v for k, v in said.items() if k != "tables"}, tables=tables)
+        return cls(whole={k: v for k, v in content.items() if k != "tables"}, tables=tables)
 
     def options(self, spec: Spec, unit: str | None) -> ModelOptions:
-        """Return the options of a table, those for all included."""
+        """Return the options of a table, with those for all tables."""
         stated = {name: self.whole[name] for name in _SHARED if name in self.whole}
-        stated |= {name: spec[name] for name in (*_SHARED, "weights", "target") if name in spec}
+        stated |= {
+            name: spec[name] for name in (*_SHARED, "weights", "target", "q") if name in spec
+        }
         for name in ("columns", "by", "categories"):
             if name in {**stated, **spec}:
                 stated[name] = _names({**stated, **spec}[name])
@@ -157,7 +150,7 @@ class StudyFile:
         return ModelOptions(unit=unit, **stated)
 
     def columns(self, unit: str | None) -> tuple[str, ...]:
-        """Return all columns that are read."""
+        """Return all columns that the study uses."""
         names = [self.whole.get(name) for name in ("weights", "strata", "cluster")]
         for spec in self.tables.values():
             options = self.options(spec, unit)
@@ -197,10 +190,15 @@ class StudyFile:
 
 
 def _statistic_model(spec: Spec) -> StatisticModel:
-    """Return the model of a table, worked up as an official one if it says so."""
+    """Return the model of a table, as an official table if its options say so."""
 
     def make(options: ModelOptions, names: tuple[str, ...], shared: dict[str, Any]) -> Mechanism:
-        statistic = _STATISTICS[spec["statistic"]](spec, names, shared)
+        kind, model = spec["statistic"], MODELS.get(spec["statistic"])
+        if kind in _BY_SPEC:
+            statistic = _BY_SPEC[kind](spec, names, shared)
+        else:
+            assert isinstance(model, StatisticModel)
+            statistic = model.statistic(options, names, shared)
         worked = {name: spec[name] for name in _OFFICIAL if name in spec}
         if "compare" in worked:
             worked["compare"] = _exactly(2, _names(worked["compare"]))
@@ -209,14 +207,16 @@ def _statistic_model(spec: Spec) -> StatisticModel:
     return StatisticModel(statistic=make)
 
 
-def _names(given: Any) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _names(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _check_options(where: str, said: Spec, known: tuple[str, ...]) -> None:
-    for name, value in said.items():
+def _check_options(where: str, options: Spec, known: tuple[str, ...]) -> None:
+    for name, value in options.items():
         if name not in known:
             advice = suggestion(name, known, otherwise=f"Known are {', '.join(known)}.")
+            if isinstance(value, dict):
+                advice = 'Write a table as [tables.NAME], and columns in a schema: schema = "FILE".'
             raise DataError(f"{where} must have known options; got {name!r}. {advice}")
         if name in _TEXTS and not isinstance(value, str):
             raise DataError(f"{name} of {where} must be text; got {value!r}. Write it in quotes.")
@@ -239,23 +239,15 @@ def read_study(
 ) -> ModelStudy:
     """Read the data of a study and build it."""
     unit = study.whole.get("unit") if unit is None else unit
-    needed = study.columns(unit)
     reading = reading or Reading()
     reading = replace(reading, levels={**reading.levels, **study.options({}, unit).levels})
-    table = read_table(source, reading, needed=needed if unit is None else (*needed, unit))
+    table = read_table(source, reading)
     built = study.build(table, unit)
-    return ModelStudy(
-        name="stdin" if source == STDIN else source.name.partition(".")[0],
-        built=built,
-        digest=table.digest,
-        units=None if unit is None else table_unit_labels(table, unit),
-        sample=sample,
-        notes=(*table.notes, *unit_notes(table, ModelOptions(unit=unit)), *built.notes),
-    )
+    return ModelStudy.of(source, table, built, unit=unit, sample=sample, notes=built.notes)
 
 
 def survey_study(model: str, options: ModelOptions, **design: str | None) -> StudyFile:
-    """Return the study of one statistic of a survey, as options say it."""
+    """Return the study of one statistic of a survey."""
     spec: dict[str, Any] = {"statistic": model, "bins": options.bins}
     for name in ("columns", "by", "q", "target", "where", "fill", "missing", "levels"):
         spec[name] = getattr(options, name)

@@ -1,7 +1,7 @@
 """Tables from files: CSV, packed or not, Parquet, Excel, standard input.
 
-Text is split into cells by pyarrow where it is installed and pays, else by the standard library;
-what a cell means is decided in :mod:`pacprivacy.tables.cells`.
+pyarrow splits large texts into cells where it is installed, the standard library all others;
+:mod:`pacprivacy.tables.cells` decides what a cell means.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import io
 import re
 import sys
 import zlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -27,30 +27,25 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import LARGEST_OUTPUT, listed, quoted, suggestion
+from pacprivacy._checks import LARGEST_OUTPUT, Array, listed, quoted, suggestion
 from pacprivacy._system import check_unpacked, read_at_most, read_regular
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
     ISO,
     SECONDS_A_DAY,
-    is_identity_name,
     repeated_identities,
 )
 from pacprivacy.sample import named_pool_units
 from pacprivacy.tables.cells import (
-    Cells,
     Coded,
-    Codes,
     Labels,
     Reading,
     TableColumn,
     apply_column_rules,
-    arrow_column_array,
     understand_cells,
 )
 
 DELIMITERS: Final = ",;\t|"
-WIDE: Final = 1000  # columns; of a file with more, those that nobody wants are not read
 QUICK_BYTES: Final = 1 << 20  # from here on pyarrow is worth its import
 STDIN: Final = Path("-")
 _PARQUET, _GZIP, _ZIP = b"PAR1", b"\x1f\x8b", b"PK\x03\x04"
@@ -64,10 +59,9 @@ _WHOLE: Final = re.compile(r"^(\d+)\.0+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """The columns of a file; curator-only but for ``names``, all of them in the order of the file.
+    """The columns of a file; curator-only but for ``names``, which are in the order of the file.
 
-    Of a wide file ``columns`` has the first and those that are needed. ``digest`` is SHA-256 of the
-    file; ``notes`` say what had to be guessed.
+    ``digest`` is SHA-256 of the file; ``notes`` say what was guessed.
     """
 
     columns: Mapping[str, TableColumn] = field(repr=False)
@@ -77,14 +71,8 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def read_table(
-    path: Path, reading: Reading | None = None, *, needed: Sequence[str] | None = None
-) -> Table:
-    """Read a CSV, Parquet or Excel file with column names; ``-`` is standard input.
-
-    Of a wide file only the columns ``needed`` are read, those that say whose row it is, and the
-    first ones, which show what decimal mark it has; None reads all.
-    """
+def read_table(path: Path, reading: Reading | None = None) -> Table:
+    """Read a file of CSV, Parquet, Excel, SPSS, Stata or SAS; ``-`` is standard input."""
     try:
         content = read_at_most(sys.stdin.buffer) if path == STDIN else read_regular(path)
         digest = hashlib.sha256(content).digest()
@@ -101,16 +89,15 @@ def read_table(
         ) from None
     notes: tuple[str, ...] = ()
     reading = reading or Reading()
-    choose = partial(_choose, needed=None if needed is None else frozenset(needed))
     if content.startswith(_PARQUET):
-        names, columns = _read_parquet(content, path, reading, choose)
+        names, columns = _read_parquet(content, path, reading)
     elif content.startswith(_ZIP):
         names, columns = _read_excel(content, path, reading)
     elif path.suffix.lower() in STATISTICAL:
         names, columns = _read_statistical(path, reading)
     else:
-        names, columns, notes = _read_csv(content, path, reading, choose)
-    unknown = [name for name in reading.rules if name not in names]
+        names, columns, notes = _read_csv(content, path, reading)
+    unknown = [name for name in reading.columns if name not in names]
     if unknown:
         raise DataError(
             f"columns of the schema must be in {path}; got {listed(unknown)}. "
@@ -141,25 +128,14 @@ def _by_entry(column: TableColumn) -> TableColumn:
     return replace(column, numbers=numbers, by_entry=True)
 
 
-def _choose(names: Sequence[str], *, needed: frozenset[str] | None) -> list[int]:
-    if needed is None or len(names) <= WIDE:
-        return list(range(len(names)))
-    return [
-        place
-        for place, name in enumerate(names)
-        if place < WIDE or name in needed or is_identity_name(name)
-    ]
-
-
 # --- CSV ------------------------------------------------------------------------------------
 
 
-Choose = Callable[[Sequence[str]], list[int]]
 Names = tuple[str, ...]
 
 
 def _read_csv(
-    content: bytes, path: Path, reading: Reading, choose: Choose
+    content: bytes, path: Path, reading: Reading
 ) -> tuple[Names, dict[str, TableColumn], tuple[str, ...]]:
     text, notes = _decode(content, path, reading)
     mark = reading.delimiter or ("," if reading.by_entry else _sniff_delimiter(text))
@@ -169,18 +145,17 @@ def _read_csv(
         names = _check_names(header, path)
         if reading.by_entry and reading.delimiter is None and len(names) == 1:
             _check_alone(names[0], path)
-        places, cells = choose(names), None
+        cells = None
         if len(text) >= QUICK_BYTES and text.count('"') % 2 == 0:
-            cells = _split_quickly(text, mark, (len(names), places), reader.line_num)
+            cells = _split_quickly(text, mark, len(names), reader.line_num)
         if cells is None:
-            cells = _split(reader, len(names), places, path)
+            cells = _split(reader, len(names), path)
     except csv.Error as error:
         raise DataError(
             f"{path} must be a well-formed CSV file; got: {error} (line {reader.line_num}). "
             "Export it again."
         ) from None
-    chosen = [names[place] for place in places]
-    columns = understand_cells(dict(zip(chosen, cells, strict=True)), reading)
+    columns = understand_cells(dict(zip(names, cells, strict=True)), reading)
     if notes and not reading.by_entry:
         _check_encoding(columns, reading, path)
     return names, columns, notes
@@ -238,7 +213,7 @@ def _decode(content: bytes, path: Path, reading: Reading) -> tuple[str, tuple[st
 
 
 def _sniff_delimiter(text: str) -> str:
-    """Return the mark that cuts the first lines into equally many fields, most of them."""
+    """Return the mark that cuts the first lines into equally many fields, and into most."""
     start = text[: 1 << 16].splitlines(keepends=True)[:_SNIFFED_LINES]
 
     def score(mark: str) -> tuple[bool, int]:
@@ -281,46 +256,21 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _split(reader: Any, n_columns: int, places: list[int], path: Path) -> list[Coded]:
-    indices: list[defaultdict[str, int]] = []
-    for _ in places:
-        index: defaultdict[str, int] = defaultdict()
-        index.default_factory = index.__len__
-        indices.append(index)
-    codes: list[list[Codes]] = [[] for _ in places]
-    while rows := list(islice(reader, 1 << 14)):
-        wrong = next((row for row in rows if row and len(row) != n_columns), None)
-        if wrong is not None:
+def _split(reader: Any, n_columns: int, path: Path) -> list[Coded]:
+    rows = []
+    for row in reader:
+        if row and len(row) != n_columns:
             raise DataError(
                 f"{path} must have {n_columns} fields in every line, as in its first; got "
-                f"{len(wrong)} {_near(reader, rows, wrong)}. Quote fields that hold the separator."
+                f"{len(row)} in line {reader.line_num}. Quote fields that hold the separator."
             )
-        rows = [
-            row if len(places) == n_columns else [row[i] for i in places] for row in rows if row
-        ]
-        for number, cells in enumerate(zip(*rows, strict=True)):
-            numbers = map(indices[number].__getitem__, cells)
-            codes[number].append(np.fromiter(numbers, np.int32, len(rows)))
-    empty = np.empty(0, np.int32)
-    return [
-        (list(index), np.concatenate([empty, *parts]))
-        for index, parts in zip(indices, codes, strict=True)
-    ]
+        if row:
+            rows.append(row)
+    return [_index(cells) for cells in zip(*rows, strict=True)] or [_index([])] * n_columns
 
 
-def _near(reader: Any, rows: list[list[str]], wrong: list[str]) -> str:
-    """Return the position of a row, exact to the line if no field spans lines."""
-    after = next(number for number, row in enumerate(reversed(rows)) if row is wrong)
-    return f"in line {reader.line_num - after}"
-
-
-def _split_quickly(
-    text: str, mark: str, shape: tuple[int, list[int]], n_header: int
-) -> list[Any] | None:
+def _split_quickly(text: str, mark: str, n_columns: int, n_header: int) -> list[Coded] | None:
     """Split the cells with pyarrow; return None if it is missing or reports an error."""
-    n_columns, places = shape
-    if n_columns > WIDE:  # it takes longer for wide files than we do
-        return None
     try:
         import pyarrow as pa
         from pyarrow import csv as fast
@@ -336,9 +286,18 @@ def _split_quickly(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
             ),
         )
-    except pa.ArrowException:  # the other reader says what and where
+    except pa.ArrowException:  # the error of the other reader names the line
         return None
-    return [content.columns[place] for place in places]
+    coded = (column.combine_chunks().dictionary_encode() for column in content.columns)
+    return [(each.dictionary.to_pylist(), _plain_array(each.indices, np.int32)) for each in coded]
+
+
+def _plain_array(column: Any, dtype: Any) -> Array:
+    """Return an Arrow array without gaps as one of NumPy; pyarrow's own way imports pandas."""
+    if not len(column):
+        return np.empty(0, dtype)
+    stop = column.offset + len(column)
+    return np.frombuffer(column.buffers()[1], dtype, stop)[column.offset :].copy()
 
 
 def _days_of(moment: date) -> float:
@@ -351,7 +310,7 @@ def _days_of(moment: date) -> float:
 
 
 def _read_parquet(
-    content: bytes, path: Path, reading: Reading, choose: Choose
+    content: bytes, path: Path, reading: Reading
 ) -> tuple[Names, dict[str, TableColumn]]:
     try:
         import pyarrow as pa
@@ -365,7 +324,7 @@ def _read_parquet(
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         names = _check_names(file.schema_arrow.names, path)
-        table = file.read([file.schema_arrow.names[place] for place in choose(names)])
+        table = file.read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         if isinstance(error, DataError):
@@ -374,34 +333,34 @@ def _read_parquet(
             f"{path} must be a readable Parquet file; got a damaged one ({type(error).__name__}). "
             "Export it again."
         ) from None
+
+    def as_floats(column: Any) -> Array:
+        floats = column.cast(pa.float64(), safe=False).combine_chunks()
+        return _plain_array(pc.fill_null(floats, float("nan")), np.float64)
+
     columns: dict[str, TableColumn] = {}
-    texts: dict[str, Cells] = {}
+    texts: dict[str, Coded] = {}
     of = pa.types
     numeric = of.is_integer, of.is_floating, of.is_decimal, of.is_boolean, of.is_null
-    chosen = [names[place] for place in choose(names)]
-    for name, column in zip(chosen, table.columns, strict=True):
+    for name, column in zip(names, table.columns, strict=True):
         kind = column.type
-        if pa.types.is_dictionary(kind):
+        if of.is_dictionary(kind):
             kind = kind.value_type
             column = column.cast(kind)
-        if pa.types.is_boolean(kind):
+        if of.is_boolean(kind):
             column = column.cast(pa.int8())
-        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-            if pa.types.is_timestamp(kind) and kind.tz is not None:  # as it is written there
+        if of.is_date(kind) or of.is_timestamp(kind):
+            if of.is_timestamp(kind) and kind.tz is not None:  # as it is written there
                 column = pc.local_timestamp(column)
-            moments = column.cast(pa.timestamp("ms"), safe=False)
-            numbers = moments.cast(pa.int64()).cast(pa.float64(), safe=False)
-            days = arrow_column_array(numbers, np.float64, np.nan) / (1000 * SECONDS_A_DAY)
+            moments = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+            days = as_floats(moments) / (1000 * SECONDS_A_DAY)
             columns[name] = TableColumn(numbers=days, date_formats=(ISO,))
-        elif str(kind) in ("string", "large_string", "string_view"):
-            texts[name] = column.cast(pa.string())
         elif any(is_kind(kind) for is_kind in numeric):
-            plain = column.cast(pa.float64(), safe=False)
-            columns[name] = TableColumn(numbers=arrow_column_array(plain, np.float64, np.nan))
+            columns[name] = TableColumn(numbers=as_floats(column))
         else:
             texts[name] = _index([str(item) for item in column.to_pylist()])
     columns |= understand_cells(texts, reading)
-    return names, {name: columns[name] for name in chosen}
+    return names, {name: columns[name] for name in names}
 
 
 def _index(cells: Sequence[str]) -> Coded:
@@ -410,7 +369,7 @@ def _index(cells: Sequence[str]) -> Coded:
 
 
 def _sheet(content: bytes, reading: Reading) -> list[Sequence[Any]]:
-    """Return the rows of a sheet from the header on that are not empty, None for empty cells."""
+    """Return the rows of a sheet from its header on, without empty rows; None is an empty cell."""
     from python_calamine import CalamineWorkbook
 
     book = CalamineWorkbook.from_filelike(io.BytesIO(content))
@@ -457,7 +416,7 @@ def _read_excel(
 
 
 def _read_statistical(path: Path, reading: Reading) -> tuple[Names, dict[str, TableColumn]]:
-    """Read a file of SPSS, Stata or SAS; labels of values are entries, user-missing are gaps."""
+    """Read a file of SPSS, Stata or SAS, with labels of values as entries."""
     try:
         import pyreadstat
     except ImportError:
@@ -494,7 +453,7 @@ def _understand_objects(
 ) -> dict[str, TableColumn]:
     """Return columns of numbers, dates or texts, None being a gap."""
     columns: dict[str, TableColumn] = {}
-    texts: dict[str, Cells] = {}
+    texts: dict[str, Coded] = {}
     for name, cells in zip(names, by_column, strict=True):
         if reading.by_entry:
             texts[name] = _index([_cell_text(cell, name, reading) for cell in cells])
@@ -521,7 +480,7 @@ def _cell_text(cell: Any, name: str, reading: Reading) -> str:
     return "" if cell is None else str(cell)
 
 
-# --- what is asked of a table -------------------------------------------------------------------
+# --- checks and labels --------------------------------------------------------------------------
 
 
 def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None:
@@ -535,7 +494,7 @@ def check_table_finite(X: npt.NDArray[np.float64], names: Sequence[str]) -> None
 
 
 def table_unit_labels(table: Table, name: str) -> Labels:
-    """Return the labels that say which rows belong to one unit."""
+    """Return the label of every row's unit."""
     check_table_columns(table, [name])
     column = table.columns[name]
     if column.gaps.any():
@@ -554,7 +513,7 @@ def table_unit_labels(table: Table, name: str) -> Labels:
 
 
 def table_identities(table: Table) -> tuple[str, ...]:
-    """Return the columns that identify units and repeat."""
+    """Return the columns that identify people and repeat."""
 
     def read(column: TableColumn) -> tuple[Labels, Labels | None]:
         if column.numbers is not None:
@@ -566,7 +525,7 @@ def table_identities(table: Table) -> tuple[str, ...]:
 
 
 def check_table_columns(table: Table, names: Sequence[str]) -> None:
-    """Refuse names that are not in the file, all of them in one message."""
+    """Refuse all names that are not in the file in one message."""
     unknown = [name for name in names if name not in table.columns]
     if unknown:
         raise DataError(

@@ -1,7 +1,7 @@
-"""Rows of a table as numbers, to fit a model on, and to apply a released one to.
+"""Rows of a table as numbers: to fit a model, and to apply a released model.
 
-A gap is left out or filled inside every candidate, by what the candidate's own rows say. Levels of
-categories are declared, or those that occur in the universe: the same for every candidate.
+Every candidate leaves out its gaps, or fills them from its own rows. Levels of categories are
+declared, or those of all records: the same for every candidate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pacprivacy.release import Release
 from pacprivacy.tables.table import Table, check_table_columns, check_table_finite
 
 Ranges = tuple[float, float] | dict[str, tuple[float, float]]
-Term = tuple[str, str, str | None]  # name of a number, its column, and its level if it has any
+Term = tuple[str, str, str | None]  # name of a number, its column, its level if it has one
 Codes = npt.NDArray[np.int64]  # which level each row has; below 0 is a gap
 
 RARE: Final = 20  # records; the name of a level with fewer may single somebody out
@@ -72,7 +72,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Categories:
-    """The levels of the text columns in use; public."""
+    """Levels of the text columns in use; public."""
 
     levels: Mapping[str, tuple[str, ...]]
     declared: tuple[str, ...]
@@ -89,7 +89,7 @@ class Categories:
         reference: bool = False,
         grouped: Sequence[str] = (),
     ) -> Self:
-        """Return declared levels, or those that occur; refuse unusable columns together."""
+        """Return declared levels, or those of all records; refuse all unusable columns at once."""
         check_table_columns(table, (*options.levels, *options.categories))
         chosen = {*options.levels, *options.categories, *grouped}
         text = [n for n in names if table.columns[n].numbers is None or n in chosen]
@@ -115,7 +115,7 @@ class Categories:
         return cls(levels=levels, declared=declared, reference=reference, missing=options.missing)
 
     def expand(self, table: Table, names: Sequence[str]) -> tuple[tuple[str, ...], Matrix]:
-        """Return all columns as numbers, with zeros and ones for each level of a category."""
+        """Return the columns as numbers, with zeros and ones for each level of a category."""
         numbers, coded = self.terms(names), {}
         for name in (name for name in names if name in self.levels):
             levels = self.levels[name]
@@ -202,20 +202,34 @@ def _check_categories(
     open_ = [name for name in text if name not in options.levels]
     unsure = [name for name in open_ if name not in options.categories]
     unclear = [name for name in unsure if table.columns[name].unclear]
-    dates = [name for name in unsure if _is_unclear_date(table, name)]
+    dates = [name for name in unsure if table.columns[name].is_unclear_date]
     rest = [name for name in open_ if name not in (*unclear, *dates)]
+    numbers = [n for n in rest if n in unsure and n not in grouped and _is_number_text(table, n)]
+    rest = [name for name in rest if name not in numbers]
     ids = [name for name in rest if table.columns[name].is_id]
     many = [n for n in rest if n not in ids and len(_levels_of(table, n)) > stats.MOST_LEVELS]
-    numbers = [
-        name
-        for name in unsure
-        if name in rest and name not in grouped and _is_number_text(table, name)
-    ]
-    ids, many = ([n for n in group if n not in numbers] for group in (ids, many))
     wrong = (*numbers, *ids, *many, *unclear, *dates)
     if not wrong:
         return
-    problems, advice = _described(numbers, ids, many)
+    problems, advice = [], []
+    if ids or many:
+        name = (*ids, *many)[0]
+        advice.append(
+            f"If {name!r} says whose row it is, add --unit {quoted([name])}: without it rows are "
+            "protected, not people."
+        )
+    if numbers:
+        problems.append(f"numbers among the texts in {listed(numbers)}")
+        advice.append(
+            "Write numbers as 12.5 and gaps as NA in the file; or, if all entries may be published "
+            f"as levels: --categories {quoted(numbers[:1])}. A schema reads entries such as <5 as "
+            "numbers: pac schema."
+        )
+    if ids:
+        problems.append(f"ids in {listed(ids)} (most records have an entry of their own)")
+    if many:
+        problems.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
+        advice.append(f'Declare levels that matter: --levels "{many[0]}=A,B".')
     if unclear:
         problems.append(
             f"numbers such as 1,234 in {listed(unclear)}, which can be read in two ways"
@@ -233,40 +247,8 @@ def _check_categories(
     )
 
 
-def _described(
-    numbers: Sequence[str], ids: Sequence[str], many: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    problems, advice = [], []
-    if numbers:
-        problems.append(f"numbers among the texts in {listed(numbers)}")
-        advice.append(
-            "Write numbers as 12.5 and gaps as NA in the file; or, if all entries may be published "
-            f"as levels: --categories {quoted(numbers[:1])}. A schema reads entries such as <5 as "
-            "numbers: pac schema."
-        )
-    if ids:
-        problems.append(f"ids in {listed(ids)} (most records have an entry of their own)")
-    if many:
-        problems.append(f"more than {stats.MOST_LEVELS} levels in {listed(many)}")
-        advice.append(f'Declare levels that matter: --levels "{many[0]}=A,B".')
-    if ids or many:
-        name = (*ids, *many)[0]
-        advice.insert(
-            0,
-            f"If {name!r} says whose row it is, add --unit {quoted([name])}: without it rows are "
-            "protected, not people.",
-        )
-    return problems, advice
-
-
 def _is_number_text(table: Table, name: str) -> bool:
-    column = table.columns[name]
-    return column.numbers is None and is_number_text(_levels_of(table, name))
-
-
-def _is_unclear_date(table: Table, name: str) -> bool:
-    column = table.columns[name]
-    return column.numbers is None and bool(column.date_formats)
+    return table.columns[name].numbers is None and is_number_text(_levels_of(table, name))
 
 
 def date_format_advice(table: Table, name: str) -> str:
@@ -300,7 +282,7 @@ def category_rows_where(table: Table, where: str | None) -> npt.NDArray[np.bool_
     condition = Condition(where)
     check_table_columns(table, condition.columns)
     for name in condition.columns:
-        if table.columns[name].unclear or _is_unclear_date(table, name):
+        if table.columns[name].unclear or table.columns[name].is_unclear_date:
             what, advice = "numbers such as 1,234", "Say --decimal , or --decimal . ."
             if not table.columns[name].unclear:
                 what, advice = "dates", date_format_advice(table, name)
@@ -321,7 +303,7 @@ def category_gap_notes(
     dropped: bool = True,
     where: str | None = None,
 ) -> tuple[str, ...]:
-    """Return how many entries are missing, and how many rows remain, for the curator alone."""
+    """Return the numbers of gaps and of remaining rows, for the curator alone."""
     counts = {name: int(np.count_nonzero(table.columns[name].gaps)) for name in used}
     gaps = [f"{name} {number:,}" for name, number in counts.items() if number]
     notes = []
@@ -358,7 +340,7 @@ def category_range_notes(table: Table, options: ModelOptions) -> tuple[str, ...]
 def categories_as_fields(
     table: Table, names: Sequence[str], levels: Mapping[str, tuple[str, ...]]
 ) -> Array:
-    """Return the columns as one structured array; a gap in text is the empty text."""
+    """Return the columns as one structured array; gaps in text are empty texts."""
     fields: dict[str, Array] = {}
     for name in names:
         column = table.columns[name]
@@ -373,7 +355,7 @@ def categories_as_fields(
         assert column.levels is not None
         assert column.codes is not None
         written = column.levels.tolist()
-        if name in levels:  # what is not declared is a gap, and need not be carried along
+        if name in levels:  # levels that are not declared are gaps
             known = {plain_level(level) for level in levels[name]}
             written = [text if plain_level(text) in known else "" for text in written]
         fields[name] = np.array([*written, ""])[column.codes]
@@ -385,7 +367,7 @@ def categories_as_fields(
 
 
 def check_category_rows(complete: npt.NDArray[np.bool_]) -> None:
-    """Refuse columns that have hardly a record without gaps between them."""
+    """Refuse columns with too few records without gaps."""
     if np.count_nonzero(complete) < MINIMUM_ROWS:
         raise DataError(
             f"the columns must have at least {MINIMUM_ROWS} records without gaps; got "
@@ -395,13 +377,13 @@ def check_category_rows(complete: npt.NDArray[np.bool_]) -> None:
 
 # --- a released model on new rows: post-processing, which costs no privacy ------------------------
 
-# What is predicted tells about the *new* rows, which are not protected.
+# Predictions tell about the *new* rows, which are not protected.
 Predicted = dict[str, Array]
 MAX_EXPONENT: Final = 700.0  # exponentials beyond are infinite
 
 
 def predict(release: Release, table: Table) -> tuple[Predicted, npt.NDArray[np.bool_]]:
-    """Return the predictions of a released model for the rows of a table, and which rows have one.
+    """Return the predictions of a released model, and the rows of the table that have one.
 
     Guarantee
     ---------

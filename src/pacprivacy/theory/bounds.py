@@ -192,6 +192,12 @@ class Estimate:
                 f"confidence must be above 0 and at most 1; got {self.confidence}. Pass 1 - gamma."
             )
 
+    @classmethod
+    def exact(cls, value: float, upper: float | None = None) -> "Estimate":
+        """Return a number that is known, up to rounding below ``upper``."""
+        highest = value if upper is None else upper
+        return cls(value=value, lower=value, upper=highest, confidence=1.0, n_draws=0)
+
     def to_public_dict(self) -> dict[str, float | int]:
         return {
             "schema_version": 1,

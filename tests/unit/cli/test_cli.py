@@ -431,7 +431,6 @@ def test_verify_reads_the_files_of_a_predictor_and_report_needs_no_outputs(tmp_p
     assert "the answers" in shown.output.split("Not checked")[1]
     run_pac("report", path)
     assert (tmp_path / "out" / "report.html").is_file()
-    assert "that of a predictor" in refused("report", path, "--curator")
     assert "not of a release but of a predictor" in refused("audit", path)
 
 
@@ -508,39 +507,23 @@ def test_every_verb_has_help_with_an_example_on_80_columns(verb: str) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
-def test_demo_writes_six_releases_and_a_table(
+def test_the_demo_compares_two_releases_with_exact_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, both = demo_verb.privatize, demo_verb._privatize
-    kept: dict[tuple[str, float], Any] = {}
-
-    def quick(mechanism: Any, data: Any, budget: Any, **options: Any) -> Any:
-        pooled = {} if options["n_subsets"] is None else {"rule": "waterfill"}
-        return real(mechanism, data, budget, **pooled, **options)
-
-    def once(mechanism: Any, table: Any, success: float) -> Any:
-        key = (type(mechanism).__name__, success)
-        if key not in kept:  # the second demo shows the same releases in another form
-            kept[key] = both(mechanism, table, success)
-        return kept[key]
-
-    monkeypatch.setattr(demo_verb, "privatize", quick)
-    monkeypatch.setattr(demo_verb, "_privatize", once)
-    monkeypatch.setattr(demo_verb, "N_SUBSETS", 16)
-    monkeypatch.setattr(demo_verb, "N_JOBS", 1)
+    monkeypatch.setattr(demo_verb, "N_SUBSETS", 32)
     result = run_pac("demo", "-o", tmp_path)
-    assert result.stdout.count("Whoever") == 1
+    assert (result.stdout.count("Whoever"), result.stdout.count("Exact values")) == (2, 2)
     assert "Not promised" not in result.stdout
+    assert result.stderr == ""
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["kmeans-55", "kmeans-60", "kmeans-75", "mean-55", "mean-60", "mean-75"]
+    assert names == ["kmeans", "mean"]
     assert all((tmp_path / name / "curator.npz").is_file() for name in names)
-    assert "public, so a demo may show distances" in result.stdout
-    rows = json.loads(run_pac("demo", "-o", tmp_path, "--json").stdout)["rows"]
-    assert [row["target"] for row in rows] == [0.55, 0.6, 0.75] * 2
+    assert "a demo may show exact values" in result.stdout
+    rows = json.loads(run_pac("demo", "-o", tmp_path / "again", "--json").stdout)["rows"]
+    assert [row["sample"] for row in rows] == ["coins", "pool"]
     assert all(row["proved"] <= row["target"] for row in rows)
-    assert all(row["distance"] > 0 for row in rows)
-    assert [row["sample"] for row in rows] == ["coins"] * 3 + ["pool"] * 3
-    assert all(row["typical_distance"] > row["typical_distance_without_noise"] for row in rows)
+    assert all(len(row["released"]) == len(row["exact"]) for row in rows)
+    np.testing.assert_allclose(rows[0]["released"], rows[0]["exact"], rtol=0.2)
 
 
 # --- the program itself ---------------------------------------------------------------------

@@ -15,15 +15,6 @@ def pac(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments), prog_name="pac")
 
 
-@pytest.mark.parametrize(
-    ("plot", "said"),
-    [("plan.txt", "must end in .png"), ("nowhere/plan.png", "in a folder that is there")],
-)
-def test_a_picture_that_cannot_be_drawn_is_refused_first(plot: str, said: str) -> None:
-    words = ["plan", "not there.csv", "--model", "mean", "--plot"]
-    assert said in pac(*words, plot).stderr
-
-
 # --- completion -------------------------------------------------------------------------------
 
 
@@ -70,7 +61,7 @@ def test_verbs_are_completed(shell: str) -> None:
         ("pac release --model k", ["kmeans"]),
         ("pac audit --attack na", ["naming"]),
         ("pac plan --ru", ["--rule"]),
-        ("pac ledger ex", ["export"]),
+        ("pac ledger re", ["report"]),
     ],
 )
 def test_options_and_names_are_completed(words: str, expected: list[str]) -> None:

@@ -96,8 +96,8 @@ def test_without_a_total_there_is_no_new_session(study: Path) -> None:
     pac("ledger", "create", "study.db", "--dataset", "others", "--mi", "1")
     result = release("--model", "mean", "--budget", "mi<=1/8")
     assert result.exit_code == 2
-    assert "budget must be given for a new session" in result.stderr
-    assert "--total 'mi<=1'" in result.stderr
+    assert "--total must be given for a new session" in result.stderr
+    assert '--total "membership<=0.6"' in result.stderr
     assert len(entries()) == 1
 
 

@@ -248,7 +248,7 @@ def test_a_budget_of_the_ledger_is_the_total_of_its_first_session(
     assert "no budget exceeded" in " ".join(checked.split())
     pool = ("--sample", "pool", "--subsets", "64", "--budget", "mi<=1/8", "-o", tmp_path / "4")
     account = ("--ledger", tmp_path / "book.db", "--principal", "another")
-    assert "budget must be" in run_pac("release", people, *options, *account, *pool, code=2).stderr
+    assert "--total must be" in run_pac("release", people, *options, *account, *pool, code=2).stderr
 
 
 def test_missing_values_are_counted_once_for_all_tables(messy: Path, tmp_path: Path) -> None:

@@ -121,5 +121,5 @@ def test_estimator_fits_and_predicts(n_classes: int) -> None:
 def test_estimator_with_groups_of_rows() -> None:
     X, y = blobs(2, n=160)
     units = np.repeat(np.arange(80), 2)
-    model = PrivateLogisticRegression(max_iter=10, **SETTINGS).fit(X, y, units=units)
+    model = PrivateLogisticRegression(**SETTINGS).fit(X, y, units=units)
     assert model.certificate_.n_units == 80

@@ -11,7 +11,7 @@ from pacprivacy.noise import (
     Protect,
     calibrate,
     contrasts,
-    propose_rule_variance,
+    propose_rule_noise,
 )
 
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -96,7 +96,7 @@ def test_wide_outputs_and_proposals() -> None:
     wide = RNG.normal(size=(16, 100))
     for rule in (Protect(np.ones((1, 100))), Exact(cost=np.arange(1.0, 101.0))):
         plan = calibrate(wide, pac.Information(0.3), rule=rule, rng=0)
-        proposed = propose_rule_variance(wide, pac.Information(0.3), rule=rule, rng=0)
+        proposed = propose_rule_noise(wide, pac.Information(0.3), rule=rule, rng=0).total_variance
         assert plan.mi_upper <= 0.3
         assert proposed == pytest.approx(plan.total_variance, rel=0.1)
 

@@ -44,7 +44,6 @@ SEEDED: dict[str, Any] = {**COMMON, "n_public": 3000, "simulate": True, "random_
         {"sampling": "replacement", "n_steps": 50, "batch_size": 64},
         {"sampling": "full", "n_steps": 50},
         {"loss": "hinge"},
-        {"average": True},
         {"fit_intercept": False},
     ],
     ids=str,

@@ -144,6 +144,14 @@ def test_ridge_has_coins_unless_a_pool_is_wanted() -> None:
     assert pooled.certificate_.sampling == "pool"
 
 
+def test_least_squares_with_coins_search_no_independent_components() -> None:
+    y = Z @ [1.0, -2.0, 0.0] + RNG.normal(size=N)
+    for model in (pac.PrivateLinearRegression(**SEEDED), pac.PrivateRidge(1.0, **SEEDED)):
+        assert "whitened" in " ".join(model.fit(Z, y).certificate_.public)
+    pooled = pac.PrivateLinearRegression(n_subsets=16, **SEEDED).fit(Z, y)
+    assert "FastICA" in " ".join(pooled.certificate_.public)
+
+
 MODELS = [
     (pac.PrivateLinearRegression, {}, 3.0 * Z[:, 0]),
     (pac.PrivateRidge, {"alpha": 1.0}, 3.0 * Z[:, 0]),

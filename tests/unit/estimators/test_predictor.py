@@ -171,9 +171,12 @@ def make_responder(m=16, *, query=0.01, total=10.0, seed=0):
 def test_unanimous_answers_are_exact_and_free():
     responder = make_responder()
     labels = np.tile(np.array([0, 2, 1, 1]), (16, 1))
-    assert responder.answer_votes(labels, n_classes=3).tolist() == np.eye(3)[[0, 2, 1, 1]].tolist()
+    assert (
+        responder.reply_votes(labels, n_classes=3).values.tolist()
+        == np.eye(3)[[0, 2, 1, 1]].tolist()
+    )
     scores = np.tile(np.array([[0.25, 0.75], [0.5, 0.5]]), (16, 1, 1))
-    assert responder.answer_scores(scores).tolist() == scores[0].tolist()
+    assert responder.reply_scores(scores).values.tolist() == scores[0].tolist()
     state = responder.odometer()
     assert (state.spent.n_releases, state.n_free, state.spent.mi_nats, state.learned_nats) == (
         6,
@@ -191,7 +194,7 @@ def test_the_sign_of_a_zero_does_not_tell_who_answered():
     scores[::2, :, 0] = -0.0
     for seed in range(8):
         responder = make_responder(seed=seed)
-        assert not np.signbit(responder.answer_scores(scores)).any()
+        assert not np.signbit(responder.reply_scores(scores).values).any()
         assert responder.odometer().spent.mi_nats == 0
 
 
@@ -199,7 +202,7 @@ def test_charges_add_up_and_stay_below_the_budget_per_query():
     responder = make_responder(query=0.01)
     votes = np.zeros((16, 30), dtype=int)
     votes[:5, ::3] = 1
-    responder.answer_votes(votes, n_classes=2)
+    responder.reply_votes(votes, n_classes=2)
     state = responder.odometer()
     assert (state.spent.n_releases, state.n_free) == (30, 20)
     assert 0.099 < state.spent.mi_nats <= 0.1
@@ -212,14 +215,14 @@ def test_refuses_before_anything_is_drawn_and_answers_again_afterwards():
     votes = np.zeros((16, 6), dtype=int)
     votes[0] = 1
     with pytest.raises(BudgetExceededError, match="for 5 that the candidates disagree on; got 6"):
-        responder.answer_votes(votes, n_classes=2)
+        responder.reply_votes(votes, n_classes=2)
     assert responder.odometer().spent.n_releases == 0
     assert responder.odometer().learned_nats == 0
-    responder.answer_votes(votes[:, :5], n_classes=2)
+    responder.reply_votes(votes[:, :5], n_classes=2)
     with pytest.raises(BudgetExceededError):
-        responder.answer_votes(votes[:, :1], n_classes=2)
+        responder.reply_votes(votes[:, :1], n_classes=2)
     free = np.zeros((16, 9), dtype=int)
-    assert responder.answer_votes(free, n_classes=2).shape == (9, 2)
+    assert responder.reply_votes(free, n_classes=2).values.shape == (9, 2)
     assert responder.odometer().spent.mi_nats <= 0.055
 
 
@@ -233,7 +236,7 @@ def test_an_interruption_leaves_the_worst_case_spent(monkeypatch):
     monkeypatch.setattr("pacprivacy.session.responder._answer_votes", stop)
     votes = np.array([[0, 1, 0, 1]] * 8 + [[1, 0, 1, 0]] * 8)
     with pytest.raises(KeyboardInterrupt):
-        responder.answer_votes(votes, n_classes=2)
+        responder.reply_votes(votes, n_classes=2)
     assert responder.odometer().spent.mi_nats == pytest.approx(0.04)
 
 
@@ -282,12 +285,12 @@ def test_generous_answers_end_in_the_true_candidate_without_trouble():
 )
 def test_refuses_tables_that_do_not_fit(labels, match):
     with pytest.raises(MechanismError, match=match):
-        make_responder().answer_votes(labels, n_classes=2)
+        make_responder().reply_votes(labels, n_classes=2)
 
 
 def test_refuses_scores_that_are_not_finite():
     with pytest.raises(MechanismError, match="finite"):
-        make_responder().answer_scores(np.full((16, 2, 2), np.nan))
+        make_responder().reply_scores(np.full((16, 2, 2), np.nan))
 
 
 @pytest.mark.parametrize("query", [LEAST_NATS / 2, 11.0])
@@ -302,7 +305,7 @@ def test_secret_stays():
         pickle.dumps(responder)
     responder.close()
     with pytest.raises(SecretError, match="closed"):
-        responder.answer_votes(np.zeros((16, 1), dtype=int), n_classes=2)
+        responder.reply_votes(np.zeros((16, 1), dtype=int), n_classes=2)
     assert responder.odometer().spent.n_releases == 0
 
 

@@ -434,7 +434,7 @@ def test_use_out_of_order_is_refused() -> None:
     forest = Forest().prepare(DATA)
     with pytest.raises(MechanismError, match="X must have 4 columns; got 3"):
         fit(forest, X[:, :3])
-    with pytest.raises(MechanismError, match="labels of the universe only"):
+    with pytest.raises(MechanismError, match="labels of all records only"):
         fit(forest, X, Y + 1)
     with pytest.raises(MechanismError, match="Pass what finish returns"):
         forest.predict(fit(forest), X)

@@ -24,7 +24,7 @@ from pacprivacy.noise import (
     Rule,
     as_rule,
     calibrate,
-    propose_rule_variance,
+    propose_rule_noise,
     spread_of,
 )
 from pacprivacy.noise.iid import N_RESERVE, iid_log_det
@@ -96,7 +96,10 @@ def test_a_rule_from_outside_is_asked_like_any_other(outputs: Matrix) -> None:
     usual = calibrate(outputs, Information(0.5), rule="waterfill")
     assert plan.rule == "borrowed"
     assert plan.total_variance == usual.total_variance
-    assert propose_rule_variance(outputs, Information(0.5), rule=Borrowed()) == usual.total_variance
+    assert (
+        propose_rule_noise(outputs, Information(0.5), rule=Borrowed()).total_variance
+        == usual.total_variance
+    )
 
 
 @pytest.mark.parametrize("rule", ["fancy", "basis", "Waterfill", 3, ["exact"]])

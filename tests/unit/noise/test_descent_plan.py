@@ -119,7 +119,7 @@ def test_bundle_is_stored_verified_and_replayed(tmp_path: Path) -> None:
     held = DescentBundle.load(tmp_path / "curator.npz")
     assert held.spent.max() <= held.parameter**2
     pac.verify(release.certificate, tmp_path / "curator.npz")
-    pac.report(tmp_path / "release.json", tmp_path / "report.html", curator=True)
+    pac.report(tmp_path / "release.json", tmp_path / "report.html")
     recompute_descent(held, fit, (X, LABELS))
     with pytest.raises(CertificateError, match="other features follow"):
         recompute_descent(held, fit, (X + 1e-2, LABELS))

@@ -46,3 +46,16 @@ def test_a_release_without_noise_has_them_in_closed_form() -> None:
     assert [item.estimate.value for item in found] == [0.0, 0.0, 0.0]
     assert all(item.success["0.5"] == 0.5 for item in found)
     pac.verify(release.certificate, release.bundle)
+
+
+@pytest.mark.claim("RP-2")
+def test_candidates_that_are_all_but_ruled_out_leave_finite_bounds() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(8, 2))
+    log_p = np.concatenate([[-742.0, -743.0], np.log(np.full(6, 1 / 6))])  # 1/p overflows
+    faint = information_divergences(make_view(points, log_p), n_draws=4000, rng=0)
+    # without these two the rest has the same law
+    plain = information_divergences(make_view(points[2:], log_p[2:]), n_draws=4000, rng=0)
+    for one, other in zip(faint, plain, strict=True):
+        assert one.estimate.value == pytest.approx(other.estimate.value, abs=0.05)
+        assert other.estimate.value <= one.estimate.upper <= len(log_p) - 1

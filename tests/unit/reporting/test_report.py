@@ -4,7 +4,6 @@ import html
 import json
 import pickle
 import re
-import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,13 +24,8 @@ from pacprivacy.errors import CertificateError, DataError
 from pacprivacy.ledger import Ledger
 from pacprivacy.release import Certificate, Release
 from pacprivacy.reporting import (
-    CuratorFigures,
-    PlanNumber,
-    PlanRow,
     ReportData,
-    build_report_contents,
     page as page_module,
-    plot_plan,
     plot_release,
     plot_session,
     render_page,
@@ -132,12 +126,10 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def full(release: Release) -> ReportData:
-    """The curator's report, with an audit."""
-    return build_report_contents(
+    """A report with an audit."""
+    return ReportData(
         release.certificate,
         values=tuple(release.rows()),
-        bundle=release.bundle,
-        curator=True,
         audit=[audit_result(570)],
     )
 
@@ -146,12 +138,12 @@ def full(release: Release) -> ReportData:
 
 
 def test_page_says_what_is_promised_and_what_is_not(full: ReportData) -> None:
-    page = render_page(full.to_public())
+    page = render_page(full)
     certificate = full.certificate
     found = Page(page)
     assert len(set(found.ids)) == len(found.ids)
     wanted = ["values", "promise", "not-hidden", "odds", "trade-off", "noise", "audit"]
-    wanted += ["side", "published", "not-promised", "details", "prior", "assumptions", "json"]
+    wanted += ["side", "published", "not-promised", "details", "assumptions", "json"]
     assert [name for name in found.ids if name in wanted] == wanted
     assert page.count(certificate.promise) == page.count(certificate.not_hidden) == 1
     for item in certificate.not_promised:
@@ -161,7 +153,7 @@ def test_page_says_what_is_promised_and_what_is_not(full: ReportData) -> None:
 
 
 def test_certificate_on_the_page_is_the_certificate(release: Release) -> None:
-    page = render_page(build_report_contents(release.certificate))
+    page = render_page(ReportData(release.certificate))
     body = re.search(r'<pre id="certificate"[^>]*>(.*?)</pre>', page, re.DOTALL)
     assert body is not None
     again = Certificate.from_dict(json.loads(html.unescape(body[1])))
@@ -179,7 +171,7 @@ def test_page_needs_nothing_but_itself(full: ReportData) -> None:
 
 
 def test_broken_promise_is_said(release: Release) -> None:
-    page = render_page(build_report_contents(release.certificate, audit=[audit_result(900)]))
+    page = render_page(ReportData(release.certificate, audit=[audit_result(900)]))
     assert "VIOLATED" in page
     assert 'class="broken-text"' in page
     assert "var(--orange)" in page.split("</style>")[1]
@@ -206,8 +198,7 @@ def test_hostile_names_stay_text(release: Release, full: ReportData) -> None:
         },
     )
     attack = replace(audit_result(570), attack=HOSTILE, question=HOSTILE)
-    session = build_report_contents(hostile).session
-    page = render_page(replace(full, certificate=hostile, audit=(attack,), session=session))
+    page = render_page(replace(full, certificate=hostile, audit=(attack,)))
     found = Page(page)
     assert found.tags.count("script") == 1
     assert "img" not in found.tags
@@ -217,25 +208,23 @@ def test_hostile_names_stay_text(release: Release, full: ReportData) -> None:
     assert "<img" not in replace(release, certificate=hostile)._repr_html_()
 
 
-def test_tiles_have_no_epsilon(full: ReportData) -> None:
-    page = render_page(full)
-    tiles = re.findall(r'<div class="tile">(.*?)</div>', page, re.DOTALL)
-    assert len(tiles) >= 3
-    assert not [tile for tile in tiles if "ε" in tile or "epsilon" in tile]
-    assert "ε" in page.split('id="details"')[1]
+def test_epsilon_is_a_detail(full: ReportData) -> None:
+    first, details = render_page(full).split('id="details"')
+    assert "ε" not in first
+    assert "ε" in details
 
 
 def test_many_values_are_folded(release: Release) -> None:
     row = release.rows()[0]
     rows = tuple(row._replace(name=f"number {i}") for i in range(30))
-    page = render_page(build_report_contents(release.certificate, values=rows))
+    page = render_page(ReportData(release.certificate, values=rows))
     first = page.split("<details>")[0].split("<svg")[0]
     assert "number 9<" in first
     assert "number 10<" not in first
     assert "20 more numbers" in page
     assert "number 29<" in page
     assert page.index("number 0<") < page.index('id="promise"')
-    plain = render_page(build_report_contents(release.certificate, value_text='{"model": "tree"}'))
+    plain = render_page(ReportData(release.certificate, value_text='{"model": "tree"}'))
     assert "{&#34;model&#34;: &#34;tree&#34;}" in plain
 
 
@@ -286,7 +275,7 @@ def test_who_what_and_when_are_said_and_are_text(release: Release, tmp_path: Pat
 
 
 def test_the_officers_page_has_the_whole_promise_and_a_glossary(full: ReportData) -> None:
-    page, cert = render_page(full.to_public(), officer=True), full.certificate
+    page, cert = render_page(full, officer=True), full.certificate
     assert {"promise", "not-hidden", "figures", "glossary"} <= set(Page(page).ids)
     said = html.unescape(page)
     for item in (cert.promise, cert.not_hidden, *cert.not_promised, *cert.published, cert.digest):
@@ -303,8 +292,8 @@ def test_the_officers_page_has_the_whole_promise_and_a_glossary(full: ReportData
     ],
 )
 def test_what_is_no_proof_says_so(release: Release, changes: Any, said: str) -> None:
-    plain = render_page(build_report_contents(release.certificate))
-    weaker = render_page(build_report_contents(replace(release.certificate, **changes)))
+    plain = render_page(ReportData(release.certificate))
+    weaker = render_page(ReportData(replace(release.certificate, **changes)))
     assert said not in plain
     assert said in weaker
     assert ("In a thousand guesses" in weaker) == ("kind" not in changes)
@@ -318,20 +307,20 @@ def test_page_without_noise(release: Release) -> None:
         largest_std=0.0,
         n_directions=0,
     )
-    page = render_page(build_report_contents(replace(release.certificate, noise=none)))
+    page = render_page(ReportData(replace(release.certificate, noise=none)))
     assert "No noise was added" in page
 
 
 def test_session_is_a_staircase(session_releases: tuple[Release, ...]) -> None:
     first, second = (release.certificate for release in session_releases)
-    data = build_report_contents(second, session=[first])
-    assert data.session is not None
-    assert [step.number for step in data.session.steps] == [1, 2]
-    assert data.session.steps[0].spent_nats < data.session.steps[1].spent_nats
+    data = ReportData(second, session=[first])
+    assert data.session_figures is not None
+    assert [step.number for step in data.session_figures.steps] == [1, 2]
+    assert data.session_figures.steps[0].spent < data.session_figures.steps[1].spent
     page = render_page(data)
     assert "session" in Page(page).ids
-    assert percent_at_most(data.session.success_bound) in page
-    assert build_report_contents(replace(second, composition=None)).session is None
+    assert percent_at_most(data.session_figures.success_bound) in page
+    assert ReportData(replace(second, composition=None)).session_figures is None
 
 
 def test_the_page_shows_the_digest_that_the_ledger_records(tmp_path: Path) -> None:
@@ -341,7 +330,7 @@ def test_the_page_shows_the_digest_that_the_ledger_records(tmp_path: Path) -> No
         made = session.release(np.mean, pac.Information(1 / 4), rule="waterfill")
     recorded = Ledger(tmp_path / "study.db").entries()[-1].certificate
     assert recorded == made.certificate.digest
-    assert recorded in render_page(build_report_contents(made.certificate))
+    assert recorded in render_page(ReportData(made.certificate))
 
 
 def test_estimates_are_written_with_three_digits() -> None:
@@ -353,39 +342,19 @@ def test_estimates_are_written_with_three_digits() -> None:
     ]
 
 
-# --- public and curator ---------------------------------------------------------------------
+# --- only what is public -----------------------------------------------------------------
 
-CURATOR_WORDS = ("curator", "per unit", "unit_success", "per_unit", "outputs", "seed")
-
-# Figures that occur nowhere else; the page writes them with two or three digits.
-MARKED = CuratorFigures(unit_success_edges=(0.5, 0.6), unit_success_counts=(777_000_000_000,))
+CURATOR_WORDS = ("curator", "per unit", "per_unit", "outputs", "seed")
 
 
-def test_public_page_has_no_curator_field(full: ReportData) -> None:
-    public, curator = render_page(full.to_public()), render_page(full)
-    body = public.split("</style>")[1].lower()
+def test_the_page_has_no_curator_field(full: ReportData) -> None:
+    assert full.audit[0].unit == 17
+    other = replace(full, audit=(replace(full.audit[0], unit=None),))
+    page = render_page(full)
+    assert render_page(other) == page
+    body = page.split("</style>")[1].lower()
     for word in CURATOR_WORDS:
         assert word not in body, word
-    for word in ("curator", "risk per record"):
-        assert word in curator.lower()
-    marked = replace(full, curator=MARKED)
-    assert render_page(marked.to_public()) == public
-    assert "7.77e11" in render_page(marked)
-    assert "7.77e11" not in public
-
-
-def test_curator_figures_are_of_the_release(release: Release, full: ReportData) -> None:
-    figures = full.curator
-    assert figures is not None
-    assert sum(figures.unit_success_counts) == release.certificate.n_units
-
-
-def test_public_data_has_no_curator_field(full: ReportData) -> None:
-    assert full.audit[0].unit == 17
-    public = full.to_public()
-    assert public.curator is None
-    assert public.audit[0].unit is None
-    assert replace(public, curator=full.curator, audit=full.audit) == full
 
 
 @pytest.mark.claim("R-9")
@@ -399,8 +368,6 @@ def test_the_public_page_is_a_function_of_the_public_file(release: Release, tmp_
     assert pac.report(saved, officer=True, date="").read_bytes() == officer
     bundle.unlink()
     assert pac.report(saved, date="").read_bytes() == with_bundle
-    with pytest.raises(CertificateError, match="bundle must be a file"):
-        pac.report(saved, curator=True)
 
 
 # --- the function and the verb --------------------------------------------------------------
@@ -413,8 +380,6 @@ def test_a_release_in_memory_is_reported(
     assert page == tmp_path / "page.html"
     assert release.certificate.promise in page.read_text(encoding="utf-8")
     assert "VIOLATED" in page.read_text(encoding="utf-8")
-    secret = pac.report(release, tmp_path / "own.html", curator=True)
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     first, second = session_releases
     saved = first.save(tmp_path / "first")
     both = pac.report(second, tmp_path / "session.html", session=[saved])
@@ -447,10 +412,7 @@ def test_report_verb(release: Release, tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert shown["bytes"] == len(page.encode())
     assert "Attacks against the promise" in page
-    assert run_pac("report", public, "--curator", "--quiet").stdout == ""
-    private = tmp_path / "curator.html"
-    assert stat.S_IMODE(private.stat().st_mode) == 0o600
-    assert "Risk per record" in private.read_text(encoding="utf-8")
+    assert run_pac("report", public, "--quiet").stdout == ""
 
 
 def test_report_works_without_a_bundle(release: Release, tmp_path: Path) -> None:
@@ -458,25 +420,14 @@ def test_report_works_without_a_bundle(release: Release, tmp_path: Path) -> None
     (tmp_path / "curator.npz").unlink()
     run_pac("report", public, "--title", "Means", "--by", "me")
     assert 'id="bound"' not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "bundle must be a file" in run_pac("report", public, "--curator", code=2).stderr
     assert (
         json.loads(run_pac("report", public, "--officer", "--json").stdout)["version"] == "officer"
     )
     assert "Glossary" in (tmp_path / "officer.html").read_text(encoding="utf-8")
-    both = run_pac("report", public, "--officer", "--curator", code=2).stderr
-    assert "must not both be set" in both
 
 
 def test_report_refuses_what_does_not_belong(release: Release, tmp_path: Path) -> None:
     public = release.save(tmp_path / "one")
-    data = np.random.default_rng(8).normal(size=(60, 2))
-    other = pac.privatize(column_means, data, pac.Membership(0.8), n_subsets=32, rng=2)
-    other.save(tmp_path / "two")
-    bundle = tmp_path / "two" / "curator.npz"
-    assert (
-        "bundle must be of this release"
-        in run_pac("report", public, "--bundle", bundle, code=2).stderr
-    )
     broken = tmp_path / "broken.json"
     broken.write_text('{"results": [{"attack": 3}]}')
     assert "audit must be" in run_pac("report", public, "--audit", broken, code=2).stderr
@@ -517,22 +468,17 @@ def people(tmp_path: Path) -> Path:
 def test_plan_shows_the_cost_of_budgets(people: Path, tmp_path: Path) -> None:
     args = ["plan", people, "--model", "mean", "--columns", "age,income", "--subsets", 32]
     args += ["--budgets", "60%, 80%, mi<=1/4", "--seed", 1]
-    found = json.loads(run_pac(*args, "--json", "--plot", tmp_path / "plan.png").stdout)
+    found = json.loads(run_pac(*args, "--json").stdout)
     without = found["without_noise"]["numbers"]
     for i, name in enumerate(("age", "income")):
         numbers = [row["numbers"][i] for row in found["rows"]]
         assert {number["name"] for number in (without[i], *numbers)} == {name}
         assert numbers[0]["noise"] > numbers[1]["noise"] > 0
         assert all(number["distance"] > without[i]["distance"] for number in numbers)
-    assert (tmp_path / "plan.png").stat().st_size > 1000
     text = run_pac(*args, "--rule", "waterfill").stdout
     assert "success <= 60 %" in text
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["people.csv", "plan.png"]
-    proved = json.loads(run_pac(*args, "--rule", "waterfill", "--certify", "--json").stdout)
-    quick = json.loads(run_pac(*args, "--rule", "waterfill", "--json").stdout)
-    for one, other in zip(proved["rows"], quick["rows"], strict=True):
-        assert one["numbers"] == other["numbers"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["people.csv"]
 
 
 @pytest.mark.parametrize("budgets", ["", "60%,,70%", "half", "mi<=x", "40%"])
@@ -605,14 +551,6 @@ def test_pictures(release: Release, session_releases: tuple[Release, ...], tmp_p
     assert [label.get_text() for label in values.get_yticklabels()] == ["value[0]", "value[1]"]
     assert any("promised: at most" in text.get_text() for text in promise.texts)
     assert plot_release(release)._repr_png_().startswith(b"\x89PNG")
-    learned = plot_session(session_releases)
-    assert "in one run readers may learn more" in " ".join(learned.get_supxlabel().split())
-    row = PlanRow(budget="b", numbers=(PlanNumber("age", 0.0, 1.0),))
-    assert len(plot_plan([row]).axes) == 1
-    pay = PlanNumber("pay", 900.0, 950.0)
-    two = PlanRow(budget="b", numbers=(PlanNumber("age", 0.5, 1.0), pay))
-    (axes,) = plot_plan([two]).axes
-    assert axes.get_ylabel() == "times that at b"
     assert (tmp_path / "release.svg").stat().st_size > 1000
     with pytest.raises(CertificateError, match="must be those of a session"):
         plot_session([release])
@@ -634,7 +572,7 @@ def test_the_page_needs_no_matplotlib_and_a_plot_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # type: ignore[arg-type]
     plain = render_page(full)
     assert drawn.count("<svg") > plain.count("<svg") == 0
-    for part in ('id="trade-off"', 'id="audit"', "Wrongly accused"):
+    for part in ('id="trade-off"', 'id="audit"', "Attacks against the promise"):
         assert part in plain
     assert 'id="slider"' not in plain
     with pytest.warns(UserWarning, match=r"no pictures: .* pip install '\.\[plot\]'"):

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import pacprivacy as pac
+from pacprivacy._values import read_bin, row_interval
 from pacprivacy.reporting import plot_release
 from pacprivacy.reporting.value_charts import HistogramLayout, TwoWayLayout, value_layout
 from pacprivacy.statistics import Histogram
@@ -103,3 +104,31 @@ def test_values_are_written_as_tables(people: pd.DataFrame, tmp_path: Path) -> N
     assert np.allclose(written, list(map(float, lines[1][1:])), rtol=1e-14)  # Excel has 16 digits
     assert json.loads(release.to_json()) == json.loads(json.dumps(release.to_public_dict()))
     assert release.summary() == str(release)
+
+
+def test_named_bins_are_drawn_and_listed_from_low_to_high() -> None:
+    people = pd.DataFrame({"age": np.random.default_rng(3).uniform(0, 120, 600)})
+    statistic = pac.stats.histogram("age", ranges=(0, 120), bins=6)
+    study = pac.Study({"ages": statistic, "mean": pac.stats.mean("age")})
+    for released in (statistic, study):
+        release = pac.privatize(released, people, "membership<=0.6")
+        names = [row.name for row in release.rows() if " to " in row.name]
+        assert [read_bin(name)[1] for name in names] == [0, 20, 40, 60, 80, 100]
+    layout = value_layout(release.value["ages"], 6)
+    assert layout == (HistogramLayout("", (0, 20, 40, 60, 80, 100, 120)),)
+    assert value_layout({"0 to 5": 1.0, "7 to 9": 2.0}, 2) is None
+    assert read_bin("region north") is None
+
+
+def test_means_of_dates_are_dates_and_their_errors_days() -> None:
+    visits = pd.DataFrame({"day": pd.date_range("2023-01-01", periods=600), "age": 40.0})
+    release = pac.privatize(pac.stats.mean("day"), visits, "membership<=0.6")
+    (line,) = [line for line in release.lines() if line.startswith("day")]
+    assert "2023-10-2" in line
+    assert " days " in line
+    (row,) = release.rows()
+    assert row_interval(row).startswith("2023-10-")
+    assert 19_600 < row.value < 19_700
+    for statistic in (pac.stats.variance("day"), pac.stats.mean(["day", "age"])):
+        other = pac.privatize(statistic, visits, "membership<=0.6")
+        assert "days" not in "".join(other.lines())

@@ -9,7 +9,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.adversary import exact_information
 from pacprivacy.errors import BudgetError
-from pacprivacy.noise import Shaped, calibrate, propose_rule_variance, spread_of
+from pacprivacy.noise import Shaped, calibrate, propose_rule_noise, spread_of
 from pacprivacy.residual import (
     LearnedNoise,
     Training,
@@ -48,14 +48,14 @@ def test_the_factor_is_lower_triangular_with_the_learned_deviations(xp: Any) -> 
 @pytest.mark.parametrize("noise_scale", [1.0, 2.5])
 def test_the_information_of_noise_is_that_of_the_integral(noise_scale: float) -> None:
     outputs = np.array([[-1.0], [0.2], [1.0]])
-    learned = hand_made(np.array([[0.4]]), outputs)
     std = noise_scale * 0.4
+    learned = hand_made(np.array([[std]]), outputs)
     grid = np.linspace(-16, 16, 80_001)
     far = (grid[:, None] - learned.spread.coordinates[:, 0]) / std
     log_q = -0.5 * np.square(far) - 0.5 * math.log(2 * math.pi) - math.log(std)
     mixed = np.log(np.maximum(np.exp(log_q).mean(axis=1, keepdims=True), 1e-300))
     truth = float((np.exp(log_q) * (log_q - mixed)).sum() / 3 * (grid[1] - grid[0]))
-    found = check_learned_noise(learned, n_draws=100_000, noise_scale=noise_scale, rng=0).true_nats
+    found = check_learned_noise(learned, n_draws=100_000, rng=0).true_nats
     assert found.lower <= truth <= found.upper
     assert found.upper - found.lower < 0.05
     assert found.value == pytest.approx(truth, abs=0.005)
@@ -73,9 +73,11 @@ def test_two_ways_to_the_information_of_a_gaussian_agree() -> None:
 
 
 def test_more_noise_tells_less() -> None:
-    learned = hand_made(np.eye(1), np.array([[-1.0], [0.0], [1.0]]))
+    outputs = np.array([[-1.0], [0.0], [1.0]])
     values = [
-        check_learned_noise(learned, n_draws=20_000, noise_scale=scale, rng=0).true_nats.value
+        check_learned_noise(
+            hand_made(scale * np.eye(1), outputs), n_draws=20_000, rng=0
+        ).true_nats.value
         for scale in (0.5, 1.0, 3.0)
     ]
     assert values == sorted(values, reverse=True)
@@ -113,8 +115,8 @@ def test_a_given_shape_is_scaled_and_proved() -> None:
     wanted = learned.covariance() / np.trace(learned.covariance())
     got = plan.noise_covariance()
     np.testing.assert_allclose(got / np.trace(got), wanted, atol=1e-6)
-    asked = propose_rule_variance(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()))
-    assert asked == pytest.approx(plan.total_variance, rel=0.05)
+    asked = propose_rule_noise(outputs, pac.Information(0.4), rule=Shaped(learned.covariance()))
+    assert asked.total_variance == pytest.approx(plan.total_variance, rel=0.05)
     # one direction without noise: the outputs differ along it, so it must get some
     flat = calibrate(outputs, pac.Information(0.4), rule=Shaped(np.diag([1.0, 0.0])), rng=0)
     assert flat.mi_upper <= 0.4

@@ -15,13 +15,15 @@ import pytest
 
 from pacprivacy.errors import PoolError
 from pacprivacy.sample import Balanced, Half, Poisson, Pool, strategy_fold_choices
-from pacprivacy.sample.bits import (
+from pacprivacy.sample.pool import (
     draw_pool_bits,
+    encode_pool_labels,
     pool_complement,
     pool_padding,
     popcount,
+    resolve_pool_strata,
+    resolve_pool_units,
 )
-from pacprivacy.sample.pool import encode_pool_labels, resolve_pool_strata, resolve_pool_units
 
 
 def hand_made(masks, **changes):
@@ -98,18 +100,10 @@ class TestRecord:
         found = pool.priors(np.arange(16.0))
         assert np.allclose(found, np.maximum(inside, 1 - inside), rtol=0, atol=1e-15)
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
     @pytest.mark.parametrize("span", [(0, 10), (0, 0), (3, 9), (8, 10), (7, 8), (9, 10)])
-    def test_signs_are_plus_and_minus_one(self, span, dtype):
-        start, stop = span
-        signs = hand_made(MASKS).signs(start, stop, dtype)
-        assert signs.dtype == dtype
-        assert np.array_equal(signs, 2 * np.array(MASKS)[:, start:stop] - 1)
-
-    @pytest.mark.parametrize("span", [(-1, 4), (4, 3), (0, 11)])
-    def test_signs_outside_the_units_are_refused(self, span):
-        with pytest.raises(PoolError, match="0 <= start <= stop <= 10"):
-            hand_made(MASKS).signs(*span)
+    def test_slices_are_those_of_the_masks(self, span):
+        inside = hand_made(MASKS).inside(slice(*span))
+        assert np.array_equal(inside, np.array(MASKS)[:, slice(*span)])
 
     @pytest.mark.parametrize("k", [-1, 4])
     def test_a_subset_number_out_of_range_is_refused(self, k):
@@ -487,6 +481,7 @@ def test_drawing_needs_little_more_than_the_packed_bits(strategy):
     [
         ("person", "person"),
         ("Patient_ID", "patient"),
+        ("visits.patient_id", "patient"),
         ("customerId", "customer"),
         ("people.id", "person"),
         ("big_countries.key", "big country"),

@@ -25,7 +25,7 @@ from pacprivacy.release import (
     write_average_certificate,
 )
 from pacprivacy.sample import Coins
-from pacprivacy.statistics.own_influence import OwnValue
+from pacprivacy.statistics.influence import OwnValue
 
 BUDGET = "membership<=0.588"
 RNG = np.random.default_rng(0)
@@ -62,6 +62,16 @@ def check(made: Any, tmp_path: Path) -> AverageCertificate:
 
 @pytest.mark.claim("C-10")
 @pytest.mark.claim("C-11")
+def test_histograms_of_numpy_with_declared_edges() -> None:
+    x = np.random.default_rng(0).normal(size=2000)
+    for options in ({"bins": [-9, 0, 9]}, {"bins": 2, "range": (-9, 9)}):
+        made = release(functools.partial(np.histogram, **options), x)
+        assert made.certificate.sampling == "coins"
+        np.testing.assert_allclose(made.value, np.histogram(x, **options)[0], atol=90)
+    with pytest.raises(MechanismError, match="what one unit changes"):
+        release(np.histogram, x)  # its edges would be the extremes
+
+
 def test_medians_and_quantiles_of_numpy(tmp_path: Path) -> None:
     x = TABLE[["income", "age"]].to_numpy()
     made = release(np.median, x[:, 0])

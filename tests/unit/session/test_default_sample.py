@@ -51,6 +51,8 @@ def reason(
         (partial(np.mean, axis=0), NUMBERS),
         (partial(np.var, axis=0, ddof=1), NUMBERS.to_numpy()),
         (partial(np.quantile, q=0.9, axis=0), AGES),
+        (partial(np.histogram, bins=[0, 40, 100]), AGES),
+        (partial(np.histogram, bins=4, range=(0, 100)), AGES),
         (Mean(), NUMBERS.to_numpy()),
         (Covariance(), NUMBERS.to_numpy()),
         (Histogram(bins=4, ranges=(0, 100)), AGES),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy.errors import PoolError
-from pacprivacy.noise import propose_rule_variance
+from pacprivacy.noise import propose_rule_noise
 from pacprivacy.sample import Balanced, Half
 from pacprivacy.session import DryRun, Plan, dry_run
 from pacprivacy.simulation import run_mechanism
@@ -81,8 +82,8 @@ def test_the_pilots_of_a_black_box_cost_less_than_a_third_of_the_run() -> None:
 def best_on_trial(monkeypatch: pytest.MonkeyPatch, noise: dict[int, float]) -> int:
     """Return the folds for which the sum of this noise and of the candidates' distance is least."""
     monkeypatch.setattr(
-        "pacprivacy.session.dry_run.propose_rule_variance",
-        lambda outputs, budget, *, pool, rng: noise[pool.folds],
+        "pacprivacy.session.dry_run.propose_rule_noise",
+        lambda outputs, budget, *, pool, rng: SimpleNamespace(total_variance=noise[pool.folds]),
     )
     return drawn(LIMIT, n_subsets=800).folds
 
@@ -133,7 +134,9 @@ def test_halves_would_cost_more(planned: Plan) -> None:
 
     chosen = error(planned.noise.total_variance, planned.outputs.values)
     # A proposal is at most what a release would need.
-    assert chosen < error(propose_rule_variance(halves, LIMIT, pool=pool, rng=0), halves)
+    assert chosen < error(
+        propose_rule_noise(halves, LIMIT, pool=pool, rng=0).total_variance, halves
+    )
     assert planned.certificate.membership_bound <= 0.6
 
 

@@ -24,8 +24,8 @@ from pacprivacy.errors import (
 )
 from pacprivacy.noise import PlanProblem, calibrate, proof as noise_proof, prove_rescaled
 from pacprivacy.session import GradualRelease
-from pacprivacy.session.pool_refinement import FallingNoise, refinement_shares
 from pacprivacy.session.pool_secret import Calibration
+from pacprivacy.session.refinement import FallingNoise, refinement_shares
 
 pytestmark = pytest.mark.usefixtures("few_draws")
 DATA = np.random.default_rng(0).normal(size=(60, 3))

@@ -19,7 +19,9 @@ from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Descent
 from pacprivacy.release import CoinBundle, DescentBundle, recompute_descent
 from pacprivacy.sample import keyed_coins
-from pacprivacy.session.coin_secret import CoinSecret, Roster
+from pacprivacy.session import DryRun
+from pacprivacy.session.coin_account import Roster
+from pacprivacy.session.coin_secret import CoinSecret
 from pacprivacy.session.state import CoinState, SessionState
 from tests.monthly import (
     AWAY,
@@ -105,7 +107,9 @@ def test_everybody_keeps_their_coin(year: Year) -> None:
     assert {state.coins.keep for state in year.states} == {0.9}
     ids = tuple(b"t" + person.encode() for person in year.people[0])
     first = keyed_coins(ids, 0.9, keys.pop())
-    secret = CoinSecret(tables_of_month(12), pac.Coins(), single=False, simulate=False, rng=0)
+    secret = CoinSecret(
+        DryRun(tables_of_month(12), rng=0), pac.Coins(), single=False, simulate=False
+    )
     secret.go_on(year.states[-1])
     secret.draw(_NoSource())
     assert secret._held is not None

@@ -481,13 +481,16 @@ def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         run_mechanism(np.mean, np.arange(40.0), Balanced(n_subsets=8).draw(40), n_jobs=2)
 
 
-def test_a_task_is_small_and_arrays_are_not_copied() -> None:
+def test_a_task_is_small_and_arrays_are_not_copied(tmp_path: Path) -> None:
     data = coerce_data(np.arange(80_000.0))
-    parcel = workers.WorkerParcel.of({"data": data, "function": lambda x: x.sum()})
-    assert len(parcel.pickle) < 2000
-    assert sum(array.nbytes for array in parcel.arrays) == 640_000
-    opened = parcel.open()
-    assert np.shares_memory(opened["data"].parts[0], parcel.arrays[0])
+    files = workers.SharedFiles.write({"data": data, "function": lambda x: x.sum()}, tmp_path)
+    assert (tmp_path / "pickle").stat().st_size < 2000
+    assert [(tmp_path / str(i)).stat().st_size for i in range(files.n_arrays)] == [640_000]
+    opened = files.open()["data"].parts[0]
+    assert opened.tobytes() == data.parts[0].tobytes()
+    while opened.base is not None and not isinstance(opened, np.memmap):
+        opened = opened.base
+    assert isinstance(opened, np.memmap)
     label = workers.Label()
     assert len(cloudpickle.dumps((workers.call_in_worker, label, None, len, 7, (1, 2, 3)))) < 1000
 

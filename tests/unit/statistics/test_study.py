@@ -11,10 +11,12 @@ import pytest
 
 import pacprivacy as pac
 from pacprivacy import stats
-from pacprivacy.adversary import influence_parameter
+from pacprivacy._random import secret_source
+from pacprivacy.adversary import influence_parameter, influence_success
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import coerce_data
 from pacprivacy.noise import plan_sums
+from pacprivacy.session.coin_release import SumReleasePlan
 from pacprivacy.statistics import Study, Sums, round_to_base
 
 N = 3000
@@ -49,12 +51,14 @@ STATISTICS: dict[str, Any] = {
 }
 
 
-def planned(study: Study, table: pd.DataFrame, **options: Any) -> tuple[Study, Any, Any]:
+def planned(
+    study: Study, table: pd.DataFrame, success: float = 0.6, **options: Any
+) -> tuple[Study, Any, Any]:
     data = coerce_data(table)
     prepared = study.prepare(data)
     sums = prepared.contributions(data)
     slopes = prepared.output_slopes(sums)
-    return prepared, sums, plan_sums(sums, success=0.6, keep=0.95, slopes=slopes, **options)
+    return prepared, sums, plan_sums(sums, success=success, keep=0.95, slopes=slopes, **options)
 
 
 def distances(sums: Any, plan: Any, shrink: float = 1.0) -> npt.NDArray[np.float64]:
@@ -171,6 +175,26 @@ def test_importance_moves_noise(people: pd.DataFrame) -> None:
     assert gain[:3].min() > 1.1 > 1.0 > gain[3:].max()
 
 
+def test_tables_of_counts_do_not_pay_for_far_units_of_means() -> None:
+    """Each table has less noise than a release of its share of the budget.
+
+    Weighed by the noise that hides an average unit, the counts would have up to 1.9 times as much.
+    """
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.lognormal(0, 1.5, (4000, 5)), columns=list("abcde"))
+    table["age"] = rng.integers(0, 60, 4000)
+    tables: dict[str, Any] = {name: stats.mean(name) for name in "abcde"}
+    tables["ages"] = stats.histogram("age", bins=[0, 20, 40, 60])
+    study, sums, plan = planned(Study(tables), table)
+    joint = np.sqrt(plan.noise_variances(study.jacobian(sums.total())))[0]
+    share = influence_success(influence_parameter(0.6) / np.sqrt(len(tables)))
+    alone = []
+    for each in tables.values():
+        single, own, own_plan = planned(Study({"x": each}), table, success=share)
+        alone.append(np.sqrt(own_plan.noise_variances(single.jacobian(own.total())))[0])
+    assert (joint < 1.02 * np.concatenate(alone)).all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -282,3 +306,19 @@ def test_errors_of_tables_show_no_levels_of_the_records(people: pd.DataFrame) ->
         with pytest.raises(MechanismError, match="level of") as caught:
             pac.privatize(worked, table, BUDGET)
         assert "of_records" not in str(caught.value)
+
+
+@pytest.mark.claim("C-31")
+def test_intervals_of_rounded_quantiles_reach_the_next_number() -> None:
+    rng = np.random.default_rng(2)  # the quantile is at the end of its bin
+    people = pd.DataFrame({"age": rng.integers(18, 90, 4000)})
+    study = pac.Study({"q": pac.stats.quantiles("age", q=[0.9])})
+    plan = pac.plan(study, people, "membership<=0.6", sample=pac.Coins(keep=0.9))
+    assert isinstance(plan, SumReleasePlan)
+    source, true = secret_source(0, simulate=True), np.quantile(people.age, 0.9)
+    values = [
+        plan.statistic.value(plan.noise.release(plan.sums, rng.random(4000) < 0.9, source), 0.9)[0]
+        for _ in range(200)
+    ]
+    assert len(set(values)) > 1
+    assert np.mean(np.abs(np.array(values) - true) <= 1.96 * plan.error_bars.std_error()[0]) >= 0.95

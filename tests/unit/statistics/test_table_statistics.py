@@ -348,3 +348,14 @@ def test_conditions() -> None:
         for text in texts:
             with pytest.raises(MechanismError, match=message):
                 Condition(text).check(columns)
+
+
+def test_rows_of_several_tables_are_joined_before() -> None:
+    visits = pd.DataFrame({"person": np.arange(400) // 2, "cost": np.arange(400.0)})
+    people = pd.DataFrame({"person": np.arange(200), "region": ["n", "s"] * 100})
+    tables = pac.Tables({"visits": visits, "people": people}, unit="people.person")
+    with pytest.raises(MechanismError, match="Join the tables before"):
+        pac.privatize(pac.stats.mean("cost"), tables, "membership<=0.6")
+    costs = pac.stats.mean("cost", by="region")
+    joined = pac.privatize(costs, visits.merge(people), "membership<=0.6", units="person")
+    assert joined.certificate.n_units == 200

@@ -45,7 +45,6 @@ ARRAYS: list[Any] = [
     Covariance(ddof=0),
     Correlation(),
     Histogram(bins=8, ranges=[(0, 10), (-8, 2), (9990, 10010)]),
-    Histogram(bins=8, ranges=[(0, 10), (-8, 2), (9990, 10010)], density=True),
 ]
 TABLES: list[Any] = [
     pac.stats.mean(["a", "b"]),

@@ -12,7 +12,6 @@ import pytest
 
 from pacprivacy.errors import DataError
 from pacprivacy.tables import table as tables
-from pacprivacy.tables.cells import arrow_column_array
 from pacprivacy.tables.table import (
     Reading,
     Table,
@@ -132,7 +131,7 @@ def test_a_missing_number_is_not_a_number_but_the_column_stays_numeric(tmp_path:
 
 def test_many_columns_are_counted_not_listed() -> None:
     names = tuple(f"c{i}" for i in range(40))
-    word = TableColumn(numbers=None, coded=lambda: (np.array(["x"]), np.zeros(1, np.int32)))
+    word = TableColumn(numbers=None, coded=(np.array(["x"]), np.zeros(1, np.int32)))
     table = Table(columns=dict.fromkeys(names, word), names=names, n_rows=1)
     with pytest.raises(DataError, match=r"column 'x' must be in the file; .* and 34 more"):
         table_unit_labels(table, "x")
@@ -286,12 +285,17 @@ def test_parquet_columns_of_every_kind(tmp_path: Path) -> None:
     assert table.columns["gap"].gaps.tolist() == [False, True, False]
 
 
-def test_part_of_an_arrow_column_is_read_as_that_part() -> None:
+def test_parquet_in_groups_of_rows_has_its_gaps(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
-    column = pa.array([1.0, None, 3.0, None, 5.0])
-    for part in (column.slice(1, 3), pa.chunked_array([column.slice(1, 2), column.slice(3, 1)])):
-        found = arrow_column_array(part, np.float64, np.nan)
-        np.testing.assert_array_equal(found, [np.nan, 3.0, np.nan])
+    pq = pytest.importorskip("pyarrow.parquet")
+    path, gap = tmp_path / "data.pq", np.nan
+    words = ["a", None, "b", "a", None]
+    table = pa.table({"x": [1.0, None, 3.0, None, 5.0], "n": [None, 2, 3, 4, 5], "word": words})
+    pq.write_table(table, path, row_group_size=2)
+    columns = read_table(path).columns
+    np.testing.assert_array_equal(columns["x"].numbers, [1.0, gap, 3.0, gap, 5.0])
+    np.testing.assert_array_equal(columns["n"].numbers, [gap, 2, 3, 4, 5])
+    assert columns["word"].labels.tolist() == words
 
 
 def test_parquet_and_csv_agree(tmp_path: Path) -> None:

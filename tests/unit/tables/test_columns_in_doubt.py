@@ -168,21 +168,6 @@ def test_the_rows_that_remain_are_counted_always(tmp_path: Path) -> None:
 # --- files ------------------------------------------------------------------------------------
 
 
-def test_of_a_wide_file_only_what_is_wanted_is_read(tmp_path: Path) -> None:
-    path, width = tmp_path / "wide.csv", 3000
-    names = [*(f"c{i}" for i in range(width)), "person_id", "last"]
-    rows = np.arange(20)[:, None] * np.ones(len(names), dtype=np.int64)
-    pd.DataFrame(rows, columns=names).to_csv(path, index=False)
-    table = read_table(path, needed=("last",))
-    assert len(table.columns) == 1002
-    assert table.names == tuple(names)
-    assert table.columns["last"].numbers.tolist() == list(range(20))
-    assert len(read_table(path).columns) == len(names)
-    parquet = tmp_path / "wide.parquet"
-    pd.DataFrame(rows, columns=names).to_parquet(parquet)
-    assert read_table(parquet, needed=("last",)).columns.keys() == table.columns.keys()
-
-
 def test_damaged_parquet_says_so(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     pd.DataFrame({"age": np.arange(200.0), "sex": ["f", "m"] * 100}).to_parquet(path)

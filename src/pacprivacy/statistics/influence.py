@@ -1,10 +1,11 @@
-"""User-defined statistics that state their influence, and a check of it."""
+"""How much one unit changes a statistic, given who else is used; the user's own, and its check."""
 
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +15,121 @@ from pacprivacy._random import public_generator
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, Mechanism, Structure, as_mechanism, coerce_data, flatten
 from pacprivacy.sample import code_units
-from pacprivacy.statistics.averaged import AveragedStatistic, CoinUnits, InfluencedValue
 from pacprivacy.statistics.unit_sums import Sums, SumStatistic
 
 AGREEMENT: Final = 1e-6  # of the size of the value: how far rounding may lead
 CHECKED_KEEP: Final = 0.9
 PLAN_SAMPLES: Final = 2  # that a plan checks by itself
 PLAN_UNITS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoinUnits:
+    """Whose coins a release rests on: number, name, probability, clipping, public randomness."""
+
+    n_units: int
+    unit: str
+    keep: float
+    clip: float | Literal["auto"] | None
+    seed: int
+
+
+class SampleValue(ABC):
+    """The value of a statistic on every sample of the units; curator-only."""
+
+    __slots__ = ()
+    n_units: int
+
+    @property
+    @abstractmethod
+    def on_all(self) -> Vector:
+        """The value on all records, as it would be without coins."""
+
+    @abstractmethod
+    def value(self, kept: Mask) -> Vector:
+        """Return the value on the used units. Defined for *every* sample, also an empty one."""
+
+    @property
+    @abstractmethod
+    def scales(self) -> Vector:
+        """Scales in which the errors of the numbers are compared."""
+
+    def outputs_of(self, numbers: Vector) -> Vector:
+        """Return what is released, an affine function of the numbers that noise is added to."""
+        return numbers
+
+    @property
+    def jacobian(self) -> Matrix | None:
+        """Derivatives of what is released, (numbers, outputs); None: the numbers themselves."""
+        return None
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """Definition of the value, for the certificate."""
+        return ()
+
+
+class InfluencedValue(SampleValue):
+    """A value with a known influence of every unit, given who else is used."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def influence(self, kept: Mask, units: Integers) -> Matrix:
+        """Return the influence of units, shape (units, numbers): the value with each less without.
+
+        ``kept`` are the used units; whether the unit itself is one does not matter. NaN where it is
+        not defined.
+        """
+
+    def bound_distances(self, whiten: Matrix, keep: float) -> tuple[Vector, float]:
+        """Return bounds on the influence of every unit, and the probability that they fail.
+
+        In the norm of the value times ``whiten``. Infinite where nothing is known without draws.
+        """
+        return np.full(self.n_units, np.inf), 0.0
+
+    @property
+    def tested_units(self) -> Integers:
+        """Units of which every other moves the value by the law of one of them; by default all."""
+        return np.arange(self.n_units)
+
+    def typical_influence(self) -> Matrix | None:
+        """Return an estimate of every unit's influence on the value; None: simulate it.
+
+        The noise is shaped by it; no promise rests on it.
+        """
+        return None
+
+    def coin_spread(self) -> Vector | None:
+        """Return an estimate of the distance to the value of all records; None: simulate it."""
+        return None
+
+    def rounding(self, whiten: Matrix) -> float:
+        """Return the most that rounding errors of the value add to a distance, in the same norm."""
+        return 0.0
+
+
+class AveragedStatistic(ABC):
+    """A statistic whose influence is averaged over the coins of the others."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def on_samples(
+        self, data: Data, units: npt.NDArray[Any] | None, coins: CoinUnits
+    ) -> SampleValue | None:
+        """Return the value on samples; ``units`` numbers the unit of every row from 0 on.
+
+        None where it is not known how one unit moves it.
+        """
+
+    def shaped(self, numbers: Vector, data: Data) -> Any:
+        """Return the numbers of the value in the shape that is released."""
+        return numbers
+
+
+# --- mechanisms that state their influence --------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +158,6 @@ class OwnValue(InfluencedValue):
         return flatten(self.mechanism.evaluate(self.data.take(rows), np.random.default_rng(0)))[0]
 
     def influence(self, kept: Mask, units: Integers) -> Matrix:
-        """Return the influence of some units as stated by the mechanism."""
         state = self.mechanism.influence
         assert state is not None  # else it would be none of these
         moved = state(self.data, self.codes, kept.copy())
@@ -63,12 +171,10 @@ class OwnValue(InfluencedValue):
 
     @property
     def scales(self) -> Vector:
-        """All numbers count alike."""
         return np.ones(len(self.on_all))
 
     @property
     def public(self) -> tuple[str, ...]:
-        """Source of the statement that the proof relies on."""
         return (
             "influence of one unit: as stated by the mechanism, compared with leaving units out",
         )
@@ -91,7 +197,6 @@ class InfluencedStatistic(AveragedStatistic):
         return value
 
     def shaped(self, numbers: Vector, data: Data) -> Any:
-        """Return the numbers in the structure of the mechanism's value."""
         return _evaluate_all(self.mechanism, data)[1].restore(numbers)
 
 
@@ -117,8 +222,8 @@ def check_influence(
     """Compare what a mechanism states of one unit's influence with leaving units out.
 
     Draws samples, and computes the value with and without units: those with the largest stated
-    influence, and others. For a statistic of sums, the value of all sums less what a unit adds is
-    compared with that of the rows of all others. What differs by more than rounding is refused.
+    influence, and others. For a statistic of sums, the value of all sums less the contribution of a
+    unit is compared with that of the rows of all others. Refuses differences above rounding.
 
     Parameters
     ----------
