@@ -113,7 +113,9 @@ class Talkative(Mechanism):
 
 
 PARTS = [name for name in vars(Mechanism) if not name.startswith("_")]
-OWN = ("inner", "inner_records", "prepare", "evaluate", "coin_obstacle")  # about the wrapper itself
+OWN = (  # about the wrapper itself
+    *("inner", "inner_records", "prepare", "reading_by_entry", "evaluate", "coin_obstacle"),
+)
 HANDED_ON = [name for name in PARTS if name not in OWN]
 
 

@@ -18,6 +18,7 @@ from pacprivacy.cli.console import (
     read_console_pair,
 )
 from pacprivacy.errors import BudgetError, CertificateError, DataError, LedgerError
+from pacprivacy.mechanism import ISO
 from pacprivacy.noise import RULES
 from pacprivacy.sample import Balanced, Coins
 from pacprivacy.statistics import POLICIES
@@ -483,10 +484,11 @@ def check_coin_session(
 def _read_date_formats(text: str) -> dict[str, str]:
     """Read ``COL=%d/%m/%Y`` for every column, separated by semicolons."""
     formats = _read_by_column(text)
-    if not all(column and "%" in written for column, written in formats.items()):
+    known = ("%" in written or written == ISO for written in formats.values())
+    if not (all(formats) and all(known)):
         raise DataError(
             f"--date-format must be COL=FORMAT for every column; got {text[:60]!r}. "
-            'Write it as "day=%d/%m/%Y;born=%d.%m.%y".'
+            'Write it as "day=%d/%m/%Y;born=%d.%m.%y", or "day=ISO" for 2024-05-31.'
         )
     return formats
 

@@ -84,9 +84,7 @@ def release_dp_promise(
             'Write "membership<=0.6" or "epsilon<=1".'
         )
     _check_declared(request.model, options)
-    # What one entry looks like must not decide how those of others are read.
-    mark = request.reading.decimal or "."
-    request = replace(request, reading=replace(request.reading, find_dates=False, decimal=mark))
+    request = replace(request, reading=reading_by_entry(request.model, options, request.reading))
     if isinstance(limit, Membership) and request.model in SUMS:
         return _release_sums(request, limit, simulate=simulate, quiet=quiet)
     if request.model not in STATISTICS:
@@ -104,8 +102,35 @@ def release_dp_promise(
     return _release_rows(request, limit, simulate=simulate, quiet=quiet)
 
 
+def reading_by_entry(model: str, options: ModelOptions, reading: Reading) -> Reading:
+    """Return a reading in which no entry decides how those of others are read, or is refused.
+
+    Guarantee
+    ---------
+    Claim C-9. The kind of every column follows from the options and the schema.
+    """
+    ranges, unit = options.ranges, options.unit
+    described = (options.target,) if options.target is not None else options.columns
+    every = described is None and isinstance(ranges, tuple) and model != "count"
+    named = [] if ranges is None or isinstance(ranges, tuple) else [*ranges]
+    named += [] if options.weights is None else [options.weights]
+    return replace(
+        reading,
+        by_entry=True,
+        find_dates=False,
+        levels=options.levels,
+        numbers=None if every else frozenset((*(described or ()), *named)),
+        texts=frozenset((*options.categories, *(options.by or ()), *((unit,) if unit else ()))),
+    )
+
+
 def _check_declared(model: str, options: ModelOptions) -> None:
     """Refuse a release without the declarations that it needs, before the file is read."""
+    if options.missing not in ("drop", "category"):
+        raise DataError(
+            f"--missing must be drop or category with --promise dp; got {options.missing!r}: what "
+            "it does would tell of gaps. Use drop."
+        )
     shares = options.columns is not None and all(c in options.levels for c in options.columns)
     if options.ranges is None and model not in ("count", "crosstab") and not shares:
         raise DataError(

@@ -205,14 +205,15 @@ def _release_pac(
         options.check_coin_budget(limits)
         options.check_coin_budget(total, name="--total")
     check_release_folder(output)
+    unit = asked.options.unit or (None if file is None else file.whole.get("unit"))
+    ids = () if account.ledger is None or unit is None else (unit,)
+    reading = replace(asked.reading, ids=frozenset(ids))
     if file is None:
-        study = read_model_study(
-            asked.data, asked.model, asked.options, asked.reading, sample=sample
-        )
+        study = read_model_study(asked.data, asked.model, asked.options, reading, sample=sample)
         if limits is not None and account.ledger is None:
             study = study.with_default_sample(limits, table.pool_options)
     else:
-        study = read_study(asked.data, file, unit=table.unit, reading=asked.reading, sample=sample)
+        study = read_study(asked.data, file, unit=table.unit, reading=reading, sample=sample)
     quiet = drawn["progress"] is False
     tell_curator(study.notes, quiet=quiet)
     with warnings.catch_warnings(), _kept(table.checkpoint, output, study) as checkpoint:

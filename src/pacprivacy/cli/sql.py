@@ -156,9 +156,28 @@ def open_sql_tables(
     source: str | Path, schemas: Path | None, *, unit: str, via: list[str]
 ) -> Tables:
     """Open the tables of a file or folder, read by schemas if there are any."""
-    one_table = Path(source).suffix in SUFFIXES
-    tables = source if schemas is None and not one_table else read_folder(Path(source), schemas)
-    return Tables(tables, unit=unit, via=read_sql_paths(via))
+    paths = read_sql_paths(via)
+    tables: Any = source
+    if schemas is not None or Path(source).suffix in SUFFIXES:
+        tables = read_folder(Path(source), schemas, _id_columns(unit, paths))
+    return Tables(tables, unit=unit, via=paths)
+
+
+def _id_columns(unit: str, paths: dict[str, Any]) -> dict[str, set[str]]:
+    """Return the columns of every table that say whose row it is."""
+    ids: dict[str, set[str]] = {}
+
+    def add(place: str) -> None:
+        table, _, column = place.rpartition(".")
+        ids.setdefault(table, set()).add(column)
+
+    add(unit)
+    for table, path in paths.items():
+        column, other = path if isinstance(path, tuple) else (path, None)
+        add(f"{table}.{column}")
+        if other is not None:
+            add(other)
+    return ids
 
 
 def read_sql_paths(texts: list[str]) -> dict[str, Any]:

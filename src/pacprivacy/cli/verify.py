@@ -10,6 +10,7 @@ import typer
 from pacprivacy._certificates import DP_SCHEMA, read_release
 from pacprivacy.cli.console import AsJson, Quiet, Verb, option, show, show_json
 from pacprivacy.cli.options import BundleFile, StudyOptions, TableOptions, find_bundle_option
+from pacprivacy.cli.promise import reading_by_entry
 from pacprivacy.dp import DPCertificate
 from pacprivacy.errors import DataError
 from pacprivacy.release import (
@@ -87,7 +88,9 @@ def _verify(
         rest = {"answers": ANSWERS} if isinstance(held, AnswerBundle) else {"value": VALUE}
         source, unproved = str(path), {**verification.not_checkable, **rest}
         if data is not None:
-            again = _recompute(held, release, data, _read_again(data, model, study, table))
+            hidden = isinstance(held, CoinBundle) and held.declaration is not None
+            read = _read_again(data, model, study, table, hidden=hidden)
+            again = _recompute(held, release, data, read)
             shown = {"influence", "n_units", "noise", *again}
             unproved = {k: v for k, v in unproved.items() if k not in shown}
             items |= again
@@ -127,10 +130,14 @@ def _check_data_options(
 
 
 def _read_again(
-    data: Path, model: str | None, study: StudyOptions, table: TableOptions
+    data: Path, model: str | None, study: StudyOptions, table: TableOptions, *, hidden: bool
 ) -> ModelStudy:
     """Read the table of a release, and what was released of it."""
     file = study.file(model, table)
+    if file is None and hidden:
+        options = table.model(str(model), declared=True)
+        reading = reading_by_entry(str(model), options, table.reading(declared=True))
+        return read_model_study(data, str(model), options, reading)
     if file is None:
         return read_model_study(data, str(model), table.model(str(model)), table.reading())
     if table.schema is None:

@@ -13,6 +13,7 @@ from pacprivacy.mechanism.columns import (
     column_levels as column_levels,
     date_name as date_name,
     declared_column_levels as declared_column_levels,
+    entry_day as entry_day,
     fill_column_means as fill_column_means,
     find_date_formats as find_date_formats,
     is_data_table as is_data_table,

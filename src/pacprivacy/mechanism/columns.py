@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import repeat
 from typing import Any, Final, Literal
 
@@ -82,18 +82,24 @@ def data_table_columns(table: Any) -> list[tuple[str, nw.Series[Any]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ComparedColumn:
-    """A column in a condition, as numbers or texts; ``date_format`` besides ISO; curator-only."""
+    """A column in a condition, as numbers or texts; ``date_format`` besides ISO; curator-only.
+
+    With ``by_entry`` every entry is compared by what it says itself, so no refusal depends on it.
+    """
 
     kind: Kind
     entries: Vector | Texts = field(repr=False)
     date_format: str = ISO
+    by_entry: bool = False
 
 
 class Columns:
     """The named columns of a frame, of a structured array, or of a plain one (``x1``, ``x2``).
 
     ``date_formats`` are those of texts that are dates; they become numbers, as other dates do.
-    ``kinds`` are what the columns of all records hold, for rows that might not show it.
+    ``kinds`` are what the columns of all records hold, for rows that might not show it. With
+    ``declared``, the kinds that were declared, every entry is read by itself: a kind follows from
+    the type of a column and from its declaration, and an entry of another kind is a gap.
     """
 
     def __init__(
@@ -103,8 +109,10 @@ class Columns:
         wanted_by: str,
         date_formats: Mapping[str, str] | None = None,
         kinds: Mapping[str, Kind] | None = None,
+        declared: Mapping[str, Kind] | None = None,
     ) -> None:
         self.date_formats, self._kinds = date_formats or {}, kinds or {}
+        self._declared = declared
         if len(parts) != 1:
             raise MechanismError(
                 f"{wanted_by} must be given one table; got {len(parts)} parts. "
@@ -147,8 +155,13 @@ class Columns:
                 return "boolean" if column.dtype == nw.Boolean else "number"
             if column.dtype in (nw.Date, nw.Datetime):
                 return "date"
+            mixed = _is_of_objects(column)
             column = column.to_numpy()
+        else:
+            mixed = np.asarray(column).dtype.kind == "O"
         array = np.asarray(column)
+        if self._declared is not None and array.dtype.kind == "O":
+            return self._declared.get(name, "text") if mixed else "text"
         first = _first_entry(array) if array.dtype.kind == "O" else None
         if array.dtype.kind == "m" or isinstance(first, np.timedelta64 | timedelta):
             raise MechanismError(
@@ -171,10 +184,15 @@ class Columns:
 
     def compared(self, name: str) -> ComparedColumn:
         """Return a column as a condition compares it."""
+        kind, entries = self.kind(name), self.column(name)
+        levels = self._declared is not None and self._declared.get(name) == "text"
+        if levels and kind in ("number", "boolean"):  # levels are compared as such
+            kind, entries = "text", _level_names(entries)
         return ComparedColumn(
-            kind=self.kind(name),
-            entries=self.column(name),
+            kind=kind,
+            entries=entries,
             date_format=self.date_formats.get(name, ISO),
+            by_entry=self._declared is not None,
         )
 
     def find_date_formats(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -207,11 +225,13 @@ class Columns:
             return np.asarray(days, dtype=np.float64)
         if array.dtype.kind in "biuf":
             return array.astype(np.float64)
+        if self._declared is not None:
+            return _read_by_entry(array, self.kind(name), self.date_formats.get(name, ISO))
         if name in self.date_formats:
             return self._written_dates(name, _texts(array))
         held = self.kind(name)
         if held == "date":
-            return self._dates(array)
+            return self._dates(name, array)
         if held == "boolean":
             return np.array([float(x) if _is_there(x) else np.nan for x in array.tolist()])
         return _texts(array)
@@ -237,7 +257,7 @@ class Columns:
         return np.array([*days, np.nan])[code_column_levels(texts, distinct)]
 
     @staticmethod
-    def _dates(array: Texts) -> Vector:
+    def _dates(name: str, array: Texts) -> Vector:
         plain = np.empty(len(array), dtype=object)
         plain[:] = [
             None
@@ -247,7 +267,14 @@ class Columns:
             else item
             for item in array.tolist()
         ]
-        return np.asarray((plain.astype("datetime64[ms]") - np.datetime64(0, "ms")) / DAY)
+        try:
+            moments = plain.astype("datetime64[ms]")
+        except (TypeError, ValueError):
+            raise MechanismError(
+                f"column {name!r} must hold dates in every row, or none; got other entries beside "
+                "dates. Turn them into dates or gaps (None)."
+            ) from None
+        return np.asarray((moments - np.datetime64(0, "ms")) / DAY)
 
 
 def is_number_text(levels: Sequence[str]) -> bool:
@@ -265,11 +292,14 @@ def _texts(array: Array) -> Texts:
     """Return text as an object array of strings, None for missing or empty entries."""
     if array.dtype.kind in "US":
         distinct, codes = np.unique(array, return_inverse=True)
-        written = [text.decode() if isinstance(text, bytes) else str(text) for text in distinct]
+        written = [
+            text.decode(errors="backslashreplace") if isinstance(text, bytes) else str(text)
+            for text in distinct
+        ]
         return np.array([text or None for text in written] + [None], dtype=object)[codes]
     texts = np.empty(len(array), dtype=object)
     texts[:] = [
-        item if type(item) is str else (str(item) if _is_there(item) else None)
+        (item or None) if type(item) is str else (str(item) if _is_there(item) else None)
         for item in array.tolist()
     ]
     return texts
@@ -279,8 +309,90 @@ def _is_there(item: Any) -> bool:
     """Whether an entry is there: NaN differs from itself, and pandas.NA cannot say."""
     try:
         return item is not None and bool(item == item)
-    except TypeError:
+    except (TypeError, ValueError, ArithmeticError):  # an array in a cell, a signalling NaN
         return False
+
+
+# --- entries that are read one by one ----------------------------------------------------------
+
+
+def _is_of_objects(column: nw.Series[Any]) -> bool:
+    """Whether the type of a column allows entries of several kinds."""
+    held = getattr(column.to_native(), "dtype", None)
+    return column.dtype == nw.Object or str(held) == "object"
+
+
+def _read_by_entry(array: Array, kind: Kind, date_format: str) -> Vector | Texts:
+    """Return each entry as its own content says; one of another kind is a gap."""
+    items = _texts(array).tolist() if array.dtype.kind in "US" else array.tolist()
+    if kind == "text":
+        texts = np.empty(len(items), dtype=object)
+        texts[:] = [_entry_text(item) for item in items]
+        return texts
+    if kind == "date":
+        written = {item for item in items if isinstance(item, str)}
+        days = {text: entry_day(text, date_format) for text in written}
+        read = [days[item] if isinstance(item, str) else _entry_day(item) for item in items]
+        return np.array(read, dtype=np.float64)
+    return np.array([_entry_number(item) for item in items], dtype=np.float64)
+
+
+def _entry_text(item: Any) -> str | None:
+    if type(item) is str:
+        return item or None
+    if not _is_there(item):
+        return None
+    if hasattr(item, "toordinal"):
+        return date_name(_moment_day(item))
+    try:
+        return str(item) or None
+    except ValueError:  # a whole number of thousands of digits
+        return None
+
+
+def _entry_number(item: Any) -> float:
+    if hasattr(item, "toordinal"):
+        return _entry_day(item)
+    try:
+        return float(item) if _is_there(item) else math.nan
+    except OverflowError:
+        return math.inf if item > 0 else -math.inf
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _entry_day(item: Any) -> float:
+    there = hasattr(item, "toordinal") and _is_there(item)
+    return _moment_day(item) if there else math.nan
+
+
+def entry_day(text: str, date_format: str) -> float:
+    """Return the day since 1970 of one text, its zone left out; NaN if it is no such date.
+
+    Examples
+    --------
+    >>> entry_day("1970-01-03T12:00Z", "ISO"), entry_day("soon", "ISO")
+    (2.5, nan)
+    """
+    try:
+        return float(read_dates([text], date_format)[0])
+    except ValueError:
+        return math.nan
+
+
+def _moment_day(moment: date) -> float:
+    """Return the day since 1970 of a date or an instant, as it is written in its zone."""
+    if not isinstance(moment, datetime):
+        return float(moment.toordinal() - date(1970, 1, 1).toordinal())
+    plain = datetime(*moment.timetuple()[:6], moment.microsecond)
+    return (plain - datetime(1970, 1, 1)).total_seconds() / SECONDS_A_DAY
+
+
+def _level_names(numbers: Vector) -> Texts:
+    """Return numbers as they are written as levels, None for gaps."""
+    texts = np.empty(len(numbers), dtype=object)
+    texts[:] = [None if x != x else column_level_name(x) for x in numbers.tolist()]
+    return texts
 
 
 def is_text_column(column: Vector | Texts) -> bool:

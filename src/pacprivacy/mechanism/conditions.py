@@ -10,12 +10,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from pacprivacy.errors import MechanismError
-from pacprivacy.mechanism.columns import ISO, ComparedColumn, Mask, is_text_column, read_dates
+from pacprivacy.mechanism.columns import (
+    ISO,
+    ComparedColumn,
+    Mask,
+    is_text_column,
+    plain_level,
+    read_dates,
+)
 
 _COMPARE: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Eq: lambda a, b: a == b,
@@ -25,6 +33,7 @@ _COMPARE: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Gt: lambda a, b: a > b,
     ast.GtE: lambda a, b: a >= b,
 }
+_ORDER: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _MIRRORED: Final = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 _REWRITTEN: Final = re.compile(  # texts stay, names are taken out, a single = is made a double
     r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`(?P<name>[^`]+)`|(?<![<>=!])=(?!=)"""
@@ -40,6 +49,10 @@ class Condition:
     Names are columns; those that are no identifiers go in backticks. Texts are in quotes, dates
     are texts such as ``'2024-05-31'``, or as the column has them. A row with a gap in a column that
     is named is not taken.
+
+    Where presence is hidden, entries are read one by one. A column without a declared kind holds
+    numbers where it is compared with numbers, else texts, and 01, 1.0 and 1 are one text; a date
+    with a time is compared with a day as its day. An entry of another kind is a gap.
     """
 
     def __init__(self, text: str) -> None:
@@ -71,6 +84,7 @@ class Condition:
 
     def check(self, columns: Mapping[str, ComparedColumn]) -> None:
         """Refuse comparisons of different kinds; ``columns`` are those of all records."""
+        columns = self._settled(columns)
         for op, left, right in self._comparisons(self._tree):
             a, b = self._side(left), self._side(right)
             if isinstance(a, str) and isinstance(b, str):
@@ -84,12 +98,33 @@ class Condition:
 
     def rows(self, columns: Mapping[str, ComparedColumn]) -> Mask:
         """Return the rows that meet the condition, checked with all records before."""
+        columns = self._settled(columns)
         met: Mask = np.asarray(self._evaluate(self._tree, columns), dtype=np.bool_)
         for name in self.columns:
             entries = columns[name].entries
             there = entries != None if is_text_column(entries) else ~np.isnan(entries)  # noqa: E711
             met = met & np.asarray(there, dtype=np.bool_)
         return met
+
+    def _settled(self, columns: Mapping[str, ComparedColumn]) -> Mapping[str, ComparedColumn]:
+        """Return texts that are read by entry as numbers, or levels, as they are compared."""
+        numbers: set[str] = set()
+        texts: set[str] = set()
+        for op, left, right in self._comparisons(self._tree):
+            for side, other in ((left, right), (right, left)):
+                name, beside = self._side(side), self._side(other)
+                if name is None:
+                    continue
+                if beside is not None:
+                    number = isinstance(op, _ORDER) or columns[beside].kind in ("number", "boolean")
+                else:
+                    literals = _items(_constant(other, self._wrong))
+                    number = not any(isinstance(literal, str) for literal in literals)
+                (numbers if number else texts).add(name)
+        return {
+            name: _settle(column, as_numbers=name in numbers - texts)
+            for name, column in columns.items()
+        }
 
     def _wrong(self) -> MechanismError:
         text: object = self.text
@@ -159,6 +194,8 @@ class Condition:
         name = self._side(left) or self._side(right)
         assert name is not None  # _check refuses two constants
         a, b = (self._read(side, name, columns) for side in (left, right))
+        if columns[name].by_entry and columns[name].kind == "date":
+            a, b = _by_day(a, b, (left, right), self._side)
         if isinstance(op, ast.In | ast.NotIn):
             met = np.isin(a, b)
             return met if isinstance(op, ast.In) else ~met
@@ -178,9 +215,46 @@ def _items(constant: Any) -> tuple[Any, ...]:
     return constant if isinstance(constant, tuple) else (constant,)
 
 
+def _settle(column: ComparedColumn, *, as_numbers: bool) -> ComparedColumn:
+    """Return texts that are read by entry as levels, or as numbers."""
+    if not column.by_entry or column.kind != "text":
+        return column
+    plain = {text: plain_level(text) for text in set(column.entries.tolist()) if text is not None}
+    if as_numbers:
+        number = {text: _number(level) for text, level in plain.items()}
+        numbers = [number.get(text, np.nan) for text in column.entries.tolist()]
+        return replace(column, kind="number", entries=np.array(numbers, dtype=np.float64))
+    levels = np.empty(len(column.entries), dtype=object)
+    levels[:] = [plain.get(text) for text in column.entries.tolist()]
+    return replace(column, entries=levels)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _by_day(
+    a: Any, b: Any, sides: tuple[ast.expr, ast.expr], is_column: Callable[[ast.expr], str | None]
+) -> tuple[Any, Any]:
+    """Return the days of a column of dates where it is compared with whole days."""
+    left, right = (is_column(side) is not None for side in sides)
+    if left and right:
+        return a, b
+    constant, days = (sides[1], b) if left else (sides[0], a)
+    timed = any(":" in literal for literal in _items(ast.literal_eval(constant)))
+    if timed or (np.asarray(days) % 1 != 0).any():
+        return a, b
+    return (np.floor(a), b) if left else (a, np.floor(b))
+
+
 def _fit(literal: Any, name: str, column: ComparedColumn) -> Any:
     """Return a constant in the form of the column beside it; refuse another kind."""
     text, truth = isinstance(literal, str), isinstance(literal, bool)
+    if column.kind == "text" and column.by_entry:
+        return plain_level(str(literal))
     if column.kind == "text":
         if text:
             return literal
@@ -202,13 +276,23 @@ def _fit(literal: Any, name: str, column: ComparedColumn) -> Any:
 
 def _check_operator(op: ast.cmpop, literal: Any, name: str, column: ComparedColumn) -> None:
     """Refuse to order texts, and to compare times within days with a day."""
-    if column.kind == "text" and isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+    if column.kind == "text" and isinstance(op, _ORDER):
+        if column.by_entry and _read_date(str(literal), ISO) is not None:
+            raise MechanismError(
+                "formats of dates must be declared where presence is hidden; got none for "
+                f"{name!r}, compared by {_sign(op)} with {str(literal)[:40]!r}. Write "
+                f"date_formats={{{name!r}: 'ISO'}} for 2024-05-31, --date-format \"{name}=ISO\" on "
+                "the command line."
+            )
         raise MechanismError(
             f"where must compare column {name!r} (text) by == or in; got {_sign(op)} "
-            f"{literal[:40]!r}. Text has no order here: list what is meant, {name} in ('a', 'b')."
+            f"{str(literal)[:40]!r}. Text has no order here: list what is meant, "
+            f"{name} in ('a', 'b')."
         )
     if column.kind != "date" or isinstance(op, ast.Lt | ast.GtE) or ":" in literal:
         return
+    if column.by_entry:
+        return  # a refusal would tell of times
     days = column.entries[~np.isnan(column.entries)]
     if (days % 1 != 0).any():
         raise MechanismError(
@@ -249,8 +333,9 @@ def _as_written(column: ComparedColumn) -> str:
 
 
 def _is_truth(column: ComparedColumn) -> bool:
-    entries = column.entries
-    return column.kind == "boolean" or bool(np.isin(entries[~np.isnan(entries)], (0.0, 1.0)).all())
+    if column.by_entry or column.kind == "boolean":
+        return True
+    return bool(np.isin(column.entries[~np.isnan(column.entries)], (0.0, 1.0)).all())
 
 
 def _read_date(literal: str, date_format: str) -> float | None:

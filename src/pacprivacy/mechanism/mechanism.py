@@ -96,6 +96,10 @@ class Mechanism(ABC):
         """Return the mechanism to run, fixed with all records if needed."""
         return self
 
+    def reading_by_entry(self) -> Mechanism:
+        """Return the mechanism that hides presence: no refusal of it depends on an entry."""
+        return self
+
     @abstractmethod
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         """Return the value for one candidate; ``parts`` may be written to."""
@@ -162,6 +166,9 @@ class MechanismWrapper(Mechanism):
 
     def prepare(self, data: Data) -> Self:
         return replace(self, inner=self.inner.prepare(data))
+
+    def reading_by_entry(self) -> Self:
+        return replace(self, inner=self.inner.reading_by_entry())
 
     def evaluate(self, parts: Parts, rng: np.random.Generator) -> Value:
         return self.inner.evaluate(parts, rng)

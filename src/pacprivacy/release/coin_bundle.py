@@ -267,7 +267,10 @@ def records_of(
         n_units = len(ids)
     if n_units != bundle.n_units:
         raise unproved(f"it has {bundle.n_units} units and the data {n_units}")
-    return as_mechanism(mechanism).prepare(records), records, codes
+    whole = as_mechanism(mechanism)
+    if isinstance(bundle, CoinProof) and bundle.declaration is not None:
+        whole = whole.reading_by_entry()
+    return whole.prepare(records), records, codes
 
 
 # --- a descent -----------------------------------------------------------------------------------

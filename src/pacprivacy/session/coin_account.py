@@ -7,7 +7,12 @@ A single release has no clocks: its terms follow from its budget alone.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
+import re
+import unicodedata
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -26,11 +31,24 @@ from pacprivacy.adversary import (
 from pacprivacy.budget import AnyBudget, Membership, Spent, budget_limits
 from pacprivacy.errors import BudgetError, BudgetExceededError, LedgerError, PoolError
 from pacprivacy.release import CoinSession
+from pacprivacy.sample import canonical_unit_ids
 from pacprivacy.session.secret import Cost, Price, Purse, Request, Share
 from pacprivacy.statistics import CoinUnits
 
 MARK_BYTES: Final = 16  # of a unit's id, hashed
 MARK: Final = np.dtype((np.void, MARK_BYTES))
+WIDEST_ID: Final = 16  # digits of a number with leading zeros
+_NUMERIC: Final = re.compile(r"\s*[+-]?[0-9]{1,30}(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?\s*")
+_ENCODINGS: Final = ("utf-8", "cp1252", "latin-1", "cp1250", "cp850", "mac_roman")
+_AS_NUMBERS: Final = "numbers such as 7 for texts such as 007"
+_AS_TEXTS: Final = "texts such as 007 for numbers such as 7"
+_ENCODED: Final = "letters in another encoding"
+_ADVICE: Final = {
+    _AS_NUMBERS: 'Read the column of ids as texts, as before: with a schema, type = "id".',
+    _AS_TEXTS: "Write those ids as before, without leading zeros; or begin a new session with a "
+    'schema that says type = "id", which keeps ids as they are written.',
+    _ENCODED: "Name the encoding of the file: --encoding cp1252, or encoding = in a schema.",
+}
 LEDGER_STEP: Final = 1e-11  # more than the ledger rounds a charge up
 CROWD: Final = 10  # units that must be able to pay for a release
 LEAST_INFLUENCE: Final = 1e-4  # of a release; below it the budget is used up
@@ -59,10 +77,7 @@ class Roster:
         """Find the units of a table among those that are known, and add the new ones."""
         places: dict[bytes, int] = {mark: i for i, mark in enumerate(marks.tolist())}
         n_before = len(places)
-        here = [
-            places.setdefault(mark, len(places))
-            for mark in (hashlib.blake2b(i, digest_size=MARK_BYTES).digest() for i in unit_ids)
-        ]
+        here = [places.setdefault(mark, len(places)) for mark in map(_mark, unit_ids)]
         if len(set(here)) < len(here):
             raise PoolError("units must differ; got two of one mark. Rename one of them.")
         known_places = np.array(here, dtype=np.int64)
@@ -70,6 +85,26 @@ class Roster:
         return cls(
             marks=whole, places=known_places, n_known=int(np.count_nonzero(known_places < n_before))
         )
+
+    def check_spellings(self, unit_ids: tuple[bytes, ...], n_before: int) -> None:
+        """Refuse new units that are known by another spelling, and are not in the table by it.
+
+        Guarantee
+        ---------
+        Claim C-16. Ids that are read as another type, or in another encoding, than before begin no
+        new clock: 007 read as 7 or the other way round, and José read as JosÃ©.
+        """
+        away = set(self.marks[:n_before].tolist()) - set(self.marks[self.places].tolist())
+        if not away:
+            return
+        new = (i for i, place in zip(unit_ids, self.places, strict=True) if place >= n_before)
+        for change, spelled in (each for unit_id in new for each in _spellings(unit_id)):
+            if _mark(spelled) in away:
+                raise PoolError(
+                    f"ids must be read as in earlier releases; got {change}, which would give "
+                    f"known units a new coin and a new clock. {_ADVICE[change]} If they are other "
+                    "people, give them other ids. Nothing was charged."
+                )
 
     def spread(self, charges: Vector) -> Vector:
         """Return charges of all units that the session has met: none for those who are away."""
@@ -82,6 +117,28 @@ class Roster:
         away = np.ones(len(clocks), dtype=np.bool_)
         away[self.places] = False
         return float(clocks[away].max(initial=0.0))
+
+
+def _mark(unit_id: bytes) -> bytes:
+    return hashlib.blake2b(unit_id, digest_size=MARK_BYTES).digest()
+
+
+def _spellings(unit_id: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield what else an id may have been called, and by what change, were it read otherwise."""
+    text = unit_id[1:].decode("utf-8", "surrogatepass") if unit_id[:1] in (b"n", b"t") else ""
+    if unit_id[:1] == b"n" and text.isdecimal():
+        for width in range(len(text) + 1, WIDEST_ID + 1):
+            yield _AS_NUMBERS, b"t" + text.zfill(width).encode()
+    elif _NUMERIC.fullmatch(text) and math.isfinite(float(text)):
+        number = int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
+        yield _AS_TEXTS, canonical_unit_ids([number])[0]
+    if text.isascii():
+        return
+    for form in ("NFC", "NFD"):
+        yield _ENCODED, b"t" + unicodedata.normalize(form, text).encode("utf-8", "surrogatepass")
+    for read, written in itertools.permutations(_ENCODINGS, 2):
+        with suppress(UnicodeError):
+            yield _ENCODED, b"t" + text.encode(read).decode(written).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -207,6 +207,8 @@ class CoinSecret(SessionSecret):
                 "units must be those that the session began with, by the same names; got other "
                 "units. Pass the same units, or begin a new session."
             )
+        if not same:
+            roster.check_spellings(self._unit_ids(), len(marks))
         assert state.coins.keep is not None  # that of the session
         self._key, self.keep, self._roster = state.key, state.coins.keep, roster
         self.balances = state.clocks.extended(len(roster.marks))
@@ -261,6 +263,8 @@ class CoinSecret(SessionSecret):
         rows_per_unit = self._coins.rows_per_unit
         if rows_per_unit is not None:
             _refuse_gap_policy(whole)
+            _refuse_undeclarable(whole, rows_per_unit)
+            whole = whole.reading_by_entry()
         mechanism = whole.prepare(self.data)
         descent = steps_of(mechanism, self.data, self._codes)
         if descent is not None:
@@ -339,6 +343,12 @@ def _refuse_pool_options(request: Request) -> None:
             "rule and checkpoint must be left out where every unit has a coin: noise has one rule, "
             "and there is one pass. Use a pool: sample=pac.Balanced()."
         )
+
+
+def _refuse_undeclarable(mechanism: Mechanism, rows_per_unit: int) -> None:
+    """Refuse statistics without a declaration before the records are read."""
+    if isinstance(mechanism, SumStatistic) and type(mechanism).declare is SumStatistic.declare:
+        mechanism.declare(rows_per_unit)
 
 
 def _refuse_gap_policy(mechanism: Mechanism) -> None:

@@ -19,6 +19,7 @@ from pacprivacy._checks import Matrix, Vector, as_floats
 from pacprivacy._rounding import power_of_two
 from pacprivacy.errors import MechanismError
 from pacprivacy.mechanism import Data, fixed_mechanism
+from pacprivacy.statistics.declared import Declaration
 from pacprivacy.statistics.formulas import SUM, bin_of
 from pacprivacy.statistics.sums import SummedStatistic
 from pacprivacy.statistics.table import StatisticRows
@@ -71,6 +72,13 @@ class TableHistogram(_Binned):
                 "got others. Write bins=[0, 10, 20]."
             )
         return replace(prepared, grids=(tuple(edges.tolist()),))
+
+    def declare(self, rows_per_unit: int) -> tuple[Self, Declaration]:
+        """Return the histogram, whose edges are declared, and the declaration: bins are levels."""
+        declared, declaration = super(TableHistogram, self).declare(rows_per_unit)
+        (column,) = declaration.columns
+        bins = replace(column, low=0.0, high=1.0, n_levels=len(self.grids[0]) - 1)
+        return declared, replace(declaration, columns=(bins,))
 
     def _of_cells(self, sums: Sums, keep: float) -> Matrix:
         return sums.values / keep

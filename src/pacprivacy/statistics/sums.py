@@ -193,10 +193,7 @@ class SummedStatistic(Statistic, SumStatistic):
     def _check_declared(self, layout: StatisticLayout) -> None:
         """Refuse whatever would have to be read off the records."""
         if layout.measured:
-            raise MechanismError(
-                f"levels must be declared where presence is hidden; got none for "
-                f"{layout.measured[0]!r}. Write levels={{{layout.measured[0]!r}: ['a', 'b']}}."
-            )
+            raise self._undeclared(layout.measured[0])
         numbers = [name for _, name, level in layout.terms if level is None]
         needed = [] if self.declared_kind == "count" else numbers
         needed += [] if self.weights is None else [self.weights]

@@ -129,6 +129,7 @@ class Statistic(Mechanism):
     date_formats: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     layout: StatisticLayout | None = field(default=None, repr=False, compare=False)
+    by_entry: bool = field(default=False, repr=False, compare=False)  # presence is hidden
 
     def __post_init__(self) -> None:
         if self.missing not in POLICIES:
@@ -202,17 +203,38 @@ class Statistic(Mechanism):
 
     # --- reading ------------------------------------------------------------------------------
 
+    def reading_by_entry(self) -> Self:
+        """Return the statistic that reads every entry by itself, by types and declarations.
+
+        Guarantee
+        ---------
+        Claim C-9. Whether it is refused, and the message, follow from types of columns and from
+        declarations alone.
+        """
+        return replace(self, by_entry=True)
+
+    @property
+    def _declared_kinds(self) -> dict[str, Kind] | None:
+        """Kinds of columns of objects, where presence is hidden; others have those of types."""
+        if not self.by_entry:
+            return None
+        numbers: dict[str, Kind] = dict.fromkeys(self.ranges, "number")
+        return numbers | dict.fromkeys((*self.levels, *self.categories, *self.by), "text")
+
     def prepare(self, data: Data) -> Self:
         """Fix names, kinds and levels with all records, and refuse columns that cannot be used."""
         frame = self._understand(data)
         used = self._columns(frame)
         grouped = dict.fromkeys((*used, *self.by))
-        self._check_kinds(frame, tuple(grouped))
+        if not self.by_entry:
+            self._check_kinds(frame, tuple(grouped))
         levels, measured = {}, []
         for name in grouped:
             if name in self.levels:
                 levels[name] = declared_column_levels(name, self.levels[name], frame.kind(name))
             elif self._is_category(frame, name):
+                if self.by_entry:
+                    raise self._undeclared(name)
                 levels[name] = column_levels(frame.category(name))
                 measured.append(name)
                 if not levels[name]:
@@ -240,6 +262,8 @@ class Statistic(Mechanism):
         if self.where is not None:
             condition = Condition(self.where)
             condition.check({name: frame.compared(name) for name in condition.columns})
+        if self.by_entry:
+            return whole  # centres are declared
         if self.missing == "error":
             whole._check_gaps(frame)
         rows = whole.read(data.parts)
@@ -247,6 +271,8 @@ class Statistic(Mechanism):
 
     def _understand(self, data: Data) -> Columns:
         """Return all records, texts that are dates as such; ask where they are not clear."""
+        if self.by_entry:
+            return self._frame(data.parts, self.date_formats)
         frame = Columns(data.parts, wanted_by=self.kind, date_formats=self.date_formats)
         texts = [
             name
@@ -268,6 +294,34 @@ class Statistic(Mechanism):
             )
         found = {name: one[0] for name, one in formats.items() if are_dates_clear(one)}
         return Columns(data.parts, wanted_by=self.kind, date_formats={**self.date_formats, **found})
+
+    def _frame(
+        self,
+        parts: tuple[Any, ...],
+        date_formats: Mapping[str, str],
+        kinds: Mapping[str, Kind] | None = None,
+    ) -> Columns:
+        return Columns(
+            parts,
+            wanted_by=self.kind,
+            date_formats=date_formats,
+            kinds=kinds,
+            declared=self._declared_kinds,
+        )
+
+    def _undeclared(self, name: str) -> MechanismError:
+        """Return the refusal of a column of texts without levels, where presence is hidden."""
+        if name in self.ranges:
+            return MechanismError(
+                "formats of dates must be declared where presence is hidden; got none for "
+                f"{name!r}, a column of texts. Write date_formats={{{name!r}: '%d/%m/%Y'}}, or "
+                "'ISO' for 2024-05-31; or turn the column into numbers."
+            )
+        return MechanismError(
+            f"levels must be declared where presence is hidden; got none for {name!r}. Write "
+            f"levels={{{name!r}: ['a', 'b']}}; of numbers in a column of objects, "
+            f"ranges={{{name!r}: (0, 100)}}."
+        )
 
     def _read_names(self, used: Sequence[str]) -> tuple[str, ...]:
         """Return all columns that are read: those in use, groups, target, weights, condition."""
@@ -369,9 +423,7 @@ class Statistic(Mechanism):
     def read(self, parts: tuple[Any, ...]) -> StatisticRows:
         """Return the rows of one candidate; looks at no other row."""
         layout = fixed_mechanism(self.layout, "layout")
-        frame = Columns(
-            parts, wanted_by=self.kind, date_formats=layout.date_formats, kinds=layout.kinds
-        )
+        frame = self._frame(parts, layout.date_formats, layout.kinds)
         X = np.ones((frame.n_rows, len(layout.terms)))
         coded: dict[str, Any] = {}
         for j, (_, name, level) in enumerate(layout.terms):
@@ -387,6 +439,8 @@ class Statistic(Mechanism):
         weights = np.ones(frame.n_rows)
         if self.weights is not None:
             weights = np.nan_to_num(self._numbers(frame, self.weights))
+            if self.by_entry:
+                weights = np.maximum(weights, 0.0)
             if (weights < 0).any():
                 raise MechanismError(
                     f"weights must be non-negative; got negative ones in {self.weights!r}. "
@@ -415,6 +469,8 @@ class Statistic(Mechanism):
             raise MechanismError(f"column {name!r} must hold numbers; got text. Choose another.")
         if name in self.ranges:
             return np.clip(column, *self.ranges[name])
+        if self.by_entry:
+            return np.where(np.isinf(column), np.nan, column)
         if np.isinf(column).any():
             raise MechanismError(
                 f"column {name!r} must be finite everywhere; got infinity. Leave those rows out: "

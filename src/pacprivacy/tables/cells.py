@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from pacprivacy.mechanism import (
     ComparedColumn,
     are_dates_clear,
     date_name,
+    entry_day,
     find_date_formats,
     is_identity_column,
     read_dates,
@@ -31,7 +33,8 @@ Codes = npt.NDArray[np.int32]
 Labels = Array
 MISSING: Final = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "-", "."})
 _COMMA: Final = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
-_POINT: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?|[\d.]+")
+_PARTED: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})*(\.\d+)?")
+_POINT: Final = re.compile(rf"{_PARTED.pattern}|[\d.]+")
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
 BELOW_LIMIT: Final = re.compile(r"<\s*(\d+(?:[.,]\d+)?)")
 ColumnKind = Literal["number", "date", "category", "text", "id"]
@@ -57,7 +60,14 @@ class Reading:
     """Declared format of a file; what is left out is detected.
 
     Without ``find_dates`` only columns with a declared format hold dates. ``missing`` are entries
-    that stand for gaps in all columns; ``columns`` are those of a schema.
+    that stand for gaps in all columns; ``columns`` are those of a schema; declared ``levels`` are
+    never gaps, such as a level "none".
+
+    With ``by_entry``, as where presence is hidden, each entry is read by its own bytes: in UTF-8,
+    separated by commas, with a decimal point, where nothing else is declared. Columns with a
+    format of dates are dates, those in ``numbers`` (None: all) that are not in ``texts`` numbers,
+    and others texts; an entry of another kind is a gap. Columns of ``ids`` must have a declared
+    encoding if they have more than ASCII: a guess could name units anew.
     """
 
     delimiter: str | None = None
@@ -69,6 +79,18 @@ class Reading:
     header_row: int | None = None
     missing: tuple[str, ...] = ()
     columns: Mapping[str, ColumnSchema] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_entry: bool = False
+    numbers: frozenset[str] | None = frozenset()
+    texts: frozenset[str] = frozenset()
+    ids: frozenset[str] = frozenset()
+
+    def declares_number(self, name: str) -> bool:
+        """Whether a column is declared to hold numbers; columns of dates are not asked for."""
+        kind = self.rules_of(name).type
+        if name in self.texts or name in self.levels or kind not in (None, "number"):
+            return False
+        return kind == "number" or self.numbers is None or name in self.numbers
 
     def rules_of(self, name: str) -> ColumnSchema:
         """Return the schema of a column, with the codes of gaps in all columns."""
@@ -83,13 +105,15 @@ class TableColumn:
     ``numbers`` has NaN for gaps, and days since 1970 for dates; None is text. ``coded`` holds the
     distinct entries as written, in the order of the file, and which of them each row has, -1 for a
     gap. Where there are several ``date_formats`` and no numbers, one must be declared. ``unclear``
-    is text only because 1,234 may be 1.234 or 1234.
+    is text only because 1,234 may be 1.234 or 1234. With ``by_entry`` no refusal depends on an
+    entry.
     """
 
     numbers: Vector | None
     coded: tuple[Labels, Codes] | None = None
     date_formats: tuple[str, ...] = ()
     unclear: bool = False
+    by_entry: bool = False
 
     @property
     def is_date(self) -> bool:
@@ -139,10 +163,13 @@ class TableColumn:
     def compared(self) -> ComparedColumn:
         """Return the column in the form used by conditions."""
         if self.numbers is None:
-            return ComparedColumn(kind="text", entries=self.labels)
+            return ComparedColumn(kind="text", entries=self.labels, by_entry=self.by_entry)
         kind: Any = "date" if self.is_date else "number"
         return ComparedColumn(
-            kind=kind, entries=self.numbers, date_format=(*self.date_formats, ISO)[0]
+            kind=kind,
+            entries=self.numbers,
+            date_format=(*self.date_formats, ISO)[0],
+            by_entry=self.by_entry,
         )
 
     @property
@@ -155,13 +182,20 @@ class TableColumn:
 
 def understand_cells(cells: Mapping[str, Coded], reading: Reading) -> dict[str, TableColumn]:
     """Return the columns; a comma is decimal if declared or unambiguous."""
-    formats, mark = reading.date_formats, reading.decimal or "."
+    formats = reading.date_formats
+    decimal = reading.decimal or ("." if reading.by_entry else None)
     cells = {
-        name: _by_rules(entries, reading.rules_of(name), reading.decimal)
-        for name, entries in cells.items()
+        name: _by_rules(entries, reading.rules_of(name), decimal) for name, entries in cells.items()
     }
+    if reading.by_entry:
+        return {name: _read_each(entries, name, reading) for name, entries in cells.items()}
     columns = {
-        name: _read_cells(entries, mark, formats.get(name)) for name, entries in cells.items()
+        name: _read_cells(
+            entries,
+            _Marks(decimal or ".", decimal is not None, reading.levels.get(name, ())),
+            formats.get(name),
+        )
+        for name, entries in cells.items()
     }
     if not reading.find_dates:
         for name, column in columns.items():
@@ -170,7 +204,7 @@ def understand_cells(cells: Mapping[str, Coded], reading: Reading) -> dict[str, 
     if reading.decimal is not None:
         return columns
     by_comma = {
-        name: _read_cells(cells[name], ",", None)
+        name: _read_cells(cells[name], _Marks(","), None)
         for name, column in columns.items()
         if column.numbers is None and _COMMA.fullmatch(_first(cells[name][0]))
     }
@@ -197,17 +231,21 @@ def _by_rules(cells: Coded, rules: ColumnSchema, decimal: str | None) -> Coded:
         return cells
     distinct, codes = cells
     mark = decimal or ("," if any("," in text for text in distinct) else ".")
-    return [_replaced(text.strip(), rules, mark) for text in distinct], codes
+    declared = decimal is not None
+    return [_replaced(text.strip(), rules, mark, declared=declared) for text in distinct], codes
 
 
-def _replaced(text: str, rules: ColumnSchema, mark: str) -> str:
+def _replaced(text: str, rules: ColumnSchema, mark: str, *, declared: bool) -> str:
     if text in rules.missing:
         return ""
     limit = BELOW_LIMIT.fullmatch(text)
     if limit is None or rules.less_than is None:
         return text
     number = limit[1]
-    half = f"{float(number.replace(',', '.')) / 2:.12g}"
+    size = _number(number, mark) if declared else float(number.replace(",", "."))
+    if size != size:  # <1,5 where a point is the decimal mark
+        return text
+    half = f"{size / 2:.12g}"
     texts = {"limit": number, "zero": "0", "gap": "", "half": half.replace(".", mark)}
     return texts[rules.less_than]
 
@@ -250,22 +288,62 @@ def _all_thousands(distinct: Sequence[str]) -> bool:
     return bool(marked) and all(_THOUSANDS.fullmatch(text) for text in marked)
 
 
-def _read_cells(cells: Coded, decimal: str, date_format: str | None) -> TableColumn:
-    """Return the column with these entries: numbers if all are, else dates, else text."""
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """The decimal mark of a column, whether it was declared, and the levels that are no gaps."""
+
+    decimal: str
+    declared: bool = False
+    levels: tuple[str, ...] = ()
+
+    def is_gap(self, text: str) -> bool:
+        return text.lower() in MISSING and text not in self.levels
+
+    def numbers(self, texts: list[str]) -> Any:
+        if self.declared:
+            return _each_number(texts, self.decimal)
+        return (_by_comma if self.decimal == "," else _by_point)(texts)
+
+
+def _read_each(cells: Coded, name: str, reading: Reading) -> TableColumn:
+    """Return the column of a declared kind; what is not of that kind is a gap."""
     distinct, codes = cells
-    stripped = [text.strip() for text in distinct]
-    filled = [text for text in stripped if text.lower() not in MISSING]
+    date_format, mark = reading.date_formats.get(name), reading.decimal or "."
+    read: Callable[[str], float] | None = None
+    if date_format is not None:
+        read = partial(entry_day, date_format=date_format)
+    elif reading.declares_number(name):
+        read = partial(_number, mark=mark)
+    marks = _Marks(mark, declared=True, levels=reading.levels.get(name, ()))
+    filled = [text for text in map(str.strip, distinct) if not marks.is_gap(text)]
+    values = None if read is None else np.array([read(text) for text in filled], dtype=np.float64)
+    formats = () if date_format is None else (date_format,)
+    column = _spread((distinct, codes), filled, values, formats)
+    return replace(column, by_entry=True)
+
+
+def _read_cells(cells: Coded, marks: _Marks, date_format: str | None) -> TableColumn:
+    """Return the column with these entries: numbers if all are, else dates, else text."""
+    filled = [text for text in map(str.strip, cells[0]) if not marks.is_gap(text)]
     values: Vector | None = None
     formats: tuple[str, ...] = () if date_format is None else (date_format,)
     if date_format is None:
-        values = _parse(filled, (_by_point, _by_comma)[decimal == ","])
+        values = _parse(filled, marks.numbers)
         formats = find_date_formats(filled) if values is None else ()
     if date_format is not None or are_dates_clear(formats):
         values = _parse(filled, lambda texts: read_dates(texts, formats[0]))
+    return _spread(cells, filled, values, formats)
+
+
+def _spread(
+    cells: Coded, filled: list[str], values: Vector | None, formats: tuple[str, ...]
+) -> TableColumn:
+    """Return the column of the cells, given the entries that are no gaps and their values."""
     # Entries that differ by blanks around them only are one.
     place = {text: number for number, text in enumerate(dict.fromkeys(filled))}
     gap = len(place)
-    new_codes = np.array([place.get(text, gap) for text in stripped] + [gap], np.int32)[codes]
+    places = [place.get(text.strip(), gap) for text in cells[0]]
+    new_codes = np.array([*places, gap], np.int32)[cells[1]]
     spread = None
     if values is not None:
         by_level = dict(zip(filled, values.tolist(), strict=True))
@@ -282,6 +360,23 @@ def _parse(filled: list[str], read: Callable[[list[str]], Any]) -> Vector | None
         return None
 
 
+def _number(text: str, mark: str) -> float:
+    """Return the number that one entry says with a declared decimal mark, or NaN."""
+    if mark == ",":
+        return _by_comma([text])[0] if _COMMA.fullmatch(text) else np.nan
+    try:
+        return float(text)
+    except ValueError:
+        return float(text.replace(",", "")) if _PARTED.fullmatch(text) else np.nan
+
+
+def _each_number(texts: list[str], mark: str) -> Vector:
+    numbers = np.array([_number(text, mark) for text in texts], dtype=np.float64)
+    if np.isnan(numbers).any():
+        raise ValueError
+    return numbers
+
+
 def _by_point(texts: list[str]) -> Any:
     try:
         return np.array(texts, dtype=np.float64)
@@ -293,7 +388,7 @@ def _by_point(texts: list[str]) -> Any:
         return np.array([text.replace(",", "") for text in texts], dtype=np.float64)
 
 
-def _by_comma(texts: list[str]) -> Any:
+def _by_comma(texts: list[str]) -> list[float]:
     if not all(_COMMA.fullmatch(text) for text in texts):
         raise ValueError
     return [float(text.replace(".", "").replace(",", ".")) for text in texts]

@@ -224,9 +224,10 @@ class StatisticModel:
         )
         if isinstance(options.ranges, tuple):
             return dict.fromkeys(names, options.ranges)
-        weights = options.weights
-        model_ranges(options.ranges, (*names, weights) if weights in options.ranges else names)
-        return dict(options.ranges)
+        used = (*names, options.weights) if options.weights in options.ranges else names
+        known = {name: pair for name, pair in options.ranges.items() if name not in table.names}
+        model_ranges({**known, **_ranges_of(options.ranges, used)}, used)
+        return _ranges_of(options.ranges, used)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -270,6 +271,12 @@ def learned_model_columns(table: Table, options: ModelOptions) -> tuple[str, ...
     if not names:
         raise DataError("the file must have a column to learn from; got none. Add columns.")
     return names
+
+
+def _ranges_of(
+    ranges: Mapping[str, tuple[float, float]], names: tuple[str | None, ...]
+) -> dict[str, tuple[float, float]]:
+    return {name: pair for name, pair in ranges.items() if name in names}
 
 
 def model_ranges(ranges: Ranges, names: tuple[str, ...]) -> tuple[tuple[float, float], ...]:
@@ -597,6 +604,8 @@ def read_model_study(
 ) -> ModelStudy:
     """Read the file and build the model; the pool of a classifier halves every class."""
     chosen = find_model(model, options)
+    reading = reading or Reading()
+    reading = replace(reading, levels={**reading.levels, **options.levels})
     table = read_table(source, reading)
     built = chosen.build(table, options)
     notes = (*built.notes, *category_range_notes(table, options))

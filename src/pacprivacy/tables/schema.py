@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self, get_args
@@ -35,6 +35,7 @@ from pacprivacy.tables.table import Table, read_table, table_identities
 CHOOSE: Final = "?"  # a choice that the curator must make
 GUESSES: Final = ("type", "date_format", "range", "levels")
 SUFFIXES: Final = (".csv", ".parquet", ".xlsx", ".sav", ".dta", ".sas7bdat")
+_KEPT_TEXTS: Final = ("text", "category")
 _MILLISECONDS_A_DAY: Final = 86_400_000
 _EXACT: Final = 2.0**53  # below it floats tell whole numbers apart
 FEWEST_NUMBERS: Final = 0.5  # share of the levels of a text column with limits such as <5
@@ -104,6 +105,7 @@ class Schema:
             sheet=self.sheet,
             header_row=self.header_row,
             missing=self.missing,
+            levels=self.levels,
             columns=self.columns,
         )
 
@@ -228,15 +230,25 @@ def _coarse(numbers: Any) -> tuple[float, float] | None:
 # --- a folder of tables, for queries ----------------------------------------------------------
 
 
-def read_folder(folder: Path, schemas: Path | None) -> dict[str, Any]:
+def read_folder(
+    folder: Path, schemas: Path | None, ids: Mapping[str, Collection[str]] | None = None
+) -> dict[str, Any]:
     """Return the tables of a folder as Arrow tables, read by their schemas.
 
     ``schemas`` is a folder with ``NAME.toml`` for each table NAME that has a schema; if ``folder``
-    is a file it is a file, or None. A column of type ``category`` keeps its entries as texts.
+    is a file it is a file, or None. ``ids`` are columns by table that say whose row it is. These,
+    the unit of a schema, and columns of type ``id``, ``text`` and ``category`` keep their entries
+    as texts, as they are written: what others are called never changes the name of a unit.
+
+    Guarantee
+    ---------
+    Claim C-16. The name of a unit is a function of its own entry, the schema and ``ids``.
     """
+    ids = ids or {}
     if folder.is_file() and (schemas is None or schemas.is_file()):
-        schema = None if schemas is None else Schema.read(schemas)
-        return {folder.name.partition(".")[0]: _arrow(folder, schema)}
+        schema = Schema() if schemas is None else Schema.read(schemas)
+        name = folder.name.partition(".")[0]
+        return {name: _arrow(folder, schema, ids.get(name, ()))}
     if schemas is None or not (folder.is_dir() and schemas.is_dir()):
         raise DataError(
             f"--schema must be a folder of NAME.toml for a folder of tables, or a file for a file; "
@@ -251,7 +263,10 @@ def read_folder(folder: Path, schemas: Path | None) -> dict[str, Any]:
             f"each schema must be that of a table in {folder}; got {got}. Name it after the "
             "table's file."
         )
-    return {name: _arrow(path, described.get(name)) for name, path in files.items()}
+    return {
+        name: _arrow(path, described.get(name, Schema()), ids.get(name, ()))
+        for name, path in files.items()
+    }
 
 
 def declared_levels(schemas: Path) -> dict[str, tuple[str, ...]]:
@@ -265,11 +280,13 @@ def declared_levels(schemas: Path) -> dict[str, tuple[str, ...]]:
     return {name: levels for name, levels in pairs if names.count(name) == 1}
 
 
-def _arrow(path: Path, schema: Schema | None) -> Any:
+def _arrow(path: Path, schema: Schema, ids: Collection[str]) -> Any:
     import pyarrow as pa  # slow to import, and needed for queries only
 
-    table = read_table(path, Reading() if schema is None else schema.reading)
-    texts = () if schema is None else schema.categories
+    names = {name for name, column in schema.columns.items() if column.type == "id"}
+    names |= set(ids) if schema.unit is None else {schema.unit, *ids}
+    table = read_table(path, replace(schema.reading, ids=frozenset(names)))
+    texts = names | {name for name, column in schema.columns.items() if column.type in _KEPT_TEXTS}
     return pa.table({name: _plain(table.columns[name], name in texts) for name in table.names})
 
 
@@ -285,6 +302,9 @@ def _plain(column: TableColumn, as_text: bool) -> Any:
         return pa.array(moments, mask=gaps).cast(pa.timestamp("ms"))
     there = np.where(gaps, 0.0, column.numbers)
     whole = bool((np.abs(there) < _EXACT).all() and (there % 1 == 0).all())
+    if as_text and whole:  # of a file that has no texts of numbers
+        labels = [None if gap else str(int(x)) for gap, x in zip(gaps, there, strict=True)]
+        return pa.array(labels, type=pa.string())
     numbers = there.astype(np.int64) if whole else column.numbers
     return pa.array(numbers, mask=gaps)
 

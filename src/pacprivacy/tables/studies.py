@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -239,6 +239,8 @@ def read_study(
 ) -> ModelStudy:
     """Read the data of a study and build it."""
     unit = study.whole.get("unit") if unit is None else unit
+    reading = reading or Reading()
+    reading = replace(reading, levels={**reading.levels, **study.options({}, unit).levels})
     table = read_table(source, reading)
     built = study.build(table, unit)
     return ModelStudy.of(source, table, built, unit=unit, sample=sample, notes=built.notes)

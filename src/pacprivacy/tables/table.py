@@ -16,7 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
 from itertools import islice
@@ -27,7 +27,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 import numpy.typing as npt
 
-from pacprivacy._checks import Array, listed, suggestion
+from pacprivacy._checks import LARGEST_OUTPUT, Array, listed, quoted, suggestion
 from pacprivacy._system import check_unpacked, read_at_most, read_regular
 from pacprivacy.errors import DataError
 from pacprivacy.mechanism import (
@@ -104,6 +104,8 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
             + suggestion(unknown[0], names, otherwise="Take them out of the schema.")
         )
     columns = apply_column_rules(columns, reading)
+    if reading.by_entry:
+        columns = {name: _by_entry(column) for name, column in columns.items()}
     for name, date_format in reading.date_formats.items():
         if name not in columns or not columns[name].is_date:
             got = "other columns" if name not in columns else "one without dates, or with others"
@@ -118,6 +120,14 @@ def read_table(path: Path, reading: Reading | None = None) -> Table:
     return Table(columns=columns, names=names, n_rows=n_rows, digest=digest, notes=notes)
 
 
+def _by_entry(column: TableColumn) -> TableColumn:
+    """Return a column of which no refusal depends on an entry, not even on an infinite one."""
+    numbers = column.numbers
+    if numbers is not None:
+        numbers = np.clip(numbers, -LARGEST_OUTPUT, LARGEST_OUTPUT)
+    return replace(column, numbers=numbers, by_entry=True)
+
+
 # --- CSV ------------------------------------------------------------------------------------
 
 
@@ -127,12 +137,14 @@ Names = tuple[str, ...]
 def _read_csv(
     content: bytes, path: Path, reading: Reading
 ) -> tuple[Names, dict[str, TableColumn], tuple[str, ...]]:
-    text, notes = _decode(content, path, reading.encoding)
-    mark = reading.delimiter or _sniff_delimiter(text)
+    text, notes = _decode(content, path, reading)
+    mark = reading.delimiter or ("," if reading.by_entry else _sniff_delimiter(text))
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     try:
         header = next(islice(reader, (reading.header_row or 1) - 1, None), [])
         names = _check_names(header, path)
+        if reading.by_entry and reading.delimiter is None and len(names) == 1:
+            _check_alone(names[0], path)
         cells = None
         if len(text) >= QUICK_BYTES and text.count('"') % 2 == 0:
             cells = _split_quickly(text, mark, len(names), reader.line_num)
@@ -143,12 +155,45 @@ def _read_csv(
             f"{path} must be a well-formed CSV file; got: {error} (line {reader.line_num}). "
             "Export it again."
         ) from None
-    return names, understand_cells(dict(zip(names, cells, strict=True)), reading), notes
+    columns = understand_cells(dict(zip(names, cells, strict=True)), reading)
+    if notes and not reading.by_entry:
+        _check_encoding(columns, reading, path)
+    return names, columns, notes
 
 
-def _decode(content: bytes, path: Path, encoding: str | None) -> tuple[str, tuple[str, ...]]:
+def _check_encoding(columns: Mapping[str, TableColumn], reading: Reading, path: Path) -> None:
+    """Refuse ids that a guessed encoding spells."""
+    for name in reading.ids & columns.keys():
+        levels = columns[name].levels
+        if levels is not None and not all(str(level).isascii() for level in levels.tolist()):
+            raise DataError(
+                f"{path} must be UTF-8, or its encoding be named, where ids in {name!r} must last; "
+                "got another: a guess would give a new name, and a new coin, to everybody with an "
+                'accent. Say --encoding cp1252, in a schema encoding = "cp1252", or export the '
+                "file as UTF-8, as before."
+            )
+
+
+def _check_alone(name: str, path: Path) -> None:
+    """Refuse a header that another separator would split, where a comma is the declared one."""
+    other = next((mark for mark in DELIMITERS if mark in name), None)
+    if other is not None:
+        raise DataError(
+            f"{path} must be separated by commas where presence is hidden, unless another "
+            f"separator is declared; got {other!r} in its header. Say --delimiter "
+            f"{'tab' if other == chr(9) else quoted([other])}."
+        )
+
+
+def _decode(content: bytes, path: Path, reading: Reading) -> tuple[str, tuple[str, ...]]:
+    encoding = reading.encoding
     wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
+        if reading.by_entry:
+            name = encoding or ("utf-16" if wide else "utf-8-sig")
+            text = content.decode(name, errors="replace").removeprefix("\ufeff")
+            note = "bytes that are none of the declared encoding (UTF-8 if none) were replaced"
+            return text, (note,) * ("\ufffd" in text)
         if encoding is not None or wide:
             return content.decode(encoding or "utf-16").removeprefix("\ufeff"), ()
         if b"\x00" not in content[:4096]:
@@ -410,6 +455,9 @@ def _understand_objects(
     columns: dict[str, TableColumn] = {}
     texts: dict[str, Coded] = {}
     for name, cells in zip(names, by_column, strict=True):
+        if reading.by_entry:
+            texts[name] = _index([_cell_text(cell, name, reading) for cell in cells])
+            continue
         filled = [cell for cell in cells if cell is not None]
         if filled and all(isinstance(cell, int | float) for cell in filled):
             columns[name] = TableColumn(numbers=np.array(cells, dtype=np.float64))
@@ -420,6 +468,16 @@ def _understand_objects(
             texts[name] = _index(["" if cell is None else str(cell) for cell in cells])
     columns |= understand_cells(texts, reading)
     return {name: columns[name] for name in names}
+
+
+def _cell_text(cell: Any, name: str, reading: Reading) -> str:
+    """Return a cell as a CSV file would have it, by the declared format and decimal mark."""
+    if isinstance(cell, date) and reading.date_formats.get(name, ISO) != ISO:
+        return cell.strftime(reading.date_formats[name])
+    if isinstance(cell, int | float):
+        plain = str(int(cell)) if isinstance(cell, bool) else str(cell)
+        return plain.replace(".", reading.decimal or ".")
+    return "" if cell is None else str(cell)
 
 
 # --- checks and labels --------------------------------------------------------------------------

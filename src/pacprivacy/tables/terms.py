@@ -94,6 +94,12 @@ class Categories:
         chosen = {*options.levels, *options.categories, *grouped}
         text = [n for n in names if table.columns[n].numbers is None or n in chosen]
         text += [name for name in grouped if name not in text]
+        for name in text:
+            if table.columns[name].by_entry and name not in options.levels:
+                raise DataError(
+                    f"--levels must name those of {name!r} where presence is hidden; got none for "
+                    f'{name!r}. Write --levels "{name}=A,B"; of numbers, --ranges "{name}=0,100".'
+                )
         _check_categories(table, names, text, options, grouped)
         if options.missing == "error":
             _refuse_gaps(table, (*names, options.target, options.weights))

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from pacprivacy.cli import app
 from pacprivacy.release import Certificate, Release
+from pacprivacy.session.state import CoinState, SessionState
 
 N = 1500
 POOL_WORDS = re.compile(r"\b(pool|candidate|fold|universe|subset|belief)s?\b", re.IGNORECASE)
@@ -330,3 +331,46 @@ def test_a_pool_says_why_in_release_and_plan(people: Path, tmp_path: Path) -> No
     assert not any(note.startswith("Sample:") for note in certificate.notes)
     pac("release", people, *mean, *BUDGET, "--keep", 0.8, "-o", tmp_path / "k")
     assert Certificate.read(tmp_path / "k" / "release.json").used_prior == 0.8
+
+
+@pytest.mark.claim("C-16")
+def test_ids_keep_their_encoding_from_release_to_release(tmp_path: Path) -> None:
+    """One byte of Latin-1 in a remark would rename everybody with an accent."""
+    path, ledger = tmp_path / "people.csv", tmp_path / "l.db"
+    rows = "".join(f"{'José' if i < 40 else 'Ann'}{i},{i % 50},ok\n" for i in range(400))
+    asked = ["release", path, "--model", "mean", "--columns", "x", "--unit", "id", "--dataset", "d"]
+    asked += ["--sample", "coins", "--keep", ".9", "--budget", "membership<=0.55", "-q"]
+    asked += ["--total", "membership<=0.7", "--ledger", ledger]
+    for number, more in enumerate((b"", b"Bob,3,caf\xe9\n", b"Bob,3,caf\xc3\xa9\n")):
+        path.write_bytes(b"id,x,note\n" + rows.encode() + more)
+        if number == 1:
+            before = [each.read_bytes() for each in sorted(tmp_path.glob("*.session"))]
+            said = refused(*asked, "-o", tmp_path / "1")
+            assert "must be UTF-8, or its encoding be named" in said
+            said = refused(*asked, "-o", tmp_path / "1", "--encoding", "cp1252")
+            assert "letters in another encoding" in said
+            assert before == [each.read_bytes() for each in sorted(tmp_path.glob("*.session"))]
+        else:
+            pac(*asked, "-o", tmp_path / f"{number}")
+
+
+@pytest.mark.claim("C-16")
+def test_ids_of_queries_are_texts_by_a_schema(tmp_path: Path) -> None:
+    """One person called A01 must not make others of those who were numbers."""
+    tables, schemas, ledger = (tmp_path / name for name in ("t", "s", "l.db"))
+    tables.mkdir(), schemas.mkdir()
+    (schemas / "visits.toml").write_text('[columns.cost]\ntype = "number"\n', encoding="utf-8")
+    for number, more in enumerate(([], ["A01"])):
+        ids = [*(f"{i:03d}" for i in range(300)), *more]
+        people = "".join(f"{each},1\n" for each in ids)
+        (tables / "people.csv").write_text(f"id,x\n{people}", encoding="utf-8")
+        visits = "".join(f"{each},{i % 7}\n" for i, each in enumerate(ids * 2))
+        (tables / "visits.csv").write_text(f"person,cost\n{visits}", encoding="utf-8")
+        asked = ["sql", tables, "SELECT sum(cost) AS s FROM visits", "--schema", schemas]
+        asked += ["--unit", "people.id", "--via", "visits=person", "--ledger", ledger, "-q"]
+        asked += ["--budget", "membership<=0.55", "--total", "membership<=0.7", "--dataset", "d"]
+        pac(*asked, "-o", tmp_path / f"{number}")
+    (path,) = tmp_path.glob("*.session")
+    state, _ = SessionState.from_bytes(path.read_bytes())
+    assert isinstance(state, CoinState)
+    assert len(state.clocks.spent) == 301

@@ -127,7 +127,8 @@ def test_rows_of_one_person_are_capped(table: Path, tmp_path: Path) -> None:
         (["--model", "median", "--unit", "person"], "must be left out for quantiles"),
         (["--model", "median", "--fill", "0"], "must be left out for quantiles"),
         (["--columns", "age,heavy", "--ranges", "age=0,100"], "none for 'heavy'"),
-        (["--columns", "age,sex"], "got none for 'sex'"),
+        (["--columns", "age,sex", "--ranges", "age=0,100"], "none for 'sex'"),
+        (["--missing", "error"], "--missing must be drop or category"),
     ],
 )
 def test_what_is_not_declared_is_refused(
@@ -138,6 +139,34 @@ def test_what_is_not_declared_is_refused(
     assert result.exit_code != 0
     assert said in " ".join(result.stderr.split())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.claim("C-9")
+def test_what_a_range_declares_as_numbers_is_read_as_such(table: Path, tmp_path: Path) -> None:
+    """A refusal would tell of one odd entry; the curator is told instead."""
+    words = ["--model", "mean", "--columns", "age,sex", "--ranges", "0,100", "--promise", "dp"]
+    result = call(table, tmp_path / "out", *words)
+    assert result.exit_code == 0, result.stderr
+    assert "missing values: age 18, sex 900" in result.stderr
+
+
+@pytest.mark.parametrize("model", ["count", "mean", "median"])
+def test_a_range_in_a_schema_may_be_of_a_condition_alone(
+    table: Path, tmp_path: Path, model: str
+) -> None:
+    """D6: a schema describes all columns, and a release reads some."""
+    schema = tmp_path / "people.toml"
+    schema.write_text(
+        "[columns.age]\nrange = [0, 100]\n[columns.heavy]\nrange = [0, 9]\n", encoding="utf-8"
+    )
+    words = ["--model", model, "--where", "heavy < 2 and age > 30", "--promise", "dp"]
+    words += ["--columns", "age"] if model != "count" else []
+    result = call(table, tmp_path / "out", *words, "--schema", str(schema))
+    assert result.exit_code == 0, result.stderr
+    if model == "count":
+        found: Any = pac.Release.load(tmp_path / "out" / "release.json")
+        truth = int(((PEOPLE.heavy < 2) & (PEOPLE.age > 30)).sum())
+        assert found.value["rows"] == pytest.approx(truth, abs=12)
 
 
 def test_the_value_and_a_condition(table: Path, tmp_path: Path) -> None:

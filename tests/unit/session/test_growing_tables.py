@@ -1,7 +1,9 @@
 """A session on tables that grow: old units keep coin and clock, new ones start, all exact."""
 
+import re
 import subprocess
 import sys
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import pacprivacy as pac
 from pacprivacy.adversary import cap_success, session_cap
 from pacprivacy.errors import CertificateError, PoolError
+from pacprivacy.ledger import Ledger
 from pacprivacy.mechanism import Descent
 from pacprivacy.release import CoinBundle, DescentBundle, recompute_descent
 from pacprivacy.sample import keyed_coins
@@ -184,6 +187,55 @@ def test_a_table_of_strangers_is_refused(tmp_path: Path) -> None:
             return
         with pac.Session(tables, budget=TOTAL, ledger=path) as session:
             session.sql("SELECT count(*) AS n FROM people", share=0.3)
+
+
+def _clinic(ids: list[Any]) -> pac.Tables:
+    texts = any(isinstance(each, str) for each in ids)  # one type in a column
+    people = pd.DataFrame({"id": [str(each) for each in ids] if texts else ids})
+    return pac.Tables({"people": people}, unit="people.id")
+
+
+PADDED = [f"{i:03d}" for i in range(300)]
+NAMES = [f"José {i}" if i < 40 else f"Ann {i}" for i in range(300)]
+
+
+@pytest.mark.claim("C-1")
+@pytest.mark.parametrize(
+    ("first", "then", "change"),
+    [
+        (list(range(300)), [*PADDED, "A01"], "texts such as 007 for numbers such as 7"),
+        (PADDED, [*range(300), 1000], "numbers such as 7 for texts such as 007"),
+        ([*PADDED, "A01"], ["A01", *range(300)], "numbers such as 7 for texts such as 007"),
+        ([7.5, *range(300)], ["7.50", *map(str, range(299)), "+299"], "texts such as 007"),
+        (NAMES, [n.encode().decode("cp1252") for n in NAMES], "letters in another encoding"),
+        ([n.encode().decode("cp1252") for n in NAMES], NAMES, "letters in another encoding"),
+        ([n.encode("cp1252").decode("cp850") for n in NAMES], NAMES, "letters in another encoding"),
+        (NAMES, [unicodedata.normalize("NFD", n) for n in NAMES], "letters in another encoding"),
+    ],
+)
+def test_ids_that_are_read_otherwise_are_refused(
+    tmp_path: Path, first: list[Any], then: list[Any], change: str
+) -> None:
+    """Before anything is charged: a new coin and a new clock would break the promise."""
+    path = tmp_path / "study.db"
+    with pac.Session(_clinic(first), budget=TOTAL, ledger=path, dataset="d") as session:
+        session.sql("SELECT count(*) AS n FROM people", share=0.3)
+    kept, spent = state_of(tmp_path), Ledger(path).balance("d", "default")
+    with pytest.raises(PoolError, match=re.escape(change)) as refused:
+        pac.Session.resume(_clinic(then), ledger=path, dataset="d")
+    assert "Nothing was charged" in str(refused.value)
+    assert state_of(tmp_path).clocks.spent.tolist() == kept.clocks.spent.tolist()
+    assert Ledger(path).balance("d", "default") == spent
+    with pac.Session.resume(_clinic([*first, "new", "00x", "Zoë"]), ledger=path, dataset="d") as s:
+        s.sql("SELECT count(*) AS n FROM people", share=0.3)
+
+
+def test_two_spellings_in_one_table_are_two_people(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    for ids in (PADDED, [*PADDED, "7", "0007"]):
+        with pac.Session(_clinic(ids), budget=TOTAL, ledger=path) as session:
+            session.sql("SELECT count(*) AS n FROM people", share=0.3)
+    assert len(state_of(tmp_path).clocks.spent) == 302
 
 
 def test_keys_that_are_one_number_are_one_unit(tmp_path: Path) -> None:

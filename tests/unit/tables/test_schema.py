@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +166,98 @@ def test_numbers_that_are_no_whole_ones_of_the_engine_stay_floats(
     pay = read_folder(tmp_path, tmp_path / "schemas")["people"]["pay"]
     assert str(pay.type) == "double"
     assert pay.to_pylist() == [2.0, float(entry)]
+
+
+@pytest.mark.claim("M-7")
+@pytest.mark.parametrize("declared", ["id", "text", "category", "unit", "key"])
+def test_ids_stay_as_they_are_written(tmp_path: Path, declared: str) -> None:
+    """007 and 7 are two units, whether or not somebody is called A01."""
+    (tmp_path / "s").mkdir()
+    columns = f'[columns.id]\ntype = "{declared}"\n' if declared not in ("unit", "key") else ""
+    unit = 'unit = "id"\n' if declared == "unit" else ""
+    (tmp_path / "s" / "people.toml").write_text(unit + columns, encoding="utf-8")
+    named = {"people": {"id"}} if declared == "key" else None
+    for more in ([], ["A01"]):
+        entries = ["007", "7", "010", *more]
+        rows = "".join(f"{each},1\n" for each in entries)
+        (tmp_path / "people.csv").write_text(f"id,x\n{rows}", encoding="utf-8")
+        people = read_folder(tmp_path, tmp_path / "s", named)["people"]
+        assert people["id"].to_pylist() == entries
+        assert people["x"].to_pylist() == [1] * len(entries)
+
+
+@pytest.mark.claim("C-16")
+def test_numbers_of_a_typed_file_are_the_ids_of_their_texts(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq.write_table(pa.table({"id": [7, None, 12], "x": [1, 2, 3]}), tmp_path / "people.parquet")
+    people = read_folder(tmp_path, tmp_path / "s", {"people": ["id"]})["people"]
+    assert people["id"].to_pylist() == ["7", None, "12"]
+
+
+@pytest.mark.claim("C-16")
+def test_an_encoding_is_named_where_ids_must_last(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "people.csv").write_bytes("id,x\nJosé,1\n".encode("cp1252"))
+    (tmp_path / "s" / "people.toml").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match=r"must be UTF-8, or its encoding be named.*encoding ="):
+        read_folder(tmp_path, tmp_path / "s", {"people": ["id"]})
+    assert read_folder(tmp_path, tmp_path / "s")["people"]["id"].to_pylist() == ["José"]
+    (tmp_path / "s" / "people.toml").write_text('encoding = "cp1252"', encoding="utf-8")
+    people = read_folder(tmp_path, tmp_path / "s", {"people": ["id"]})["people"]
+    assert people["id"].to_pylist() == ["José"]
+
+
+@pytest.mark.claim("M-7")
+@pytest.mark.parametrize(
+    ("rows", "numbers"),
+    [
+        (["1,234"], [1234.0]),
+        (["1,234.5", "1e2"], [1234.5, 100.0]),
+        (["-3e2", "1,234"], [-300, 1234]),
+    ],
+)
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_declared_decimal_mark_decides_every_entry(
+    tmp_path: Path, rows: list[str], numbers: list[float], quick: bool
+) -> None:
+    path, n = tmp_path / "t.csv", (1 << 18) // len(rows) if quick else 1
+    path.write_text("x;y\n" + "".join(f"{row};a\n" for row in rows) * n, encoding="utf-8")
+    schema = written(tmp_path, 'delimiter = ";"\ndecimal = "."\n[columns.x]\ntype = "number"')
+    found = read_table(path, schema.reading).columns["x"].numbers
+    assert found is not None
+    np.testing.assert_array_equal(found, numbers * n)
+    path.write_text("x;y\n" + "".join(f"{row};a\n" for row in [*rows, "1,5"]), encoding="utf-8")
+    with pytest.raises(DataError, match="must hold numbers"):
+        read_table(path, schema.reading)
+
+
+@pytest.mark.claim("M-7")
+@pytest.mark.parametrize(
+    ("mark", "rule", "entries"),
+    [(".", "half", [0.6, np.nan]), (".", "limit", [1.2, np.nan]), (",", "half", [0.6, 0.75])],
+)
+def test_a_limit_is_read_with_the_declared_mark(
+    tmp_path: Path, mark: str, rule: str, entries: list[float]
+) -> None:
+    """With a decimal point, <1,5 is not below 1.5: it is no number."""
+    path, known = tmp_path / "t.csv", f"<1{mark}2"
+    path.write_text(f"x;y\n{known};a\n<1,5;b\n", encoding="utf-8")
+    schema = written(tmp_path, f'decimal = "{mark}"\n[columns.x]\nless_than = "{rule}"')
+    by_entry = replace(schema.reading, delimiter=";", by_entry=True, numbers=frozenset("x"))
+    column = read_table(path, by_entry).columns["x"]
+    np.testing.assert_allclose(column.numbers, entries)
+
+
+@pytest.mark.claim("M-7")
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("by_entry", [False, True])
+def test_declared_levels_are_no_gaps(tmp_path: Path, quick: bool, by_entry: bool) -> None:
+    path, n = tmp_path / "t.csv", (1 << 17) if quick else 1
+    path.write_text("x,y\n" + "none,1\n-,2\nNA,3\nsome,4\n" * n, encoding="utf-8")
+    schema = written(tmp_path, '[columns.x]\nlevels = ["none", "-", "some"]')
+    column = read_table(path, replace(schema.reading, by_entry=by_entry)).columns["x"]
+    assert column.labels[:4].tolist() == ["none", "-", None, "some"]
+    guessed = written(tmp_path, '[columns.x]\nlevels = ["none"]\nguessed = ["levels"]')
+    assert read_table(path, guessed.reading).columns["x"].labels[0] is None
