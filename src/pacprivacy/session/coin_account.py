@@ -258,7 +258,7 @@ class CoinAccount:
     def pays_largest(self) -> bool:
         """Whether the owner has a limit of its own below the cap of the clocks."""
         limit = self.purse.own_limit
-        return limit is not None and limit < self.clocks.cap
+        return limit is not None and limit < self.clocks.cap - LEDGER_STEP
 
     def at(self, purse: Purse) -> CoinAccount:
         """Return the account after other releases."""
