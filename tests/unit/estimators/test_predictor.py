@@ -28,7 +28,7 @@ from pacprivacy.noise.answers import (
 )
 from pacprivacy.noise.covariance import log_det_of_points, waterfill
 from pacprivacy.noise.plan import Observation
-from pacprivacy.noise.rules import SpreadRule
+from pacprivacy.noise.rules import FormulaRule
 from pacprivacy.sample import Balanced
 from pacprivacy.session.responder import Responder, ScoreAnswers, VoteAnswers
 from pacprivacy.theory import binary_entropy, posterior_success
@@ -50,7 +50,7 @@ def one_hot(labels, n_classes):
 
 def general_plan(values, log_p, budget) -> NoisePlan:
     problem = PlanProblem(values=values, log_p=log_p, gamma=1e-9, seed=0, mi_nats=budget)
-    return SpreadRule("waterfill", waterfill).noisy_plan(problem)
+    return FormulaRule("waterfill", waterfill).noisy_plan(problem)
 
 
 @pytest.mark.claim("F-1")
