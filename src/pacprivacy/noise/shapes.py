@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pacprivacy._checks import Matrix, Vector, shortened
+from pacprivacy._checks import Matrix, Vector
 from pacprivacy.adversary import (
     IN_CACHE,
     Candidates,
@@ -399,9 +399,8 @@ class RiskShapeProbe:
         return sizes.mean(axis=0, dtype=np.float64), sizes
 
     def _room_left(self, size: Vector) -> Vector:
-        half = np.multiply(size, 0.5, dtype=np.float64)
-        np.subtract(shortened(self._caps)[0] - 0.5, half, out=half)
-        return half
+        room: Vector = self._caps - 0.5 - np.multiply(size, 0.5, dtype=np.float64)
+        return room
 
     def excess(self, scale: float) -> tuple[float, float]:
         """Return the largest excess over a cap, and the variance of success there."""
